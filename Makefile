@@ -1,0 +1,45 @@
+# Headwater: `make help` lists what there is.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEEDS ?= 10000
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install tools run test lint sim bench clean docs fuzz
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+$(VENV)/.installed: pyproject.toml requirements.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -c "from headwater.log import kernels; kernels.compile_kernels()"
+	touch $@
+
+install: $(VENV)/.installed ## a virtual environment in .venv with everything in it
+
+run: install ## install, then serve on 127.0.0.1:9092
+	$(BIN)/headwater up $(ARGS)
+
+tools: install ## Kafka, franz-go, kafkajs and kcat for tests and benchmarks, into .tools
+	scripts/setup-tools
+
+lint: install ## style, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: install tools lint ## everything that must pass
+	$(BIN)/pytest $(ARGS)
+
+sim: install ## the simulation; SEEDS=10000
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+bench: install tools ## Apache Kafka and Headwater side by side
+	$(BIN)/python -m benchmarks.peer $(ARGS)
+
+clean: ## remove what was built, but not data
+	rm -rf $(VENV) .tools build .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""The peer benchmark: Headwater and Apache Kafka on one machine, driven by the same clients."""

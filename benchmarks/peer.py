@@ -1,0 +1,167 @@
+"""Headwater beside Apache Kafka: ``python -m benchmarks.peer``, or ``make bench``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from confluent_kafka import KafkaException
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from benchmarks.report import Failure, Results, failure_lines, gather_facts, markdown, save, terminal_table
+from benchmarks.systems import ROOT, SYSTEMS, BenchError, System, compile_java
+from benchmarks.workloads import PHASES, Plan, Sample, Session, Step
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+
+class Run:
+    """Alternating rounds over the systems; keeps the results on disk after every session."""
+
+    def __init__(self, plan: Plan, names: list[str], rounds: int, workdir: Path, console: Console) -> None:
+        self.plan = plan
+        self.names = names
+        self.rounds = rounds
+        self.workdir = workdir
+        self.console = console
+        self._facts = gather_facts(workdir)
+        self._samples: list[Sample] = []
+        self._failures: list[Failure] = []
+
+    def results(self) -> Results:
+        return Results(
+            facts=self._facts,
+            arguments=sys.argv[1:],
+            size=self.plan.size(),
+            rounds=self.rounds,
+            samples=self._samples,
+            failures=self._failures,
+        )
+
+    def run(self) -> Results:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self.console) as progress:
+            task = progress.add_task("starting", total=None)
+            for number in range(1, self.rounds + 1):
+                # The order alternates, so that what one system leaves behind does not always meet the other.
+                for name in self.names if number % 2 else reversed(self.names):
+                    self._session(name, number, progress, task)
+                    save(self.results(), self.workdir / "results.json")
+        return self.results()
+
+    def _session(self, name: str, number: int, progress: Progress, task: TaskID) -> None:
+        title = f"round {number}/{self.rounds} {SYSTEMS[name].title}"
+        progress.update(task, description=f"{title}: start")
+        try:
+            with SYSTEMS[name](self.workdir / name) as server:
+                steps = Session(server, self.plan, number, self.workdir, self._collect).steps()
+                progress.update(task, total=len(steps) * len(self.names) * self.rounds)
+                for step in steps:
+                    progress.update(task, description=f"{title}: {step.label}")
+                    self._step(server, number, step)
+                    progress.advance(task)
+        except BenchError as error:
+            self._fail(name, number, "start", error)
+
+    def _step(self, server: System, number: int, step: Step) -> None:
+        """Runs one step; its failure is a result too, and the next steps go on while the server lives."""
+        try:
+            if not server.alive():
+                raise BenchError(f"the server is gone, {server.where()}")
+            step.run()
+        except (BenchError, KafkaException) as error:
+            self._fail(server.name, number, step.label, error)
+
+    def _collect(self, sample: Sample) -> None:
+        self._samples.append(sample)
+        where = f"[dim]round {sample.round}[/] {SYSTEMS[sample.system].title:12}"
+        self.console.print(
+            f"{where}  {sample.case}, {sample.metric}: {sample.value:.2f} {sample.unit}", highlight=False
+        )
+
+    def _fail(self, name: str, number: int, step: str, error: Exception) -> None:
+        failure = Failure(system=name, round=number, step=step, reason=str(error))
+        self._failures.append(failure)
+        self.console.print(*failure_lines([failure]), style="red", markup=False)
+
+
+def _choice(text: str, allowed: tuple[str, ...], option: str) -> list[str]:
+    chosen = [part.strip() for part in text.split(",") if part.strip()]
+    if not chosen or not set(chosen) <= set(allowed):
+        raise typer.BadParameter(f"{option} takes a comma-separated list of {', '.join(allowed)}")
+    return chosen
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise typer.BadParameter(f"{option} takes a comma-separated list of positive integers")
+    return numbers
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """SIGTERM unwinds the stack, so that the servers are stopped."""
+    raise SystemExit(128 + number)
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the order of the systems alternates.")] = 5,
+    records_mb: Annotated[int, typer.Option(min=1, help="Payload of each throughput phase, in MB.")] = 300,
+    seconds: Annotated[int, typer.Option(min=1, help="Measured length of the latency phase.")] = 15,
+    warmup_mb: Annotated[int, typer.Option(min=1, help="Payload that warms a server up, in MB.")] = 200,
+    only: Annotated[str, typer.Option(help="Phases to run.")] = ",".join(PHASES),
+    sizes: Annotated[str, typer.Option(help="Record sizes in bytes.")] = "100,1024",
+    partitions: Annotated[str, typer.Option(help="Partition counts.")] = "1,12",
+    systems: Annotated[str, typer.Option(help="Systems to run.")] = ",".join(SYSTEMS),
+    linger: Annotated[str, typer.Option(help="linger.ms of the latency probe, or 'default'.")] = "default",
+    workdir: Annotated[Path, typer.Option(help="Data of both systems, logs and results.json.")] = Path(
+        "build/bench"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="One small round, to see that it works.")] = False,
+    publish: Annotated[bool, typer.Option("--publish", help="Write docs/benchmarks.md.")] = False,
+) -> None:
+    """Measures Headwater and Apache Kafka side by side and prints medians and ratios."""
+    plan = Plan(
+        phases=frozenset(_choice(only, PHASES, "--only")),
+        sizes=_numbers(sizes, "--sizes"),
+        partitions=_numbers(partitions, "--partitions"),
+        records_mb=min(records_mb, 60) if quick else records_mb,
+        warmup_mb=min(warmup_mb, 60) if quick else warmup_mb,
+        idle_seconds=5 if quick else 10,
+        latency_seconds=min(seconds, 5) if quick else seconds,
+        latency_warmup_seconds=3 if quick else 5,
+        linger=linger,
+    )
+    names = _choice(systems, tuple(SYSTEMS), "--systems")
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    signal.signal(signal.SIGTERM, _terminated)
+    workdir = workdir.resolve()
+    workdir.mkdir(parents=True, exist_ok=True)
+    try:
+        compile_java()
+    except BenchError as error:
+        console.print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from None
+    results = Run(plan, names, 1 if quick else rounds, workdir, console).run()
+    console.print(terminal_table(results.samples))
+    console.print(f"raw results: {workdir / 'results.json'}", highlight=False)
+    for line in failure_lines(results.failures):
+        console.print(line, style="red", markup=False)
+    if results.failures:
+        raise typer.Exit(1)
+    if publish:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(markdown(results))
+        console.print(f"written: {PAGE.relative_to(ROOT)}", highlight=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

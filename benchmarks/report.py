@@ -1,0 +1,267 @@
+"""Samples into a table: on the terminal, as Markdown, and as JSON with the facts of the machine."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+import statistics
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import confluent_kafka
+import msgspec
+from rich.table import Table
+
+from benchmarks.systems import KAFKA_LIBS, ROOT, SYSTEMS
+from benchmarks.workloads import Sample
+
+NONE = "–"
+
+PAGE = """\
+# Benchmarks
+
+Headwater and Apache Kafka, one after the other on the same disk of the same machine, driven by the same
+clients, in {rounds} rounds of alternating order. Written by `make bench ARGS=--publish`.
+
+| | |
+|---|---|
+| date | {date} |
+| machine | {machine} |
+| kernel | {kernel} |
+| versions | {versions} |
+| size | {size} |
+
+Medians, with the lowest and highest round in brackets; a ratio is Headwater's median over Apache Kafka's.
+More is better for throughput; less is better for latency, CPU, memory and startup. MB and GB are powers of
+ten and count record values only. CPU s/GB is user and system time of the server's whole process tree.
+
+{table}
+
+## How it is measured
+
+- **produce**: Kafka's own `ProducerPerformance` at the defaults of the Java client, acks=all; the rate is
+  that of its steady state, after the first fifth of the records.
+- **consume**: a Java consumer at its defaults, all partitions assigned by hand, reads what was just produced.
+- **follow**: the same consumer at the tail while `ProducerPerformance` writes at full speed.
+- **librdkafka**: confluent-kafka at its defaults, the consumer with a longer local queue. With small records
+  the client's own CPU is the limit, and the ratio leans towards 1.
+- **latency**: from the moment a record was due to be sent until the consumer has it, at a fixed rate, both
+  Java clients in one JVM. A wait in the producer counts; the warm-up does not.
+- **whole session**: all CPU of the server from its start to its last read, so that work put off until after
+  a phase is counted; per GB produced. What others used of the machine meanwhile says how far to trust a run.
+- Clients and server share the cores: a server that uses less CPU leaves more to its client.
+- Apache Kafka runs as its distribution configures it: one node, a heap of 1 GB, and acknowledgements that do
+  not wait for the disk. Headwater acknowledges what is on the disk and in the ledger.
+- The server is warmed up before the first measured phase, and dirty pages are written back before each.
+"""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine and the versions of a run."""
+
+    date: str
+    cpu: str
+    cores: int
+    memory_gb: float
+    kernel: str
+    filesystem: str
+    python: str
+    java: str
+    kafka: str
+    librdkafka: str
+    commit: str
+    load_average: float
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that gave no samples, and why."""
+
+    system: str
+    round: int
+    step: str
+    reason: str
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a run leaves behind."""
+
+    facts: Facts
+    arguments: list[str]
+    size: str
+    rounds: int
+    samples: list[Sample]
+    failures: list[Failure]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median and the range around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> Spread | None:
+        return cls(statistics.median(values), min(values), max(values)) if values else None
+
+    def __str__(self) -> str:
+        single = self.low == self.high
+        return (
+            _number(self.median)
+            if single
+            else f"{_number(self.median)} ({_number(self.low)}..{_number(self.high)})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One metric of one case for both systems, and the CPU that the case cost each."""
+
+    case: str
+    metric: str
+    headwater: Spread | None
+    kafka: Spread | None
+    headwater_cpu: Spread | None
+    kafka_cpu: Spread | None
+
+    def cells(self) -> list[str]:
+        """The text of the columns of ``COLUMNS``."""
+        return [
+            self.case,
+            self.metric,
+            _text(self.headwater),
+            _text(self.kafka),
+            _ratio(self.headwater, self.kafka),
+            _text(self.headwater_cpu),
+            _text(self.kafka_cpu),
+            _ratio(self.headwater_cpu, self.kafka_cpu),
+        ]
+
+
+COLUMNS = (
+    "case",
+    "metric",
+    "Headwater",
+    "Apache Kafka",
+    "ratio",
+    "Headwater CPU s/GB",
+    "Kafka CPU s/GB",
+    "CPU ratio",
+)
+
+
+def rows(samples: Iterable[Sample]) -> list[Row]:
+    """One row per case and metric, in the order of first appearance; CPU stands on a case's first row."""
+    values: dict[tuple[str, str, str], list[float]] = {}
+    units: dict[tuple[str, str], str] = {}
+    for sample in samples:
+        values.setdefault((sample.system, sample.case, sample.metric), []).append(sample.value)
+        if sample.metric != "CPU":
+            units.setdefault((sample.case, sample.metric), sample.unit)
+
+    def spread(system: str, case: str, metric: str) -> Spread | None:
+        return Spread.of(values.get((system, case, metric), []))
+
+    # A system with more processes than the other adds its rows late: keep the rows of a case together.
+    cases = list(dict.fromkeys(case for case, _ in units))
+    found: list[Row] = []
+    for case in cases:
+        cpu = (spread("headwater", case, "CPU"), spread("kafka", case, "CPU"))
+        for (of_case, metric), unit in units.items():
+            if of_case == case:
+                both = (spread("headwater", case, metric), spread("kafka", case, metric))
+                found.append(Row(case, f"{metric}, {unit}", *both, *cpu))
+                cpu = (None, None)
+    return found
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _text(spread: Spread | None) -> str:
+    return NONE if spread is None else str(spread)
+
+
+def _ratio(ours: Spread | None, theirs: Spread | None) -> str:
+    if ours is None or theirs is None or theirs.median == 0:
+        return NONE
+    return f"{ours.median / theirs.median:.2f}"
+
+
+def terminal_table(samples: Iterable[Sample]) -> Table:
+    table = Table(title="medians (min..max); ratio = Headwater / Apache Kafka", title_justify="left")
+    for index, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if index < 2 else "right", overflow="fold")
+    shown = ""
+    for row in rows(samples):
+        cells = row.cells()
+        table.add_row(cells[0] if cells[0] != shown else "", *cells[1:])
+        shown = cells[0]
+    return table
+
+
+def markdown(results: Results) -> str:
+    """The page ``docs/benchmarks.md``."""
+    facts = results.facts
+    machine = f"{facts.cores} cores ({facts.cpu}), {facts.memory_gb:.0f} GB memory, {facts.filesystem}"
+    versions = (
+        f"Headwater {facts.commit}, Apache Kafka {facts.kafka}, Python {facts.python}, Java {facts.java}, "
+        f"librdkafka {facts.librdkafka}"
+    )
+    table = [
+        "| " + " | ".join(COLUMNS) + " |",
+        "|---|---|" + "---:|" * (len(COLUMNS) - 2),
+        *("| " + " | ".join(row.cells()) + " |" for row in rows(results.samples)),
+    ]
+    return PAGE.format(
+        rounds=results.rounds,
+        date=facts.date,
+        machine=machine,
+        kernel=facts.kernel,
+        versions=versions,
+        size=results.size,
+        table="\n".join(table),
+    )
+
+
+def save(results: Results, path: Path) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2))
+
+
+def gather_facts(workdir: Path) -> Facts:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    java = re.search(r'version "([^"]+)"', _output(["java", "-version"]))
+    jar = next(KAFKA_LIBS.glob("kafka-clients-*.jar"), None)
+    return Facts(
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        cpu=model[1] if model else platform.machine(),
+        cores=os.cpu_count() or 0,
+        memory_gb=memory,
+        kernel=f"{platform.system()} {platform.release()}",
+        filesystem=_output(["findmnt", "-n", "-o", "FSTYPE", "-T", str(workdir)]).strip() or "unknown",
+        python=platform.python_version(),
+        java=java[1] if java else "unknown",
+        kafka=jar.stem.removeprefix("kafka-clients-") if jar else "unknown",
+        librdkafka=confluent_kafka.libversion()[0],
+        commit=_output(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]).strip() or "unknown",
+        load_average=os.getloadavg()[0],
+    )
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    return (done.stdout or done.stderr) if done.returncode == 0 else ""
+
+
+def failure_lines(failures: Iterable[Failure]) -> list[str]:
+    return [
+        f"{SYSTEMS[failure.system].title}, round {failure.round}, {failure.step}: {failure.reason}"
+        for failure in failures
+    ]

@@ -1,0 +1,214 @@
+"""`headwater up`: keeps one process per broker alive and serves their health and metrics as one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from headwater.app.process import leave_on_signals
+from headwater.config import Settings, parse_address, parse_listeners
+from headwater.errors import ConfigError, HeadwaterError
+from headwater.ops import logs
+from headwater.ops.http import HttpServer, Page, get
+from headwater.ops.metrics import CONTENT_TYPE, merge
+
+log = logging.getLogger("headwater.supervisor")
+RESTART_SECONDS = 0.2
+RESTART_LIMIT_SECONDS = 5.0
+STOP_SECONDS = 30.0
+
+
+class Child:
+    """One broker process, started again whenever it ends."""
+
+    def __init__(self, settings: Settings, directory: Path) -> None:
+        self.settings = settings
+        self._file = directory / f"broker-{settings.node}.json"
+        self.process: asyncio.subprocess.Process | None = None
+        self.ready = asyncio.Event()
+        self.http_port = 0
+        self.restarts = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        pause = RESTART_SECONDS
+        while not stop.is_set():
+            await self._start()
+            code = await self._watch()
+            was_ready = self.ready.is_set()
+            self.ready.clear()
+            if stop.is_set():
+                return
+            if code == 1 and not was_ready:
+                raise ConfigError(f"broker {self.settings.node} cannot start; its log says why")
+            self.restarts += 1
+            log.warning("a broker ended", extra={"broker": self.settings.node, "exit_code": code})
+            pause = RESTART_SECONDS if was_ready else min(pause * 2, RESTART_LIMIT_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
+
+    async def _start(self) -> None:
+        data = msgspec.json.encode(self.settings)
+        handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "headwater", "broker", "--config", str(self._file), "--supervised",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+
+    async def _watch(self) -> int:
+        assert self.process is not None and self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            words = line.decode(errors="replace").split()
+            if words and words[0] == "ready":
+                facts = dict(word.split("=", 1) for word in words[1:])
+                self.http_port = int(facts["http"])
+                self.ready.set()
+        return await self.process.wait()
+
+    def terminate(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.terminate()
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+
+
+class Supervisor:
+    """All children of one `headwater up`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        directory = Path(settings.data).absolute() / "run"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot use the data directory: {error}") from error
+        self.children = [Child(s, directory) for s in broker_settings(settings)]
+        self._http = HttpServer(
+            {
+                "/metrics": self._metrics,
+                "/healthz": self._alive,
+                "/readyz": self._health,
+                "/health": self._health,
+            }
+        )
+
+    async def run(self) -> None:
+        """Until told to stop."""
+        stop = asyncio.Event()
+        leave_on_signals(stop, on_second=self._kill_all)
+        host, port = parse_address(self._settings.http)
+        try:
+            http_port = await self._http.listen(host, port)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        running = [asyncio.create_task(child.run(stop)) for child in self.children]
+        try:
+            everybody = asyncio.create_task(self._all_ready())
+            done, _ = await asyncio.wait(
+                [*running, everybody, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
+            )
+            if everybody in done:
+                kafka = ",".join(child.settings.kafka for child in self.children)
+                print(f"headwater ready: kafka {kafka}, http {host}:{http_port}", flush=True)  # noqa: T201
+                await asyncio.wait(
+                    [*running, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
+                )
+            for task in running:
+                if task.done():
+                    task.result()
+        finally:
+            stop.set()
+            await self._stop(running)
+            await self._http.close()
+
+    async def _all_ready(self) -> None:
+        for child in self.children:
+            await child.ready.wait()
+
+    async def _stop(self, running: list[asyncio.Task[None]]) -> None:
+        for child in self.children:
+            child.terminate()
+        _, late = await asyncio.wait(running, timeout=STOP_SECONDS)
+        if late:
+            self._kill_all()
+            await asyncio.wait(late)
+
+    def _kill_all(self) -> None:
+        for child in self.children:
+            child.kill()
+
+    # --- pages -----------------------------------------------------------------------------------------
+
+    async def _metrics(self) -> Page:
+        texts = []
+        for child in self.children:
+            with contextlib.suppress(OSError, TimeoutError):
+                status, text = await get("127.0.0.1", child.http_port, "/metrics")
+                if status == 200:
+                    texts.append(text)
+        return Page(merge(texts), content_type=CONTENT_TYPE)
+
+    async def _alive(self) -> Page:
+        return Page('{"status":"alive"}')
+
+    async def _health(self) -> Page:
+        """Healthy if all brokers are, degraded if some are."""
+        states = {}
+        for child in self.children:
+            status = 503
+            with contextlib.suppress(OSError, TimeoutError):
+                if child.ready.is_set():
+                    status, _ = await get("127.0.0.1", child.http_port, "/readyz")
+            states[f"broker-{child.settings.node}"] = "healthy" if status == 200 else "unhealthy"
+        good = sum(state == "healthy" for state in states.values())
+        overall = "healthy" if good == len(states) else "degraded" if good else "unhealthy"
+        return Page(json.dumps({"status": overall, "components": states}), 200 if good else 503)
+
+
+def broker_settings(settings: Settings) -> list[Settings]:
+    """Each broker's own settings: node ids and ports count up from the first."""
+    found = []
+    for i in range(settings.brokers):
+        listeners = ",".join(
+            f"{name}={_shown(host)}:{port + i if port else 0}"
+            for name, (host, port) in parse_listeners(settings.kafka).items()
+        )
+        advertised = settings.advertise and ",".join(
+            f"{name}={_shown(host)}:{port + i}"
+            for name, (host, port) in parse_listeners(settings.advertise).items()
+        )
+        found.append(
+            msgspec.structs.replace(
+                settings,
+                node=settings.node + i,
+                kafka=listeners,
+                advertise=advertised,
+                http="127.0.0.1:0",
+                data=str(Path(settings.data).absolute()),
+            )
+        )
+    return found
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+async def up(settings: Settings) -> None:
+    """Run a whole cluster on this machine until told to stop."""
+    logs.setup(settings.log_level, node="supervisor")
+    try:
+        await Supervisor(settings).run()
+    except HeadwaterError:
+        log.error("giving up")
+        raise

@@ -1,0 +1,163 @@
+"""What the handlers work with: the replicas, the writers and the reader of one broker process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headwater.broker.fetch_sessions import FetchSessions
+from headwater.broker.placement import choose
+from headwater.clock import Chance, Clock
+from headwater.config import Settings
+from headwater.errors import NotReady
+from headwater.log.batch import BatchRules
+from headwater.log.reader import Reader
+from headwater.log.writer import Writer, Writers
+from headwater.metadata.cluster import NO_NODE, ClusterState, Member, Topic
+from headwater.metadata.commands import AllocateProducers
+from headwater.metadata.membership import Membership
+from headwater.metadata.replica import Replica
+from headwater.metadata.results import Done
+from headwater.metadata.streams import Stream, StreamsState
+from headwater.metadata.topic_configs import TopicConfig
+from headwater.metadata.topics import Topics
+from headwater.types import Domain, NodeId
+
+PRODUCER_BLOCK = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic with what its configs mean to the write path."""
+
+    topic: Topic
+    config: TopicConfig
+    rules: BatchRules
+    writer: Writer
+    replica: Replica[StreamsState]
+
+    def stream_id(self, partition: int) -> int | None:
+        """The stream of a partition that can be used."""
+        return self.topic.streams[partition] if 0 <= partition < self.topic.ready else None
+
+    def stream(self, partition: int) -> Stream | None:
+        """The head and index of a partition, if it is there already."""
+        stream_id = self.stream_id(partition)
+        return None if stream_id is None else self.replica.state.streams.get(stream_id)
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts that the hot path keeps as plain integers; `/metrics` reads them."""
+
+    connections: int = 0
+    connections_total: int = 0
+    refused_frames: int = 0
+    requests: dict[int, int] = field(default_factory=dict)
+    request_seconds: dict[int, float] = field(default_factory=dict)
+    produced_bytes: int = 0
+    produced_records: int = 0
+    fetched_bytes: int = 0
+
+
+class Broker:
+    """One broker. It owns nothing that outlives it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Replica[ClusterState],
+        domains: Mapping[Domain, Replica[StreamsState]],
+        membership: Membership,
+        writers: Writers,
+        reader: Reader,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self.settings = settings
+        self.node = NodeId(settings.node)
+        self.cluster = cluster
+        self.domains = domains
+        self.membership = membership
+        self.writers = writers
+        self.reader = reader
+        self.clock = clock
+        self.chance = chance
+        self.topics = Topics(cluster, domains, chance)
+        self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
+        self.stats = Stats()
+        self.draining = False
+        self._views: dict[uuid.UUID, TopicView] = {}
+        self._producer_ids: Iterator[int] = iter(())
+        cluster.state.on_change = self._views.clear
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.node}, epoch {self.membership.epoch}>"
+
+    # --- topics ------------------------------------------------------------------------------------
+
+    def by_name(self, name: str) -> TopicView | None:
+        """A topic that can be used."""
+        topic = self.cluster.state.names.get(name)
+        return self._view(topic) if topic is not None and topic.ready else None
+
+    def by_id(self, topic_id: uuid.UUID | None) -> TopicView | None:
+        """A topic that can be used."""
+        topic = self.cluster.state.topics.get(topic_id) if topic_id is not None else None
+        return self._view(topic) if topic is not None and topic.ready and not topic.deleting else None
+
+    def _view(self, topic: Topic) -> TopicView:
+        view = self._views.get(topic.id)
+        if view is None:
+            config = TopicConfig.of(topic.configs)
+            rules = BatchRules(
+                max_bytes=config.max_message_bytes,
+                max_opened_bytes=self.settings.limits.opened_batch_bytes,
+                timestamp_before_ms=config.timestamp_before_ms,
+                timestamp_after_ms=config.timestamp_after_ms,
+                append_time=config.append_time,
+                compacted=config.compacted,
+            )
+            view = self._views[topic.id] = TopicView(
+                topic,
+                config,
+                rules,
+                self.writers.of(topic.domain, config.profile or self.settings.default_profile),
+                self.domains[Domain(topic.domain)],
+            )
+        return view
+
+    # --- the cluster ---------------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str:
+        return self.cluster.state.cluster_id
+
+    def check_contact(self) -> None:
+        """A broker that has lost the cluster answers nothing but errors that say: try another one."""
+        if not self.membership.in_contact:
+            raise NotReady(f"node {self.node} is out of contact with the cluster")
+
+    def nodes(self) -> list[Member]:
+        """Members that serve clients."""
+        return [m for m in self.cluster.state.members.values() if m.node != NO_NODE]
+
+    def leader(self, stream_id: int) -> int:
+        """The node that clients should use for a stream; every node can serve it."""
+        return choose(stream_id, [m.node for m in self.nodes()])
+
+    def controller(self) -> int:
+        """The node that clients should send admin requests to; every node can take them."""
+        return min((m.node for m in self.nodes()), default=-1)
+
+    async def producer_id(self) -> int:
+        """A producer id that nobody else has or had."""
+        while True:
+            fresh = next(self._producer_ids, None)
+            if fresh is not None:
+                return fresh
+            [result] = await self.cluster.submit([AllocateProducers(PRODUCER_BLOCK)])
+            if not isinstance(result, Done):
+                raise NotReady(f"no producer ids were given out: {result}")
+            self._producer_ids = iter(range(result.value, result.value + PRODUCER_BLOCK))

@@ -1,0 +1,49 @@
+"""Which Kafka error code says which of our errors."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from headwater.errors import (
+    BatchTooLarge,
+    ConfigError,
+    CorruptBatch,
+    CorruptObject,
+    HeadwaterError,
+    NotFound,
+    Retriable,
+    StoreUnavailable,
+    UnsupportedBatch,
+)
+from headwater.log.batch import InvalidRecord, InvalidTimestamp
+from headwater.metadata.results import Verdict
+
+_CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
+    (StoreUnavailable, ErrorCode.kafka_storage_error),
+    (CorruptObject, ErrorCode.kafka_storage_error),
+    (Retriable, ErrorCode.not_leader_or_follower),
+    (InvalidRecord, ErrorCode.invalid_record),
+    (InvalidTimestamp, ErrorCode.invalid_timestamp),
+    (CorruptBatch, ErrorCode.corrupt_message),
+    (UnsupportedBatch, ErrorCode.invalid_record),
+    (BatchTooLarge, ErrorCode.message_too_large),
+    (ConfigError, ErrorCode.invalid_config),
+    (NotFound, ErrorCode.unknown_topic_or_partition),
+]
+
+OF_VERDICT = {
+    Verdict.ACCEPTED: ErrorCode.none,
+    Verdict.DUPLICATE: ErrorCode.none,
+    Verdict.OUT_OF_ORDER: ErrorCode.out_of_order_sequence_number,
+    Verdict.STALE_PRODUCER: ErrorCode.invalid_producer_epoch,
+    Verdict.NO_STREAM: ErrorCode.unknown_topic_or_partition,
+    Verdict.MOVED: ErrorCode.not_leader_or_follower,
+}
+
+
+def code_of(error: HeadwaterError) -> ErrorCode:
+    """The error code that makes a client do what the error asks for."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return ErrorCode.unknown_server_error

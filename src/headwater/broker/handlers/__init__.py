@@ -1,0 +1,27 @@
+"""One module per family of APIs. Importing this package registers them all."""
+
+from headwater.broker.handlers import (
+    api_versions,
+    configs,
+    coordinators,
+    fetch,
+    list_offsets,
+    metadata,
+    produce,
+    producers,
+    records,
+    topics,
+)
+
+__all__ = [
+    "api_versions",
+    "configs",
+    "coordinators",
+    "fetch",
+    "list_offsets",
+    "metadata",
+    "produce",
+    "producers",
+    "records",
+    "topics",
+]

@@ -1,0 +1,123 @@
+"""ListOffsets, versions 1 to 11, and OffsetForLeaderEpoch, versions 2 to 4.
+
+The end of the log must include what any broker has acknowledged, so every answer looks at the ledger first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater.broker.core import Broker, TopicView
+from headwater.broker.faults import code_of
+from headwater.broker.registry import Request, Values, api
+from headwater.errors import HeadwaterError
+from headwater.metadata.streams import Stream
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+LEADER_EPOCH = 0
+
+
+async def _up_to_date(broker: Broker, names: list[str]) -> dict[str, TopicView | None]:
+    """Views of topics after a look at the ledger."""
+    broker.check_contact()
+    views = {name: broker.by_name(name) for name in names}
+    if not all(views.values()):
+        await broker.cluster.barrier()
+        views = {name: broker.by_name(name) for name in names}
+    for domain in {view.replica.domain for view in views.values() if view is not None}:
+        await broker.domains[domain].barrier()
+    return views
+
+
+@api(2, 1, 11)
+async def list_offsets(broker: Broker, request: Request) -> Values:
+    """Earliest, latest, by timestamp, and the record with the largest timestamp."""
+    topics = []
+    failure: HeadwaterError | None = None
+    views: dict[str, TopicView | None] = {}
+    try:
+        views = await _up_to_date(broker, [topic.name for topic in request.body.topics])
+    except HeadwaterError as error:
+        failure = error
+    for topic in request.body.topics:
+        partitions = []
+        for p in topic.partitions:
+            if failure is not None:
+                answer: Values = {"error_code": code_of(failure)}
+            else:
+                answer = await _offset(broker, request.version, views[topic.name], p)
+            partitions.append({"partition_index": p.partition_index, **answer})
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+async def _offset(broker: Broker, version: int, view: TopicView | None, wanted: Any) -> Values:
+    stream = view.stream(wanted.partition_index) if view is not None else None
+    if view is None or stream is None:
+        return {"error_code": ErrorCode.unknown_topic_or_partition}
+    if version >= 4 and wanted.current_leader_epoch > LEADER_EPOCH:
+        return {"error_code": ErrorCode.unknown_leader_epoch}
+    if wanted.timestamp == LATEST:
+        return _found(stream.next_offset, -1)
+    if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return _found(stream.log_start, -1)
+    if wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
+    if wanted.timestamp < EARLIEST_PENDING_UPLOAD:
+        return {"error_code": ErrorCode.invalid_request}
+    try:
+        if wanted.timestamp == MAX_TIMESTAMP:
+            timed = await broker.reader.find_max_timestamp(view.replica, stream.id)
+        else:
+            timed = await broker.reader.find_time(view.replica, stream.id, wanted.timestamp)
+    except HeadwaterError as error:
+        return {"error_code": code_of(error)}
+    if timed is None:
+        return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
+    return _found(timed.offset, timed.timestamp)
+
+
+def _found(offset: int, timestamp: int) -> Values:
+    return {
+        "error_code": ErrorCode.none,
+        "offset": offset,
+        "timestamp": timestamp,
+        "leader_epoch": LEADER_EPOCH,
+    }
+
+
+@api(23, 2, 4)
+async def offset_for_leader_epoch(broker: Broker, request: Request) -> Values:
+    """There is one leader epoch, 0, and it ends where the log ends."""
+    try:
+        views = await _up_to_date(broker, [topic.topic for topic in request.body.topics])
+    except HeadwaterError as error:
+        code = code_of(error)
+        return _epochs(request, lambda name, p: {"error_code": code})
+
+    def answer(name: str, p: Any) -> Values:
+        view = views[name]
+        stream: Stream | None = view.stream(p.partition) if view is not None else None
+        if stream is None:
+            return {"error_code": ErrorCode.unknown_topic_or_partition}
+        if p.current_leader_epoch > LEADER_EPOCH:
+            return {"error_code": ErrorCode.unknown_leader_epoch}
+        if p.leader_epoch != LEADER_EPOCH:
+            return {"error_code": ErrorCode.none, "leader_epoch": -1, "end_offset": -1}
+        return {"error_code": ErrorCode.none, "leader_epoch": LEADER_EPOCH, "end_offset": stream.next_offset}
+
+    return _epochs(request, answer)
+
+
+def _epochs(request: Request, answer: Any) -> Values:
+    return {
+        "topics": [
+            {
+                "topic": t.topic,
+                "partitions": [{"partition": p.partition, **answer(t.topic, p)} for p in t.partitions],
+            }
+            for t in request.body.topics
+        ]
+    }

@@ -1,0 +1,184 @@
+"""Metadata, versions 0 to 13, DescribeCluster, versions 0 to 2, and DescribeTopicPartitions, version 0.
+
+Every broker serves every partition; the leader that clients are told is the one a rendezvous hash picks among the live
+ones, so that clients spread and caches stay warm.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater.broker.core import Broker
+from headwater.broker.placement import choose
+from headwater.broker.registry import Request, Values, api
+from headwater.errors import HeadwaterError
+from headwater.metadata.cluster import Topic
+from headwater.metadata.topics import InvalidTopicName, TopicExists, check_name
+
+NO_OPERATIONS = -(1 << 31)
+"""Says that authorized operations were not asked for."""
+
+
+def brokers(broker: Broker, listener: str) -> list[Values]:
+    """The live brokers, as clients of a listener reach them."""
+    found: list[Values] = []
+    for member in sorted(broker.nodes(), key=lambda m: m.node):
+        named = [x for x in member.listeners if x.name == listener] or list(member.listeners[:1])
+        if named:
+            zone = member.zone or None
+            address = {"host": named[0].host, "port": named[0].port, "rack": zone}
+            found.append({"node_id": member.node, "broker_id": member.node, **address})
+    return found
+
+
+def partitions(broker: Broker, topic: Topic, first: int = 0, count: int | None = None) -> list[Values]:
+    """A topic's partitions with the brokers that clients should use."""
+    nodes = [member.node for member in broker.nodes()]
+    last = topic.ready if count is None else min(topic.ready, first + count)
+    found: list[Values] = []
+    for index in range(first, last):
+        leader = choose(topic.streams[index], nodes)
+        found.append(
+            {
+                "error_code": ErrorCode.none if leader >= 0 else ErrorCode.leader_not_available,
+                "partition_index": index,
+                "leader_id": leader,
+                "leader_epoch": 0,
+                "replica_nodes": [leader],
+                "isr_nodes": [leader],
+            }
+        )
+    return found
+
+
+@api(3, 0, 13)
+async def metadata(broker: Broker, request: Request) -> Values:
+    """Topics by name or id, all of them, or none; creates topics on the way if that is allowed."""
+    body = request.body
+    everything = body.topics is None or (request.version == 0 and not body.topics)
+    create = broker.settings.auto_create_topics and (request.version < 4 or body.allow_auto_topic_creation)
+    try:
+        if everything:
+            await broker.cluster.barrier()
+            topics = [_describe(broker, t) for t in sorted(_usable(broker), key=lambda t: t.name)]
+        else:
+            topics = [await _one(broker, request, wanted, create) for wanted in body.topics]
+    except HeadwaterError:
+        topics = []
+        if not everything:
+            topics = [
+                {**_identity(request, t), "error_code": ErrorCode.leader_not_available} for t in body.topics
+            ]
+    return {
+        "brokers": brokers(broker, request.connection.listener),
+        "cluster_id": broker.cluster_id,
+        "controller_id": broker.controller(),
+        "topics": topics,
+        "cluster_authorized_operations": NO_OPERATIONS,
+        "error_code": ErrorCode.none,
+    }
+
+
+def _usable(broker: Broker) -> list[Topic]:
+    return [topic for topic in broker.cluster.state.names.values() if topic.ready]
+
+
+def _identity(request: Request, wanted: Any) -> Values:
+    return {"name": wanted.name or "", "topic_id": wanted.topic_id if request.version >= 10 else None}
+
+
+async def _one(broker: Broker, request: Request, wanted: Any, create: bool) -> Values:
+    identity = _identity(request, wanted)
+    if identity["topic_id"] is not None:
+        return await _by_id(broker, identity)
+    view = broker.by_name(wanted.name)
+    if view is None:
+        await broker.cluster.barrier()
+        view = broker.by_name(wanted.name)
+    if view is not None:
+        return _describe(broker, view.topic)
+    try:
+        check_name(wanted.name)
+        if not create:
+            return {**identity, "error_code": ErrorCode.unknown_topic_or_partition}
+        return _describe(
+            broker, await broker.topics.create(wanted.name, broker.settings.default_partitions, {})
+        )
+    except InvalidTopicName:
+        return {**identity, "error_code": ErrorCode.invalid_topic_exception}
+    except TopicExists:
+        return {**identity, "error_code": ErrorCode.leader_not_available}
+
+
+async def _by_id(broker: Broker, identity: Values) -> Values:
+    topic_id: uuid.UUID = identity["topic_id"]
+    view = broker.by_id(topic_id)
+    if view is None:
+        await broker.cluster.barrier()
+        view = broker.by_id(topic_id)
+    if view is None:
+        return {**identity, "name": None, "error_code": ErrorCode.unknown_topic_id}
+    return _describe(broker, view.topic)
+
+
+def _describe(broker: Broker, topic: Topic) -> Values:
+    return {
+        "error_code": ErrorCode.none,
+        "name": topic.name,
+        "topic_id": topic.id,
+        "partitions": partitions(broker, topic),
+        "topic_authorized_operations": NO_OPERATIONS,
+    }
+
+
+@api(60, 0, 2)
+async def describe_cluster(broker: Broker, request: Request) -> Values:
+    """The live brokers; controllers are not listed, since there are none."""
+    if request.version >= 1 and request.body.endpoint_type != 1:
+        return {
+            "error_code": ErrorCode.unsupported_endpoint_type,
+            "error_message": "there are no controller endpoints",
+            "cluster_id": "",
+        }
+    await broker.cluster.barrier()
+    return {
+        "error_code": ErrorCode.none,
+        "cluster_id": broker.cluster_id,
+        "controller_id": broker.controller(),
+        "endpoint_type": 1,
+        "brokers": brokers(broker, request.connection.listener),
+        "cluster_authorized_operations": NO_OPERATIONS,
+    }
+
+
+@api(75, 0, 0)
+async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
+    """Partitions of topics in pages: at most `response_partition_limit` of them, then a cursor."""
+    body = request.body
+    await broker.cluster.barrier()
+    room = max(1, min(body.response_partition_limit, 2000))
+    names = sorted({t.name for t in body.topics}) or sorted(t.name for t in _usable(broker))
+    cursor = body.cursor
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    topics: list[Values] = []
+    following = None
+    for name in names:
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        if room <= 0:
+            following = {"topic_name": name, "partition_index": first}
+            break
+        view = broker.by_name(name)
+        if view is None:
+            topics.append({"name": name, "error_code": ErrorCode.unknown_topic_or_partition})
+            continue
+        part = partitions(broker, view.topic, first, room)
+        room -= len(part)
+        topics.append({**_describe(broker, view.topic), "partitions": part})
+        if first + len(part) < view.topic.ready:
+            following = {"topic_name": name, "partition_index": first + len(part)}
+            break
+    return {"topics": topics, "next_cursor": following}

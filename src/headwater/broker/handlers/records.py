@@ -1,0 +1,49 @@
+"""DeleteRecords, versions 0 to 2: move a log's start forward."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from headwater.broker.core import Broker
+from headwater.broker.faults import code_of
+from headwater.broker.registry import Request, Values, api
+from headwater.errors import HeadwaterError
+from headwater.metadata.commands import TrimStreams
+
+TO_THE_END = -1
+
+
+@api(21, 0, 2)
+async def delete_records(broker: Broker, request: Request) -> Values:
+    """Every partition is answered with its log start as it is then."""
+    topics = []
+    for topic in request.body.topics:
+        answers = [
+            {
+                "partition_index": p.partition_index,
+                **await _trim(broker, topic.name, p.partition_index, p.offset),
+            }
+            for p in topic.partitions
+        ]
+        topics.append({"name": topic.name, "partitions": answers})
+    return {"topics": topics}
+
+
+async def _trim(broker: Broker, name: str, partition: int, offset: int) -> Values:
+    try:
+        broker.check_contact()
+        await broker.cluster.barrier()
+        view = broker.by_name(name)
+        stream = None
+        if view is not None:
+            await view.replica.barrier()
+            stream = view.stream(partition)
+        if view is None or stream is None:
+            return {"error_code": ErrorCode.unknown_topic_or_partition, "low_watermark": -1}
+        start = stream.next_offset if offset == TO_THE_END else offset
+        if not 0 <= start <= stream.next_offset:
+            return {"error_code": ErrorCode.offset_out_of_range, "low_watermark": -1}
+        await view.replica.submit([TrimStreams([(stream.id, start)])])
+        return {"error_code": ErrorCode.none, "low_watermark": stream.log_start}
+    except HeadwaterError as error:
+        return {"error_code": code_of(error), "low_watermark": -1}

@@ -1,0 +1,60 @@
+"""A broker's counts as metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.broker.core import Broker
+from headwater.broker.registry import APIS
+from headwater.log.housekeeping import Housekeeper
+from headwater.log.wal_cache import WalCache
+from headwater.metadata.replica import Replica
+from headwater.ops.metrics import Metric
+
+
+def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[Metric]:
+    """Everything that `/metrics` shows of a broker."""
+    stats = broker.stats
+    replicas: list[Replica[Any]] = [broker.cluster, *broker.domains.values()]
+    by_api = [({"api": APIS[key].name}, count) for key, count in sorted(stats.requests.items())]
+    seconds = [({"api": APIS[key].name}, s) for key, s in sorted(stats.request_seconds.items())]
+    streams = [({"domain": str(d)}, len(r.state.streams)) for d, r in broker.domains.items()]
+    entries = [
+        ({"domain": str(d)}, sum(len(s.index) for s in r.state.streams.values()))
+        for d, r in broker.domains.items()
+    ]
+
+    def one(value: float) -> list[tuple[dict[str, str], float]]:
+        return [({}, value)]
+
+    return [
+        Metric("headwater_connections", "gauge", "Open connections.", one(stats.connections)),
+        Metric("headwater_connections_total", "counter", "Connections ever.", one(stats.connections_total)),
+        Metric("headwater_refused_frames_total", "counter", "Malformed frames.", one(stats.refused_frames)),
+        Metric("headwater_requests_total", "counter", "Requests answered, by API.", by_api),
+        Metric("headwater_request_seconds_total", "counter", "Time to answer, by API.", seconds),
+        Metric("headwater_produced_bytes_total", "counter", "Batch bytes taken.", one(stats.produced_bytes)),
+        Metric("headwater_produced_records_total", "counter", "Records taken.", one(stats.produced_records)),
+        Metric("headwater_fetched_bytes_total", "counter", "Batch bytes served.", one(stats.fetched_bytes)),
+        Metric("headwater_fetch_sessions", "gauge", "Open fetch sessions.", one(len(broker.sessions))),
+        Metric("headwater_wal_flushes_total", "counter", "WAL objects begun.",
+               one(sum(w.flushes for w in broker.writers.all()))),
+        Metric("headwater_wal_bytes_total", "counter", "WAL bytes begun.",
+               one(sum(w.bytes_written for w in broker.writers.all()))),
+        Metric("headwater_wal_cache_bytes", "gauge", "WAL bytes in memory.", one(cache.bytes)),
+        Metric("headwater_wal_cache_hits_total", "counter", "Objects found in memory.", one(cache.hits)),
+        Metric("headwater_wal_cache_misses_total", "counter", "Objects read from the store.", one(cache.misses)),
+        Metric("headwater_ledger_position", "gauge", "Last record applied.",
+               [({"domain": str(r.domain)}, r.state.position) for r in replicas]),
+        Metric("headwater_ledger_commits_total", "counter", "Records appended.",
+               [({"domain": str(r.domain)}, r.commits) for r in replicas]),
+        Metric("headwater_ledger_attempts_total", "counter", "Appends tried.",
+               [({"domain": str(r.domain)}, r.attempts) for r in replicas]),
+        Metric("headwater_streams", "gauge", "Streams of a domain.", streams),
+        Metric("headwater_index_entries", "gauge", "Offset index entries of a domain.", entries),
+        Metric("headwater_gc_objects_total", "counter", "WAL objects deleted.", one(housekeeper.deleted_objects)),
+        Metric("headwater_gc_orphans_total", "counter", "Orphans deleted.", one(housekeeper.deleted_orphans)),
+        Metric("headwater_retention_trims_total", "counter", "Log starts moved by retention.",
+               one(housekeeper.trimmed_streams)),
+        Metric("headwater_epoch", "gauge", "This process's epoch, 0 if none.", one(broker.membership.epoch)),
+    ]  # fmt: skip

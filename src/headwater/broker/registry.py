@@ -1,0 +1,62 @@
+"""Which APIs this broker answers, in which versions. ApiVersions and the docs are derived from this."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headwater.wire.messages import RequestStart, api_name, known_versions
+
+if TYPE_CHECKING:
+    from headwater.broker.core import Broker
+    from headwater.broker.server import Connection
+
+Values: TypeAlias = Mapping[str, Any]
+"""A response's fields; `None` where the protocol wants no response."""
+
+Answer: TypeAlias = Values | None | Awaitable[Values | None]
+Handle: TypeAlias = "Callable[[Broker, Request], Answer]"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A decoded request and where it came from."""
+
+    start: RequestStart
+    client_id: str
+    body: Any
+    connection: Connection
+
+    @property
+    def version(self) -> int:
+        return self.start.version
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API and who handles it."""
+
+    key: int
+    name: str
+    versions: range
+    handle: Handle
+    serial: bool
+    """Whether one connection has at most one such request under way, because its answers are large."""
+
+
+APIS: dict[int, Api] = {}
+
+
+def api(key: int, low: int, high: int, *, serial: bool = False) -> Callable[[Handle], Handle]:
+    """Register a handler for an API key and a range of versions."""
+
+    def register(handle: Handle) -> Handle:
+        versions = range(low, high + 1)
+        known = known_versions(key)
+        if key in APIS or versions[0] not in known or versions[-1] not in known:
+            raise ValueError(f"API {key} is registered twice or its versions {low} to {high} do not exist")
+        APIS[key] = Api(key, api_name(key), versions, handle, serial)
+        return handle
+
+    return register

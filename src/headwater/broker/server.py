@@ -1,0 +1,322 @@
+"""Sockets: connections that take frames in, run handlers concurrently, and answer in order.
+
+Back-pressure is by bytes: a connection that has too much under way, or whose client does not read its answers, is not read
+from; nor is any connection while the whole broker has too much under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable
+from typing import Any, cast
+
+from headwater.broker.core import Broker
+from headwater.broker.handlers import api_versions
+from headwater.broker.registry import APIS, Api, Request, Values
+from headwater.errors import CorruptFrame
+from headwater.types import Buffer
+from headwater.wire.build import builder
+from headwater.wire.frames import SCRATCH_BYTES, FrameReader
+from headwater.wire.messages import (
+    RequestStart,
+    decode_request,
+    encode_response,
+    known_versions,
+    read_start,
+    response_type,
+)
+
+log = logging.getLogger("headwater.broker")
+_WRITE_HIGH_WATER = 4 << 20
+
+
+class _Slot:
+    """One request of a connection, in the order they came."""
+
+    __slots__ = ("began", "done", "size", "start", "values")
+
+    def __init__(self, start: RequestStart, size: int) -> None:
+        self.start = start
+        self.size = size
+        self.began = time.perf_counter()
+        self.done = False
+        self.values: Values | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    def __init__(self, server: Server, listener: str) -> None:
+        self._server = server
+        self._broker = server.broker
+        self.listener = listener
+        self.peer = "?"
+        self._frames = FrameReader(server.broker.settings.limits.frame_bytes, server.scratch)
+        self._transport: asyncio.Transport | None = None
+        self._slots: deque[_Slot] = deque()
+        self._inflight = 0
+        self._writing_paused = False
+        self._reading_paused = False
+        self._serial: asyncio.Lock | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Connection from {self.peer}, {len(self._slots)} requests under way>"
+
+    # --- from the transport --------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        if not self._server.admit(self):
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._server.released(self, self._inflight)
+        self._inflight = 0
+        self._slots.clear()
+        self._transport = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._frames.received(nbytes):
+                self._frame(frame)
+                if self._transport is None or self._transport.is_closing():
+                    return
+        except CorruptFrame as error:
+            self._broker.stats.refused_frames += 1
+            log.info("closing a connection", extra={"peer": self.peer, "reason": str(error)})
+            self._close()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+        self.consider_reading()
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._send_ready()
+        self.consider_reading()
+
+    # --- requests --------------------------------------------------------------------------------------
+
+    def _frame(self, frame: memoryview) -> None:
+        start = read_start(frame)
+        api = APIS.get(start.api_key)
+        if api is None or start.version not in api.versions:
+            self._unsupported(api, start, len(frame))
+            return
+        header, body = decode_request(start, frame)
+        slot = self._open_slot(start, len(frame))
+        request = Request(start, header.client_id or "", body, self)
+        try:
+            answer = self._one_at_a_time(api, request) if api.serial else api.handle(self._broker, request)
+        except Exception as error:  # noqa: BLE001 - one request's failure must not take the broker down
+            self._broken(slot, error)
+            return
+        if answer is None or not isinstance(answer, Awaitable):
+            self._answered(slot, answer)
+            return
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(lambda done: self._finished(slot, done))
+            return
+        task = asyncio.ensure_future(answer)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: self._finished(slot, done))
+
+    async def _one_at_a_time(self, api: Api, request: Request) -> Values | None:
+        if self._serial is None:
+            self._serial = asyncio.Lock()
+        async with self._serial:
+            return await cast(Awaitable[Values | None], api.handle(self._broker, request))
+
+    def _open_slot(self, start: RequestStart, size: int) -> _Slot:
+        slot = _Slot(start, size)
+        self._slots.append(slot)
+        self._inflight += size
+        self._server.took(size)
+        self.consider_reading()
+        return slot
+
+    def _unsupported(self, api: Api | None, start: RequestStart, size: int) -> None:
+        """ApiVersions of any version is answered, so that clients can step down; all else ends the connection."""
+        if start.api_key == api_versions.KEY:
+            self._answered(
+                self._open_slot(RequestStart(start.api_key, 0, start.correlation_id), size),
+                api_versions.unsupported_version(),
+            )
+            return
+        known = f"versions {api.versions[0]} to {api.versions[-1]}" if api is not None else "no version"
+        if known_versions(start.api_key) or api is not None:
+            raise CorruptFrame(f"API {start.api_key} v{start.version} is not served here, but {known}")
+        raise CorruptFrame(f"API {start.api_key} does not exist")
+
+    def _finished(self, slot: _Slot, done: asyncio.Future[Values | None]) -> None:
+        if done.cancelled():
+            self._close()
+            return
+        error = done.exception()
+        if error is not None:
+            self._broken(slot, error)
+        else:
+            self._answered(slot, done.result())
+
+    def _broken(self, slot: _Slot, error: BaseException) -> None:
+        log.error(
+            "a handler failed",
+            exc_info=error,
+            extra={"api": APIS[slot.start.api_key].name, "correlation_id": slot.start.correlation_id},
+        )
+        self._close()
+
+    def _answered(self, slot: _Slot, values: Values | None) -> None:
+        slot.values = values
+        slot.done = True
+        stats = self._broker.stats
+        key = slot.start.api_key
+        stats.requests[key] = stats.requests.get(key, 0) + 1
+        stats.request_seconds[key] = stats.request_seconds.get(key, 0.0) + time.perf_counter() - slot.began
+        self._send_ready()
+
+    def _send_ready(self) -> None:
+        """Send the answers at the head of the line."""
+        transport = self._transport
+        if transport is None:
+            return
+        pieces: list[Buffer] = []
+        freed = 0
+        while self._slots and self._slots[0].done and not self._writing_paused:
+            slot = self._slots.popleft()
+            freed += slot.size
+            if slot.values is not None:
+                start = slot.start
+                response = builder(response_type(start.api_key, start.version))(slot.values)
+                pieces += encode_response(start.api_key, start.version, start.correlation_id, response)
+        if pieces:
+            transport.writelines(pieces)
+        if freed:
+            self._inflight -= freed
+            self._server.gave_back(freed)
+            self.consider_reading()
+
+    # --- back-pressure -----------------------------------------------------------------------------------
+
+    def consider_reading(self) -> None:
+        """Read on, or stop reading, as the limits say."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        limits = self._broker.settings.limits
+        full = (
+            self._writing_paused
+            or self._inflight > limits.connection_inflight_bytes
+            or len(self._slots) > limits.connection_inflight_requests
+            or self._server.overloaded
+            or self._server.draining
+        )
+        if full and not self._reading_paused:
+            self._reading_paused = True
+            transport.pause_reading()
+        elif not full and self._reading_paused:
+            self._reading_paused = False
+            transport.resume_reading()
+
+    @property
+    def idle(self) -> bool:
+        """Whether every request is answered."""
+        return not self._slots
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """End the connection once what was written is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Server:
+    """All listeners and connections of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.overloaded = False
+        self.draining = False
+        self._inflight = 0
+        self._connections: set[Connection] = set()
+        self._servers: list[asyncio.Server] = []
+
+    def __repr__(self) -> str:
+        return f"<Server with {len(self._connections)} connections, {self._inflight} bytes under way>"
+
+    async def listen(self, listener: str, host: str, port: int) -> int:
+        """Open a listener and answer the port it got."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Connection(self, listener), host, port, backlog=1024)
+        self._servers.append(server)
+        bound: int = server.sockets[0].getsockname()[1]
+        return bound
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether there is room for one more connection."""
+        stats = self.broker.stats
+        stats.connections_total += 1
+        if len(self._connections) >= self.broker.settings.limits.connections:
+            return False
+        self._connections.add(connection)
+        stats.connections = len(self._connections)
+        return True
+
+    def released(self, connection: Connection, inflight: int) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        self.broker.stats.connections = len(self._connections)
+        self.gave_back(inflight)
+
+    def took(self, size: int) -> None:
+        """A request of this size came in."""
+        self._inflight += size
+        if self._inflight > self.broker.settings.limits.broker_inflight_bytes:
+            self._set_overloaded(True)
+
+    def gave_back(self, size: int) -> None:
+        """Requests of this size are answered."""
+        self._inflight -= size
+        if self.overloaded and self._inflight < self.broker.settings.limits.broker_inflight_bytes // 2:
+            self._set_overloaded(False)
+
+    def _set_overloaded(self, overloaded: bool) -> None:
+        if self.overloaded != overloaded:
+            self.overloaded = overloaded
+            for connection in list(self._connections):
+                connection.consider_reading()
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new connections, let what is under way finish, then close."""
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.consider_reading()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not all(c.idle for c in self._connections):
+            await asyncio.sleep(0.01)
+        for connection in list(self._connections):
+            connection.close()
+        for server in self._servers:
+            await server.wait_closed()

@@ -1,0 +1,89 @@
+"""What can go wrong between a client and its brokers."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from headwater.errors import BadInput, HeadwaterError, OutcomeUnknown, Retriable
+
+
+class ClientError(HeadwaterError):
+    """A call to a Kafka broker failed."""
+
+
+class Unreachable(ClientError, Retriable):
+    """No connection could be made, or no broker leads the partition: nothing was sent."""
+
+
+class AnswerLost(ClientError, OutcomeUnknown):
+    """A request was sent and its connection ended, or its time limit passed, before an answer came."""
+
+
+class Undelivered(ClientError):
+    """A producer gave a record up. Unless the message says otherwise, it may be in the log all the same."""
+
+
+class UnsupportedApi(ClientError):
+    """The broker does not know an API, or only in versions that this client does not know."""
+
+
+class ProtocolError(ClientError):
+    """A broker answered with something that makes no sense. Is it a Kafka broker?"""
+
+
+class KafkaError(ClientError):
+    """A broker answered with an error code."""
+
+    def __init__(self, code: ErrorCode, what: str, message: str | None = None) -> None:
+        super().__init__(f"{what}: {message or describe(code)} ({code.name.upper()})")
+        self.code = code
+
+
+class RetriableKafkaError(KafkaError, Retriable):
+    """An error code that Kafka calls retriable."""
+
+
+class RefusedByKafka(KafkaError, BadInput):
+    """A broker does not accept a name or a value; mend it."""
+
+
+_REFUSALS = frozenset(
+    {
+        ErrorCode.invalid_topic_exception,
+        ErrorCode.invalid_config,
+        ErrorCode.invalid_partitions,
+        ErrorCode.invalid_replication_factor,
+        ErrorCode.invalid_replica_assignment,
+    }
+)
+
+_WORDS = {
+    ErrorCode.unknown_topic_or_partition: "there is no such topic or partition",
+    ErrorCode.unknown_topic_id: "the topic was deleted, or created anew, meanwhile",
+    ErrorCode.topic_already_exists: "the topic exists already",
+    ErrorCode.leader_not_available: "the partition has no leader now",
+    ErrorCode.not_leader_or_follower: "the broker does not lead the partition now",
+    ErrorCode.offset_out_of_range: "the offset lies outside the log",
+    ErrorCode.message_too_large: "the batch is larger than the topic allows (max.message.bytes)",
+    ErrorCode.request_timed_out: "the broker did not finish in time",
+    ErrorCode.kafka_storage_error: "the broker cannot reach its storage",
+    ErrorCode.invalid_topic_exception: "that is not a valid topic name",
+}
+
+
+def describe(code: ErrorCode) -> str:
+    """An error code in words."""
+    return _WORDS.get(code) or code.name.replace("_", " ")
+
+
+def kafka_error(code: ErrorCode, what: str, message: str | None = None) -> KafkaError:
+    """The error that says what a code means for its caller."""
+    if code in _REFUSALS:
+        return RefusedByKafka(code, what, message)
+    return (RetriableKafkaError if code.retriable else KafkaError)(code, what, message)
+
+
+def check(code: ErrorCode, what: str, message: str | None = None) -> None:
+    """Raise unless the code says that all went well."""
+    if code is not ErrorCode.none:
+        raise kafka_error(code, what, message)

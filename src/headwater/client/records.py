@@ -1,0 +1,230 @@
+"""Record batches, Kafka's format v2: records to bytes and bytes to records."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from crc32c import crc32c
+
+from headwater.client.codecs import NONE, compress, decompress
+from headwater.errors import BatchTooLarge, CorruptBatch, UnsupportedBatch
+from headwater.types import Buffer
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+OPENED_LIMIT = 64 << 20
+"""A batch may not open to more bytes than this."""
+MAX_RECORDS = 1 << 20
+"""A batch that is written here has no more records than this."""
+MAX_BATCH_BYTES = 64 << 20
+NO_PRODUCER = -1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+_START = struct.Struct(">qi")
+_CRC_FROM = 21
+_PRODUCER = struct.Struct(">q")
+_PRODUCER_AT = 43
+_MAGIC = 2
+_CODEC_MASK, _APPEND_TIME_BIT, _CONTROL_BIT = 0x07, 0x08, 0x20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record. Its offset is of no account until it is in a log."""
+
+    offset: int
+    timestamp: int
+    """Milliseconds since the Unix epoch."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch as a log holds it. Control batches and those that compaction emptied have no records."""
+
+    base_offset: int
+    next_offset: int
+    control: bool
+    records: tuple[Record, ...]
+
+
+# --- writing -----------------------------------------------------------------------------------------
+
+
+def _varint(value: int) -> bytes:
+    """A signed varint."""
+    value = (value << 1) ^ (value >> 63)
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+
+
+def _blob(data: bytes | None) -> bytes:
+    """A length and bytes; null is the length -1."""
+    return b"\x01" if data is None else _varint(len(data)) + data
+
+
+def _body(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
+    parts = [b"\x00", _varint(timestamp_delta), _varint(offset_delta), _blob(record.key), _blob(record.value)]
+    parts.append(_varint(len(record.headers)))
+    for name, value in record.headers:
+        parts += (_blob(name.encode()), _blob(value))
+    return b"".join(parts)
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    codec: int = NONE,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """One batch, with base offset 0 as producers send it."""
+    if not 0 < len(records) <= MAX_RECORDS:
+        raise BatchTooLarge(f"a batch of {len(records)} records; allowed are 1 to {MAX_RECORDS}")
+    first = records[0].timestamp
+    pieces: list[bytes] = []
+    for delta, record in enumerate(records):
+        body = _body(record, record.timestamp - first, delta)
+        pieces += (_varint(len(body)), body)
+    payload = compress(codec, b"".join(pieces))
+    size = _HEADER.size + len(payload)
+    if size > MAX_BATCH_BYTES:
+        raise BatchTooLarge(f"a batch of {size} bytes; the client's limit is {MAX_BATCH_BYTES}")
+    checked = _AFTER_CRC.pack(
+        codec,
+        len(records) - 1,
+        first,
+        max(record.timestamp for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    start = _START.pack(0, size - _START.size) + struct.pack(">ib", -1, _MAGIC)
+    crc = crc32c(payload, crc32c(checked))
+    return b"".join((start, struct.pack(">I", crc), checked, payload))
+
+
+def producer_of(batch: Buffer) -> int:
+    """The producer id that a batch carries; -1 if its producer is not idempotent."""
+    if len(batch) < _HEADER.size:
+        raise CorruptBatch(f"a record batch of {len(batch)} bytes")
+    producer: int = _PRODUCER.unpack_from(batch, _PRODUCER_AT)[0]
+    return producer
+
+
+# --- reading -----------------------------------------------------------------------------------------
+
+
+def decode_batches(data: Buffer, opened_limit: int = OPENED_LIMIT) -> Iterator[Batch]:
+    """The batches of a fetch; a last one that was cut short is left out."""
+    view, at = memoryview(data), 0
+    while at + _START.size <= len(view):
+        base, length = _START.unpack_from(view, at)
+        end = at + _START.size + length
+        if length < 0:
+            raise CorruptBatch(f"the batch at offset {base} has a length of {length}")
+        if end > len(view):
+            return
+        yield _decode(view[at:end], base, opened_limit)
+        at = end
+
+
+def _decode(view: memoryview, base: int, opened_limit: int) -> Batch:
+    if len(view) <= _CRC_FROM or view[16] != _MAGIC:
+        magic = view[16] if len(view) > 16 else "unknown"
+        raise UnsupportedBatch(f"the batch at offset {base} has format {magic}; only format 2 is read")
+    if len(view) < _HEADER.size:
+        raise CorruptBatch(f"the batch at offset {base} has only {len(view)} bytes")
+    _, _, _, _, crc, attributes, last, first_ms, max_ms, _, _, _, count = _HEADER.unpack_from(view)
+    if crc32c(view[_CRC_FROM:]) != crc:
+        raise CorruptBatch(f"the CRC of the batch at offset {base} does not match its bytes")
+    control = bool(attributes & _CONTROL_BIT)
+    records: tuple[Record, ...] = ()
+    if count > 0 and not control:
+        opened = bytes(decompress(attributes & _CODEC_MASK, view[_HEADER.size :], opened_limit))
+        append_ms = max_ms if attributes & _APPEND_TIME_BIT else None
+        try:
+            records = tuple(_records(opened, count, base, first_ms, append_ms))
+        except IndexError:
+            raise CorruptBatch(f"the batch at offset {base} ends within a record") from None
+    return Batch(base, base + last + 1, control, records)
+
+
+def _records(data: bytes, count: int, base: int, first_ms: int, append_ms: int | None) -> Iterator[Record]:
+    at = 0
+    for _ in range(count):
+        length, at = _read_varint(data, at)
+        end = at + length
+        timestamp, at = _read_varint(data, at + 1)
+        delta, at = _read_varint(data, at)
+        key, at = _read_blob(data, at)
+        value, at = _read_blob(data, at)
+        header_count, at = _read_varint(data, at)
+        headers: Headers = ()
+        if header_count:
+            headers, at = _read_headers(data, at, header_count)
+        if at != end:
+            raise CorruptBatch(f"the record at offset {base + delta} is not as long as it says")
+        yield Record(
+            base + delta, first_ms + timestamp if append_ms is None else append_ms, key, value, headers
+        )
+    if at != len(data):
+        raise CorruptBatch(f"the batch at offset {base} has {len(data) - at} bytes behind its last record")
+
+
+def _read_headers(data: bytes, at: int, count: int) -> tuple[Headers, int]:
+    if not 0 <= count <= len(data) - at:
+        raise CorruptBatch(f"a record with {count} headers")
+    found: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _read_blob(data, at)
+        value, at = _read_blob(data, at)
+        if name is None:
+            raise CorruptBatch("a record header without a name")
+        found.append((name.decode(errors="replace"), value))
+    return tuple(found), at
+
+
+def _read_blob(data: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _read_varint(data, at)
+    if length < 0:
+        if length != -1:
+            raise CorruptBatch(f"a field with a length of {length}")
+        return None, at
+    end = at + length
+    if end > len(data):
+        raise IndexError
+    return data[at:end], end
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + 1
+        shift += 7
+        if shift > 63:
+            raise CorruptBatch("a varint of more than ten bytes")

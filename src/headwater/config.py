@@ -1,0 +1,184 @@
+"""Settings as plain data: defaults here, then a TOML (or JSON) file, then `HEADWATER_…` variables, then flags.
+
+Unknown names and wrong types are refused. `headwater.wal.min_interval_ms` in a file is `[wal]` with
+`min_interval_ms`; in the environment it is `HEADWATER_WAL__MIN_INTERVAL_MS`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headwater.errors import ConfigError
+
+MIB = 1 << 20
+ENV_PREFIX = "HEADWATER_"
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all sections."""
+
+
+class Limits(_Section, frozen=True):
+    """Bounds on everything that a client can make grow."""
+
+    frame_bytes: int = 100 * MIB
+    opened_batch_bytes: int = 64 * MIB
+    connections: int = 10_000
+    connection_inflight_bytes: int = 32 * MIB
+    connection_inflight_requests: int = 256
+    broker_inflight_bytes: int = 256 * MIB
+    fetch_response_bytes: int = 55 * MIB
+    fetch_sessions: int = 1_000
+    topics_per_request: int = 10_000
+    partitions_per_topic: int = 10_000
+
+
+class Profile(_Section, frozen=True):
+    """How appends are gathered into WAL objects."""
+
+    object_bytes: int
+    """A flush takes no more than this, unless a single batch is larger."""
+    min_interval_ms: int
+    """At least this long between the starts of two flushes, unless an object is full."""
+    uploads: int
+    """How many objects may be on their way to the store at once."""
+
+
+class Wal(_Section, frozen=True):
+    """The write path."""
+
+    cost: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=200, uploads=4)
+    latency: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=0, uploads=2)
+    hold_ms: int = 500
+    """How long a batch waits for predecessors that went through another broker."""
+
+
+class Cache(_Section, frozen=True):
+    """Memory for what was written or read lately. Never authoritative."""
+
+    wal_bytes: int = 64 * MIB
+
+
+class Housekeeping(_Section, frozen=True):
+    """Retention, garbage collection and checkpoints."""
+
+    interval_ms: int = 5_000
+    lease_ms: int = 30_000
+    dead_object_grace_ms: int = 60_000
+    orphan_interval_ms: int = 600_000
+    producer_expiry_ms: int = 86_400_000
+    checkpoint_bytes: int = 16 * MIB
+
+
+class Settings(_Section, frozen=True):
+    """One process's settings."""
+
+    data: str = "./headwater-data"
+    """Where an embedded cluster keeps ledger and objects, unless `ledger` and `objects` say otherwise."""
+    ledger: str = ""
+    objects: str = ""
+    zone: str = "local"
+    node: int = 1
+    brokers: int = 1
+    kafka: str = "127.0.0.1:9092"
+    """Listeners, comma separated: `HOST:PORT` or `NAME=HOST:PORT`."""
+    advertise: str = ""
+    """What clients are told, per listener name: `NAME=HOST:PORT,…`; by default where it listens."""
+    http: str = "127.0.0.1:8080"
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    log_level: str = "info"
+    limits: Limits = Limits()
+    wal: Wal = Wal()
+    cache: Cache = Cache()
+    housekeeping: Housekeeping = Housekeeping()
+
+    @property
+    def ledger_url(self) -> str:
+        return self.ledger or f"sqlite://{Path(self.data).absolute()}/ledger.db"
+
+    @property
+    def objects_url(self) -> str:
+        return self.objects or (Path(self.data).absolute() / "objects").as_uri()
+
+    @property
+    def default_profile(self) -> str:
+        """A local directory answers in milliseconds; a cloud's store is paid by the request."""
+        return "latency" if self.objects_url.startswith(("file:", "memory:")) else "cost"
+
+
+def load(
+    file: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings from a file, the environment and flags, each overriding the one before."""
+    tree: dict[str, Any] = {}
+    if file:
+        try:
+            text = Path(file).read_text()
+            tree = msgspec.json.decode(text, type=dict) if file.endswith(".json") else tomllib.loads(text)
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+            raise ConfigError(f"cannot read the settings in {file}: {error}") from error
+    for name, value in sorted((os.environ if environment is None else environment).items()):
+        if name.startswith(ENV_PREFIX) and not name.startswith(f"{ENV_PREFIX}TEST_"):
+            _put(tree, name.removeprefix(ENV_PREFIX).lower().split("__"), value)
+    for name, value in (flags or {}).items():
+        if value is not None:
+            _put(tree, name.split("."), value)
+    try:
+        settings = msgspec.convert(tree, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: {error}") from error
+    _check(settings)
+    return settings
+
+
+def _put(tree: dict[str, Any], keys: list[str], value: object) -> None:
+    for key in keys[:-1]:
+        tree = tree.setdefault(key, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"settings: {key} is not a section")
+    tree[keys[-1]] = value
+
+
+def _check(settings: Settings) -> None:
+    for section in (settings.limits, settings.cache, settings.housekeeping):
+        for name in section.__struct_fields__:
+            if getattr(section, name) <= 0:
+                raise ConfigError(f"settings: {name} must be above 0")
+    if not 1 <= settings.brokers <= 64 or settings.node < 0:
+        raise ConfigError("settings: brokers must be 1 to 64 and node not negative")
+    if not 1 <= settings.default_partitions <= settings.limits.partitions_per_topic:
+        raise ConfigError("settings: default_partitions is out of range")
+    if not settings.zone or "/" in settings.zone:
+        raise ConfigError("settings: zone must be a plain name")
+    parse_listeners(settings.kafka)
+    parse_listeners(settings.advertise or settings.kafka)
+    parse_address(settings.http)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, also `[::1]:PORT`."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{text!r} is not of the form HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def parse_listeners(text: str) -> dict[str, tuple[str, int]]:
+    """`NAME=HOST:PORT,…`; one listener without a name is called PLAINTEXT."""
+    listeners: dict[str, tuple[str, int]] = {}
+    for part in text.split(","):
+        name, equals, address = part.strip().rpartition("=")
+        name = name or "PLAINTEXT"
+        if name in listeners:
+            raise ConfigError(f"two listeners are called {name!r}")
+        listeners[name] = parse_address(address)
+    return listeners

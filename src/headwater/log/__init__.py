@@ -1,0 +1,1 @@
+"""The log itself: record batches and their checks, the WAL format, the writer and the reader."""

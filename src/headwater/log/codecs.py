@@ -1,0 +1,73 @@
+"""Kafka's compression codecs, opened within a limit so that a small batch cannot become a huge one."""
+
+from __future__ import annotations
+
+import struct
+
+import cramjam
+
+from headwater.errors import BatchTooLarge, CorruptBatch, UnsupportedBatch
+from headwater.types import Buffer
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16
+_FIRST_GUESS = 8
+_SMALLEST_GUESS = 64 << 10
+_STREAMS = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
+
+
+def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
+    """The opened records of a batch, at most `limit` bytes."""
+    if codec == NONE:
+        return data
+    if codec == SNAPPY:
+        return _snappy(data, limit)
+    if codec not in _STREAMS:
+        raise UnsupportedBatch(f"compression codec {codec} does not exist")
+    size = min(limit, max(_SMALLEST_GUESS, len(data) * _FIRST_GUESS))
+    while True:
+        out = bytearray(size)
+        try:
+            written = _STREAMS[codec].decompress_into(data, out)
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise CorruptBatch(f"{NAMES[codec]} data cannot be opened: {error}") from error
+            if size == limit:
+                raise BatchTooLarge(f"a batch opens to more than {limit} bytes") from None
+            size = min(limit, size * 4)
+            continue
+        return memoryview(out)[:written].toreadonly()
+
+
+def _snappy(data: Buffer, limit: int) -> Buffer:
+    """Plain snappy, or the block format of the Java client: a header, then blocks with a length each."""
+    data = bytes(data)
+    if not data.startswith(_XERIAL_MAGIC):
+        return _snappy_block(data, limit)
+    opened: list[Buffer] = []
+    position = _XERIAL_HEADER
+    while position < len(data):
+        if position + 4 > len(data):
+            raise CorruptBatch("snappy data is cut short")
+        (length,) = struct.unpack_from(">i", data, position)
+        position += 4
+        if not 0 < length <= len(data) - position:
+            raise CorruptBatch(f"a snappy block of {length} bytes")
+        block = _snappy_block(data[position : position + length], limit)
+        limit -= len(block)
+        opened.append(block)
+        position += length
+    return b"".join(opened)
+
+
+def _snappy_block(data: bytes, limit: int) -> bytes:
+    try:
+        size = cramjam.snappy.decompress_raw_len(data)
+        if size > limit:
+            raise BatchTooLarge("a snappy batch opens to more bytes than allowed")
+        return bytes(cramjam.snappy.decompress_raw(data))
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy data cannot be opened: {error}") from error

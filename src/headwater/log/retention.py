@@ -1,0 +1,35 @@
+"""Which records a topic no longer keeps: a plain decision over the index, without I/O."""
+
+from __future__ import annotations
+
+from headwater.metadata.streams import Stream
+from headwater.metadata.topic_configs import TopicConfig
+
+
+def new_log_start(stream: Stream, config: TopicConfig, now_ms: int) -> int:
+    """Where the log should start, by time and by size, to the granularity of index entries."""
+    if "delete" not in config.cleanup:
+        return stream.log_start
+    keep = 0
+    if config.retention_ms >= 0:
+        keep = stream.index.find_time(now_ms - config.retention_ms)
+    if config.retention_bytes >= 0:
+        keep = max(keep, _first_within(stream, config.retention_bytes))
+    if not keep:
+        return stream.log_start
+    return max(stream.log_start, stream.index[keep - 1].end)
+
+
+def _first_within(stream: Stream, limit: int) -> int:
+    """The first entry such that what comes after the one before it is less than the limit.
+
+    As in Kafka, an entry goes only if what remains without it is still at least the limit.
+    """
+    low, high = 0, len(stream.index)
+    while low < high:
+        middle = (low + high) // 2
+        if stream.size - stream.index[middle].cumulative_size < limit:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,334 @@
+"""The write path: batches are gathered, stored as one WAL object, entered into the ledger, and then acknowledged.
+
+Natural batching: a flush starts as soon as the store has a free slot and the profile's interval has passed, and takes all
+that has arrived meanwhile. Uploads overlap; their records enter the ledger in the order the batches came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headwater.clock import Clock
+from headwater.config import Profile
+from headwater.errors import EpochLost, HeadwaterError, NotReady, Retriable, StoreUnavailable
+from headwater.log import wal
+from headwater.log.batch import NO_PRODUCER, Batch
+from headwater.log.holding import Holding
+from headwater.log.wal_cache import WalCache, WrittenWal
+from headwater.metadata.commands import AppendWal, Chunk
+from headwater.metadata.replica import Replica
+from headwater.metadata.results import Appended, ChunkResult, Reason, Refused, Result, Verdict
+from headwater.metadata.streams import StreamsState
+from headwater.objects import ObjectStore
+from headwater.types import Domain, Epoch, WalId
+
+MAX_BATCHES_PER_OBJECT = 10_000
+"""Keeps a record well below the ledger's limit, whatever the size of the batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a batch."""
+
+    verdict: Verdict
+    offset: int = -1
+    log_start: int = -1
+    append_ms: int = -1
+
+
+class Part:
+    """One batch on its way, and whom to tell."""
+
+    __slots__ = ("batch", "done", "stream")
+
+    def __init__(self, stream: int, batch: Batch, done: Callable[[Outcome | HeadwaterError], None]) -> None:
+        self.stream = stream
+        self.batch = batch
+        self.done = done
+
+
+@dataclass(slots=True)
+class _Flush:
+    id: WalId
+    parts: list[Part]
+    chunks: list[tuple[int, list[Part]]]
+    image: wal.WalImage
+    created_ms: int
+    before: asyncio.Future[None] | None
+    entered: asyncio.Future[None]
+
+
+class Writer:
+    """The write path of one domain and one profile."""
+
+    def __init__(
+        self,
+        replica: Replica[StreamsState],
+        store: ObjectStore,
+        cache: WalCache,
+        profile: Profile,
+        clock: Clock,
+        *,
+        zone: str,
+        hold_ms: int,
+        next_sequence: Callable[[], int],
+    ) -> None:
+        self._replica = replica
+        self._store = store
+        self._cache = cache
+        self._profile = profile
+        self._clock = clock
+        self._zone = zone
+        self._next_sequence = next_sequence
+        self._epoch = Epoch(0)
+        self._queue: list[Part] = []
+        self._queued_bytes = 0
+        self._wake = asyncio.Event()
+        self._uploads = asyncio.Semaphore(profile.uploads)
+        self._flushes: set[asyncio.Task[None]] = set()
+        self._last_entered: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._holding = Holding(replica, clock, hold_ms / 1000, self._enqueue)
+        self.flushes = 0
+        self.bytes_written = 0
+
+    def __repr__(self) -> str:
+        return f"<Writer of domain {self._replica.domain}: {len(self._queue)} queued, {len(self._flushes)} flushing>"
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"writer-{self._replica.domain}")
+
+    def join(self, epoch: Epoch) -> None:
+        """Write objects under this epoch from now on."""
+        self._epoch = epoch
+
+    def append(self, part: Part) -> None:
+        """Take a batch. Its outcome is told later, never from within this call."""
+        if self._closing:
+            asyncio.get_running_loop().call_soon(part.done, NotReady("the broker is shutting down"))
+        elif part.batch.producer_id == NO_PRODUCER or not self._holding.hold(part):
+            self._enqueue(part)
+
+    def _enqueue(self, part: Part) -> None:
+        self._queue.append(part)
+        self._queued_bytes += len(part.batch.data)
+        self._wake.set()
+
+    async def drain(self) -> None:
+        """Take nothing more, flush what is there, and stop."""
+        self._closing = True
+        self._holding.release_all()
+        while self._queue or self._flushes:
+            await asyncio.sleep(0.001)
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    # --- gathering -----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        last_start = 0.0
+        interval = self._profile.min_interval_ms / 1000
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                pause = last_start + interval - self._clock.monotonic()
+                if pause > 0 and self._queued_bytes < self._profile.object_bytes:
+                    await self._wait_until_full(pause)
+                    continue
+                await self._uploads.acquire()
+                last_start = self._clock.monotonic()
+                self._start_flush()
+
+    async def _wait_until_full(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._queued_bytes < self._profile.object_bytes:
+                    await self._wake.wait()
+                    self._wake.clear()
+
+    def _start_flush(self) -> None:
+        parts = self._take()
+        if not self._epoch:
+            for part in parts:
+                part.done(EpochLost("no epoch is held at present"))
+            self._uploads.release()
+            return
+        flush = self._prepare(parts)
+        task = asyncio.create_task(self._flush(flush))
+        self._flushes.add(task)
+        task.add_done_callback(self._flushes.discard)
+
+    def _take(self) -> list[Part]:
+        limit, size, count = self._profile.object_bytes, 0, 0
+        for part in self._queue:
+            size += len(part.batch.data)
+            if count and (size > limit or count == MAX_BATCHES_PER_OBJECT):
+                size -= len(part.batch.data)
+                break
+            count += 1
+        parts, self._queue = self._queue[:count], self._queue[count:]
+        self._queued_bytes -= size
+        return parts
+
+    def _prepare(self, parts: list[Part]) -> _Flush:
+        by_stream: dict[int, list[Part]] = {}
+        for part in parts:
+            by_stream.setdefault(part.stream, []).append(part)
+        chunks = sorted(by_stream.items())
+        object_id = WalId(self._epoch, self._next_sequence())
+        created_ms = self._clock.wall_ms()
+        image = wal.build(
+            object_id,
+            self._replica.domain,
+            created_ms,
+            [(stream, [part.batch for part in of_stream]) for stream, of_stream in chunks],
+        )
+        before, entered = self._last_entered, asyncio.get_running_loop().create_future()
+        self._last_entered = entered
+        self.flushes += 1
+        self.bytes_written += image.size
+        return _Flush(object_id, parts, chunks, image, created_ms, before, entered)
+
+    # --- storing and entering --------------------------------------------------------------------------
+
+    async def _flush(self, flush: _Flush) -> None:
+        path = wal.path_of(self._zone, self._replica.domain, flush.created_ms, flush.id)
+        try:
+            try:
+                await self._store.put(path, flush.image.pieces)
+            finally:
+                self._uploads.release()
+                if flush.before is not None:
+                    await flush.before
+                    flush.before = None
+            if self._replica.epoch != flush.id.epoch:
+                raise EpochLost("the epoch changed under a flush")
+            committing = self._replica.enqueue([self._command(flush)])
+        except HeadwaterError as error:
+            flush.entered.set_result(None)
+            self._fail(flush, error)
+            return
+        flush.entered.set_result(None)
+        await self._finish(flush, path, committing)
+
+    async def _finish(self, flush: _Flush, path: str, committing: asyncio.Future[list[Result]]) -> None:
+        try:
+            [result] = await committing
+        except StoreUnavailable as error:
+            await self._remove(path)  # for certain no record names this object, now or later
+            self._fail(flush, error)
+            return
+        except HeadwaterError as error:
+            self._fail(flush, error)  # its fate is unknown here: it stays until this epoch is fenced
+            return
+        if not isinstance(result, Appended):
+            lost = isinstance(result, Refused) and result.reason is Reason.FENCED
+            self._fail(flush, EpochLost("fenced") if lost else NotReady(f"an append was refused: {result}"))
+            return
+        self._cache.put(self._replica.domain, flush.id, WrittenWal(flush.image))
+        accepted = self._report(flush, result.chunks)
+        if not accepted:
+            await self._remove(path)
+
+    def _command(self, flush: _Flush) -> AppendWal:
+        chunks = []
+        for (stream, parts), position in zip(flush.chunks, flush.image.positions, strict=True):
+            batches = [(len(p.batch.data), p.batch.offsets, p.batch.max_timestamp) for p in parts]
+            producers = []
+            if any(p.batch.producer_id != NO_PRODUCER for p in parts):
+                producers = [
+                    (p.batch.producer_id, p.batch.producer_epoch, p.batch.base_sequence) for p in parts
+                ]
+            chunks.append(Chunk(stream, position, batches, producers))
+        return AppendWal(flush.id.sequence, flush.image.size, flush.created_ms, self._zone, chunks)
+
+    def _report(self, flush: _Flush, results: list[ChunkResult]) -> bool:
+        """Tell everybody; answer whether anything was accepted."""
+        accepted = False
+        for (_, parts), result in zip(flush.chunks, results, strict=True):
+            offset = result.first_offset
+            for i, part in enumerate(parts):
+                if result.verdicts is None:
+                    verdict, at = Verdict.ACCEPTED, offset
+                    offset += part.batch.offsets
+                else:
+                    verdict, at = result.verdicts[i]
+                accepted = accepted or verdict is Verdict.ACCEPTED
+                self._settle(part, Outcome(verdict, at, result.log_start, result.append_ms))
+        return accepted
+
+    def _fail(self, flush: _Flush, error: HeadwaterError) -> None:
+        for part in flush.parts:
+            self._settle(part, error)
+
+    def _settle(self, part: Part, outcome: Outcome | HeadwaterError) -> None:
+        if part.batch.producer_id != NO_PRODUCER:
+            self._holding.decided(part)
+        part.done(outcome)
+
+    async def _remove(self, path: str) -> None:
+        with contextlib.suppress(Retriable):
+            await self._store.delete(path)
+
+
+class Writers:
+    """All write paths of a process. WAL sequences rise per epoch, over all of them."""
+
+    def __init__(
+        self,
+        replicas: Mapping[Domain, Replica[StreamsState]],
+        store: ObjectStore,
+        cache: WalCache,
+        profiles: Mapping[str, Profile],
+        clock: Clock,
+        *,
+        zone: str,
+        hold_ms: int,
+        make: Callable[..., Writer] = Writer,
+    ) -> None:
+        self._sequence = 0
+        self._writers = {
+            (domain, name): make(
+                replica,
+                store,
+                cache,
+                profile,
+                clock,
+                zone=zone,
+                hold_ms=hold_ms,
+                next_sequence=self._next_sequence,
+            )
+            for domain, replica in replicas.items()
+            for name, profile in profiles.items()
+        }
+
+    def _next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    def of(self, domain: int, profile: str) -> Writer:
+        return self._writers[(Domain(domain), profile)]
+
+    def all(self) -> list[Writer]:
+        return list(self._writers.values())
+
+    def start(self) -> None:
+        for writer in self._writers.values():
+            writer.start()
+
+    def join(self, epoch: Epoch) -> None:
+        """A new epoch: sequences start over."""
+        self._sequence = 0
+        for writer in self._writers.values():
+            writer.join(epoch)
+
+    async def drain(self) -> None:
+        for writer in self._writers.values():
+            await writer.drain()

@@ -1,0 +1,22 @@
+"""Metadata as a replicated state machine over a ledger that someone else keeps safe.
+
+`ledger` is the contract of the store, `commands` what a record may say, `cluster` and `streams` the
+states that records fold into, `replica` the part of a process that follows and appends.
+"""
+
+from __future__ import annotations
+
+from headwater.errors import ConfigError
+from headwater.metadata.ledger import Ledger
+
+__all__ = ["Ledger", "open_ledger"]
+
+
+def open_ledger(url: str) -> Ledger:
+    """The ledgers of a URL: `sqlite:///absolute/path/ledger.db`."""
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        from headwater.metadata.sqlite import SqliteLedger
+
+        return SqliteLedger.from_url(url)
+    raise ConfigError(f"unknown ledger {url!r}; use sqlite:///absolute/path")

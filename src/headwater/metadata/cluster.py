@@ -1,0 +1,266 @@
+"""The state of domain 0: processes and their epochs, topics and where their streams lie, producer ids."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+
+from headwater.errors import Halted
+from headwater.metadata.base import COMMON_COMMANDS, BaseImage, State
+from headwater.metadata.commands import (
+    AddPartitions,
+    AllocateProducers,
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    Fence,
+    Listener,
+    Record,
+    TakeEpoch,
+    TopicGone,
+    TopicReady,
+)
+from headwater.metadata.results import Done, Reason, Refused, Result
+from headwater.types import CLUSTER
+
+MAX_TOPICS = 100_000
+MAX_PARTITIONS = 100_000
+MAX_PRODUCER_BLOCK = 100_000
+
+NO_NODE = -1
+"""The node id of a process that serves no clients."""
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A process whose epoch is not fenced."""
+
+    epoch: int
+    process: str
+    node: int
+    zone: str
+    listeners: tuple[Listener, ...]
+
+
+class Topic(msgspec.Struct, array_like=True):
+    """A topic. `streams` are allocated with the intent; the first `ready` of them can be used."""
+
+    id: uuid.UUID
+    name: str
+    domain: int
+    configs: dict[str, str]
+    streams: list[int]
+    ready: int
+    deleting: bool
+    created_ms: int
+
+    @property
+    def pending(self) -> bool:
+        """Whether someone has to carry an intent through."""
+        return self.deleting or self.ready < len(self.streams)
+
+
+class ClusterImage(msgspec.Struct, array_like=True):
+    """A checkpoint of domain 0."""
+
+    base: BaseImage
+    members: list[Member]
+    topics: list[Topic]
+    cluster_id: str
+    next_epoch: int
+    next_stream: int
+    next_producer: int
+
+
+_decoder = msgspec.msgpack.Decoder(ClusterImage)
+
+
+class ClusterState(State):
+    """The fold of domain 0."""
+
+    def __init__(self) -> None:
+        super().__init__(CLUSTER)
+        self.members: dict[int, Member] = {}
+        self.topics: dict[uuid.UUID, Topic] = {}
+        """Every topic, also those whose deletion is still carried through."""
+        self.names: dict[str, Topic] = {}
+        """Topics by name, without those being deleted."""
+        self.cluster_id = ""
+        """Made from the first process's name, so that it is the same for everybody and for ever."""
+        self._next_epoch = 1
+        self._next_stream = 1
+        self._next_producer = 1
+        self.on_change: Callable[[], None] | None = None
+        """Told when members or topics changed; set by the replica, no part of the state."""
+
+    def _changed(self) -> None:
+        if self.on_change:
+            self.on_change()
+
+    def _open_to_all(self, record: Record) -> bool:
+        return all(isinstance(command, TakeEpoch) for command in record.commands)
+
+    # --- processes -----------------------------------------------------------------------------------
+
+    def _take_epoch(self, epoch: int, command: TakeEpoch) -> Result:
+        for member in self.members.values():
+            if member.process == command.process:
+                return Done(member.epoch)
+        if not self.cluster_id:
+            digest = hashlib.sha256(command.process.encode()).digest()[:16]
+            self.cluster_id = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        number = self._next_epoch
+        self._next_epoch += 1
+        if command.node != NO_NODE:
+            for older in [m.epoch for m in self.members.values() if m.node == command.node]:
+                self._fence(epoch, Fence(older))
+        self.members[number] = Member(number, command.process, command.node, command.zone, command.listeners)
+        self._roll("epoch", number)
+        self._changed()
+        return Done(number)
+
+    def _fence(self, epoch: int, command: Fence) -> Result:
+        if command.epoch >= self._next_epoch:
+            return Refused(Reason.UNKNOWN, f"epoch {command.epoch} was never given out")
+        result = super()._fence(epoch, command)
+        if self.members.pop(command.epoch, None):
+            self._changed()
+        return result
+
+    def _allocate_producers(self, epoch: int, command: AllocateProducers) -> Result:
+        if not 0 < command.count <= MAX_PRODUCER_BLOCK:
+            return Refused(Reason.INVALID, f"a block of {command.count} producer ids")
+        first = self._next_producer
+        self._next_producer += command.count
+        self._roll("producers", first)
+        return Done(first)
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def _create_topic(self, epoch: int, command: CreateTopic) -> Result:
+        if command.topic in self.topics:
+            return Done()
+        if command.name in self.names:
+            return Refused(Reason.EXISTS, f"topic {command.name!r} exists already")
+        if (
+            not 0 < command.partitions <= MAX_PARTITIONS
+            or len(self.topics) >= MAX_TOPICS
+            or command.domain < 1
+        ):
+            return Refused(Reason.INVALID, f"{command.partitions} partitions, {len(self.topics)} topics")
+        topic = Topic(
+            id=command.topic,
+            name=command.name,
+            domain=command.domain,
+            configs=dict(command.configs),
+            streams=self._allocate_streams(command.partitions),
+            ready=0,
+            deleting=False,
+            created_ms=self.clock_ms,
+        )
+        self.topics[topic.id] = self.names[topic.name] = topic
+        self._roll("topic", topic.name, topic.streams)
+        self._changed()
+        return Done()
+
+    def _allocate_streams(self, count: int) -> list[int]:
+        first = self._next_stream
+        self._next_stream += count
+        return list(range(first, first + count))
+
+    def _add_partitions(self, epoch: int, command: AddPartitions) -> Result:
+        topic = self.topics.get(command.topic)
+        if topic is None or topic.deleting:
+            return Refused(Reason.UNKNOWN, "the topic does not exist")
+        missing = command.total - len(topic.streams)
+        if missing <= 0 or command.total > MAX_PARTITIONS:
+            return Refused(Reason.INVALID, f"the topic has {len(topic.streams)} partitions")
+        topic.streams += self._allocate_streams(missing)
+        self._roll("partitions", topic.name, topic.streams)
+        self._changed()
+        return Done()
+
+    def _topic_ready(self, epoch: int, command: TopicReady) -> Result:
+        topic = self.topics.get(command.topic)
+        if topic is None or topic.deleting:
+            return Refused(Reason.UNKNOWN, "the topic does not exist")
+        topic.ready = max(topic.ready, min(command.partitions, len(topic.streams)))
+        self._roll("ready", topic.name, topic.ready)
+        self._changed()
+        return Done()
+
+    def _delete_topic(self, epoch: int, command: DeleteTopic) -> Result:
+        topic = self.topics.get(command.topic)
+        if topic is None or topic.deleting:
+            return Refused(Reason.UNKNOWN, "the topic does not exist")
+        topic.deleting = True
+        del self.names[topic.name]
+        self._roll("delete", topic.name)
+        self._changed()
+        return Done()
+
+    def _topic_gone(self, epoch: int, command: TopicGone) -> Result:
+        topic = self.topics.get(command.topic)
+        if topic is not None and not topic.deleting:
+            return Refused(Reason.INVALID, "the topic is not being deleted")
+        self.topics.pop(command.topic, None)
+        self._roll("gone", command.topic)
+        return Done()
+
+    def _alter_configs(self, epoch: int, command: AlterConfigs) -> Result:
+        topic = self.topics.get(command.topic)
+        if topic is None or topic.deleting:
+            return Refused(Reason.UNKNOWN, "the topic does not exist")
+        for key in command.remove:
+            topic.configs.pop(key, None)
+        topic.configs.update(command.put)
+        self._roll("configs", topic.name, sorted(topic.configs.items()))
+        self._changed()
+        return Done()
+
+    # --- checkpoints -------------------------------------------------------------------------------------
+
+    def image(self) -> bytes:
+        return msgspec.msgpack.encode(
+            ClusterImage(
+                base=self._base_image(),
+                members=list(self.members.values()),
+                topics=list(self.topics.values()),
+                cluster_id=self.cluster_id,
+                next_epoch=self._next_epoch,
+                next_stream=self._next_stream,
+                next_producer=self._next_producer,
+            )
+        )
+
+    def restore(self, image: bytes) -> None:
+        try:
+            decoded = _decoder.decode(image)
+        except msgspec.MsgspecError as error:
+            raise Halted(f"a checkpoint cannot be read by this version: {error}") from error
+        self._restore_base(decoded.base)
+        self.members = {m.epoch: m for m in decoded.members}
+        self.topics = {t.id: t for t in decoded.topics}
+        self.names = {t.name: t for t in decoded.topics if not t.deleting}
+        self.cluster_id = decoded.cluster_id
+        self._next_epoch = decoded.next_epoch
+        self._next_stream = decoded.next_stream
+        self._next_producer = decoded.next_producer
+        self._changed()
+
+    COMMANDS: ClassVar[dict[type, Callable[[Any, int, Any], Result]]] = {
+        **COMMON_COMMANDS,
+        Fence: _fence,
+        TakeEpoch: _take_epoch,
+        CreateTopic: _create_topic,
+        AddPartitions: _add_partitions,
+        TopicReady: _topic_ready,
+        DeleteTopic: _delete_topic,
+        TopicGone: _topic_gone,
+        AlterConfigs: _alter_configs,
+        AllocateProducers: _allocate_producers,
+    }

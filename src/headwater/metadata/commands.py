@@ -1,0 +1,253 @@
+"""What a ledger record may say.
+
+Every command is a tagged struct without defaults, so that an old record never changes its meaning with the
+code. Unknown tags or fields make a replica halt: it must not guess. Structs are encoded as arrays.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TypeAlias
+
+import msgspec
+
+from headwater.errors import Halted
+from headwater.types import Domain
+
+
+class _Command(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Base of all commands."""
+
+
+# --- any domain ----------------------------------------------------------------------------------
+
+
+class Tick(_Command, frozen=True, tag="tick"):
+    """Carries only the writer's clock, so that a domain's time moves while nothing else happens."""
+
+
+class Fence(_Command, frozen=True, tag="fence"):
+    """From here on nothing that this epoch appends to this domain counts."""
+
+    epoch: int
+
+
+class Check(_Command, frozen=True, tag="check"):
+    """The writer's digest of the results up to a position; a replica with another one halts."""
+
+    position: int
+    digest: int
+
+
+class TakeLease(_Command, frozen=True, tag="lease"):
+    """Take or extend a named lease; it is refused while another unfenced epoch holds it."""
+
+    name: str
+    duration_ms: int
+
+
+class SetLevel(_Command, frozen=True, tag="level"):
+    """Raise the feature level that selects behaviour in `apply`."""
+
+    level: int
+
+
+# --- domain 0: the cluster -----------------------------------------------------------------------
+
+
+class Listener(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where clients reach a broker."""
+
+    name: str
+    host: str
+    port: int
+
+
+class TakeEpoch(_Command, frozen=True, tag="epoch"):
+    """A process announces a life of its own. The only command that epoch 0 may write."""
+
+    process: str
+    node: int
+    zone: str
+    listeners: tuple[Listener, ...]
+
+
+class CreateTopic(_Command, frozen=True, tag="topic+"):
+    """The intent to create a topic; its streams follow in their domain."""
+
+    topic: uuid.UUID
+    name: str
+    partitions: int
+    configs: dict[str, str]
+    domain: Domain
+
+
+class AddPartitions(_Command, frozen=True, tag="partitions+"):
+    """The intent to grow a topic to a number of partitions."""
+
+    topic: uuid.UUID
+    total: int
+
+
+class TopicReady(_Command, frozen=True, tag="topic="):
+    """The topic's streams stand in their domain, up to a number of partitions."""
+
+    topic: uuid.UUID
+    partitions: int
+
+
+class DeleteTopic(_Command, frozen=True, tag="topic-"):
+    """The intent to delete a topic. Its name is free at once."""
+
+    topic: uuid.UUID
+
+
+class TopicGone(_Command, frozen=True, tag="topic--"):
+    """The topic's streams are dropped from their domain."""
+
+    topic: uuid.UUID
+
+
+class AlterConfigs(_Command, frozen=True, tag="configs"):
+    """Set and remove configs of a topic, judged against the configs at this point of the ledger."""
+
+    topic: uuid.UUID
+    put: dict[str, str]
+    remove: tuple[str, ...]
+
+
+class AllocateProducers(_Command, frozen=True, tag="producers+"):
+    """Reserve a block of producer ids."""
+
+    count: int
+
+
+# --- domains 1 to N: streams ---------------------------------------------------------------------
+
+
+class StreamConfig(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What `apply` needs to know of a topic's configs."""
+
+    append_time: bool
+
+
+class CreateStreams(_Command, frozen=True, tag="streams+"):
+    """Create streams of a topic. Idempotent."""
+
+    topic: uuid.UUID
+    first_partition: int
+    streams: tuple[int, ...]
+    config: StreamConfig
+
+
+class ConfigureStreams(_Command, frozen=True, tag="streams="):
+    """Copy a topic's configs into the domain. Idempotent."""
+
+    streams: tuple[int, ...]
+    config: StreamConfig
+
+
+class DropStreams(_Command, frozen=True, tag="streams-"):
+    """Drop streams and all they refer to. Idempotent."""
+
+    streams: tuple[int, ...]
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The batches of one stream inside a WAL object, in order.
+
+    A batch is `(length, offsets, max timestamp)`. `producers` is empty if none of the batches comes from an
+    idempotent producer, and else holds `(producer id, producer epoch, first sequence)` for every batch, with
+    -1 as the id where there is none.
+    """
+
+    stream: int
+    position: int
+    batches: list[tuple[int, int, int]]
+    producers: list[tuple[int, int, int]]
+
+
+class AppendWal(_Command, frozen=True, tag="wal"):
+    """A WAL object is stored: judge its batches one by one and give the good ones their offsets."""
+
+    sequence: int
+    size: int
+    created_ms: int
+    zone: str
+    chunks: list[Chunk]
+
+
+class TrimStreams(_Command, frozen=True, tag="trim"):
+    """Move log starts forward (retention, DeleteRecords). Never past the end, never back."""
+
+    starts: list[tuple[int, int]]
+
+
+class ExpireProducers(_Command, frozen=True, tag="producers-"):
+    """Forget producers that have not written since a time."""
+
+    before_ms: int
+
+
+class ForgetObjects(_Command, frozen=True, tag="objects-"):
+    """These dead WAL objects are deleted from the store."""
+
+    lease: int
+    objects: list[tuple[int, int]]
+
+
+Command: TypeAlias = (
+    Tick
+    | Fence
+    | Check
+    | TakeLease
+    | SetLevel
+    | TakeEpoch
+    | CreateTopic
+    | AddPartitions
+    | TopicReady
+    | DeleteTopic
+    | TopicGone
+    | AlterConfigs
+    | AllocateProducers
+    | CreateStreams
+    | ConfigureStreams
+    | DropStreams
+    | AppendWal
+    | TrimStreams
+    | ExpireProducers
+    | ForgetObjects
+)
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One entry of a ledger: who wrote it, its number among the writer's, the writer's clock, commands."""
+
+    epoch: int
+    counter: int
+    clock_ms: int
+    commands: list[Command]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    """A record's bytes in the ledger."""
+    return _encoder.encode(record)
+
+
+def decode(data: bytes) -> Record:
+    """The record of some bytes; halts on anything this version does not know."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Halted(
+            f"a ledger record cannot be read by this version: {error}; upgrade this process"
+        ) from error
+
+
+def encoded_size(command: Command) -> int:
+    """How many bytes a command takes in a record."""
+    return len(_encoder.encode(command))

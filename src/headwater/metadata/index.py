@@ -1,0 +1,151 @@
+"""The offset index of one stream: which object holds which offsets.
+
+Entries are packed into one byte array of 56 bytes each, ordered by (end offset, cumulative size), so a million
+of them cost some 60 MB and a look-up is a binary search. An entry covers the half-open range
+`[end - span, end)`; ranges never overlap and only rise.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headwater.types import WalId
+
+_ENTRY = struct.Struct("<qqqqIIIIIHH")
+ENTRY_BYTES = _ENTRY.size
+_END = struct.Struct("<q")
+_RUNNING = struct.Struct("<q")
+_RUNNING_AT = 24
+
+NO_TIMESTAMP = -1
+
+APPEND_TIME = 1
+"""Flag: the records' timestamps are the time of commit, kept as the entry's own maximum."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A run of batches inside one WAL object."""
+
+    start: int
+    end: int
+    cumulative_size: int
+    max_timestamp: int
+    """The largest timestamp inside this entry."""
+    running_max_timestamp: int
+    """The largest timestamp from the log start to the end of this entry."""
+    object: WalId
+    position: int
+    length: int
+    flags: int
+
+    @property
+    def append_time(self) -> bool:
+        return bool(self.flags & APPEND_TIME)
+
+
+class OffsetIndex:
+    """Packed entries, oldest first."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes = b"") -> None:
+        if len(data) % ENTRY_BYTES:
+            raise ValueError("an index is a whole number of entries")
+        self._data = bytearray(data)
+
+    def __len__(self) -> int:
+        return len(self._data) // ENTRY_BYTES
+
+    def __repr__(self) -> str:
+        if not self._data:
+            return "<OffsetIndex empty>"
+        return f"<OffsetIndex {len(self)} entries, offsets {self[0].start} to {self[-1].end}>"
+
+    def __getitem__(self, i: int) -> IndexEntry:
+        n = len(self)
+        if i < 0:
+            i += n
+        if not 0 <= i < n:
+            raise IndexError(i)
+        end, size, own, running, span, epoch, sequence, position, length, flags, _ = _ENTRY.unpack_from(
+            self._data, i * ENTRY_BYTES
+        )
+        return IndexEntry(
+            end - span, end, size, own, running, WalId(epoch, sequence), position, length, flags
+        )
+
+    def __iter__(self) -> Iterator[IndexEntry]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def pack(self) -> bytes:
+        """The index as bytes, for a checkpoint."""
+        return bytes(self._data)
+
+    def append(
+        self,
+        *,
+        end: int,
+        span: int,
+        cumulative_size: int,
+        max_timestamp: int,
+        object_epoch: int,
+        object_sequence: int,
+        position: int,
+        length: int,
+        flags: int,
+    ) -> None:
+        """Add an entry at the end. The caller has made sure that it follows the last one."""
+        data = self._data
+        running = max_timestamp
+        if data:
+            before: int = _RUNNING.unpack_from(data, len(data) - ENTRY_BYTES + _RUNNING_AT)[0]
+            if before > running:
+                running = before
+        data += _ENTRY.pack(
+            end, cumulative_size, max_timestamp, running, span, object_epoch, object_sequence, position, length,
+            flags, 0,
+        )  # fmt: skip
+
+    def find(self, offset: int) -> int:
+        """The first entry whose end lies beyond an offset, or `len(self)`."""
+        data, low, high = self._data, 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if _END.unpack_from(data, middle * ENTRY_BYTES)[0] > offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def find_time(self, timestamp: int) -> int:
+        """The first entry that may hold a record of at least this timestamp, or `len(self)`."""
+        data, low, high = self._data, 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if _RUNNING.unpack_from(data, middle * ENTRY_BYTES + _RUNNING_AT)[0] >= timestamp:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def drop(self, count: int) -> list[WalId]:
+        """Remove the oldest entries and return the objects they named."""
+        objects = [self[i].object for i in range(count)]
+        del self._data[: count * ENTRY_BYTES]
+        self._restart_running_maximum()
+        return objects
+
+    def _restart_running_maximum(self) -> None:
+        """What is gone no longer counts: correct the running maximum until it meets the stored one."""
+        running = None
+        for i in range(len(self)):
+            at = i * ENTRY_BYTES
+            own: int = _END.unpack_from(self._data, at + 16)[0]
+            running = own if running is None else max(running, own)
+            if _RUNNING.unpack_from(self._data, at + _RUNNING_AT)[0] == running:
+                return
+            _RUNNING.pack_into(self._data, at + _RUNNING_AT, running)

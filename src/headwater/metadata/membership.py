@@ -1,0 +1,180 @@
+"""A process's life in the cluster: its epoch, its signs of life, and the fencing of those that show none.
+
+No safety rests on these clocks: a process that is fenced too early is refused by `apply` and takes a new epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headwater.clock import Chance, Clock
+from headwater.errors import EpochLost, Retriable
+from headwater.metadata.cluster import NO_NODE, ClusterState, Member
+from headwater.metadata.commands import Fence, Listener, TakeEpoch, Tick
+from headwater.metadata.ledger import Ledger
+from headwater.metadata.replica import Replica
+from headwater.metadata.results import Done
+from headwater.types import Domain, Epoch
+
+BEAT_SECONDS = 0.5
+SESSION_SECONDS = 3.0
+TICK_SECONDS = 20.0
+CONTACT_SECONDS = 10.0
+"""Without contact to domain 0 for this long a process answers retriable errors only."""
+
+
+class Membership:
+    """Takes an epoch and keeps it, as long as the others see this process."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        cluster: Replica[ClusterState],
+        domains: Mapping[Domain, Replica[Any]],
+        clock: Clock,
+        chance: Chance,
+        *,
+        node: int = NO_NODE,
+        zone: str = "",
+        listeners: tuple[Listener, ...] = (),
+    ) -> None:
+        self._ledger = ledger
+        self._cluster = cluster
+        self._domains = domains
+        self._clock = clock
+        self._chance = chance
+        self._node = node
+        self._zone = zone
+        self.listeners = listeners
+        self.epoch = Epoch(0)
+        self.process = ""
+        self.on_epoch: Callable[[Epoch], None] | None = None
+        """Told of every epoch this process takes."""
+        self._task: asyncio.Task[None] | None = None
+        self._lost = asyncio.Event()
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._last_look = 0.0
+        self._last_tick = 0.0
+        for replica in self._replicas():
+            replica.on_lost = self._lost.set
+
+    def __repr__(self) -> str:
+        return f"<Membership of node {self._node}, epoch {self.epoch}>"
+
+    def _replicas(self) -> list[Replica[Any]]:
+        return [self._cluster, *self._domains.values()]
+
+    @property
+    def in_contact(self) -> bool:
+        """Whether domain 0 was reached lately and the epoch stands, as far as this process knows."""
+        fresh = self._clock.monotonic() - self._cluster.last_contact < CONTACT_SECONDS
+        return fresh and bool(self.epoch) and not self._lost.is_set()
+
+    async def join(self) -> None:
+        """Take a new epoch everywhere and make sure that this node's older ones are fenced everywhere."""
+        while True:
+            try:
+                await self._join_once()
+                return
+            except Retriable:
+                await asyncio.sleep(BEAT_SECONDS * self._chance.fraction())
+
+    async def _join_once(self) -> None:
+        for replica in self._replicas():
+            replica.join(Epoch(0))
+            await replica.barrier()
+        self.process = f"{self._node}/{self._chance.uuid()}"
+        self._lost.clear()
+        await self._ledger.beat(self.process)
+        command = TakeEpoch(self.process, self._node, self._zone, self.listeners)
+        [result] = await self._cluster.submit([command])
+        if not isinstance(result, Done):
+            raise EpochLost(f"no epoch was given out: {result}")
+        epoch = Epoch(result.value)
+        for replica in self._replicas():
+            replica.join(epoch)
+        await self.spread_fences()
+        if self._lost.is_set():
+            raise EpochLost("fenced while joining")
+        self.epoch = epoch
+        if self.on_epoch is not None:
+            self.on_epoch(epoch)
+
+    async def spread_fences(self) -> None:
+        """What is fenced in domain 0 must be fenced in every domain; whoever fenced it may have died between."""
+        fenced = list(self._cluster.state.fenced_epochs())
+        for replica in self._domains.values():
+            missing = [Fence(epoch) for epoch in fenced if not replica.state.is_fenced(epoch)]
+            for i in range(0, len(missing), 1000):
+                await replica.submit(missing[i : i + 1000])
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._live(), name="membership")
+
+    async def _live(self) -> None:
+        while True:
+            if self._lost.is_set():
+                self.epoch = Epoch(0)
+                await self.join()
+            with contextlib.suppress(Retriable):
+                await self._ledger.beat(self.process)
+                await self._cluster.barrier()
+                await self._tick()
+                await self._watch_peers()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), BEAT_SECONDS)
+
+    async def _tick(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._last_tick < TICK_SECONDS:
+            return
+        self._last_tick = now
+        for replica in self._replicas():
+            await replica.submit([Tick()])
+        await self.spread_fences()
+
+    async def _watch_peers(self) -> None:
+        """Fence members whose beats stand still, unless it was this process that did not look."""
+        now = self._clock.monotonic()
+        if now - self._last_look > 2 * BEAT_SECONDS:
+            self._seen.clear()
+        self._last_look = now
+        beats = {beat.process: beat.count for beat in await self._ledger.beats()}
+        members = list(self._cluster.state.members.values())
+        for process in beats.keys() - {m.process for m in members} - {self.process}:
+            await self._ledger.forget_beat(process)
+        for member in members:
+            if member.process == self.process:
+                continue
+            count = beats.get(member.process, 0)
+            known, since = self._seen.get(member.process, (-1, now))
+            if known != count:
+                self._seen[member.process] = (count, now)
+            elif now - since >= SESSION_SECONDS:
+                await self.fence(member)
+
+    async def fence(self, member: Member) -> None:
+        """Nothing that this member appends counts any more, in any domain."""
+        self._seen.pop(member.process, None)
+        await self._cluster.submit([Fence(member.epoch)])
+        for replica in self._domains.values():
+            await replica.submit([Fence(member.epoch)])
+        await self._ledger.forget_beat(member.process)
+
+    async def leave(self) -> None:
+        """Give the epoch back, so that clients are sent elsewhere at once."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if not self.epoch:
+            return
+        epoch, self.epoch = self.epoch, Epoch(0)
+        with contextlib.suppress(Retriable):
+            for replica in (*self._domains.values(), self._cluster):
+                replica.on_lost = None
+                await replica.submit([Fence(epoch)])
+            await self._ledger.forget_beat(self.process)

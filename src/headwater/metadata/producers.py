@@ -1,0 +1,127 @@
+"""Idempotent producers of one stream, judged as Apache Kafka judges them.
+
+Kafka keeps the last five batches of a producer and so do we: a client has at most five requests in flight, so
+a retry is always among them and is answered with its first offset.
+"""
+
+from __future__ import annotations
+
+from headwater.metadata.results import Verdict
+
+RECENT_BATCHES = 5
+SEQUENCES = 1 << 31
+"""Sequence numbers run from 0 to 2^31 - 1 and start over."""
+
+MAX_EXPIRED = 1_000
+"""How many expired producers a stream remembers, oldest forgotten first."""
+
+
+def last_sequence(first: int, records: int) -> int:
+    """The sequence number of a batch's last record."""
+    return (first + records - 1) % SEQUENCES
+
+
+class Producer:
+    """One producer's recent past in one stream."""
+
+    __slots__ = ("epoch", "last_ms", "recent", "writer")
+
+    def __init__(self, epoch: int, writer: int, last_ms: int, recent: list[int]) -> None:
+        self.epoch = epoch
+        self.writer = writer
+        """The process epoch through which its last batch came."""
+        self.last_ms = last_ms
+        self.recent = recent
+        """Flat triples (first sequence, last sequence, first offset), oldest first."""
+
+    def __repr__(self) -> str:
+        return f"<Producer epoch {self.epoch}, last sequence {self.recent[-2]}>"
+
+
+class Producers:
+    """The producers of one stream, and those that were here but expired."""
+
+    __slots__ = ("_expired", "_live")
+
+    def __init__(self) -> None:
+        self._live: dict[int, Producer] = {}
+        self._expired: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    @property
+    def oldest_ms(self) -> int:
+        """When the producer that has been silent longest last wrote."""
+        return min((producer.last_ms for producer in self._live.values()), default=1 << 62)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._live.get(producer_id)
+
+    def judge(
+        self, producer_id: int, epoch: int, first: int, records: int, writer: int, shared: bool
+    ) -> tuple[Verdict, int]:
+        """Decide on a batch; for a duplicate the second value is its first offset.
+
+        `shared` says that more than one process has written to this domain, so that a gap may be a matter of
+        batches on their way through another one.
+        """
+        known = self._live.get(producer_id)
+        if known is None:
+            if first == 0 or self._expired.get(producer_id, -1) == epoch:
+                return Verdict.ACCEPTED, 0
+            return (Verdict.MOVED if shared else Verdict.OUT_OF_ORDER), 0
+        if epoch < known.epoch:
+            return Verdict.STALE_PRODUCER, 0
+        if epoch > known.epoch:
+            return (Verdict.ACCEPTED if first == 0 else Verdict.OUT_OF_ORDER), 0
+        recent = known.recent
+        if first == (recent[-2] + 1) % SEQUENCES:
+            return Verdict.ACCEPTED, 0
+        last = last_sequence(first, records)
+        for i in range(0, len(recent), 3):
+            if recent[i] == first and recent[i + 1] == last:
+                return Verdict.DUPLICATE, recent[i + 2]
+        return (Verdict.OUT_OF_ORDER if known.writer == writer else Verdict.MOVED), 0
+
+    def accept(
+        self, producer_id: int, epoch: int, first: int, records: int, offset: int, writer: int, now_ms: int
+    ) -> None:
+        """Note an accepted batch."""
+        known = self._live.get(producer_id)
+        if known is None or known.epoch != epoch:
+            self._live[producer_id] = Producer(
+                epoch, writer, now_ms, [first, last_sequence(first, records), offset]
+            )
+            self._expired.pop(producer_id, None)
+            return
+        recent = known.recent
+        if len(recent) == RECENT_BATCHES * 3:
+            del recent[:3]
+        recent += (first, last_sequence(first, records), offset)
+        known.writer = writer
+        known.last_ms = now_ms
+
+    def expire(self, before_ms: int) -> int:
+        """Forget producers that have not written since a time; remember that they were here."""
+        gone = [pid for pid, producer in self._live.items() if producer.last_ms < before_ms]
+        for pid in gone:
+            self._expired[pid] = self._live.pop(pid).epoch
+        while len(self._expired) > MAX_EXPIRED:
+            del self._expired[next(iter(self._expired))]
+        return len(gone)
+
+    def pack(self) -> tuple[list[tuple[int, int, int, int, list[int]]], list[tuple[int, int]]]:
+        """The producers as plain data, for a checkpoint."""
+        live = [(pid, p.epoch, p.writer, p.last_ms, p.recent) for pid, p in self._live.items()]
+        return live, list(self._expired.items())
+
+    @classmethod
+    def unpack(
+        cls, live: list[tuple[int, int, int, int, list[int]]], expired: list[tuple[int, int]]
+    ) -> Producers:
+        """The inverse of `pack`."""
+        self = cls()
+        self._live = {pid: Producer(epoch, writer, ms, recent) for pid, epoch, writer, ms, recent in live}
+        self._expired = dict(expired)
+        return self

@@ -1,0 +1,378 @@
+"""The state of domains 1 to N: streams with their heads, offset indexes and producers, and the WAL objects.
+
+Appending is the hot path of every replica: `_append` judges batch by batch in ledger order, and nothing else
+ever assigns an offset.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+
+from headwater.errors import Halted
+from headwater.metadata.base import COMMON_COMMANDS, BaseImage, State
+from headwater.metadata.commands import (
+    AppendWal,
+    Chunk,
+    ConfigureStreams,
+    CreateStreams,
+    DropStreams,
+    ExpireProducers,
+    ForgetObjects,
+    StreamConfig,
+    TrimStreams,
+)
+from headwater.metadata.index import APPEND_TIME, NO_TIMESTAMP, OffsetIndex
+from headwater.metadata.producers import Producers
+from headwater.metadata.results import Appended, ChunkResult, Done, Reason, Refused, Result, Verdict
+from headwater.metadata.wal_objects import WalObjects
+from headwater.types import Domain, StreamId, WalId
+
+HOUSEKEEPING = "housekeeping"
+"""The lease of whoever does a domain's retention, garbage collection and checkpoints."""
+
+PREFIX_BYTES = 4
+"""A batch inside a WAL object is preceded by its length."""
+
+MAX_OBJECT_BYTES = (1 << 32) - 1
+MAX_OFFSET = (1 << 63) - 1
+
+_PAIR = struct.Struct("<qq")
+
+
+class Stream:
+    """A stream's head and index."""
+
+    __slots__ = (
+        "append_time",
+        "id",
+        "index",
+        "log_start",
+        "next_offset",
+        "partition",
+        "producers",
+        "size",
+        "topic",
+    )
+
+    def __init__(self, id: StreamId, topic: uuid.UUID, partition: int, append_time: bool) -> None:
+        self.id = id
+        self.topic = topic
+        self.partition = partition
+        self.append_time = append_time
+        self.next_offset = 0
+        self.log_start = 0
+        self.size = 0
+        """WAL bytes ever accepted, the last entry's cumulative size."""
+        self.index = OffsetIndex()
+        self.producers: Producers | None = None
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.id}: {self.log_start} to {self.next_offset}, {len(self.index)} entries>"
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp in the log, or -1."""
+        return self.index[-1].running_max_timestamp if len(self.index) else NO_TIMESTAMP
+
+    def bytes_from(self, offset: int) -> int:
+        """How many stored bytes lie at and beyond an offset, to the granularity of an entry."""
+        i = self.index.find(offset)
+        if i == len(self.index):
+            return 0
+        entry = self.index[i]
+        return self.size - entry.cumulative_size + entry.length
+
+
+class StreamImage(msgspec.Struct, array_like=True):
+    """A stream inside a checkpoint."""
+
+    id: int
+    topic: int
+    partition: int
+    append_time: bool
+    next_offset: int
+    log_start: int
+    size: int
+    index: bytes
+    producers: tuple[list[tuple[int, int, int, int, list[int]]], list[tuple[int, int]]] | None
+
+
+class StreamsImage(msgspec.Struct, array_like=True):
+    """A checkpoint of such a domain."""
+
+    base: BaseImage
+    topics: list[bytes]
+    streams: list[StreamImage]
+    objects: list[tuple[int, str, int, bytes]]
+
+
+_decoder = msgspec.msgpack.Decoder(StreamsImage)
+
+
+class StreamsState(State):
+    """The fold of a domain that holds streams."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__(domain)
+        self.streams: dict[int, Stream] = {}
+        self.objects = WalObjects()
+        self.on_append: Callable[[int], None] | None = None
+        """Told of every stream whose end moved; set by the replica, no part of the state."""
+
+    # --- streams -----------------------------------------------------------------------------------
+
+    def _create(self, epoch: int, command: CreateStreams) -> Result:
+        for partition, stream in enumerate(command.streams, command.first_partition):
+            if stream not in self.streams:
+                self.streams[stream] = Stream(
+                    StreamId(stream), command.topic, partition, command.config.append_time
+                )
+        self._roll("create", command.streams)
+        return Done()
+
+    def _configure(self, epoch: int, command: ConfigureStreams) -> Result:
+        for stream in command.streams:
+            if stream in self.streams:
+                self.streams[stream].append_time = command.config.append_time
+        return Done()
+
+    def _drop(self, epoch: int, command: DropStreams) -> Result:
+        for name in command.streams:
+            stream = self.streams.pop(name, None)
+            if stream is not None:
+                self._release(stream, len(stream.index))
+                if self.on_append:
+                    self.on_append(name)
+        self._roll("drop", command.streams)
+        return Done()
+
+    def _release(self, stream: Stream, entries: int) -> None:
+        for object_id in stream.index.drop(entries):
+            self.objects.release(object_id, self.clock_ms)
+
+    def _trim(self, epoch: int, command: TrimStreams) -> Result:
+        moved = 0
+        for name, start in command.starts:
+            stream = self.streams.get(name)
+            if stream is None or not stream.log_start < start <= stream.next_offset:
+                continue
+            stream.log_start = start
+            self._release(stream, stream.index.find(start))
+            moved += 1
+            self._roll("trim", name, start)
+            if self.on_append:
+                self.on_append(name)
+        return Done(moved)
+
+    # --- appending -----------------------------------------------------------------------------------
+
+    def _append(self, epoch: int, command: AppendWal) -> Result:
+        flaw = self._flaw(epoch, command)
+        if flaw:
+            return Refused(Reason.INVALID, flaw)
+        results: list[ChunkResult] = []
+        references = 0
+        for chunk in command.chunks:
+            stream = self.streams.get(chunk.stream)
+            if stream is None:
+                missing = [(Verdict.NO_STREAM, -1)] * len(chunk.batches)
+                results.append(ChunkResult(-1, -1, NO_TIMESTAMP, missing))
+                continue
+            entries = len(stream.index)
+            results.append(self._append_chunk(epoch, command.sequence, stream, chunk))
+            references += len(stream.index) - entries
+        if references:
+            self.objects.add(
+                epoch,
+                command.sequence,
+                zone=command.zone,
+                created_ms=command.created_ms,
+                size=command.size,
+                references=references,
+            )
+        return Appended(results)
+
+    def _flaw(self, epoch: int, command: AppendWal) -> str:
+        """Why this command cannot come from a sound writer, or nothing. Nothing is changed before this."""
+        if not 0 < command.size <= MAX_OBJECT_BYTES:
+            return f"a WAL object of {command.size} bytes"
+        if not 0 <= command.sequence < 1 << 32 or not self.objects.fits(epoch, command.sequence):
+            return f"WAL object {command.sequence} of epoch {epoch} is out of sequence or known already"
+        for chunk in command.chunks:
+            if chunk.producers and len(chunk.producers) != len(chunk.batches):
+                return f"stream {chunk.stream}: some batches lack a producer"
+            end = chunk.position
+            for length, offsets, _ in chunk.batches:
+                if length <= 0 or offsets <= 0:
+                    return f"stream {chunk.stream}: an empty batch"
+                end += PREFIX_BYTES + length
+            if chunk.position <= 0 or end > command.size:
+                return f"stream {chunk.stream}: batches beyond the object's end"
+        return ""
+
+    def _append_chunk(self, epoch: int, sequence: int, stream: Stream, chunk: Chunk) -> ChunkResult:
+        first = offset = stream.next_offset
+        append_ms = self.clock_ms if stream.append_time else NO_TIMESTAMP
+        position = run_position = chunk.position
+        run_offset, run_timestamp = offset, NO_TIMESTAMP
+        verdicts: list[tuple[Verdict, int]] | None = None
+        producers = chunk.producers
+        for i, (length, offsets, timestamp) in enumerate(chunk.batches):
+            verdict, known = Verdict.ACCEPTED, 0
+            if producers and producers[i][0] >= 0:
+                verdict, known = self._judge(epoch, stream, producers[i], offsets, offset)
+            if verdict is Verdict.ACCEPTED:
+                if verdicts is not None:
+                    verdicts.append((verdict, offset))
+                offset += offsets
+                if timestamp > run_timestamp:
+                    run_timestamp = timestamp
+                position += PREFIX_BYTES + length
+                continue
+            if verdicts is None:
+                verdicts = self._accepted_so_far(first, chunk, i)
+            verdicts.append((verdict, known))
+            self._add_run(
+                epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms
+            )
+            position += PREFIX_BYTES + length
+            run_position, run_offset, run_timestamp = position, offset, NO_TIMESTAMP
+        self._add_run(
+            epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms
+        )
+        stream.next_offset = offset
+        self.digest = zlib.crc32(_PAIR.pack(stream.id, offset), self.digest)
+        if self.on_append and offset != first:
+            self.on_append(stream.id)
+        return ChunkResult(first, stream.log_start, append_ms, verdicts)
+
+    @staticmethod
+    def _accepted_so_far(first: int, chunk: Chunk, count: int) -> list[tuple[Verdict, int]]:
+        verdicts = []
+        for _, offsets, _ in chunk.batches[:count]:
+            verdicts.append((Verdict.ACCEPTED, first))
+            first += offsets
+        return verdicts
+
+    def _judge(
+        self, epoch: int, stream: Stream, producer: tuple[int, int, int], offsets: int, offset: int
+    ) -> tuple[Verdict, int]:
+        producers = stream.producers
+        if producers is None:
+            producers = stream.producers = Producers()
+        producer_id, producer_epoch, first = producer
+        shared = len(self._writers) > 1 or bool(self._fenced)
+        verdict, known = producers.judge(producer_id, producer_epoch, first, offsets, epoch, shared)
+        if verdict is Verdict.ACCEPTED:
+            producers.accept(producer_id, producer_epoch, first, offsets, offset, epoch, self.clock_ms)
+        return verdict, known
+
+    @staticmethod
+    def _add_run(
+        epoch: int,
+        sequence: int,
+        stream: Stream,
+        position: int,
+        end_position: int,
+        offset: int,
+        end_offset: int,
+        timestamp: int,
+        append_ms: int,
+    ) -> None:
+        """One index entry for the accepted batches between two positions, if there are any."""
+        if end_offset == offset:
+            return
+        stream.size += end_position - position
+        stream.index.append(
+            end=end_offset,
+            span=end_offset - offset,
+            cumulative_size=stream.size,
+            max_timestamp=timestamp if append_ms == NO_TIMESTAMP else append_ms,
+            object_epoch=epoch,
+            object_sequence=sequence,
+            position=position,
+            length=end_position - position,
+            flags=0 if append_ms == NO_TIMESTAMP else APPEND_TIME,
+        )
+
+    # --- housekeeping ----------------------------------------------------------------------------------
+
+    def _expire(self, epoch: int, command: ExpireProducers) -> Result:
+        gone = 0
+        for stream in self.streams.values():
+            if stream.producers is not None:
+                gone += stream.producers.expire(command.before_ms)
+        self._roll("expire", gone)
+        return Done(gone)
+
+    def _forget(self, epoch: int, command: ForgetObjects) -> Result:
+        if not self._holds(epoch, HOUSEKEEPING, command.lease):
+            return Refused(Reason.STALE, "the housekeeping lease has passed on")
+        gone = sum(self.objects.forget(WalId(e, s)) for e, s in command.objects)
+        self._roll("forget", gone)
+        return Done(gone)
+
+    # --- checkpoints -----------------------------------------------------------------------------------
+
+    def image(self) -> bytes:
+        topics: dict[uuid.UUID, int] = {}
+        streams = [
+            StreamImage(
+                id=s.id,
+                topic=topics.setdefault(s.topic, len(topics)),
+                partition=s.partition,
+                append_time=s.append_time,
+                next_offset=s.next_offset,
+                log_start=s.log_start,
+                size=s.size,
+                index=s.index.pack(),
+                producers=s.producers.pack() if s.producers is not None else None,
+            )
+            for s in self.streams.values()
+        ]
+        return msgspec.msgpack.encode(
+            StreamsImage(
+                base=self._base_image(),
+                topics=[topic.bytes for topic in topics],
+                streams=streams,
+                objects=self.objects.pack(),
+            )
+        )
+
+    def restore(self, image: bytes) -> None:
+        try:
+            decoded = _decoder.decode(image)
+        except msgspec.MsgspecError as error:
+            raise Halted(f"a checkpoint cannot be read by this version: {error}") from error
+        self._restore_base(decoded.base)
+        topics = [uuid.UUID(bytes=t) for t in decoded.topics]
+        self.streams = {}
+        for s in decoded.streams:
+            stream = Stream(StreamId(s.id), topics[s.topic], s.partition, s.append_time)
+            stream.next_offset, stream.log_start, stream.size = s.next_offset, s.log_start, s.size
+            stream.index = OffsetIndex(s.index)
+            stream.producers = Producers.unpack(*s.producers) if s.producers is not None else None
+            self.streams[s.id] = stream
+        self.objects = WalObjects.unpack(decoded.objects)
+
+    COMMANDS: ClassVar[dict[type, Callable[[Any, int, Any], Result]]] = {
+        **COMMON_COMMANDS,
+        CreateStreams: _create,
+        ConfigureStreams: _configure,
+        DropStreams: _drop,
+        AppendWal: _append,
+        TrimStreams: _trim,
+        ExpireProducers: _expire,
+        ForgetObjects: _forget,
+    }
+
+
+def stream_config(configs: dict[str, str]) -> StreamConfig:
+    """What `apply` needs of a topic's configs."""
+    return StreamConfig(append_time=configs.get("message.timestamp.type") == "LogAppendTime")

@@ -1,0 +1,161 @@
+"""Objects in a local directory, durable as the name says.
+
+An object is written under a temporary name, synced, renamed, and then its directory is synced: a crash of the
+machine leaves the whole object or nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from headwater.errors import StoreFull, StoreUnavailable
+from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
+from headwater.types import Pieces
+
+THREADS = 4
+TEMPORARY = ".tmp"
+_IOV_MAX = 1000
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+_T = TypeVar("_T")
+
+
+class LocalStore:
+    """See `headwater.objects.store.ObjectStore`."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root).absolute()
+        self.url = self._root.as_uri()
+        self._temporary = self._root / TEMPORARY
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="objects")
+        self._count = itertools.count()
+        self._known: set[Path] = set()
+        try:
+            self._make(self._temporary)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot use {self._root}: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"<LocalStore {self._root}>"
+
+    async def put(self, path: str, pieces: Pieces) -> None:
+        await self._run(self._put, checked_path(path), pieces)
+
+    async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        return await self._run(self._get, checked_path(path), start, length)
+
+    async def size(self, path: str) -> int:
+        return await self._run(self._size, checked_path(path))
+
+    async def delete(self, path: str) -> None:
+        await self._run(self._delete, checked_path(path))
+
+    async def scan(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        for info in await self._run(self._scan, prefix):
+            yield info
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+
+    # --- on the threads ------------------------------------------------------------------------------
+
+    async def _run(self, call: Callable[..., _T], *arguments: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+
+    def _put(self, path: str, pieces: Pieces) -> None:
+        target = self._root / path
+        temporary = self._temporary / f"{os.getpid()}-{next(self._count)}"
+        with _translated(path):
+            self._make(target.parent)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                try:
+                    _write_all(handle, pieces)
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+                os.rename(temporary, target)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+            _sync_directory(target.parent)
+
+    def _make(self, directory: Path) -> None:
+        """Create a directory and make its entry durable, once per directory."""
+        if directory in self._known:
+            return
+        if not directory.is_dir():
+            if directory != directory.parent:
+                self._make(directory.parent)
+            directory.mkdir(exist_ok=True)
+            _sync_directory(directory.parent)
+        self._known.add(directory)
+
+    def _get(self, path: str, start: int, length: int | None) -> bytes:
+        with _translated(path), open(self._root / path, "rb", buffering=0) as file:
+            if start:
+                file.seek(start)
+            data = file.read() if length is None else file.read(length)
+        return data or b""
+
+    def _size(self, path: str) -> int:
+        with _translated(path):
+            return os.stat(self._root / path).st_size
+
+    def _delete(self, path: str) -> None:
+        with _translated(path), contextlib.suppress(FileNotFoundError):
+            os.unlink(self._root / path)
+
+    def _scan(self, prefix: str) -> list[ObjectInfo]:
+        found = []
+        top = self._root / prefix
+        with _translated(prefix):
+            for directory, names, files in os.walk(top):
+                if Path(directory) == self._root and TEMPORARY in names:
+                    names.remove(TEMPORARY)
+                for name in files:
+                    full = Path(directory) / name
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append(ObjectInfo(full.relative_to(self._root).as_posix(), full.stat().st_size))
+        return found
+
+
+def _write_all(handle: int, pieces: Pieces) -> None:
+    for first in range(0, len(pieces), _IOV_MAX):
+        rest = [memoryview(piece) for piece in pieces[first : first + _IOV_MAX]]
+        while rest:
+            written = os.writev(handle, rest)
+            while rest and written >= len(rest[0]):
+                written -= len(rest[0])
+                del rest[0]
+            if rest and written:
+                rest[0] = rest[0][written:]
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ObjectMissing(f"no object {path}") from error
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StoreFull(f"no space left to store {path}: {error.strerror}") from error
+        raise StoreUnavailable(f"{path}: {error}") from error

@@ -1,0 +1,59 @@
+"""The contract of an object store. `headwater.objects.conformance` proves it for every backend.
+
+- `put` returns only when the object is durable and visible whole; a failed `put` may or may not have left
+  the whole object behind, never a part of it.
+- Objects are immutable: nobody puts one path twice with other bytes.
+- `delete` of a missing object succeeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.errors import ConfigError, HeadwaterError
+from headwater.types import Pieces
+
+
+class ObjectMissing(HeadwaterError):
+    """There is no object of that path."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One line of a listing."""
+
+    path: str
+    size: int
+
+
+class ObjectStore(Protocol):
+    """Paths are relative, `/`-separated and never begin or end with a slash."""
+
+    url: str
+
+    async def put(self, path: str, pieces: Pieces) -> None:
+        """Store an object."""
+
+    async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """An object's bytes, or a range of them. A range past the end is cut short."""
+
+    async def size(self, path: str) -> int:
+        """An object's size."""
+
+    async def delete(self, path: str) -> None:
+        """Remove an object."""
+
+    def scan(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Every object below a prefix that ends in a slash (or is empty), in no particular order."""
+
+    async def close(self) -> None:
+        """Release threads and connections. Idempotent."""
+
+
+def checked_path(path: str) -> str:
+    """Refuse paths that would leave the store's root."""
+    if not path or path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ConfigError(f"{path!r} is not a path inside an object store")
+    return path

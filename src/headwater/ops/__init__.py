@@ -1,0 +1,1 @@
+"""Operation: logs, metrics, health."""

@@ -1,0 +1,1 @@
+"""Kafka's protocol without sockets: frames, headers, and messages as kio's types."""

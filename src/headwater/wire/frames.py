@@ -1,0 +1,68 @@
+"""Size-prefixed frames out of a byte stream, without copying the ones that arrive whole.
+
+A frame that lies whole in the shared receive buffer is handed out as a view of it and must be used up at once. A frame
+that does not gets a buffer of its own, which the rest is received into directly.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from headwater.errors import CorruptFrame
+
+_SIZE = struct.Struct(">i")
+SIZE_BYTES = _SIZE.size
+SCRATCH_BYTES = 256 << 10
+SMALLEST_FRAME = 8
+"""API key, version and correlation id."""
+
+
+class FrameReader:
+    """The receiving side of one connection. `scratch` may be shared by all connections of a thread."""
+
+    __slots__ = ("_frame", "_limit", "_prefix", "_received", "_scratch")
+
+    def __init__(self, limit: int, scratch: memoryview) -> None:
+        self._limit = limit
+        self._scratch = scratch
+        self._prefix = b""
+        self._frame: bytearray | None = None
+        self._received = 0
+
+    def __repr__(self) -> str:
+        missing = len(self._frame) - self._received if self._frame is not None else 0
+        return f"<FrameReader, {missing} bytes missing>"
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes of the stream go."""
+        if self._frame is not None:
+            return memoryview(self._frame)[self._received :]
+        if self._prefix:
+            self._scratch[: len(self._prefix)] = self._prefix
+        return self._scratch[len(self._prefix) :]
+
+    def received(self, count: int) -> Iterator[memoryview]:
+        """Count bytes were put into `buffer`; yields the frames that are complete now."""
+        if self._frame is not None:
+            self._received += count
+            if self._received == len(self._frame):
+                frame, self._frame = self._frame, None
+                yield memoryview(frame).toreadonly()
+            return
+        end = len(self._prefix) + count
+        self._prefix = b""
+        at = 0
+        while end - at >= SIZE_BYTES:
+            (size,) = _SIZE.unpack_from(self._scratch, at)
+            if not SMALLEST_FRAME <= size <= self._limit:
+                raise CorruptFrame(f"a frame of {size} bytes; the limit is {self._limit}")
+            at += SIZE_BYTES
+            if size > end - at:
+                self._frame = bytearray(size)
+                self._received = end - at
+                self._frame[: self._received] = self._scratch[at:end]
+                return
+            yield self._scratch[at : at + size].toreadonly()
+            at += size
+        self._prefix = bytes(self._scratch[at:end])

@@ -1,0 +1,162 @@
+"""Requests and responses as bytes. Types and their codecs come from kio."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+from headwater.errors import CorruptFrame
+from headwater.types import Buffer
+
+_START = struct.Struct(">hhi")
+_SIZE = struct.Struct(">i")
+_LARGE = 4096
+"""Pieces of at least this size are not copied into a joined one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStart:
+    """The part of a request's header that every version has."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+
+
+def read_start(frame: memoryview) -> RequestStart:
+    """The first eight bytes of a request."""
+    return RequestStart(*_START.unpack_from(frame))
+
+
+def known_versions(api_key: int) -> range:
+    """The versions of an API that kio knows, empty for an unknown API."""
+    name = api_key_map.get(api_key)
+    if name is None:
+        return range(0)
+    versions = schema_name_map[name]
+    return range(min(versions), max(versions) + 1)
+
+
+def api_name(api_key: int) -> str:
+    """An API's name in words, such as `list_offsets`."""
+    return api_key_map[api_key]
+
+
+@functools.cache
+def _request_codec(api_key: int, version: int) -> tuple[Any, Any]:
+    schema = load_request_schema(api_key, version)
+    return entity_reader(schema.__header_schema__), entity_reader(schema)
+
+
+@functools.cache
+def _request_writer(api_key: int, version: int) -> tuple[type, type, Any, Any]:
+    schema = load_request_schema(api_key, version)
+    header = schema.__header_schema__
+    return schema, header, entity_writer(header), entity_writer(schema)
+
+
+@functools.cache
+def response_type(api_key: int, version: int) -> type:
+    """The class of a response."""
+    return load_response_schema(api_key, version)
+
+
+@functools.cache
+def request_type(api_key: int, version: int) -> type:
+    """The class of a request."""
+    return load_request_schema(api_key, version)
+
+
+@functools.cache
+def _response_codec(api_key: int, version: int) -> tuple[type, Any, Any, Any, Any]:
+    schema = load_response_schema(api_key, version)
+    header = schema.__header_schema__
+    return header, entity_writer(header), entity_writer(schema), entity_reader(header), entity_reader(schema)
+
+
+def decode_request(start: RequestStart, frame: memoryview) -> tuple[Any, Any]:
+    """A request's header and body; anything malformed is a `CorruptFrame`."""
+    read_header, read_body = _request_codec(start.api_key, start.version)
+    try:
+        header, at = read_header(frame, 0)
+        body, size = read_body(frame, at)
+    except (SerialError, ValueError, OverflowError, IndexError, struct.error) as error:
+        raise CorruptFrame(f"{api_name(start.api_key)} v{start.version}: {error}") from error
+    if at + size != len(frame):
+        raise CorruptFrame(
+            f"{api_name(start.api_key)} v{start.version}: {len(frame) - at - size} bytes left over"
+        )
+    return header, body
+
+
+class _Collector:
+    """Takes what kio writes and keeps large pieces apart."""
+
+    __slots__ = ("_small", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.pieces: list[Buffer] = []
+        self._small: list[Buffer] = []
+        self.size = 0
+
+    def write(self, data: Buffer) -> None:
+        self.size += len(data)
+        if len(data) < _LARGE:
+            self._small.append(data)
+        else:
+            self.flush()
+            self.pieces.append(data)
+
+    def flush(self) -> None:
+        if self._small:
+            self.pieces.append(b"".join(self._small))
+            self._small.clear()
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, response: Any) -> list[Buffer]:
+    """A response's frame in pieces."""
+    header_type, write_header, write_body, _, _ = _response_codec(api_key, version)
+    collector = _Collector()
+    write_header(collector, header_type(correlation_id=correlation_id))
+    write_body(collector, response)
+    collector.flush()
+    first = collector.pieces[0]
+    return [_SIZE.pack(collector.size) + first, *collector.pieces[1:]]
+
+
+def encode_request(
+    api_key: int, version: int, correlation_id: int, client_id: str, request: Any
+) -> list[Buffer]:
+    """A request's frame in pieces."""
+    _, header_type, write_header, write_body = _request_writer(api_key, version)
+    collector = _Collector()
+    write_header(
+        collector,
+        header_type(
+            request_api_key=api_key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=client_id,
+        ),
+    )
+    write_body(collector, request)
+    collector.flush()
+    return [_SIZE.pack(collector.size), *collector.pieces]
+
+
+def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
+    """A response's correlation id and body."""
+    _, _, _, read_header, read_body = _response_codec(api_key, version)
+    try:
+        header, at = read_header(frame, 0)
+        body, _ = read_body(frame, at)
+    except (SerialError, ValueError, OverflowError, IndexError, struct.error) as error:
+        raise CorruptFrame(f"response of {api_name(api_key)} v{version}: {error}") from error
+    return header.correlation_id, body
