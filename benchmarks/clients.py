@@ -114,9 +114,7 @@ class Client:
     def _failed(self, what: str) -> BenchError:
         self._process.kill()
         code = self._process.wait()
-        return BenchError(
-            f"{self!r} {what} and exited with {code} (time limit {self.timeout:.0f} s), see {self.log}"
-        )
+        return BenchError(f"{self!r} {what} and exited with {code} (time limit {self.timeout:.0f} s), see {self.log}")
 
 
 def producer_performance(bootstrap: str, topic: str, records: int, size: int) -> list[str]:

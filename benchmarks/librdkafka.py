@@ -26,9 +26,7 @@ STALLED_SECONDS = 30.0
 CONSUMER_SETTINGS = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 10}
 
 
-def produce(
-    bootstrap: str, topic: str, records: int, size: int, warm_topic: str, warm_records: int
-) -> ClientResult:
+def produce(bootstrap: str, topic: str, records: int, size: int, warm_topic: str, warm_records: int) -> ClientResult:
     """Sends records with librdkafka's defaults, acks=all among them, and waits for the acknowledgements."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     value = bytes(range(65, 91)) * (size // 26 + 1)

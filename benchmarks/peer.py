@@ -13,10 +13,11 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks.report import Failure, Results, failure_lines, gather_facts, markdown, save, terminal_table
+from benchmarks.report import Failure, Results, failure_lines, gather_facts, markdown, noise, save, terminal_table
 from benchmarks.systems import ROOT, SYSTEMS, BenchError, System, compile_java
 from benchmarks.workloads import PHASES, Plan, Sample, Session, Step
 
+NOISY_PERCENT = 10
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 
@@ -122,9 +123,7 @@ def main(
     partitions: Annotated[str, typer.Option(help="Partition counts.")] = "1,12",
     systems: Annotated[str, typer.Option(help="Systems to run.")] = ",".join(SYSTEMS),
     linger: Annotated[str, typer.Option(help="linger.ms of the latency probe, or 'default'.")] = "default",
-    workdir: Annotated[Path, typer.Option(help="Data of both systems, logs and results.json.")] = Path(
-        "build/bench"
-    ),
+    workdir: Annotated[Path, typer.Option(help="Data of both systems, logs and results.json.")] = Path("build/bench"),
     quick: Annotated[bool, typer.Option("--quick", help="One small round, to see that it works.")] = False,
     publish: Annotated[bool, typer.Option("--publish", help="Write docs/benchmarks.md.")] = False,
 ) -> None:
@@ -133,10 +132,10 @@ def main(
         phases=frozenset(_choice(only, PHASES, "--only")),
         sizes=_numbers(sizes, "--sizes"),
         partitions=_numbers(partitions, "--partitions"),
-        records_mb=min(records_mb, 60) if quick else records_mb,
-        warmup_mb=min(warmup_mb, 60) if quick else warmup_mb,
+        records_mb=min(records_mb, 30) if quick else records_mb,
+        warmup_mb=min(warmup_mb, 40) if quick else warmup_mb,
         idle_seconds=5 if quick else 10,
-        latency_seconds=min(seconds, 5) if quick else seconds,
+        latency_seconds=min(seconds, 4) if quick else seconds,
         latency_warmup_seconds=3 if quick else 5,
         linger=linger,
     )
@@ -153,6 +152,8 @@ def main(
     results = Run(plan, names, 1 if quick else rounds, workdir, console).run()
     console.print(terminal_table(results.samples))
     console.print(f"raw results: {workdir / 'results.json'}", highlight=False)
+    if (others := noise(results.samples)) > NOISY_PERCENT:
+        console.print(f"others used up to {others:.0f} % of the machine: do not trust these figures", style="yellow")
     for line in failure_lines(results.failures):
         console.print(line, style="red", markup=False)
     if results.failures:

@@ -17,7 +17,7 @@ import msgspec
 from rich.table import Table
 
 from benchmarks.systems import KAFKA_LIBS, ROOT, SYSTEMS
-from benchmarks.workloads import Sample
+from benchmarks.workloads import OTHERS, Sample
 
 NONE = "–"
 
@@ -111,11 +111,7 @@ class Spread:
 
     def __str__(self) -> str:
         single = self.low == self.high
-        return (
-            _number(self.median)
-            if single
-            else f"{_number(self.median)} ({_number(self.low)}..{_number(self.high)})"
-        )
+        return _number(self.median) if single else f"{_number(self.median)} ({_number(self.low)}..{_number(self.high)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +124,7 @@ class Row:
     kafka: Spread | None
     headwater_cpu: Spread | None
     kafka_cpu: Spread | None
+    comparable: bool
 
     def cells(self) -> list[str]:
         """The text of the columns of ``COLUMNS``."""
@@ -136,7 +133,7 @@ class Row:
             self.metric,
             _text(self.headwater),
             _text(self.kafka),
-            _ratio(self.headwater, self.kafka),
+            _ratio(self.headwater, self.kafka) if self.comparable else NONE,
             _text(self.headwater_cpu),
             _text(self.kafka_cpu),
             _ratio(self.headwater_cpu, self.kafka_cpu),
@@ -158,24 +155,24 @@ COLUMNS = (
 def rows(samples: Iterable[Sample]) -> list[Row]:
     """One row per case and metric, in the order of first appearance; CPU stands on a case's first row."""
     values: dict[tuple[str, str, str], list[float]] = {}
-    units: dict[tuple[str, str], str] = {}
+    metrics: dict[tuple[str, str], Sample] = {}
     for sample in samples:
         values.setdefault((sample.system, sample.case, sample.metric), []).append(sample.value)
         if sample.metric != "CPU":
-            units.setdefault((sample.case, sample.metric), sample.unit)
+            metrics.setdefault((sample.case, sample.metric), sample)
 
     def spread(system: str, case: str, metric: str) -> Spread | None:
         return Spread.of(values.get((system, case, metric), []))
 
     # A system with more processes than the other adds its rows late: keep the rows of a case together.
-    cases = list(dict.fromkeys(case for case, _ in units))
+    cases = list(dict.fromkeys(case for case, _ in metrics))
     found: list[Row] = []
     for case in cases:
         cpu = (spread("headwater", case, "CPU"), spread("kafka", case, "CPU"))
-        for (of_case, metric), unit in units.items():
+        for (of_case, metric), sample in metrics.items():
             if of_case == case:
                 both = (spread("headwater", case, metric), spread("kafka", case, metric))
-                found.append(Row(case, f"{metric}, {unit}", *both, *cpu))
+                found.append(Row(case, f"{metric}, {sample.unit}", *both, *cpu, sample.comparable))
                 cpu = (None, None)
     return found
 
@@ -204,6 +201,11 @@ def terminal_table(samples: Iterable[Sample]) -> Table:
         table.add_row(cells[0] if cells[0] != shown else "", *cells[1:])
         shown = cells[0]
     return table
+
+
+def noise(samples: Iterable[Sample]) -> float:
+    """The highest share of the machine, in percent, that others used in a session."""
+    return max((sample.value for sample in samples if sample.metric == OTHERS), default=0.0)
 
 
 def markdown(results: Results) -> str:

@@ -82,9 +82,7 @@ def java(heap: tuple[str, ...], main: str, *arguments: str, server: bool = False
 def compile_java() -> None:
     """Compiles our Java programs when a source is newer than its class."""
     if not any(KAFKA_LIBS.glob("kafka-clients-*.jar")):
-        raise BenchError(
-            "Apache Kafka's jars are missing under .tools/kafka/libs: run scripts/setup-tools kafka"
-        )
+        raise BenchError("Apache Kafka's jars are missing under .tools/kafka/libs: run scripts/setup-tools kafka")
     sources = sorted(JAVA_SOURCES.glob("*.java"))
     classes = [CLASSES / f"{source.stem}.class" for source in sources]
     if all(
@@ -215,9 +213,7 @@ class System(ABC):
             with _gone_is_fine():
                 info = process.memory_full_info()
                 found.append(
-                    ProcessMemory(
-                        pid=process.pid, name=process.name(), rss_mb=info.rss / 1e6, pss_mb=info.pss / 1e6
-                    )
+                    ProcessMemory(pid=process.pid, name=process.name(), rss_mb=info.rss / 1e6, pss_mb=info.pss / 1e6)
                 )
         return found
 

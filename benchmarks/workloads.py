@@ -35,6 +35,7 @@ WARM_TOPIC = "warm"
 WARM_SIZE = 1024
 LATENCY_BYTES_PER_SECOND = 20_000_000
 METADATA_TIMEOUT = 30.0
+OTHERS = "machine's CPU used by others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,10 @@ class Plan:
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One value of one round. The metric ``CPU`` is the server's CPU seconds per GB of payload."""
+    """One value of one round. The metric ``CPU`` is the server's CPU seconds per GB of payload.
+
+    Not comparable is what has no counterpart in the other system, so that a ratio would say nothing.
+    """
 
     system: str
     round: int
@@ -70,6 +74,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     unit: str
     value: float
+    comparable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +92,7 @@ def size_label(size: int) -> str:
 class Session:
     """One start of one server, from its first idle second to its last read."""
 
-    def __init__(
-        self, server: System, plan: Plan, number: int, logs: Path, collect: Callable[[Sample], None]
-    ) -> None:
+    def __init__(self, server: System, plan: Plan, number: int, logs: Path, collect: Callable[[Sample], None]) -> None:
         self.server = server
         self.plan = plan
         self.number = number
@@ -207,9 +210,7 @@ class Session:
         self._create(topic, partitions)
         seconds = plan.latency_warmup_seconds + plan.latency_seconds
         numbers = [rate, size, plan.latency_warmup_seconds, plan.latency_seconds]
-        command = java(
-            CLIENT_HEAP, "LatencyProbe", self.server.bootstrap, topic, *map(str, numbers), plan.linger
-        )
+        command = java(CLIENT_HEAP, "LatencyProbe", self.server.bootstrap, topic, *map(str, numbers), plan.linger)
         with self._client(command, seconds * LATENCY_BYTES_PER_SECOND) as probe:
             probe.wait_warm()
             self._quiet()
@@ -228,17 +229,22 @@ class Session:
         self._record("whole session", "server CPU per GB produced", "s/GB", used / (self._produced / 1e9))
         others = self._others_seconds() - self._others_at_start
         capacity = (time.monotonic() - self._began) * (os.cpu_count() or 1)
-        self._record("whole session", "machine's CPU used by others", "%", 100 * others / capacity)
+        self._record("whole session", OTHERS, "%", 100 * others / capacity, comparable=False)
         self._memory("after the load", each=False)
 
     # -- parts -------------------------------------------------------------------------------------------
 
-    def _record(self, case: str, metric: str, unit: str, value: float) -> None:
-        self._collect(
-            Sample(
-                system=self.server.name, round=self.number, case=case, metric=metric, unit=unit, value=value
-            )
+    def _record(self, case: str, metric: str, unit: str, value: float, *, comparable: bool = True) -> None:
+        sample = Sample(
+            system=self.server.name,
+            round=self.number,
+            case=case,
+            metric=metric,
+            unit=unit,
+            value=value,
+            comparable=comparable,
         )
+        self._collect(sample)
 
     def _memory(self, case: str, *, each: bool) -> None:
         processes = self.server.memory()
@@ -246,7 +252,7 @@ class Session:
         self._record(case, "PSS, all processes", "MB", sum(process.pss_mb for process in processes))
         if each:
             for index, process in enumerate(processes, start=1):
-                self._record(case, f"RSS, process {index}", "MB", process.rss_mb)
+                self._record(case, f"RSS, process {index}", "MB", process.rss_mb, comparable=False)
 
     def _others_seconds(self) -> float:
         """CPU time of the machine that is neither the server's nor ours; clients are reaped between steps."""
@@ -308,18 +314,14 @@ class Session:
 
     def _check_end(self, topic: str, partitions: int, records: int) -> None:
         """The log ends of a topic must add up to what was acknowledged."""
-        consumer = Consumer(
-            {"bootstrap.servers": self.server.bootstrap, "group.id": "benchmark", "log_level": 0}
-        )
+        consumer = Consumer({"bootstrap.servers": self.server.bootstrap, "group.id": "benchmark", "log_level": 0})
         total = 0
         for partition in range(partitions):
             where = TopicPartition(topic, partition)
             total += consumer.get_watermark_offsets(where, timeout=METADATA_TIMEOUT)[1]
         consumer.close()
         if total != records:
-            raise BenchError(
-                f"{self.server.title}: {topic} holds {total} records, {records} were acknowledged"
-            )
+            raise BenchError(f"{self.server.title}: {topic} holds {total} records, {records} were acknowledged")
 
     def _create(self, topic: str, partitions: int) -> None:
         """Creates a topic, waits until metadata shows a leader for each partition, then waits for quiet."""

@@ -176,7 +176,7 @@ def parse_listeners(text: str) -> dict[str, tuple[str, int]]:
     """`NAME=HOST:PORT,…`; one listener without a name is called PLAINTEXT."""
     listeners: dict[str, tuple[str, int]] = {}
     for part in text.split(","):
-        name, equals, address = part.strip().rpartition("=")
+        name, _equals, address = part.strip().rpartition("=")
         name = name or "PLAINTEXT"
         if name in listeners:
             raise ConfigError(f"two listeners are called {name!r}")

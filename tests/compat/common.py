@@ -137,9 +137,7 @@ def first_not_older(records: Sequence[Record], timestamp: int) -> int:
     return next(offset for offset, record in enumerate(records) if record.timestamp >= timestamp)
 
 
-def check(
-    received: Sequence[Received], records: Sequence[Record], first: int = 0, partition: int = PARTITION
-) -> None:
+def check(received: Sequence[Received], records: Sequence[Record], first: int = 0, partition: int = PARTITION) -> None:
     """Exactly these records, in order, at the offsets from `first` on."""
     for got, (offset, record) in zip(received, enumerate(records, first), strict=False):
         assert got == Received(partition, offset, record)

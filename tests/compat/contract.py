@@ -94,9 +94,7 @@ class ReaderContract:
         assert reader.offset_for_time(data.topic, PARTITION, later) in (None, len(data.records))
 
     @each_codec
-    def test_what_librdkafka_wrote(
-        self, written_by_reference: WrittenOnce, reader: Reader, codec: str
-    ) -> None:
+    def test_what_librdkafka_wrote(self, written_by_reference: WrittenOnce, reader: Reader, codec: str) -> None:
         data = written_by_reference(codec)
         check(reader.read(data.topic, {PARTITION: 0}, len(data.records)), data.records)
 

@@ -47,9 +47,7 @@ class Program(AbstractContextManager["Program"]):
 
     def write(self, topic: str, partition: int, codec: str, records: Sequence[Record]) -> list[int]:
         encoded = [_encode(self.as_written(record)) for record in records]
-        offsets: list[int] = self._call(
-            "write", topic=topic, partition=partition, codec=codec, records=encoded
-        )
+        offsets: list[int] = self._call("write", topic=topic, partition=partition, codec=codec, records=encoded)
         return offsets
 
     def as_written(self, record: Record) -> Record:
@@ -61,9 +59,7 @@ class Program(AbstractContextManager["Program"]):
         return [_decode(each) for each in answer]
 
     def offset_for_time(self, topic: str, partition: int, timestamp: int) -> int | None:
-        offset: int | None = self._call(
-            "offset_for_time", topic=topic, partition=partition, timestamp=timestamp
-        )
+        offset: int | None = self._call("offset_for_time", topic=topic, partition=partition, timestamp=timestamp)
         return offset
 
     def _call(self, do: str, **arguments: object) -> Any:

@@ -95,9 +95,7 @@ class TestReader(ReaderContract):
 @pytest.mark.timeout(90)
 class TestWriter:
     @each_codec
-    def test_another_client_reads_it(
-        self, client: Kcat, reference: Librdkafka, bootstrap: str, codec: str
-    ) -> None:
+    def test_another_client_reads_it(self, client: Kcat, reference: Librdkafka, bootstrap: str, codec: str) -> None:
         topic = new_topic("kcat")
         reference.create_topic(topic, PARTITIONS)
         pairs = [(b"key-%d" % i, b"value " * 10) for i in range(50)]

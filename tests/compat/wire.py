@@ -37,9 +37,7 @@ def fetch_batches(bootstrap: str, topic: str, partition: int) -> list[Batch]:
             FetchTopic(
                 topic=TopicName(topic),
                 partitions=(
-                    FetchPartition(
-                        partition=i32(partition), fetch_offset=i64(0), partition_max_bytes=i32(1 << 20)
-                    ),
+                    FetchPartition(partition=i32(partition), fetch_offset=i64(0), partition_max_bytes=i32(1 << 20)),
                 ),
             ),
         ),

@@ -155,13 +155,9 @@ def check_stream(stream: Stream, report: Report) -> None:
             report.add("index", where, "the running maximum of timestamps is wrong")
         end, size = entry.end, entry.cumulative_size
     if end is not None and end != stream.next_offset:
-        report.add(
-            "heads", f"stream {stream.id}", f"the index ends at {end}, the head at {stream.next_offset}"
-        )
+        report.add("heads", f"stream {stream.id}", f"the index ends at {end}, the head at {stream.next_offset}")
     if size is not None and size != stream.size:
-        report.add(
-            "heads", f"stream {stream.id}", f"the index ends at {size} bytes, the head at {stream.size}"
-        )
+        report.add("heads", f"stream {stream.id}", f"the index ends at {size} bytes, the head at {stream.size}")
     if end is None and stream.log_start != stream.next_offset:
         report.add("heads", f"stream {stream.id}", "has records but no index entries")
     if end is not None and not stream.index[0].start <= stream.log_start <= stream.next_offset:
@@ -210,8 +206,7 @@ async def _check_objects(ledger: Ledger, store: ObjectStore, state: StreamsState
         for stream, entry in named:
             chunk = chunks.get(stream.id)
             inside = chunk is not None and (
-                chunk.position <= entry.position
-                and entry.position + entry.length <= chunk.position + chunk.length
+                chunk.position <= entry.position and entry.position + entry.length <= chunk.position + chunk.length
             )
             offsets = -1
             if inside:
@@ -219,9 +214,7 @@ async def _check_objects(ledger: Ledger, store: ObjectStore, state: StreamsState
                     runs = wal.batches_between(data, entry.position, entry.position + entry.length)
                     offsets = sum(offsets_of(batch) for batch in runs)
             if offsets != entry.end - entry.start:
-                report.add(
-                    "objects", path, f"does not hold stream {stream.id} from {entry.start} to {entry.end}"
-                )
+                report.add("objects", path, f"does not hold stream {stream.id} from {entry.start} to {entry.end}")
     await _count_orphans(store, state, report)
 
 

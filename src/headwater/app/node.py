@@ -50,9 +50,7 @@ class Node:
         self._store = store
         self._make_streams = make_streams
         self.cluster = Replica(ledger, store, ClusterState(), clock, chance)
-        self.domains = {
-            domain: Replica(ledger, store, make_streams(domain), clock, chance) for domain in DOMAINS
-        }
+        self.domains = {domain: Replica(ledger, store, make_streams(domain), clock, chance) for domain in DOMAINS}
         self.membership = Membership(
             ledger,
             self.cluster,
@@ -114,8 +112,9 @@ class Node:
         await self.housekeeper.close()
         await self.writers.drain()
         await self.membership.leave()
-        for replica in (*self.domains.values(), self.cluster):
+        for replica in self.domains.values():
             await replica.close()
+        await self.cluster.close()
 
     async def checkpoint_here(self, domain: Domain) -> None:
         """Write a checkpoint in this process. A server leaves that to a child."""

@@ -28,6 +28,8 @@ from headwater.types import Domain
 
 log = logging.getLogger("headwater.process")
 DRAIN_SECONDS = 10.0
+SWITCH_SECONDS = 0.0005
+"""A thread that comes back from a sync waits at most this long for the event loop to let it run."""
 
 
 class BrokerProcess:
@@ -100,9 +102,7 @@ class BrokerProcess:
             raise StoreUnavailable(f"writing a checkpoint of domain {domain} ended with exit code {code}")
 
     async def _metrics(self) -> Page:
-        text = render(
-            collect(self.node.broker, self.node.cache, self.node.housekeeper), node=str(self.settings.node)
-        )
+        text = render(collect(self.node.broker, self.node.cache, self.node.housekeeper), node=str(self.settings.node))
         return Page(text, content_type=CONTENT_TYPE)
 
     async def _alive(self) -> Page:
@@ -145,6 +145,7 @@ def leave_on_signals(stop: asyncio.Event, on_second: Callable[[], None] | None =
 async def serve(settings: Settings, *, supervised: bool) -> None:
     """Run one broker until it is told to stop."""
     logs.setup(settings.log_level, node=settings.node)
+    sys.setswitchinterval(SWITCH_SECONDS)
     stop = asyncio.Event()
     leave_on_signals(stop)
     process = BrokerProcess(settings)

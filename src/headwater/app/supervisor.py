@@ -120,9 +120,7 @@ class Supervisor:
             if everybody in done:
                 kafka = ",".join(child.settings.kafka for child in self.children)
                 print(f"headwater ready: kafka {kafka}, http {host}:{http_port}", flush=True)  # noqa: T201
-                await asyncio.wait(
-                    [*running, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait([*running, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
             for task in running:
                 if task.done():
                     task.result()
@@ -184,8 +182,7 @@ def broker_settings(settings: Settings) -> list[Settings]:
             for name, (host, port) in parse_listeners(settings.kafka).items()
         )
         advertised = settings.advertise and ",".join(
-            f"{name}={_shown(host)}:{port + i}"
-            for name, (host, port) in parse_listeners(settings.advertise).items()
+            f"{name}={_shown(host)}:{port + i}" for name, (host, port) in parse_listeners(settings.advertise).items()
         )
         found.append(
             msgspec.structs.replace(

@@ -20,8 +20,7 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
     seconds = [({"api": APIS[key].name}, s) for key, s in sorted(stats.request_seconds.items())]
     streams = [({"domain": str(d)}, len(r.state.streams)) for d, r in broker.domains.items()]
     entries = [
-        ({"domain": str(d)}, sum(len(s.index) for s in r.state.streams.values()))
-        for d, r in broker.domains.items()
+        ({"domain": str(d)}, sum(len(s.index) for s in r.state.streams.values())) for d, r in broker.domains.items()
     ]
 
     def one(value: float) -> list[tuple[dict[str, str], float]]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Values: TypeAlias = Mapping[str, Any]
 """A response's fields; `None` where the protocol wants no response."""
 
-Answer: TypeAlias = Values | None | Awaitable[Values | None]
+Answer: TypeAlias = Values | Awaitable[Values | None] | None
 Handle: TypeAlias = "Callable[[Broker, Request], Answer]"
 
 

@@ -1,7 +1,7 @@
 """Sockets: connections that take frames in, run handlers concurrently, and answer in order.
 
-Back-pressure is by bytes: a connection that has too much under way, or whose client does not read its answers, is not read
-from; nor is any connection while the whole broker has too much under way.
+Back-pressure is by bytes: a connection that has too much under way, or whose client does not read its answers, is not
+read from; nor is any connection while the whole broker has too much under way.
 """
 
 from __future__ import annotations

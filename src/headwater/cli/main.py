@@ -21,12 +21,8 @@ app = typer.Typer(
 )
 
 ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, TOML.")]
-DataOption = Annotated[
-    str | None, typer.Option("--data", metavar="DIR", help="Where ledger and objects lie.")
-]
-KafkaOption = Annotated[
-    str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Where clients connect.")
-]
+DataOption = Annotated[str | None, typer.Option("--data", metavar="DIR", help="Where ledger and objects lie.")]
+KafkaOption = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Where clients connect.")]
 HttpOption = Annotated[str | None, typer.Option("--http", metavar="HOST:PORT", help="Health and metrics.")]
 
 

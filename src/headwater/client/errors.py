@@ -35,7 +35,8 @@ class KafkaError(ClientError):
     """A broker answered with an error code."""
 
     def __init__(self, code: ErrorCode, what: str, message: str | None = None) -> None:
-        super().__init__(f"{what}: {message or describe(code)} ({code.name.upper()})")
+        words = (message or describe(code)).rstrip(".")
+        super().__init__(f"{what}: {words} ({code.name.upper()})")
         self.code = code
 
 

@@ -37,23 +37,24 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 class Sticky:
     """Records without a key share one partition until its batch is closed; then another is drawn."""
 
-    __slots__ = ("_chance", "_current")
+    __slots__ = ("_chance", "_current", "_last")
 
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
-        self._current = -1
+        self._current: int | None = None
+        self._last: int | None = None
 
     def __repr__(self) -> str:
         return f"<Sticky, now {self._current}>"
 
     def choose(self, available: Sequence[int]) -> int:
         """The partition for the next record without a key."""
-        if self._current not in available:
-            others = [p for p in available if p != self._current] or list(available)
+        if self._current is None:
+            others = [p for p in available if p != self._last] or list(available)
             self._current = others[int(self._chance.fraction() * len(others))]
         return self._current
 
     def closed(self, partition: int) -> None:
-        """A batch of a partition is full or on its way."""
+        """A partition's batch takes no more records."""
         if partition == self._current:
-            self._current = -1
+            self._current, self._last = None, partition

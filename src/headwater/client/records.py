@@ -10,7 +10,7 @@ from typing import TypeAlias
 from crc32c import crc32c
 
 from headwater.client.codecs import NONE, compress, decompress
-from headwater.errors import BatchTooLarge, CorruptBatch, UnsupportedBatch
+from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
 from headwater.types import Buffer
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -86,6 +86,15 @@ def _body(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
     return b"".join(parts)
 
 
+def _join(records: Sequence[Record]) -> bytes:
+    first = records[0].timestamp
+    pieces: list[bytes] = []
+    for delta, record in enumerate(records):
+        body = _body(record, record.timestamp - first, delta)
+        pieces += (_varint(len(body)), body)
+    return b"".join(pieces)
+
+
 def encode_batch(
     records: Sequence[Record],
     *,
@@ -97,25 +106,23 @@ def encode_batch(
     """One batch, with base offset 0 as producers send it."""
     if not 0 < len(records) <= MAX_RECORDS:
         raise BatchTooLarge(f"a batch of {len(records)} records; allowed are 1 to {MAX_RECORDS}")
-    first = records[0].timestamp
-    pieces: list[bytes] = []
-    for delta, record in enumerate(records):
-        body = _body(record, record.timestamp - first, delta)
-        pieces += (_varint(len(body)), body)
-    payload = compress(codec, b"".join(pieces))
+    try:
+        payload = compress(codec, _join(records))
+        checked = _AFTER_CRC.pack(
+            codec,
+            len(records) - 1,
+            records[0].timestamp,
+            max(record.timestamp for record in records),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(records),
+        )
+    except (struct.error, UnicodeEncodeError) as error:
+        raise BadInput(f"a record cannot be encoded: {error}") from error
     size = _HEADER.size + len(payload)
     if size > MAX_BATCH_BYTES:
         raise BatchTooLarge(f"a batch of {size} bytes; the client's limit is {MAX_BATCH_BYTES}")
-    checked = _AFTER_CRC.pack(
-        codec,
-        len(records) - 1,
-        first,
-        max(record.timestamp for record in records),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
-    )
     start = _START.pack(0, size - _START.size) + struct.pack(">ib", -1, _MAGIC)
     crc = crc32c(payload, crc32c(checked))
     return b"".join((start, struct.pack(">I", crc), checked, payload))
@@ -182,9 +189,7 @@ def _records(data: bytes, count: int, base: int, first_ms: int, append_ms: int |
             headers, at = _read_headers(data, at, header_count)
         if at != end:
             raise CorruptBatch(f"the record at offset {base + delta} is not as long as it says")
-        yield Record(
-            base + delta, first_ms + timestamp if append_ms is None else append_ms, key, value, headers
-        )
+        yield Record(base + delta, first_ms + timestamp if append_ms is None else append_ms, key, value, headers)
     if at != len(data):
         raise CorruptBatch(f"the batch at offset {base} has {len(data) - at} bytes behind its last record")
 

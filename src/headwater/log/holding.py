@@ -91,9 +91,7 @@ class Holding:
         known = stream.producers.get(batch.producer_id) if stream.producers is not None else None
         if known is None:
             return batch.base_sequence > 0
-        return (
-            known.epoch == batch.producer_epoch and batch.base_sequence > (known.recent[-2] + 1) % SEQUENCES
-        )
+        return known.epoch == batch.producer_epoch and batch.base_sequence > (known.recent[-2] + 1) % SEQUENCES
 
     def _look(self) -> None:
         """Let go what has its predecessors now, or has waited long enough."""

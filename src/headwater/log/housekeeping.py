@@ -96,9 +96,9 @@ class Housekeeper:
         now = state.clock_ms
         if held is not None and held.holder != replica.epoch and held.expires_ms > now:
             return None
-        if held is not None and held.holder == replica.epoch:
-            if held.expires_ms - now > self._settings.lease_ms // 2:
-                return held.number
+        fresh = held is not None and held.expires_ms - now > self._settings.lease_ms // 2
+        if held is not None and fresh and held.holder == replica.epoch:
+            return held.number
         [result] = await replica.submit([TakeLease(HOUSEKEEPING, self._settings.lease_ms)])
         return result.value if isinstance(result, Done) else None
 

@@ -101,9 +101,7 @@ class Reader:
         path = wal.path_of(known.zone, replica.domain, known.created_ms, entry.object)
         return await self._cache.fetch(replica.domain, entry.object, path)
 
-    async def find_time(
-        self, replica: Replica[StreamsState], stream_id: int, timestamp: int
-    ) -> TimedOffset | None:
+    async def find_time(self, replica: Replica[StreamsState], stream_id: int, timestamp: int) -> TimedOffset | None:
         """The first record whose timestamp is at least `timestamp`."""
         stream = _stream(replica, stream_id)
         offset = stream.log_start

@@ -12,6 +12,7 @@ Big endian throughout:
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ _FOOTER = struct.Struct(">I")
 PREFIX_BYTES = _LENGTH.size
 ROOT = "wal/v1/"
 SUFFIX = ".wo"
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,12 @@ class WalObject:
 
 def path_of(zone: str, domain: int, created_ms: int, object_id: WalId) -> str:
     """Where a WAL object lies under the store's root."""
-    day = datetime.fromtimestamp(created_ms / 1000, UTC)
-    return f"{prefix_of(zone, domain)}date={day:%Y/%m/%d}/{object_id}{SUFFIX}"
+    return f"{prefix_of(zone, domain)}date={_day(created_ms // DAY_MS)}/{object_id}{SUFFIX}"
+
+
+@functools.lru_cache(maxsize=64)
+def _day(days: int) -> str:
+    return f"{datetime.fromtimestamp(days * DAY_MS / 1000, UTC):%Y/%m/%d}"
 
 
 def prefix_of(zone: str, domain: int) -> str:
@@ -88,9 +94,7 @@ def id_of_path(path: str) -> WalId | None:
     return WalId(int(epoch), int(sequence))
 
 
-def build(
-    object_id: WalId, domain: Domain, created_ms: int, chunks: Sequence[tuple[int, Sequence[Batch]]]
-) -> WalImage:
+def build(object_id: WalId, domain: Domain, created_ms: int, chunks: Sequence[tuple[int, Sequence[Batch]]]) -> WalImage:
     """Lay out an object of chunks that rise by stream. Batch bytes are referred to, not copied."""
     position = _HEADER.size + _CHUNK.size * len(chunks)
     index: list[bytes] = []

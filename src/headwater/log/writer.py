@@ -1,7 +1,7 @@
 """The write path: batches are gathered, stored as one WAL object, entered into the ledger, and then acknowledged.
 
-Natural batching: a flush starts as soon as the store has a free slot and the profile's interval has passed, and takes all
-that has arrived meanwhile. Uploads overlap; their records enter the ledger in the order the batches came.
+Natural batching: a flush starts as soon as the store has a free slot and the profile's interval has passed, and takes
+all that has arrived meanwhile. Uploads overlap; their records enter the ledger in the order the batches came.
 """
 
 from __future__ import annotations
@@ -243,9 +243,7 @@ class Writer:
             batches = [(len(p.batch.data), p.batch.offsets, p.batch.max_timestamp) for p in parts]
             producers = []
             if any(p.batch.producer_id != NO_PRODUCER for p in parts):
-                producers = [
-                    (p.batch.producer_id, p.batch.producer_epoch, p.batch.base_sequence) for p in parts
-                ]
+                producers = [(p.batch.producer_id, p.batch.producer_epoch, p.batch.base_sequence) for p in parts]
             chunks.append(Chunk(stream, position, batches, producers))
         return AppendWal(flush.id.sequence, flush.image.size, flush.created_ms, self._zone, chunks)
 

@@ -224,9 +224,7 @@ class State:
 
     def _set_level(self, epoch: int, command: SetLevel) -> Result:
         if command.level > LEVEL:
-            raise Halted(
-                f"the cluster's feature level is {command.level}, this process knows {LEVEL}: upgrade it"
-            )
+            raise Halted(f"the cluster's feature level is {command.level}, this process knows {LEVEL}: upgrade it")
         self.level = max(self.level, command.level)
         return Done(self.level)
 
@@ -251,9 +249,7 @@ class State:
 
     def _restore_base(self, image: BaseImage) -> None:
         if image.level > LEVEL:
-            raise Halted(
-                f"a checkpoint of feature level {image.level}; this process knows {LEVEL}: upgrade it"
-            )
+            raise Halted(f"a checkpoint of feature level {image.level}; this process knows {LEVEL}: upgrade it")
         self.level = image.level
         self.position = Position(image.position)
         self.clock_ms = image.clock_ms

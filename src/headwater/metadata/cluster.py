@@ -146,11 +146,7 @@ class ClusterState(State):
             return Done()
         if command.name in self.names:
             return Refused(Reason.EXISTS, f"topic {command.name!r} exists already")
-        if (
-            not 0 < command.partitions <= MAX_PARTITIONS
-            or len(self.topics) >= MAX_TOPICS
-            or command.domain < 1
-        ):
+        if not 0 < command.partitions <= MAX_PARTITIONS or len(self.topics) >= MAX_TOPICS or command.domain < 1:
             return Refused(Reason.INVALID, f"{command.partitions} partitions, {len(self.topics)} topics")
         topic = Topic(
             id=command.topic,

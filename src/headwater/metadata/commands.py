@@ -243,9 +243,7 @@ def decode(data: bytes) -> Record:
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError as error:
-        raise Halted(
-            f"a ledger record cannot be read by this version: {error}; upgrade this process"
-        ) from error
+        raise Halted(f"a ledger record cannot be read by this version: {error}; upgrade this process") from error
 
 
 def encoded_size(command: Command) -> int:

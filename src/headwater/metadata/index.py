@@ -73,9 +73,7 @@ class OffsetIndex:
         end, size, own, running, span, epoch, sequence, position, length, flags, _ = _ENTRY.unpack_from(
             self._data, i * ENTRY_BYTES
         )
-        return IndexEntry(
-            end - span, end, size, own, running, WalId(epoch, sequence), position, length, flags
-        )
+        return IndexEntry(end - span, end, size, own, running, WalId(epoch, sequence), position, length, flags)
 
     def __iter__(self) -> Iterator[IndexEntry]:
         for i in range(len(self)):

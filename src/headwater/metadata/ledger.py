@@ -62,8 +62,11 @@ class Ledger(Protocol):
     async def last(self, domain: Domain) -> Position:
         """The newest position, or the one truncated through if nothing is left; linearizable."""
 
-    async def watch(self, domain: Domain, after: Position) -> None:
-        """Return once there may be a record after a position. May return too often, never too late."""
+    async def watch(self, domain: Domain, after: Position) -> Position:
+        """Wait until there may be a record after a position; answers how far it may reach.
+
+        May return too often, never too late, and never with less than `after + 1`.
+        """
 
     async def truncate(self, domain: Domain, through: Position) -> None:
         """Forget records up to and including a position. Idempotent."""

@@ -57,20 +57,19 @@ class MemoryLedger:
         if after < log.first - 1:
             raise Truncated(f"domain {domain} is truncated through {log.first - 1}, asked after {after}")
         skip = after - log.first + 1
-        return [
-            Entry(Position(after + 1 + i), data) for i, data in enumerate(log.records[skip : skip + limit])
-        ]
+        return [Entry(Position(after + 1 + i), data) for i, data in enumerate(log.records[skip : skip + limit])]
 
     async def last(self, domain: Domain) -> Position:
         return Position(self._log(domain).last)
 
-    async def watch(self, domain: Domain, after: Position) -> None:
+    async def watch(self, domain: Domain, after: Position) -> Position:
         log = self._log(domain)
         if log.last > after:
-            return
+            return Position(log.last)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         log.waiters.append(future)
         await future
+        return Position(max(log.last, after + 1))
 
     async def truncate(self, domain: Domain, through: Position) -> None:
         log = self._log(domain)

@@ -90,9 +90,7 @@ class Producers:
         """Note an accepted batch."""
         known = self._live.get(producer_id)
         if known is None or known.epoch != epoch:
-            self._live[producer_id] = Producer(
-                epoch, writer, now_ms, [first, last_sequence(first, records), offset]
-            )
+            self._live[producer_id] = Producer(epoch, writer, now_ms, [first, last_sequence(first, records), offset])
             self._expired.pop(producer_id, None)
             return
         recent = known.recent
@@ -117,9 +115,7 @@ class Producers:
         return live, list(self._expired.items())
 
     @classmethod
-    def unpack(
-        cls, live: list[tuple[int, int, int, int, list[int]]], expired: list[tuple[int, int]]
-    ) -> Producers:
+    def unpack(cls, live: list[tuple[int, int, int, int, list[int]]], expired: list[tuple[int, int]]) -> Producers:
         """The inverse of `pack`."""
         self = cls()
         self._live = {pid: Producer(epoch, writer, ms, recent) for pid, epoch, writer, ms, recent in live}

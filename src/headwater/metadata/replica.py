@@ -195,9 +195,7 @@ class Replica(Generic[S]):
                     await self._meet_own(position, record, len(data))
                     return
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(
-                        self._inflight_done.wait(), pause * (0.5 + self._chance.fraction())
-                    )
+                    await asyncio.wait_for(self._inflight_done.wait(), pause * (0.5 + self._chance.fraction()))
                 pause = min(pause * 2, RETRY_LIMIT_SECONDS)
         except Halted as halt:
             self._halt(halt)
@@ -221,8 +219,7 @@ class Replica(Generic[S]):
         pause = RETRY_SECONDS
         while True:
             try:
-                await self._ledger.watch(self.domain, self.state.position)
-                await self._catch_up(Position(self.state.position + 1))
+                await self._catch_up(await self._ledger.watch(self.domain, self.state.position))
                 pause = RETRY_SECONDS
             except Retriable:
                 await asyncio.sleep(pause * (0.5 + self._chance.fraction()))

@@ -83,9 +83,7 @@ class SqliteLedger:
 
     @staticmethod
     def _connect(path: Path) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False
-        )
+        connection = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         return connection
@@ -105,10 +103,10 @@ class SqliteLedger:
     async def last(self, domain: Domain) -> Position:
         return await self._run(self._reading, self._last, domain)
 
-    async def watch(self, domain: Domain, after: Position) -> None:
+    async def watch(self, domain: Domain, after: Position) -> Position:
         if self._fallback is None:
             self._fallback = asyncio.create_task(self._look_for_changes(), name="ledger-fallback")
-        await self._notices.wait(domain, after)
+        return Position(max(await self._notices.wait(domain, after), after + 1))
 
     async def truncate(self, domain: Domain, through: Position) -> None:
         await self._run(self._writing, self._truncate, domain, through)
@@ -185,8 +183,7 @@ class SqliteLedger:
     def _append(self, domain: int, record: bytes) -> Position:
         with self._writes(self._writer) as db:
             row = db.execute(
-                "INSERT INTO heads VALUES (?, 1, 0, NULL) "
-                "ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
+                "INSERT INTO heads VALUES (?, 1, 0, NULL) ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
                 (domain,),
             ).fetchone()
             position = Position(row[0])
@@ -202,8 +199,7 @@ class SqliteLedger:
                 if head and head[0] > after:
                     raise Truncated(f"domain {domain} is truncated through {head[0]}, asked after {after}")
                 rows = db.execute(
-                    "SELECT position, data FROM records WHERE domain = ? AND position > ? "
-                    "ORDER BY position LIMIT ?",
+                    "SELECT position, data FROM records WHERE domain = ? AND position > ? ORDER BY position LIMIT ?",
                     (domain, after, limit),
                 ).fetchall()
             finally:
@@ -222,8 +218,7 @@ class SqliteLedger:
                 (through, domain),
             )
             db.execute(
-                "DELETE FROM records WHERE domain = ?1 AND position <= "
-                "(SELECT truncated FROM heads WHERE domain = ?1)",
+                "DELETE FROM records WHERE domain = ?1 AND position <= (SELECT truncated FROM heads WHERE domain = ?1)",
                 (domain,),
             )
 
@@ -317,16 +312,17 @@ class _Notices:
         full = str(self._directory / name)
         return full if len(full) < _UNIX_PATH_LIMIT else f"/proc/self/fd/{self._handle}/{name}"
 
-    async def wait(self, domain: int, after: int) -> None:
+    async def wait(self, domain: int, after: int) -> int:
         loop = asyncio.get_running_loop()
         if self._bound and self._loop is None:
             self._loop = loop
             loop.add_reader(self._socket.fileno(), self._receive)
         if self._seen.get(domain, 0) > after:
-            return
+            return self._seen[domain]
         future: asyncio.Future[None] = loop.create_future()
         self._waiters.setdefault(domain, []).append((after, future))
         await future
+        return self._seen.get(domain, 0)
 
     def send(self, domain: int, position: int) -> None:
         """Tell everybody, this process included."""

@@ -130,9 +130,7 @@ class StreamsState(State):
     def _create(self, epoch: int, command: CreateStreams) -> Result:
         for partition, stream in enumerate(command.streams, command.first_partition):
             if stream not in self.streams:
-                self.streams[stream] = Stream(
-                    StreamId(stream), command.topic, partition, command.config.append_time
-                )
+                self.streams[stream] = Stream(StreamId(stream), command.topic, partition, command.config.append_time)
         self._roll("create", command.streams)
         return Done()
 
@@ -238,14 +236,10 @@ class StreamsState(State):
             if verdicts is None:
                 verdicts = self._accepted_so_far(first, chunk, i)
             verdicts.append((verdict, known))
-            self._add_run(
-                epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms
-            )
+            self._add_run(epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms)
             position += PREFIX_BYTES + length
             run_position, run_offset, run_timestamp = position, offset, NO_TIMESTAMP
-        self._add_run(
-            epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms
-        )
+        self._add_run(epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms)
         stream.next_offset = offset
         self.digest = zlib.crc32(_PAIR.pack(stream.id, offset), self.digest)
         if self.on_append and offset != first:

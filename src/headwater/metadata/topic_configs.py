@@ -49,9 +49,7 @@ def _number(low: int, high: int) -> Callable[[str], str]:
         except ValueError:
             raise ConfigError(f"Not a number of type {'INT' if high <= INT_MAX else 'LONG'}") from None
         if not low <= number <= high:
-            raise ConfigError(
-                f"Value must be at least {low}" if number < low else f"Value must be at most {high}"
-            )
+            raise ConfigError(f"Value must be at least {low}" if number < low else f"Value must be at most {high}")
         return str(number)
 
     return check

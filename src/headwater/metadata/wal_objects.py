@@ -86,9 +86,7 @@ class WalObjects:
         far = abs(sequence - table.base) - len(table.data) // OBJECT_BYTES
         return far <= MAX_SEQUENCE_GAP and self.get(WalId(epoch, sequence)) is None
 
-    def add(
-        self, epoch: int, sequence: int, *, zone: str, created_ms: int, size: int, references: int
-    ) -> None:
+    def add(self, epoch: int, sequence: int, *, zone: str, created_ms: int, size: int, references: int) -> None:
         """Enter an object with its first references. `fits` was asked before."""
         table = self._tables.get(epoch)
         if table is None:

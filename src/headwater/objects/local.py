@@ -22,6 +22,7 @@ from headwater.types import Pieces
 
 THREADS = 4
 TEMPORARY = ".tmp"
+MAX_HANDLES = 64
 _IOV_MAX = 1000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -38,6 +39,7 @@ class LocalStore:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="objects")
         self._count = itertools.count()
         self._known: set[Path] = set()
+        self._handles: dict[Path, int] = {}
         try:
             self._make(self._temporary)
         except OSError as error:
@@ -64,6 +66,8 @@ class LocalStore:
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        while self._handles:
+            os.close(self._handles.popitem()[1])
 
     # --- on the threads ------------------------------------------------------------------------------
 
@@ -87,7 +91,16 @@ class LocalStore:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 raise
-            _sync_directory(target.parent)
+            os.fsync(self._directory(target.parent))
+
+    def _directory(self, directory: Path) -> int:
+        """An open handle of a directory, kept because every object syncs its own."""
+        handle = self._handles.get(directory)
+        if handle is None:
+            while len(self._handles) >= MAX_HANDLES:
+                os.close(self._handles.pop(next(iter(self._handles))))
+            handle = self._handles[directory] = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        return handle
 
     def _make(self, directory: Path) -> None:
         """Create a directory and make its entry durable, once per directory."""

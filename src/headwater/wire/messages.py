@@ -90,9 +90,7 @@ def decode_request(start: RequestStart, frame: memoryview) -> tuple[Any, Any]:
     except (SerialError, ValueError, OverflowError, IndexError, struct.error) as error:
         raise CorruptFrame(f"{api_name(start.api_key)} v{start.version}: {error}") from error
     if at + size != len(frame):
-        raise CorruptFrame(
-            f"{api_name(start.api_key)} v{start.version}: {len(frame) - at - size} bytes left over"
-        )
+        raise CorruptFrame(f"{api_name(start.api_key)} v{start.version}: {len(frame) - at - size} bytes left over")
     return header, body
 
 
@@ -131,9 +129,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: A
     return [_SIZE.pack(collector.size) + first, *collector.pieces[1:]]
 
 
-def encode_request(
-    api_key: int, version: int, correlation_id: int, client_id: str, request: Any
-) -> list[Buffer]:
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str, request: Any) -> list[Buffer]:
     """A request's frame in pieces."""
     _, header_type, write_header, write_body = _request_writer(api_key, version)
     collector = _Collector()

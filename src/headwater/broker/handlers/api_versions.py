@@ -9,8 +9,8 @@ from headwater.broker.registry import APIS, Request, Values, api
 
 KEY = 18
 LOWEST_TOLD = {0: 0}
-"""Produce is announced from version 0 on, though the first ones are not served: librdkafka before 2.8 compresses nothing
-without that. Apache Kafka does the same."""
+"""Produce is announced from version 0 on, though the first ones are not served: librdkafka before 2.8 compresses
+nothing without that. Apache Kafka does the same."""
 
 
 def supported() -> list[Values]:
@@ -42,9 +42,4 @@ def api_versions(broker: Broker, request: Request) -> Values:
 
 
 def _plain(name: str) -> bool:
-    return (
-        bool(name)
-        and name[0].isalnum()
-        and name[-1].isalnum()
-        and all(c.isalnum() or c in ".-" for c in name)
-    )
+    return bool(name) and name[0].isalnum() and name[-1].isalnum() and all(c.isalnum() or c in ".-" for c in name)

@@ -36,9 +36,7 @@ def describe_topic_configs(configs: Mapping[str, str], wanted: set[str] | None =
                 "config_source": source,
                 "config_type": key.kind.value,
                 "documentation": key.doc,
-                "synonyms": [
-                    {"name": key.name, "value": configs.get(key.name, key.default), "source": source}
-                ],
+                "synonyms": [{"name": key.name, "value": configs.get(key.name, key.default), "source": source}],
             }
         )
     return found
@@ -107,9 +105,7 @@ async def describe_configs(broker: Broker, request: Request) -> Values:
             answer = _fault(error)
             if not isinstance(error, TopicUnknown) and isinstance(error, ConfigError):
                 answer = {**answer, "error_code": ErrorCode.invalid_request}
-        results.append(
-            {"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer}
-        )
+        results.append({"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer})
     return {"results": results}
 
 
@@ -139,9 +135,7 @@ async def _alter(broker: Broker, request: Request, changes: Any) -> Values:
                 await broker.topics.alter(topic, put, remove)
         except HeadwaterError as error:
             answer = _fault(error)
-        responses.append(
-            {"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer}
-        )
+        responses.append({"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer})
     return {"responses": responses}
 
 

@@ -1,7 +1,7 @@
 """FindCoordinator, versions 0 to 6. There are no groups and transactions yet, so there is no coordinator.
 
-It is advertised all the same: librdkafka takes its presence as a sign of a broker that knows LZ4, and sends such batches
-uncompressed without it.
+It is advertised all the same: librdkafka takes its presence as a sign of a broker that knows LZ4, and sends such
+batches uncompressed without it.
 """
 
 from __future__ import annotations

@@ -101,9 +101,7 @@ def _wanted(request: Request) -> dict[Key, Wanted]:
         name: str | uuid.UUID = (topic.topic_id or uuid.UUID(int=0)) if by_id else topic.topic
         for p in topic.partitions:
             epoch = p.current_leader_epoch if request.version >= 9 else -1
-            found[(name, p.partition)] = Wanted(
-                name, p.partition, p.fetch_offset, p.partition_max_bytes, epoch
-            )
+            found[(name, p.partition)] = Wanted(name, p.partition, p.fetch_offset, p.partition_max_bytes, epoch)
     return found
 
 
@@ -111,10 +109,7 @@ def _news(found: _Found, incremental: bool) -> bool:
     """Whether a partition belongs into the answer of an incremental fetch; notes what was told."""
     borders = (found.high_watermark, found.log_start)
     news = (
-        not incremental
-        or found.error is not ErrorCode.none
-        or len(found.records) > 0
-        or found.wanted.told != borders
+        not incremental or found.error is not ErrorCode.none or len(found.records) > 0 or found.wanted.told != borders
     )
     found.wanted.told = borders if found.error is ErrorCode.none else None
     return news
@@ -173,9 +168,7 @@ def _pairs(
     return [(w, views[w.topic]) for w in wanted]
 
 
-def _waiting_streams(
-    views: dict[str | uuid.UUID, TopicView | None], wanted: list[Wanted]
-) -> dict[Any, list[int]]:
+def _waiting_streams(views: dict[str | uuid.UUID, TopicView | None], wanted: list[Wanted]) -> dict[Any, list[int]]:
     streams: dict[Any, list[int]] = {}
     for w, view in _pairs(views, wanted):
         stream_id = view.stream_id(w.partition) if view is not None else None

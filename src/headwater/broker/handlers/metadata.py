@@ -69,9 +69,7 @@ async def metadata(broker: Broker, request: Request) -> Values:
     except HeadwaterError:
         topics = []
         if not everything:
-            topics = [
-                {**_identity(request, t), "error_code": ErrorCode.leader_not_available} for t in body.topics
-            ]
+            topics = [{**_identity(request, t), "error_code": ErrorCode.leader_not_available} for t in body.topics]
     return {
         "brokers": brokers(broker, request.connection.listener),
         "cluster_id": broker.cluster_id,
@@ -104,9 +102,7 @@ async def _one(broker: Broker, request: Request, wanted: Any, create: bool) -> V
         check_name(wanted.name)
         if not create:
             return {**identity, "error_code": ErrorCode.unknown_topic_or_partition}
-        return _describe(
-            broker, await broker.topics.create(wanted.name, broker.settings.default_partitions, {})
-        )
+        return _describe(broker, await broker.topics.create(wanted.name, broker.settings.default_partitions, {}))
     except InvalidTopicName:
         return {**identity, "error_code": ErrorCode.invalid_topic_exception}
     except TopicExists:

@@ -49,18 +49,14 @@ class _Produce:
                 topic,
                 partition,
                 OF_VERDICT[outcome.verdict],
-                base_offset=outcome.offset
-                if outcome.verdict in (Verdict.ACCEPTED, Verdict.DUPLICATE)
-                else -1,
+                base_offset=outcome.offset if outcome.verdict in (Verdict.ACCEPTED, Verdict.DUPLICATE) else -1,
                 log_append_time=outcome.append_ms,
                 log_start_offset=outcome.log_start,
             )
         else:
             self.answer(topic, partition, code_of(outcome), message=str(outcome))
 
-    def answer(
-        self, topic: int, partition: int, code: ErrorCode, message: str | None = None, **fields: int
-    ) -> None:
+    def answer(self, topic: int, partition: int, code: ErrorCode, message: str | None = None, **fields: int) -> None:
         """A partition's answer. The last one completes the request."""
         key = (topic, partition)
         if key in self._answers:
@@ -92,8 +88,7 @@ class _Produce:
                     "name": topic if isinstance(topic, str) else "",
                     "topic_id": None if isinstance(topic, str) else topic,
                     "partition_responses": [
-                        self._answers.get((i, j), {**timed_out, "index": index})
-                        for j, index in enumerate(partitions)
+                        self._answers.get((i, j), {**timed_out, "index": index}) for j, index in enumerate(partitions)
                     ],
                 }
                 for i, (topic, partitions) in enumerate(self._topics)
@@ -158,9 +153,7 @@ def _refusal(broker: Broker, body: Any) -> ErrorCode | None:
     return None
 
 
-def _append(
-    broker: Broker, view: TopicView, data: Any, now: int, state: _Produce, topic: int, partition: int
-) -> None:
+def _append(broker: Broker, view: TopicView, data: Any, now: int, state: _Produce, topic: int, partition: int) -> None:
     stream = view.stream_id(data.index)
     if stream is None:
         state.answer(topic, partition, ErrorCode.unknown_topic_or_partition)

@@ -1,0 +1,217 @@
+"""What the commands share: options, output as text or JSON, and exit codes.
+
+Exit codes: 0 all went well, 1 settings or arguments are wrong, 2 a Kafka broker failed or refused, 4 storage failed,
+5 the ledger failed, 6 a health check failed, 10 anything else, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import sys
+import traceback
+from base64 import b64encode
+from collections.abc import Coroutine, Iterable, Sequence
+from enum import Enum
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from headwater.errors import (
+    BadInput,
+    ConfigError,
+    CorruptObject,
+    EpochLost,
+    Halted,
+    HeadwaterError,
+    NotReady,
+    OutcomeUnknown,
+    StoreUnavailable,
+    Truncated,
+)
+
+OK, CONFIG, KAFKA, STORAGE, LEDGER, HEALTH, OTHER, INTERRUPTED = 0, 1, 2, 4, 5, 6, 10, 130
+MAX_PAIRS = 1_000
+_WIDE = 10_000
+"""Columns where nobody looks at a terminal, so that nothing is wrapped."""
+
+T = TypeVar("T")
+
+
+class Output(Enum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+BootstrapOption = Annotated[
+    str, typer.Option("--bootstrap", metavar="HOST:PORT", help="Where to find brokers; several with commas.")
+]
+OutputOption = Annotated[Output, typer.Option("--output", help="For people or for programs.")]
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+# --- running and failing -------------------------------------------------------------------------------
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code that an error asks for."""
+    from headwater.client.errors import ClientError
+
+    kinds: list[tuple[type[BaseException] | tuple[type[BaseException], ...], int]] = [
+        (BadInput, CONFIG),
+        (ClientError, KAFKA),
+        ((Truncated, Halted, EpochLost, NotReady), LEDGER),
+        ((StoreUnavailable, OutcomeUnknown, CorruptObject), STORAGE),
+        ((KeyboardInterrupt, asyncio.CancelledError), INTERRUPTED),
+    ]
+    return next((code for kind, code in kinds if isinstance(error, kind)), OTHER)
+
+
+def complain(text: object) -> None:
+    """One line on standard error."""
+    print(f"headwater: {' '.join(str(text).split())}", file=sys.stderr)
+
+
+def fail(error: BaseException) -> NoReturn:
+    """Say what went wrong and leave with the right exit code."""
+    code = exit_code(error)
+    if code != INTERRUPTED:
+        complain(error)
+    raise typer.Exit(code)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine; its errors become a line and an exit code."""
+    try:
+        return asyncio.run(_until_terminated(main))
+    except BrokenPipeError:
+        # Whoever read our output has seen enough, as `head` does.
+        _drop_output()
+        raise typer.Exit(OK) from None
+    except (HeadwaterError, OSError, KeyboardInterrupt, asyncio.CancelledError) as error:
+        fail(error)
+
+
+async def _until_terminated(main: Coroutine[Any, Any, T]) -> T:
+    """SIGTERM ends a command as Ctrl-C does: by cancelling it, so that it can clean up."""
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await main
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from flushing into the closed pipe when it ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        pass  # standard output is no file here, so nothing will be flushed
+
+
+def call(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
+    """Run an app and tell its exit code. Typer's own code for wrong usage, 2, means Kafka here."""
+    try:
+        result = app(arguments, standalone_mode=False)
+    except typer.Abort:
+        return INTERRUPTED
+    except HeadwaterError as error:
+        complain(error)
+        return exit_code(error)
+    except Exception as error:  # noqa: BLE001 - the outermost frame: whatever it is, it needs an exit code
+        if not hasattr(error, "exit_code"):
+            traceback.print_exc()
+            return OTHER
+        _usage(error.format_message() if hasattr(error, "format_message") else str(error))
+        return CONFIG
+    return result if isinstance(result, int) else OK
+
+
+def _usage(message: str) -> None:
+    """What Typer has to say: a line, or a whole help page for a command without its arguments."""
+    if "\n" in message:
+        print(message, file=sys.stderr)
+    else:
+        complain(message)
+
+
+# --- arguments -----------------------------------------------------------------------------------------
+
+
+def pairs(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
+    """`NAME=VALUE` arguments, in order."""
+    found = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{what} {text!r} is not of the form NAME=VALUE")
+        found.append((name, value))
+    if len(found) > MAX_PAIRS:
+        raise ConfigError(f"{len(found)} times {what}; the limit is {MAX_PAIRS}")
+    return found
+
+
+def unique_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
+    """`NAME=VALUE` arguments, each name once."""
+    found: dict[str, str] = {}
+    for name, value in pairs(texts, what):
+        if name in found:
+            raise ConfigError(f"{what} {name!r} is given twice")
+        found[name] = value
+    return found
+
+
+# --- output --------------------------------------------------------------------------------------------
+
+
+def put(data: bytes) -> None:
+    """Bytes to standard output, as they are."""
+    sys.stdout.buffer.write(data)
+
+
+def flush() -> None:
+    """Hand over what was put."""
+    sys.stdout.buffer.flush()
+
+
+def put_json(document: object) -> None:
+    """One JSON document on a line of its own."""
+    import msgspec
+
+    put(msgspec.json.encode(document) + b"\n")
+
+
+def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns without a frame, so that `awk` can read them too."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=True, overflow="ignore")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    if sys.stdout.isatty():
+        Console(file=sys.stdout, highlight=False, markup=False).print(table)
+        return
+    page = Console(file=io.StringIO(), width=_WIDE, color_system=None, highlight=False, markup=False)
+    with page.capture() as lines:
+        page.print(table)
+    put("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()).encode())
+
+
+def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Bytes as a JSON field: text if they are UTF-8, else base64 and a field that says so."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {name: b64encode(data).decode(), f"{name}_encoding": "base64"}

@@ -1,0 +1,199 @@
+"""`headwater produce`: lines of standard input or a file become records."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from headwater.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    Output,
+    OutputOption,
+    fail,
+    pairs,
+    put,
+    put_json,
+    run,
+)
+from headwater.errors import BadInput, ConfigError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from headwater.client.producer import Producer
+
+MAX_LINE_BYTES = 32 << 20
+_CHUNK_BYTES = 256 << 10
+_CHUNKS_AHEAD = 4
+
+
+class Compression(Enum):
+    """How batches are compressed."""
+
+    NONE = "none"
+    ZSTD = "zstd"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a line becomes a record."""
+
+    topic: str
+    separator: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    partition: int | None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an app."""
+    app.command("produce")(produce)
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write.")],
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Read this instead of standard input.")
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What comes before it in a line is the key.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A header for every record; repeatable.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="By default chosen as Kafka does.")] = None,
+    compression: Annotated[Compression, typer.Option(help="Of batches.")] = Compression.NONE,
+    create: Annotated[
+        bool, typer.Option(help="Let the broker create a topic that does not exist, if it does that.")
+    ] = True,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Write each line of standard input, or of a file, as a record. Every one is durable when this ends with 0."""
+    try:
+        separator = key_separator.encode() if key_separator is not None else None
+        if separator == b"":
+            raise ConfigError("--key-separator must not be empty")
+        headers = tuple((name, value.encode()) for name, value in pairs(header or (), "--header"))
+        source: BinaryIO = file.open("rb", buffering=0) if file else sys.stdin.buffer
+    except (ConfigError, UnicodeEncodeError) as error:
+        fail(error if isinstance(error, ConfigError) else ConfigError(f"an argument is not text: {error}"))
+    except OSError as error:
+        fail(ConfigError(f"cannot read {file}: {error.strerror}"))
+    size = file.stat().st_size if file and file.is_file() else None
+    shape = _Shape(topic, separator, headers, partition)
+    try:
+        records, taken = run(_produce(bootstrap, source, size, shape, compression.value, create))
+    finally:
+        if file:
+            source.close()
+    if output is Output.JSON:
+        put_json({"topic": topic, "records": records, "bytes": taken})
+    else:
+        put(f"{records} records written to {topic}\n".encode())
+
+
+async def _produce(
+    bootstrap: str, source: BinaryIO, size: int | None, shape: _Shape, codec: str, create: bool
+) -> tuple[int, int]:
+    """Tells how many records, and from how many bytes of input."""
+    from headwater.client.client import Client
+    from headwater.client.producer import Producer, ProducerSettings
+
+    settings = ProducerSettings(codec=codec, create_topics=create)
+    records = taken = 0
+    async with Client(bootstrap) as client, Producer(client, settings) as producer:
+        await client.topic(shape.topic, create=create)
+        with _progress(size) as progress:
+            task = progress.add_task(shape.topic, total=size, records=0)
+            try:
+                async for lines in _lines(source):
+                    for line in lines:
+                        records += 1
+                        taken += len(line) + 1
+                        await _send(producer, shape, line, records)
+                    if producer.failure is not None:
+                        break
+                    progress.update(task, completed=taken, records=records)
+            except BadInput:
+                await producer.flush()  # what came before the bad line counts
+                raise
+            await producer.flush()
+            progress.update(task, completed=taken, records=records)
+    return records, taken
+
+
+async def _send(producer: Producer, shape: _Shape, line: bytes, number: int) -> None:
+    key, value = None, line
+    if shape.separator is not None:
+        key, found, value = value.partition(shape.separator)
+        if not found:
+            raise BadInput(f"line {number} has no key separator {shape.separator.decode()!r}")
+    await producer.send(shape.topic, value, key=key, headers=shape.headers, partition=shape.partition)
+
+
+def _progress(size: int | None) -> Progress:
+    """A bar on standard error if that is a terminal; without a size it only counts."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [TextColumn("{task.description}"), *([BarColumn()] if size is not None else [])]
+    return Progress(
+        *columns,
+        DownloadColumn(),
+        TextColumn("{task.fields[records]} records"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+async def _lines(source: BinaryIO) -> AsyncIterator[list[bytes]]:
+    """Whole lines as they come, several at a time, without the line feeds that end them."""
+    rest = b""
+    async for chunk in _chunks(source):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
+            raise BadInput(f"a line of more than {MAX_LINE_BYTES} bytes")
+        yield lines
+    if rest:
+        yield [rest]
+
+
+async def _chunks(source: BinaryIO) -> AsyncIterator[bytes]:
+    """What a thread reads, a few chunks ahead.
+
+    The thread is a daemon, so that an interrupt does not wait for the next line that somebody types.
+    """
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes | OSError] = asyncio.Queue(_CHUNKS_AHEAD)
+    raw = getattr(source, "raw", source)  # a buffered reader would hold its lock when the process ends
+
+    def read() -> None:
+        try:
+            while True:
+                try:
+                    chunk: bytes | OSError = raw.read(_CHUNK_BYTES)
+                except OSError as error:
+                    chunk = error
+                asyncio.run_coroutine_threadsafe(queue.put(chunk), loop).result()
+                if not chunk or isinstance(chunk, OSError):
+                    return
+        except (RuntimeError, CancelledError):
+            return  # the loop has ended, nobody waits for more
+
+    threading.Thread(target=read, name="headwater-input", daemon=True).start()
+    while chunk := await queue.get():
+        if isinstance(chunk, OSError):
+            raise chunk
+        yield chunk

@@ -1,0 +1,223 @@
+"""One connection to one broker: a handshake about versions, then requests, any number of them under way at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import headwater
+from headwater.client.errors import AnswerLost, ClientError, ProtocolError, Unreachable, UnsupportedApi, check
+from headwater.errors import CorruptFrame, HeadwaterError
+from headwater.wire.build import build
+from headwater.wire.frames import SCRATCH_BYTES, FrameReader
+from headwater.wire.messages import (
+    api_name,
+    decode_response,
+    encode_request,
+    known_versions,
+    request_type,
+)
+
+API_VERSIONS = 18
+MAX_RESPONSE_BYTES = 128 << 20
+MAX_REQUEST_BYTES = 100 << 20
+MAX_UNDER_WAY = 256
+"""Requests of one connection that wait for an answer; more wait for their turn."""
+CONNECT_SECONDS = 10.0
+REQUEST_SECONDS = 30.0
+
+_CORRELATION_AND_ERROR = struct.Struct(">ih")
+_UNSUPPORTED_VERSION = 35
+
+
+class _Sent:
+    """A request that waits for its answer."""
+
+    __slots__ = ("answer", "api_key", "version")
+
+    def __init__(self, api_key: int, version: int, answer: asyncio.Future[Any]) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.answer = answer
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Use `connect` to get one."""
+
+    def __init__(self, address: str, client_id: str) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._frames = FrameReader(MAX_RESPONSE_BYTES, memoryview(bytearray(SCRATCH_BYTES)))
+        self._transport: asyncio.Transport | None = None
+        self._next_id = 0
+        self._sent: dict[int, _Sent] = {}
+        self._turns = asyncio.Semaphore(MAX_UNDER_WAY)
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._versions: Mapping[int, int] = {}
+        self._failure: ClientError | None = None
+        self._closed = asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Connection {self.address} {state}, {len(self._sent)} requests under way>"
+
+    # --- for callers ---------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._failure is not None
+
+    def version(self, api_key: int) -> int:
+        """The highest version of an API that both sides know."""
+        if api_key not in self._versions:
+            raise UnsupportedApi(f"the broker at {self.address} has no {api_name(api_key)} that this client knows")
+        return self._versions[api_key]
+
+    async def request(self, api_key: int, /, within: float = REQUEST_SECONDS, **fields: Any) -> Any:
+        """Send a request and wait for its answer.
+
+        Fields that the version at hand does not have are left out. When the time limit passes the connection is
+        closed: answers come in order, so the next one would be late as well.
+        """
+        return await self._request(api_key, self.version(api_key), within, fields)
+
+    async def close(self) -> None:
+        """End the connection; requests under way fail."""
+        self._end(Unreachable(f"the connection to {self.address} was closed"))
+        await asyncio.shield(self._closed)
+
+    # --- requests ------------------------------------------------------------------------------------
+
+    async def _request(self, api_key: int, version: int, within: float, fields: Mapping[str, Any]) -> Any:
+        name = api_name(api_key)
+        sent = False
+        try:
+            async with asyncio.timeout(within), self._turns:
+                await self._writable.wait()
+                answer = self._send(api_key, version, fields)
+                sent = True
+                return await answer
+        except TimeoutError:
+            if not sent:
+                raise Unreachable(f"{name} to {self.address} waited {within:g} s for its turn") from None
+            error = AnswerLost(f"{name}: no answer from {self.address} within {within:g} s")
+            self._end(error)
+            raise error from None
+
+    def _send(self, api_key: int, version: int, fields: Mapping[str, Any]) -> asyncio.Future[Any]:
+        if self._failure is not None or self._transport is None:
+            raise Unreachable(f"the connection to {self.address} is closed") from self._failure
+        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
+        request = build(request_type(api_key, version), **fields)
+        pieces = encode_request(api_key, version, self._next_id, self._client_id, request)
+        size = sum(map(len, pieces))
+        if size > MAX_REQUEST_BYTES:
+            raise ClientError(f"a request of {size} bytes; the limit is {MAX_REQUEST_BYTES}")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._sent[self._next_id] = _Sent(api_key, version, answer)
+        self._transport.writelines(pieces)
+        return answer
+
+    async def _handshake(self, within: float) -> None:
+        """Learn the broker's versions. One that does not know ours answers in version 0 and is asked again."""
+        version = known_versions(API_VERSIONS)[-1]
+        fields = {"client_software_name": "headwater", "client_software_version": headwater.__version__}
+        for _ in range(2):
+            response = await self._request(API_VERSIONS, version, within, fields)
+            theirs = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+            if response.error_code != _UNSUPPORTED_VERSION:
+                break
+            version = min(version, theirs.get(API_VERSIONS, (0, 0))[1])
+        check(response.error_code, f"the handshake with {self.address}")
+        common = {}
+        for api_key, (low, high) in theirs.items():
+            known = known_versions(api_key)
+            if known and max(low, known[0]) <= min(high, known[-1]):
+                common[api_key] = min(high, known[-1])
+        self._versions = common
+
+    def _received(self, frame: memoryview) -> None:
+        correlation_id, start_of_body = _CORRELATION_AND_ERROR.unpack_from(frame)
+        sent = self._sent.pop(correlation_id, None)
+        if sent is None:
+            raise CorruptFrame(f"an answer to request {correlation_id}, which was never sent")
+        version = sent.version
+        if sent.api_key == API_VERSIONS and start_of_body == _UNSUPPORTED_VERSION:
+            version = 0
+        _, body = decode_response(sent.api_key, version, frame)
+        if not sent.answer.done():
+            sent.answer.set_result(body)
+
+    # --- asyncio's side ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._frames.received(nbytes):
+                self._received(frame)
+        except (HeadwaterError, struct.error) as error:
+            self._end(ProtocolError(f"{self.address} does not speak Kafka's protocol: {error}"))
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def eof_received(self) -> bool:
+        self._end(AnswerLost(f"{self.address} closed the connection"))
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(AnswerLost(f"the connection to {self.address} was lost: {exc or 'closed by the broker'}"))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def _end(self, failure: ClientError) -> None:
+        """The first failure is the one that counts, for what is under way and what comes later."""
+        if self._failure is not None:
+            return
+        self._failure = failure
+        under_way, self._sent = self._sent, {}
+        for sent in under_way.values():
+            if not sent.answer.done():
+                lost = failure if not isinstance(failure, Unreachable) else AnswerLost(str(failure))
+                sent.answer.set_exception(lost)
+        self._writable.set()
+        if self._transport is not None:
+            self._transport.abort()
+        elif not self._closed.done():
+            self._closed.set_result(None)
+
+
+async def connect(host: str, port: int, client_id: str, within: float = CONNECT_SECONDS) -> Connection:
+    """A connection that has done its handshake."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(within):
+            _, connection = await loop.create_connection(lambda: Connection(address, client_id), host, port)
+    except TimeoutError:
+        raise Unreachable(f"no connection to {address} within {within:g} s") from None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise Unreachable(f"no connection to {address}: {reason}") from error
+    try:
+        await connection._handshake(within)
+    except AnswerLost as error:
+        await connection.close()
+        raise Unreachable(f"no handshake with {address}: {error}") from error
+    except BaseException:
+        await connection.close()
+        raise
+    return connection

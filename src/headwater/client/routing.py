@@ -1,0 +1,292 @@
+"""Which broker to ask: connections, metadata, leaders, and what to try again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from headwater.client.connection import CONNECT_SECONDS, REQUEST_SECONDS, Connection, connect
+from headwater.client.errors import KafkaError, Unreachable, check, kafka_error
+from headwater.client.model import Broker, Cluster, Partition, Topic
+from headwater.clock import Chance, Clock, SystemChance, SystemClock
+from headwater.config import parse_address
+from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, Retriable
+
+METADATA = 3
+MAX_BOOTSTRAP = 64
+MAX_CACHED_TOPICS = 10_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How patient a client is."""
+
+    connect_s: float = CONNECT_SECONDS
+    request_s: float = REQUEST_SECONDS
+    retry_s: float = 30.0
+    """How long a call is tried again."""
+    attempts: int = 1_000
+    impatient_s: float = 1.0
+    """How long if that will hardly help: no broker was ever met, a topic is unknown, a batch is corrupt."""
+    first_pause_s: float = 0.02
+    longest_pause_s: float = 1.0
+    metadata_age_s: float = 300.0
+
+
+class Repeat(Enum):
+    """When a failed attempt may be made again."""
+
+    ALWAYS = auto()
+    """It does no harm to do it twice."""
+    IF_NOT_DONE = auto()
+    """Only if the failed attempt certainly changed nothing."""
+    IF_NOT_SENT = auto()
+    """Only if no broker has seen the failed attempt."""
+
+
+_IN_DOUBT = frozenset(
+    {
+        ErrorCode.request_timed_out,
+        ErrorCode.network_exception,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.kafka_storage_error,
+    }
+)
+_UNLIKELY = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id, ErrorCode.corrupt_message})
+
+
+def in_doubt(error: HeadwaterError) -> bool:
+    """Whether a failed write may have happened all the same."""
+    return isinstance(error, OutcomeUnknown) or (isinstance(error, KafkaError) and error.code in _IN_DOUBT)
+
+
+async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of calls made at once. All are waited for; the first failure is raised."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    found: list[T] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        found.append(result)
+    return found
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """`HOST:PORT[,HOST:PORT…]`."""
+    addresses = [parse_address(part) for part in text.split(",") if part.strip()]
+    if not 0 < len(addresses) <= MAX_BOOTSTRAP:
+        raise ConfigError(f"{text!r} must name 1 to {MAX_BOOTSTRAP} brokers as HOST:PORT, separated by commas")
+    return addresses
+
+
+class Router:
+    """The part of a client that finds brokers."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "headwater",
+        settings: ClientSettings | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self.clock: Clock = clock or SystemClock()
+        self.chance: Chance = chance or SystemChance()
+        self._client_id = client_id
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connecting: dict[tuple[str, int], asyncio.Lock] = {}
+        self._cluster: Cluster | None = None
+        self._topics: dict[str, tuple[float, Topic]] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        known = len(self._cluster.brokers) if self._cluster else 0
+        return f"<{type(self).__name__} of {known} brokers, {len(self._topics)} topics known>"
+
+    async def close(self) -> None:
+        """Close all connections; the client cannot be used again."""
+        self._closed = True
+        connections, self._connections = self._connections, {}
+        await all_of(connection.close() for connection in connections.values())
+
+    # --- connections ---------------------------------------------------------------------------------
+
+    async def _connection(self, host: str, port: int) -> Connection:
+        """The open connection to an address, or a new one."""
+        key = (host, port)
+        connection = self._connections.get(key)
+        if connection is not None and not connection.closed:
+            return connection
+        async with self._connecting.setdefault(key, asyncio.Lock()):
+            connection = self._connections.get(key)
+            if connection is None or connection.closed:
+                if self._closed:
+                    raise Unreachable("the client is closed")
+                connection = await connect(host, port, self._client_id, self.settings.connect_s)
+                self._connections[key] = connection
+        return connection
+
+    async def any_broker(self) -> Connection:
+        """A connection to some broker: an open one if there is one, else whoever answers first."""
+        for connection in self._connections.values():
+            if not connection.closed:
+                return connection
+        known = [(b.host, b.port) for b in self._cluster.brokers] if self._cluster else []
+        failures = []
+        for host, port in dict.fromkeys([*known, *self._bootstrap]):
+            try:
+                return await self._connection(host, port)
+            except Unreachable as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise Unreachable("no broker can be reached: " + "; ".join(map(str, failures)))
+
+    async def _node(self, node: int) -> Connection:
+        for broker in self._cluster.brokers if self._cluster else ():
+            if broker.node == node:
+                return await self._connection(broker.host, broker.port)
+        raise Unreachable(f"broker {node} is not among the live ones")
+
+    async def controller(self) -> Connection:
+        """The broker that takes changes; every one does where the cluster forwards them."""
+        await self.load_metadata([])
+        assert self._cluster is not None
+        if any(broker.node == self._cluster.controller for broker in self._cluster.brokers):
+            return await self._node(self._cluster.controller)
+        return await self.any_broker()
+
+    # --- metadata ------------------------------------------------------------------------------------
+
+    async def load_metadata(self, names: list[str] | None, *, create: bool = False) -> list[Any]:
+        """Ask some broker for topics by name, all of them if `None`; learns the live brokers on the way."""
+        connection = await self.any_broker()
+        topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
+        response = await connection.request(
+            METADATA, within=self.settings.request_s, topics=topics, allow_auto_topic_creation=create
+        )
+        brokers = tuple(Broker(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in response.brokers)
+        self._cluster = Cluster(getattr(response, "cluster_id", None), getattr(response, "controller_id", -1), brokers)
+        return list(response.topics)
+
+    async def cluster(self) -> Cluster:
+        """The live brokers, asked for anew."""
+
+        async def attempt() -> Cluster:
+            await self.load_metadata([])
+            assert self._cluster is not None
+            return self._cluster
+
+        return await self.retrying(attempt)
+
+    async def topic_now(self, name: str, *, create: bool = False) -> Topic:
+        """A topic as the cluster knows it, from the cache if it is fresh; one attempt."""
+        now = self.clock.monotonic()
+        cached = self._topics.get(name)
+        if cached is not None and now - cached[0] < self.settings.metadata_age_s:
+            return cached[1]
+        (answer,) = await self.load_metadata([name], create=create)
+        check(answer.error_code, f"topic {name!r}")
+        topic = topic_of(answer)
+        if len(self._topics) >= MAX_CACHED_TOPICS:
+            self._topics.clear()
+        self._topics[name] = (now, topic)
+        return topic
+
+    async def topic(self, name: str, *, create: bool = False) -> Topic:
+        """A topic. With `create`, one that does not exist is created if the brokers do that."""
+        patience = self.settings.retry_s if create else None
+        return await self.retrying(lambda: self.topic_now(name, create=create), topic=name, impatient_s=patience)
+
+    def forget(self, name: str) -> None:
+        """Ask for a topic's metadata before it is used again."""
+        self._topics.pop(name, None)
+
+    async def by_leader(self, name: str, partitions: Iterable[int]) -> list[tuple[Topic, Connection, list[int]]]:
+        """Partitions by who leads them."""
+        topic = await self.topic_now(name)
+        groups: dict[int, list[int]] = {}
+        for index in partitions:
+            if not 0 <= index < len(topic.partitions):
+                raise kafka_error(ErrorCode.unknown_topic_or_partition, f"partition {index} of topic {name!r}")
+            leader = topic.partitions[index].leader
+            if leader < 0:
+                raise Unreachable(f"partition {index} of topic {name!r} has no leader now")
+            groups.setdefault(leader, []).append(index)
+        return [(topic, await self._node(leader), group) for leader, group in groups.items()]
+
+    # --- trying again --------------------------------------------------------------------------------
+
+    async def retrying(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        topic: str | None = None,
+        repeat: Repeat = Repeat.ALWAYS,
+        within: float | None = None,
+        impatient_s: float | None = None,
+    ) -> T:
+        """Make attempts, with fresh metadata of a topic each, until one succeeds or fails for good.
+
+        The last attempt begins before `within` seconds have passed; what it fails with is raised.
+        """
+        settings = self.settings
+        began = self.clock.monotonic()
+        pause = settings.first_pause_s
+        for left in range(settings.attempts - 1, -1, -1):
+            try:
+                return await attempt()
+            except Retriable as error:
+                if not left or not _repeatable(error, repeat):
+                    raise
+                limit = settings.retry_s if within is None else within
+                if self._hopeless(error):
+                    limit = min(limit, settings.impatient_s if impatient_s is None else impatient_s)
+                if self.clock.monotonic() - began + pause > limit:
+                    raise
+            if topic is not None:
+                self.forget(topic)
+            await asyncio.sleep(pause * (0.5 + self.chance.fraction()))
+            pause = min(pause * 2, settings.longest_pause_s)
+        raise AssertionError("settings.attempts is 0")
+
+    def _hopeless(self, error: HeadwaterError) -> bool:
+        """Whether more patience will hardly help; a client that has never met a broker may have a wrong address."""
+        if isinstance(error, KafkaError):
+            return error.code in _UNLIKELY
+        return isinstance(error, Unreachable) and self._cluster is None
+
+
+def _repeatable(error: HeadwaterError, repeat: Repeat) -> bool:
+    if repeat is Repeat.ALWAYS:
+        return True
+    if repeat is Repeat.IF_NOT_DONE:
+        return not in_doubt(error)
+    return isinstance(error, Unreachable)
+
+
+def topic_of(answer: Any) -> Topic:
+    """A topic out of a Metadata response."""
+    partitions = sorted(answer.partitions, key=lambda p: p.partition_index)
+    if [p.partition_index for p in partitions] != list(range(len(partitions))):
+        raise Unreachable(f"topic {answer.name!r} is told with only some of its partitions")
+    return Topic(
+        answer.name,
+        getattr(answer, "topic_id", None),
+        bool(getattr(answer, "is_internal", False)),
+        tuple(
+            Partition(p.partition_index, p.leader_id, tuple(p.replica_nodes), tuple(p.isr_nodes)) for p in partitions
+        ),
+        tuple(p.partition_index for p in partitions if p.leader_id >= 0),
+    )

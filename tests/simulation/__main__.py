@@ -1,0 +1,50 @@
+"""`python -m tests.simulation --seeds 10000`: many seeds on all cores."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from rich.progress import Progress
+
+from tests.simulation.run import Outcome, simulate, simulate_all
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, help="run one seed and show its story")
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        outcome = simulate(arguments.seed)
+        print("\n".join(outcome.log))
+        print(f"seed {outcome.seed}: {outcome.problem or 'clean'}, {outcome.acknowledged} records acknowledged")
+        return 1 if outcome.problem else 0
+    chunk = 20
+    last = arguments.first + arguments.seeds
+    chunks = [range(i, min(i + chunk, last)) for i in range(arguments.first, last, chunk)]
+    bad: list[Outcome] = []
+    acknowledged = clean = 0
+    began = time.monotonic()
+    with ProcessPoolExecutor(arguments.workers, max_tasks_per_child=20) as pool, Progress() as progress:
+        bar = progress.add_task("seeds", total=arguments.seeds)
+        for outcomes in pool.map(simulate_all, chunks):
+            progress.advance(bar, len(outcomes))
+            for outcome in outcomes:
+                acknowledged += outcome.acknowledged
+                clean += outcome.problem is None
+                if outcome.problem is not None:
+                    bad.append(outcome)
+                    progress.console.print(f"seed {outcome.seed}: {outcome.problem}")
+    seconds = time.monotonic() - began
+    print(f"{clean} of {arguments.seeds} seeds clean, {acknowledged} records acknowledged, {seconds:.0f} s")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

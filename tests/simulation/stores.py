@@ -1,0 +1,208 @@
+"""Ledger and object store as a node sees them over a bad network.
+
+The stores themselves are correct: what they hold is what landed. What a node hears of it may be late, lost or wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from headwater.errors import OutcomeUnknown, StoreUnavailable
+from headwater.metadata.ledger import Beat, Entry, Pointer
+from headwater.metadata.memory import MemoryLedger
+from headwater.objects.memory import MemoryStore
+from headwater.objects.store import ObjectInfo
+from headwater.types import Domain, Pieces, Position
+from tests.simulation.loop import SimLoop
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Faults:
+    """How bad the network is. All are chances per call."""
+
+    append_lost: float = 0.0
+    """The record never arrives, and the writer does not know."""
+    append_reply_lost: float = 0.0
+    append_late: float = 0.0
+    """The record arrives long after its writer gave up."""
+    late_seconds: float = 8.0
+    append_refused: float = 0.0
+    put_refused: float = 0.0
+    put_reply_lost: float = 0.0
+    put_slow: float = 0.0
+    slow_seconds: float = 5.0
+    read_refused: float = 0.0
+    delay: float = 0.005
+
+
+class World:
+    """What all nodes share."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random, faults: Faults) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.faults = faults
+        self.ledger = MemoryLedger()
+        self.store = MemoryStore()
+        self.outage_until = 0.0
+
+    def delay(self) -> float:
+        """Mostly short, sometimes long."""
+        return self.rng.expovariate(1 / self.faults.delay) if self.faults.delay else 0.0
+
+    def chance(self, probability: float) -> bool:
+        return probability > 0 and self.rng.random() < probability
+
+    @property
+    def outage(self) -> bool:
+        return self.loop.now < self.outage_until
+
+    async def travel(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """Send a request, have it done whether or not the sender still lives, and bring the reply."""
+        reply: asyncio.Future[_T] = self.loop.create_future()
+
+        def arrive() -> None:
+            try:
+                result = _now(work())
+            except Exception as error:  # noqa: BLE001 - it is the sender's to see
+                self.loop.outside(self.delay(), _fail, reply, error)
+            else:
+                self.loop.outside(self.delay(), _resolve, reply, result)
+
+        self.loop.outside(self.delay(), arrive)
+        return await reply
+
+
+def _now(work: Awaitable[_T]) -> _T:
+    """The result of a coroutine that never waits."""
+    try:
+        work.__await__().send(None)  # type: ignore[attr-defined]
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    raise AssertionError("a store in memory must not wait")
+
+
+def _resolve(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+class SimLedger:
+    """See `headwater.metadata.ledger.Ledger`."""
+
+    dense = True
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._inner = world.ledger
+
+    async def append(self, domain: Domain, record: bytes) -> Position:
+        world, faults = self._world, self._world.faults
+        if world.outage or world.chance(faults.append_refused):
+            await asyncio.sleep(world.delay())
+            raise StoreUnavailable("the ledger refuses")
+        if world.chance(faults.append_lost):
+            await asyncio.sleep(world.delay())
+            raise OutcomeUnknown("lost on the way")
+        if world.chance(faults.append_late):
+            world.loop.outside(world.rng.random() * faults.late_seconds, self._inner.append_now, domain, record)
+            await asyncio.sleep(world.delay())
+            raise OutcomeUnknown("still on the way")
+        position = await world.travel(lambda: self._inner.append(domain, record))
+        if world.chance(faults.append_reply_lost):
+            raise OutcomeUnknown("the reply was lost")
+        return position
+
+    async def _ask(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        world = self._world
+        if world.outage or world.chance(world.faults.read_refused):
+            await asyncio.sleep(world.delay())
+            raise StoreUnavailable("the ledger refuses")
+        return await world.travel(work)
+
+    async def read(self, domain: Domain, after: Position, limit: int) -> list[Entry]:
+        return await self._ask(lambda: self._inner.read(domain, after, limit))
+
+    async def last(self, domain: Domain) -> Position:
+        return await self._ask(lambda: self._inner.last(domain))
+
+    async def watch(self, domain: Domain, after: Position) -> Position:
+        position = await self._inner.watch(domain, after)
+        await asyncio.sleep(self._world.delay())
+        return position
+
+    async def truncate(self, domain: Domain, through: Position) -> None:
+        await self._ask(lambda: self._inner.truncate(domain, through))
+
+    async def pointer(self, domain: Domain) -> Pointer | None:
+        return await self._ask(lambda: self._inner.pointer(domain))
+
+    async def set_pointer(self, domain: Domain, expected: Position, pointer: Pointer) -> bool:
+        return await self._ask(lambda: self._inner.set_pointer(domain, expected, pointer))
+
+    async def beat(self, process: str) -> None:
+        await self._ask(lambda: self._inner.beat(process))
+
+    async def beats(self) -> list[Beat]:
+        return await self._ask(self._inner.beats)
+
+    async def forget_beat(self, process: str) -> None:
+        await self._ask(lambda: self._inner.forget_beat(process))
+
+    async def close(self) -> None:
+        return None
+
+
+class SimStore:
+    """See `headwater.objects.store.ObjectStore`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._inner = world.store
+        self.url = "memory://"
+
+    async def put(self, path: str, pieces: Pieces) -> None:
+        world, faults = self._world, self._world.faults
+        if world.outage or world.chance(faults.put_refused):
+            await asyncio.sleep(world.delay())
+            raise StoreUnavailable("the store refuses")
+        data = b"".join(pieces)
+        if world.chance(faults.put_slow):
+            await asyncio.sleep(world.rng.random() * faults.slow_seconds)
+        await world.travel(lambda: self._inner.put(path, [data]))
+        if world.chance(faults.put_reply_lost):
+            raise StoreUnavailable("the reply was lost")
+
+    async def _ask(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        world = self._world
+        if world.outage or world.chance(world.faults.read_refused):
+            await asyncio.sleep(world.delay())
+            raise StoreUnavailable("the store refuses")
+        return await world.travel(work)
+
+    async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        return await self._ask(lambda: self._inner.get(path, start, length))
+
+    async def size(self, path: str) -> int:
+        return await self._ask(lambda: self._inner.size(path))
+
+    async def delete(self, path: str) -> None:
+        await self._ask(lambda: self._inner.delete(path))
+
+    async def scan(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        async for info in self._inner.scan(prefix):
+            yield info
+
+    async def close(self) -> None:
+        return None

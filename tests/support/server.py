@@ -1,0 +1,73 @@
+"""A server for tests: the one that HEADWATER_TEST_BOOTSTRAP names, or a Headwater that lives as long as it is used."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.net import free_port
+
+START_SECONDS = 60
+STOP_SECONDS = 30
+_LOG_CHARACTERS = 4000
+
+
+class ServerFailed(Exception):
+    """`headwater up` ended when it should not, or did not when it should; its log is in the message."""
+
+
+@contextmanager
+def bootstrap_address(directory: Path) -> Iterator[str]:
+    """The address of the server under test; a Headwater of our own keeps its data below the directory."""
+    given = os.environ.get("HEADWATER_TEST_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    with headwater_up(directory) as address:
+        yield address
+
+
+@contextmanager
+def headwater_up(directory: Path) -> Iterator[str]:
+    """Run `headwater up` on free ports until the block ends; it must then drain and exit with 0."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "headwater", "up"]
+    command += ["--data", str(directory / "data"), "--kafka", address, "--http", f"127.0.0.1:{free_port()}"]
+    said, log = directory / "stdout", directory / "stderr"
+    # Files and not pipes: a pipe that nobody reads would stop the server.
+    with (
+        said.open("wb") as stdout,
+        log.open("wb") as stderr,
+        subprocess.Popen(command, stdout=stdout, stderr=stderr) as server,
+    ):
+        try:
+            _wait_until_ready(server, said, log)
+            yield address
+        finally:
+            server.send_signal(signal.SIGTERM)
+            try:
+                code = server.wait(timeout=STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                raise
+    if code != 0:
+        raise ServerFailed(f"headwater up ended with {code}:\n{_end_of(log)}")
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], said: Path, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not re.search(r"\bready\b", said.read_text()):
+        if server.poll() is not None:
+            raise ServerFailed(f"headwater up ended with {server.returncode}:\n{_end_of(log)}")
+        if time.monotonic() > deadline:
+            raise ServerFailed(f"headwater up did not say ready within {START_SECONDS} s:\n{_end_of(log)}")
+        time.sleep(0.05)  # polls for a state that the loop checks; nothing counts on its length
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text()[-_LOG_CHARACTERS:]
