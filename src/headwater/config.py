@@ -46,15 +46,19 @@ class Profile(_Section, frozen=True):
     """A flush takes no more than this, unless a single batch is larger."""
     min_interval_ms: int
     """At least this long between the starts of two flushes, unless an object is full."""
-    uploads: int
-    """How many objects may be on their way to the store at once."""
+    gather_ms: int
+    """Under load, how long a flush waits for as many batches as the last ones took: clients answered together send
+    again together, and one flush for all of them costs a fraction of one for each."""
+    flushes: int
+    """How many may be under way at once, from the upload to the ledger. One is best where both take about a
+    millisecond: a client that waits for its acknowledgements fills the next flush, not the one after it."""
 
 
 class Wal(_Section, frozen=True):
     """The write path."""
 
-    cost: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=200, uploads=4)
-    latency: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=0, uploads=2)
+    cost: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=200, gather_ms=0, flushes=4)
+    latency: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=0, gather_ms=1, flushes=1)
     hold_ms: int = 500
     """How long a batch waits for predecessors that went through another broker."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NewType, TypeAlias
+
+import msgspec
 
 StreamId = NewType("StreamId", int)
 """One topic partition."""
@@ -28,8 +29,7 @@ Pieces: TypeAlias = Sequence[Buffer]
 """Bytes in several pieces, so that nothing is copied on its way to the disk or the socket."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class WalId:
+class WalId(msgspec.Struct, frozen=True, order=True, gc=False):
     """A WAL object: the writer's epoch and its sequence within that epoch."""
 
     epoch: int

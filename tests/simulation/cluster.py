@@ -62,7 +62,7 @@ class SimChance:
 
 SETTINGS = Settings(
     default_partitions=2,
-    wal=Wal(latency=Profile(object_bytes=1 << 20, min_interval_ms=0, uploads=2), hold_ms=300),
+    wal=Wal(latency=Profile(object_bytes=1 << 20, min_interval_ms=0, gather_ms=1, flushes=2), hold_ms=300),
     objects="memory://",
     housekeeping=Housekeeping(
         interval_ms=400,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -193,6 +193,9 @@ class SimStore:
 
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         return await self._ask(lambda: self._inner.get(path, start, length))
+
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        return await self._ask(lambda: self._inner.get_many(paths))
 
     async def size(self, path: str) -> int:
         return await self._ask(lambda: self._inner.size(path))

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from tests.support.net import free_port
 
 START_SECONDS = 60
@@ -53,7 +55,8 @@ def headwater_up(directory: Path) -> Iterator[str]:
             try:
                 code = server.wait(timeout=STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                server.kill()
+                for process in [*psutil.Process(server.pid).children(recursive=True), server]:
+                    process.kill()  # its brokers too: they would outlive it
                 raise
     if code != 0:
         raise ServerFailed(f"headwater up ended with {code}:\n{_end_of(log)}")

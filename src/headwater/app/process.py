@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 
 from headwater.app.node import Node
@@ -117,16 +115,6 @@ class BrokerProcess:
         return Page('{"status":"healthy"}')
 
 
-def compile_in_background() -> None:
-    """Compiled kernels replace the plain ones when they are ready; nothing waits for them."""
-
-    def work() -> None:
-        with contextlib.suppress(Exception):
-            kernels.compile_kernels()
-
-    threading.Thread(target=work, name="compile", daemon=True).start()
-
-
 def leave_on_signals(stop: asyncio.Event, on_second: Callable[[], None] | None = None) -> None:
     """The first SIGTERM or SIGINT drains, the second ends the process at once."""
 
@@ -150,14 +138,27 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     leave_on_signals(stop)
     process = BrokerProcess(settings)
     process.node.cluster.on_halt = process.node.domains[Domain(1)].on_halt = lambda halt: _halt(halt, stop)
-    await process.start()
-    compile_in_background()
+    if not await _started(process, stop):
+        return
+    kernels.compile_when_used()
     if supervised:
         await _watch_parent(stop)
     ports = ",".join(f"{name}:{port}" for name, port in process.kafka_ports.items())
     print(f"ready node={settings.node} kafka={ports} http={process.http_port}", flush=True)  # noqa: T201
     await stop.wait()
     await process.stop()
+
+
+async def _started(process: BrokerProcess, stop: asyncio.Event) -> bool:
+    """Start, unless told to stop first: a store that does not answer must not keep a process from leaving."""
+    starting, stopping = asyncio.create_task(process.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    starting.cancel()
+    return False
 
 
 def _halt(halt: HeadwaterError, stop: asyncio.Event) -> None:

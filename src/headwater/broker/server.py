@@ -58,6 +58,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
         self._inflight = 0
+        self._loop = server.loop
+        self._sending = False
         self._writing_paused = False
         self._reading_paused = False
         self._serial: asyncio.Lock | None = None
@@ -189,6 +191,13 @@ class Connection(asyncio.BufferedProtocol):
         key = slot.start.api_key
         stats.requests[key] = stats.requests.get(key, 0) + 1
         stats.request_seconds[key] = stats.request_seconds.get(key, 0.0) + time.perf_counter() - slot.began
+        if not self._sending:
+            self._sending = True
+            self._loop.call_soon(self._send_soon)
+
+    def _send_soon(self) -> None:
+        """What was answered in one turn of the event loop goes out in one call to the kernel."""
+        self._sending = False
         self._send_ready()
 
     def _send_ready(self) -> None:
@@ -255,6 +264,7 @@ class Server:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.loop = asyncio.get_running_loop()
         self.overloaded = False
         self.draining = False
         self._inflight = 0

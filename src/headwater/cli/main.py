@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.errors import ConfigError, HeadwaterError
-
 app = typer.Typer(
     name="headwater",
     help="A streaming log that is a lakehouse.",
@@ -98,11 +96,8 @@ def doctor(
 
 def main() -> None:
     """The console script."""
-    try:
-        app()
-    except ConfigError as error:
-        print(f"headwater: {error}", file=sys.stderr)
-        sys.exit(1)
-    except HeadwaterError as error:
-        print(f"headwater: {error}", file=sys.stderr)
-        sys.exit(10)
+    from headwater.cli import common, consume, produce, topic
+
+    for module in (topic, produce, consume):
+        module.register(app)
+    sys.exit(common.call(app))

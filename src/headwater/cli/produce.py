@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator
-from concurrent.futures import CancelledError
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -111,15 +111,19 @@ async def _produce(
 
     settings = ProducerSettings(codec=codec, create_topics=create)
     records = taken = 0
-    async with Client(bootstrap) as client, Producer(client, settings) as producer:
+    async with (
+        Client(bootstrap) as client,
+        Producer(client, settings) as producer,
+        aclosing(_lines(source)) as chunks,
+    ):
         await client.topic(shape.topic, create=create)
         with _progress(size) as progress:
             task = progress.add_task(shape.topic, total=size, records=0)
             try:
-                async for lines in _lines(source):
+                async for lines, chunk_bytes in chunks:
+                    taken += chunk_bytes
                     for line in lines:
                         records += 1
-                        taken += len(line) + 1
                         await _send(producer, shape, line, records)
                     if producer.failure is not None:
                         break
@@ -158,42 +162,55 @@ def _progress(size: int | None) -> Progress:
     )
 
 
-async def _lines(source: BinaryIO) -> AsyncIterator[list[bytes]]:
-    """Whole lines as they come, several at a time, without the line feeds that end them."""
+async def _lines(source: BinaryIO) -> AsyncGenerator[tuple[list[bytes], int], None]:
+    """Whole lines as they come, several at a time, without the line feeds that end them; and the bytes read."""
     rest = b""
-    async for chunk in _chunks(source):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > MAX_LINE_BYTES:
-            raise BadInput(f"a line of more than {MAX_LINE_BYTES} bytes")
-        yield lines
+    async with aclosing(_chunks(source)) as chunks:
+        async for chunk in chunks:
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > MAX_LINE_BYTES:
+                raise BadInput(f"a line of more than {MAX_LINE_BYTES} bytes")
+            yield lines, len(chunk)
     if rest:
-        yield [rest]
+        yield [rest], 0
 
 
-async def _chunks(source: BinaryIO) -> AsyncIterator[bytes]:
+async def _chunks(source: BinaryIO) -> AsyncGenerator[bytes, None]:
     """What a thread reads, a few chunks ahead.
 
     The thread is a daemon, so that an interrupt does not wait for the next line that somebody types.
     """
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[bytes | OSError] = asyncio.Queue(_CHUNKS_AHEAD)
+    queue: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(_CHUNKS_AHEAD)
+    left = threading.Event()
     raw = getattr(source, "raw", source)  # a buffered reader would hold its lock when the process ends
 
     def read() -> None:
-        try:
-            while True:
-                try:
-                    chunk: bytes | OSError = raw.read(_CHUNK_BYTES)
-                except OSError as error:
-                    chunk = error
-                asyncio.run_coroutine_threadsafe(queue.put(chunk), loop).result()
-                if not chunk or isinstance(chunk, OSError):
-                    return
-        except (RuntimeError, CancelledError):
-            return  # the loop has ended, nobody waits for more
+        chunk: bytes | OSError = b"-"
+        while chunk and isinstance(chunk, bytes):
+            room.acquire()
+            if left.is_set():
+                return
+            try:
+                got = raw.read(_CHUNK_BYTES)
+                chunk = BlockingIOError("the input does not block") if got is None else got
+            except OSError as error:
+                chunk = error
+            except ValueError:
+                return  # closed by those who no longer want to read it
+            try:
+                loop.call_soon_threadsafe(queue.put_nowait, chunk)
+            except RuntimeError:
+                return  # the loop has ended
 
     threading.Thread(target=read, name="headwater-input", daemon=True).start()
-    while chunk := await queue.get():
-        if isinstance(chunk, OSError):
-            raise chunk
-        yield chunk
+    try:
+        while chunk := await queue.get():
+            if isinstance(chunk, OSError):
+                raise chunk
+            yield chunk
+            room.release()
+    finally:
+        left.set()
+        room.release()

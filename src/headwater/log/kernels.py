@@ -6,11 +6,15 @@ used as plain Python until `compile_kernels` has put the compiled one in its pla
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
 from headwater.types import Buffer
 
+log = logging.getLogger("headwater.kernels")
+COMPILE_AFTER = 1_000
 OK = 0
 CUT_SHORT = 1
 BAD_LENGTH = 2
@@ -114,6 +118,31 @@ def _walk_records(data: Buffer, start: int, end: int, count: int) -> WalkResult:
 
 
 walk_records: Callable[[Buffer, int, int, int], WalkResult] = _walk_records
+
+
+def compile_when_used() -> None:
+    """Count the records that go through the plain loops, and compile in the background once they are many.
+
+    An idle broker never pays for the compiler.
+    """
+    global walk_records
+    seen = 0
+
+    def counting(data: Buffer, start: int, end: int, count: int) -> WalkResult:
+        nonlocal seen
+        seen += count
+        if seen - count < COMPILE_AFTER <= seen:
+            threading.Thread(target=_compile_quietly, name="compile", daemon=True).start()
+        return _walk_records(data, start, end, count)
+
+    walk_records = counting
+
+
+def _compile_quietly() -> None:
+    try:
+        compile_kernels()
+    except Exception:
+        log.exception("kernels could not be compiled; records are checked by plain Python")
 
 
 def compile_kernels() -> None:

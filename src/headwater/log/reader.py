@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from headwater.errors import CorruptObject, NotFound
 from headwater.log import wal
@@ -20,7 +21,7 @@ from headwater.metadata.streams import Stream, StreamsState
 from headwater.objects import ObjectMissing
 from headwater.types import Buffer
 
-MAX_ENTRIES_PER_READ = 10_000
+MAX_ENTRIES_PER_READ = 1_000
 ATTEMPTS = 2
 """An object that is gone means that the index moved on: look again, once."""
 
@@ -57,49 +58,44 @@ class Reader:
         With `first_whole` the first batch comes even if it alone is larger. The caller has made sure that the
         offset lies in the log.
         """
-        batches: list[Buffer] = []
-        base = -1
-        room = max_bytes
         for attempt in range(ATTEMPTS):
             stream = _stream(replica, stream_id)
-            index, i, n = stream.index, stream.index.find(offset), 0
+            entries = self._plan(stream, offset, max_bytes)
             try:
-                while i < len(index) and n < MAX_ENTRIES_PER_READ:
-                    entry = index[i]
-                    cached = self._cache.get(replica.domain, entry.object)
-                    if cached is None:
-                        if batches and room < entry.length // 2:
-                            break  # not worth a trip to the store
-                        cached = await self._load(replica, entry)
-                    at = entry.start
-                    for batch in _batches(cached, entry):
-                        end = at + offsets_of(batch)
-                        if end > offset:
-                            if len(batch) > room and (batches or not first_whole):
-                                return _result(batches, base, stream)
-                            if not batches:
-                                base = at
-                            batches.append(batch)
-                            room -= len(batch)
-                        at = end
-                    offset = entry.end
-                    i = index.find(offset)  # the index may have moved while we waited
-                    n += 1
-                break
+                objects = await self._load(replica, entries)
             except ObjectMissing as error:
-                if batches:
-                    break
                 if attempt + 1 == ATTEMPTS:
                     raise CorruptObject(f"stream {stream_id}, offset {offset}: {error}") from error
                 await replica.barrier()
-        return _result(batches, base, stream)
+                continue
+            return _assemble(stream, entries, objects, offset, max_bytes, first_whole)
+        raise AssertionError("the last attempt returns or raises")
 
-    async def _load(self, replica: Replica[StreamsState], entry: IndexEntry) -> CachedWal:
-        known = replica.state.objects.get(entry.object)
-        if known is None:
-            raise ObjectMissing(f"no WAL object {entry.object} in domain {replica.domain}")
-        path = wal.path_of(known.zone, replica.domain, known.created_ms, entry.object)
-        return await self._cache.fetch(replica.domain, entry.object, path)
+    @staticmethod
+    def _plan(stream: Stream, offset: int, max_bytes: int) -> list[IndexEntry]:
+        """The entries that a read of this size touches, at least one if there is any."""
+        entries: list[IndexEntry] = []
+        index, i, size = stream.index, stream.index.find(offset), 0
+        while i < len(index) and size < max_bytes + 1 and len(entries) < MAX_ENTRIES_PER_READ:
+            entry = index[i]
+            entries.append(entry)
+            size += entry.length
+            i += 1
+        return entries
+
+    async def _load(self, replica: Replica[StreamsState], entries: list[IndexEntry]) -> list[CachedWal]:
+        """The objects of entries, from memory if they are all there."""
+        domain, get = replica.domain, self._cache.get
+        cached = [get(domain, entry.object) for entry in entries]
+        if None not in cached:
+            return cast(list[CachedWal], cached)
+        wanted = []
+        for entry in entries:
+            known = replica.state.objects.get(entry.object)
+            if known is None:
+                raise ObjectMissing(f"no WAL object {entry.object} in domain {domain}")
+            wanted.append((entry.object, wal.path_of(known.zone, domain, known.created_ms, entry.object)))
+        return await self._cache.load(domain, wanted)
 
     async def find_time(self, replica: Replica[StreamsState], stream_id: int, timestamp: int) -> TimedOffset | None:
         """The first record whose timestamp is at least `timestamp`."""
@@ -126,7 +122,8 @@ class Reader:
 
     async def _walk(self, replica: Replica[StreamsState], entry: IndexEntry) -> list[tuple[int, Buffer]]:
         found, at = [], entry.start
-        for batch in _batches(await self._load(replica, entry), entry):
+        [cached] = await self._load(replica, [entry])
+        for batch in _batches(cached, entry):
             found.append((at, batch))
             at += offsets_of(batch)
         return found
@@ -144,6 +141,33 @@ def _batches(cached: CachedWal, entry: IndexEntry) -> list[Buffer]:
     if entry.append_time:
         return [with_append_time(batch, entry.max_timestamp) for batch in batches]
     return batches
+
+
+def _assemble(
+    stream: Stream,
+    entries: list[IndexEntry],
+    objects: list[CachedWal],
+    offset: int,
+    room: int,
+    first_whole: bool,
+) -> ReadResult:
+    """Whole batches from the one that holds the offset, as many as there is room for."""
+    chosen: list[Buffer] = []
+    base = -1
+    for entry, cached in zip(entries, objects, strict=True):
+        at = entry.start
+        for batch in _batches(cached, entry):
+            if not chosen:
+                end = at + offsets_of(batch)
+                if end <= offset:
+                    at = end
+                    continue
+                base = at
+            if len(batch) > room and (chosen or not first_whole):
+                return _result(chosen, base, stream)
+            chosen.append(batch)
+            room -= len(batch)
+    return _result(chosen, base, stream)
 
 
 def _result(batches: list[Buffer], base: int, stream: Stream) -> ReadResult:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Protocol
 
+from headwater.errors import HeadwaterError
 from headwater.log import wal
-from headwater.objects import ObjectStore
+from headwater.objects import ObjectMissing, ObjectStore
 from headwater.types import Buffer, WalId
 
 
@@ -59,7 +61,8 @@ class WalCache:
         self._store = store
         self._limit = limit
         self._objects: OrderedDict[tuple[int, WalId], CachedWal] = OrderedDict()
-        self._reading: dict[tuple[int, WalId], asyncio.Task[CachedWal]] = {}
+        self._reading: dict[tuple[int, WalId], asyncio.Future[CachedWal]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self.bytes = 0
         self.hits = 0
         self.misses = 0
@@ -87,25 +90,60 @@ class WalCache:
             self._objects.move_to_end(key)
         return found
 
-    async def fetch(self, domain: int, object_id: WalId, path: str) -> CachedWal:
-        """An object from memory or from the store."""
-        found = self.get(domain, object_id)
-        if found is not None:
-            return found
-        key = (domain, object_id)
-        task = self._reading.get(key)
-        if task is None:
-            self.misses += 1
-            task = self._reading[key] = asyncio.create_task(self._read(domain, object_id, path))
-            task.add_done_callback(lambda done: self._finished(key, done))
-        return await asyncio.shield(task)
+    async def load(self, domain: int, wanted: Sequence[tuple[WalId, str]]) -> list[CachedWal]:
+        """Objects with their paths, from memory or from the store; raises `ObjectMissing` for one that is gone."""
+        found: dict[WalId, CachedWal] = {}
+        waiting: dict[WalId, asyncio.Future[CachedWal]] = {}
+        missing: list[tuple[WalId, str]] = []
+        for object_id, path in wanted:
+            cached = self.get(domain, object_id)
+            reading = self._reading.get((domain, object_id))
+            if cached is not None:
+                found[object_id] = cached
+            elif reading is not None:
+                waiting[object_id] = reading
+            else:
+                missing.append((object_id, path))
+        if missing:
+            waiting.update(self._begin_reading(domain, missing))
+        for object_id, future in waiting.items():
+            found[object_id] = await asyncio.shield(future)
+        return [found[object_id] for object_id, _ in wanted]
 
-    async def _read(self, domain: int, object_id: WalId, path: str) -> CachedWal:
-        cached = ReadWal(await self._store.get(path))
-        self.put(domain, object_id, cached)
-        return cached
+    def _begin_reading(self, domain: int, wanted: list[tuple[WalId, str]]) -> dict[WalId, asyncio.Future[CachedWal]]:
+        self.misses += len(wanted)
+        loop = asyncio.get_running_loop()
+        futures: dict[WalId, asyncio.Future[CachedWal]] = {}
+        for object_id, _ in wanted:
+            future = futures[object_id] = self._reading[(domain, object_id)] = loop.create_future()
+            future.add_done_callback(_consume)
+        task = loop.create_task(self._read(domain, wanted, futures))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return futures
 
-    def _finished(self, key: tuple[int, WalId], task: asyncio.Task[CachedWal]) -> None:
-        self._reading.pop(key, None)
-        if not task.cancelled():
-            task.exception()
+    async def _read(
+        self, domain: int, wanted: list[tuple[WalId, str]], futures: dict[WalId, asyncio.Future[CachedWal]]
+    ) -> None:
+        try:
+            objects = await self._store.get_many([path for _, path in wanted])
+            for (object_id, path), data in zip(wanted, objects, strict=True):
+                if data is None:
+                    futures[object_id].set_exception(ObjectMissing(f"no object {path}"))
+                else:
+                    cached = ReadWal(data)
+                    self.put(domain, object_id, cached)
+                    futures[object_id].set_result(cached)
+        except HeadwaterError as error:
+            for future in futures.values():
+                if not future.done():
+                    future.set_exception(error)
+        finally:
+            for object_id in futures:
+                del self._reading[(domain, object_id)]
+
+
+def _consume(future: asyncio.Future[CachedWal]) -> None:
+    """Look at the exception, so that nobody is told that nobody did."""
+    if not future.cancelled():
+        future.exception()

@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from headwater.clock import Clock
 from headwater.config import Profile
 from headwater.errors import EpochLost, HeadwaterError, NotReady, Retriable, StoreUnavailable
@@ -29,8 +31,7 @@ MAX_BATCHES_PER_OBJECT = 10_000
 """Keeps a record well below the ledger's limit, whatever the size of the batches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What became of a batch."""
 
     verdict: Verdict
@@ -86,8 +87,10 @@ class Writer:
         self._epoch = Epoch(0)
         self._queue: list[Part] = []
         self._queued_bytes = 0
+        self._expected = self._before = 0
+        """How many batches the last two flushes took at most: clients that were answered send as many again."""
         self._wake = asyncio.Event()
-        self._uploads = asyncio.Semaphore(profile.uploads)
+        self._slots = asyncio.Semaphore(profile.flushes)
         self._flushes: set[asyncio.Task[None]] = set()
         self._last_entered: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -134,22 +137,25 @@ class Writer:
     async def _run(self) -> None:
         last_start = 0.0
         interval = self._profile.min_interval_ms / 1000
+        gather = self._profile.gather_ms / 1000
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._queue:
                 pause = last_start + interval - self._clock.monotonic()
-                if pause > 0 and self._queued_bytes < self._profile.object_bytes:
-                    await self._wait_until_full(pause)
-                    continue
-                await self._uploads.acquire()
+                if pause > 0:
+                    await self._gather(pause, MAX_BATCHES_PER_OBJECT)
+                await self._slots.acquire()
+                if gather and self._expected > 1:
+                    await self._gather(gather, self._expected)
                 last_start = self._clock.monotonic()
                 self._start_flush()
 
-    async def _wait_until_full(self, seconds: float) -> None:
+    async def _gather(self, seconds: float, batches: int) -> None:
+        """Wait until that many batches, or a whole object's bytes, are there, or the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._queued_bytes < self._profile.object_bytes:
+                while self._queued_bytes < self._profile.object_bytes and len(self._queue) < batches:
                     await self._wake.wait()
                     self._wake.clear()
 
@@ -158,7 +164,7 @@ class Writer:
         if not self._epoch:
             for part in parts:
                 part.done(EpochLost("no epoch is held at present"))
-            self._uploads.release()
+            self._slots.release()
             return
         flush = self._prepare(parts)
         task = asyncio.create_task(self._flush(flush))
@@ -175,6 +181,7 @@ class Writer:
             count += 1
         parts, self._queue = self._queue[:count], self._queue[count:]
         self._queued_bytes -= size
+        self._expected, self._before = max(count, self._before), count
         return parts
 
     def _prepare(self, parts: list[Part]) -> _Flush:
@@ -199,12 +206,17 @@ class Writer:
     # --- storing and entering --------------------------------------------------------------------------
 
     async def _flush(self, flush: _Flush) -> None:
+        try:
+            await self._store_and_enter(flush)
+        finally:
+            self._slots.release()
+
+    async def _store_and_enter(self, flush: _Flush) -> None:
         path = wal.path_of(self._zone, self._replica.domain, flush.created_ms, flush.id)
         try:
             try:
                 await self._store.put(path, flush.image.pieces)
             finally:
-                self._uploads.release()
                 if flush.before is not None:
                     await flush.before
                     flush.before = None

@@ -246,6 +246,11 @@ def decode(data: bytes) -> Record:
         raise Halted(f"a ledger record cannot be read by this version: {error}; upgrade this process") from error
 
 
-def encoded_size(command: Command) -> int:
-    """How many bytes a command takes in a record."""
-    return len(_encoder.encode(command))
+def encode_command(command: Command) -> msgspec.Raw:
+    """A command's bytes inside a record."""
+    return msgspec.Raw(_encoder.encode(command))
+
+
+def encode_record(epoch: int, counter: int, clock_ms: int, commands: list[msgspec.Raw]) -> bytes:
+    """The bytes of a `Record` whose commands are encoded already."""
+    return _encoder.encode((epoch, counter, clock_ms, commands))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from headwater.types import WalId
 
@@ -25,8 +26,7 @@ APPEND_TIME = 1
 """Flag: the records' timestamps are the time of commit, kept as the entry's own maximum."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     """A run of batches inside one WAL object."""
 
     start: int

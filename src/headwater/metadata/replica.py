@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from headwater.clock import Chance, Clock
 from headwater.errors import (
     EpochLost,
@@ -26,7 +28,7 @@ from headwater.errors import (
 )
 from headwater.metadata.base import State
 from headwater.metadata.checkpoint import load_state
-from headwater.metadata.commands import Check, Command, Record, TakeEpoch, decode, encode, encoded_size
+from headwater.metadata.commands import Check, Command, Record, TakeEpoch, decode, encode_command, encode_record
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Ledger
 from headwater.metadata.results import Result
 from headwater.objects import ObjectStore
@@ -45,6 +47,7 @@ S = TypeVar("S", bound=State)
 @dataclass(slots=True)
 class _Pending:
     commands: Sequence[Command]
+    encoded: list[msgspec.Raw]
     size: int
     future: asyncio.Future[list[Result]]
 
@@ -133,7 +136,8 @@ class Replica(Generic[S]):
     def enqueue(self, commands: Sequence[Command]) -> asyncio.Future[list[Result]]:
         """As `submit`, but the order of calls is the order in the ledger."""
         future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        size = sum(encoded_size(command) for command in commands)
+        encoded = [encode_command(command) for command in commands]
+        size = sum(len(memoryview(raw)) for raw in encoded)
         if self._halted is not None:
             future.set_exception(self._halted)
         elif not self._epoch and not isinstance(commands[0], TakeEpoch):
@@ -143,7 +147,7 @@ class Replica(Generic[S]):
         elif len(self._queue) >= MAX_QUEUED:
             future.set_exception(Overloaded(f"domain {self.domain} has {MAX_QUEUED} appends waiting"))
         else:
-            self._queue.append(_Pending(commands, size, future))
+            self._queue.append(_Pending(commands, encoded, size, future))
             self._wake.set()
         return future
 
@@ -170,10 +174,12 @@ class Replica(Generic[S]):
         epoch = self._epoch
         self._counter += 1
         commands = [command for pending in batch for command in pending.commands]
+        encoded = [raw for pending in batch for raw in pending.encoded]
         if self._counter % CHECK_EVERY == 0 and epoch:
             commands.append(Check(self.state.position, self.state.digest))
+            encoded.append(encode_command(commands[-1]))
         record = Record(epoch, self._counter, self._clock.wall_ms(), commands)
-        data = encode(record)
+        data = encode_record(epoch, record.counter, record.clock_ms, encoded)
         self._inflight = (self._counter, batch)
         self._inflight_done.clear()
         pause, unknown = RETRY_SECONDS, False

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 
 class Reason(enum.Enum):
     """Why a command was refused. A refused command changed nothing."""
@@ -45,8 +47,7 @@ class Refused:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkResult:
+class ChunkResult(msgspec.Struct, frozen=True):
     """A stream's part of an append: the first offset and, unless all was accepted, a verdict per batch.
 
     `verdicts` holds (verdict, first offset) in the order of the chunk's batches.
@@ -58,8 +59,7 @@ class ChunkResult:
     verdicts: list[tuple[Verdict, int]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """One result per chunk of an append."""
 
     chunks: list[ChunkResult]

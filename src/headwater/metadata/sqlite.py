@@ -16,7 +16,6 @@ import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -25,15 +24,21 @@ import msgspec
 
 from headwater.errors import ConfigError, OutcomeUnknown, StoreFull, StoreUnavailable, Truncated
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Beat, Entry, Pointer
+from headwater.threads import Threads
 from headwater.types import Domain, Position
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS heads (
-    domain INTEGER PRIMARY KEY, last INTEGER NOT NULL, truncated INTEGER NOT NULL, pointer BLOB) STRICT;
+    domain INTEGER PRIMARY KEY, truncated INTEGER NOT NULL, pointer BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS records (
     domain INTEGER NOT NULL, position INTEGER NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (domain, position)) STRICT, WITHOUT ROWID;
 """
+# The newest position: of the last record, or of the last one that was truncated away, so that none is used again.
+_LAST = """max(coalesce((SELECT max(position) FROM records WHERE domain = ?1), 0),
+               coalesce((SELECT truncated FROM heads WHERE domain = ?1), 0))"""
+_APPEND = f"INSERT INTO records SELECT ?1, 1 + {_LAST}, ?2 RETURNING position"
+
 _BEATS_SCHEMA = """
 CREATE TABLE IF NOT EXISTS beats (process TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT;
 """
@@ -54,8 +59,8 @@ class SqliteLedger:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._writing = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
-        self._reading = ThreadPoolExecutor(1, thread_name_prefix="ledger-read")
+        self._writing = Threads(1, "ledger-write")
+        self._reading = Threads(1, "ledger-read")
         self._closed = False
         try:
             with self._locked():
@@ -133,19 +138,18 @@ class SqliteLedger:
         if self._fallback is not None:
             self._fallback.cancel()
         self._notices.close()
-        loop = asyncio.get_running_loop()
-        for pool in (self._writing, self._reading):
-            await loop.run_in_executor(None, pool.shutdown)
+        await self._writing.close()
+        await self._reading.close()
         for connection in (self._writer, self._reader, self._beats):
             connection.close()
         os.close(self._lock)
 
     # --- on the threads ----------------------------------------------------------------------------
 
-    async def _run(self, pool: ThreadPoolExecutor, call: Callable[..., _T], *arguments: object) -> _T:
+    async def _run(self, threads: Threads, call: Callable[..., _T], *arguments: object) -> _T:
         if self._closed:
             raise StoreUnavailable(f"the ledger {self._path} is closed")
-        return await asyncio.get_running_loop().run_in_executor(pool, call, *arguments)
+        return await threads.run(call, *arguments)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -181,14 +185,16 @@ class SqliteLedger:
                 raise
 
     def _append(self, domain: int, record: bytes) -> Position:
-        with self._writes(self._writer) as db:
-            row = db.execute(
-                "INSERT INTO heads VALUES (?, 1, 0, NULL) ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
-                (domain,),
-            ).fetchone()
-            position = Position(row[0])
-            db.execute("INSERT INTO records VALUES (?, ?, ?)", (domain, position, record))
-        return position
+        """One statement is one transaction, and the fewest changes of threads that Python's SQLite allows."""
+        alone = not self._notices.peers
+        with contextlib.nullcontext() if alone else self._locked(), _translated(self._path):
+            try:
+                [row] = self._writer.execute(_APPEND, (domain, record)).fetchall()
+            except sqlite3.OperationalError as error:
+                if not _surely_undone(error):
+                    raise OutcomeUnknown(f"{self._path}: {error}") from error
+                raise
+        return Position(row[0])
 
     def _read(self, domain: int, after: int, limit: int) -> list[Entry]:
         with _translated(self._path):
@@ -208,14 +214,14 @@ class SqliteLedger:
 
     def _last(self, domain: int) -> Position:
         with _translated(self._path):
-            row = self._reader.execute("SELECT last FROM heads WHERE domain = ?", (domain,)).fetchone()
-        return Position(row[0] if row else 0)
+            [row] = self._reader.execute(f"SELECT {_LAST}", (domain,)).fetchall()
+        return Position(row[0])
 
     def _truncate(self, domain: int, through: int) -> None:
         with self._writes(self._writer) as db:
+            db.execute("INSERT INTO heads VALUES (?, 0, NULL) ON CONFLICT DO NOTHING", (domain,))
             db.execute(
-                "UPDATE heads SET truncated = max(truncated, min(last, ?)) WHERE domain = ?",
-                (through, domain),
+                f"UPDATE heads SET truncated = max(truncated, min({_LAST}, ?2)) WHERE domain = ?1", (domain, through)
             )
             db.execute(
                 "DELETE FROM records WHERE domain = ?1 AND position <= (SELECT truncated FROM heads WHERE domain = ?1)",
@@ -235,10 +241,11 @@ class SqliteLedger:
             current = now.position if now else 0
             if current != expected or pointer.position <= current:
                 return False
-            changed = db.execute(
-                "UPDATE heads SET pointer = ? WHERE domain = ?", (msgspec.msgpack.encode(pointer), domain)
-            ).rowcount
-        return changed == 1
+            db.execute(
+                "INSERT INTO heads VALUES (?1, 0, ?2) ON CONFLICT DO UPDATE SET pointer = ?2",
+                (domain, msgspec.msgpack.encode(pointer)),
+            )
+        return True
 
     def _beat(self, process: str) -> None:
         with _translated(self._path):
@@ -296,7 +303,8 @@ class _Notices:
         self._handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
         self._seen: dict[int, int] = {}
-        self._peers: list[str] = []
+        self.peers: list[str] = []
+        """Other processes' sockets. A stale list costs a slower lock or a late notice, nothing else."""
         self._peers_stamp = -1
         self._name = f"{os.getpid()}-{id(self):x}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -330,9 +338,9 @@ class _Notices:
         stamp = os.stat(self._handle).st_mtime_ns
         if stamp != self._peers_stamp:
             self._peers_stamp = stamp
-            self._peers = [name for name in os.listdir(self._handle) if name != self._name]
+            self.peers = [name for name in os.listdir(self._handle) if name != self._name]
         message = _NOTICE.pack(domain, position)
-        for name in self._peers:
+        for name in self.peers:
             try:
                 self._socket.sendto(message, self._address(name))
             except ConnectionRefusedError:  # its process is gone

@@ -6,24 +6,25 @@ machine leaves the whole object or nothing.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from headwater.errors import StoreFull, StoreUnavailable
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
+from headwater.threads import Threads
 from headwater.types import Pieces
 
 THREADS = 4
 TEMPORARY = ".tmp"
 MAX_HANDLES = 64
 _IOV_MAX = 1000
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_DSYNC
+"""With O_DSYNC a write returns when its data, and what is needed to find it again, is on the disk."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _T = TypeVar("_T")
@@ -36,7 +37,7 @@ class LocalStore:
         self._root = Path(root).absolute()
         self.url = self._root.as_uri()
         self._temporary = self._root / TEMPORARY
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="objects")
+        self._threads = Threads(THREADS, "objects")
         self._count = itertools.count()
         self._known: set[Path] = set()
         self._handles: dict[Path, int] = {}
@@ -54,6 +55,9 @@ class LocalStore:
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         return await self._run(self._get, checked_path(path), start, length)
 
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        return await self._run(self._get_many, [checked_path(path) for path in paths])
+
     async def size(self, path: str) -> int:
         return await self._run(self._size, checked_path(path))
 
@@ -65,25 +69,24 @@ class LocalStore:
             yield info
 
     async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        await self._threads.close()
         while self._handles:
             os.close(self._handles.popitem()[1])
 
     # --- on the threads ------------------------------------------------------------------------------
 
     async def _run(self, call: Callable[..., _T], *arguments: object) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+        return await self._threads.run(call, *arguments)
 
     def _put(self, path: str, pieces: Pieces) -> None:
         target = self._root / path
         temporary = self._temporary / f"{os.getpid()}-{next(self._count)}"
         with _translated(path):
             self._make(target.parent)
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            handle = os.open(temporary, _CREATE, 0o644)
             try:
                 try:
                     _write_all(handle, pieces)
-                    os.fsync(handle)
                 finally:
                     os.close(handle)
                 os.rename(temporary, target)
@@ -119,6 +122,15 @@ class LocalStore:
                 file.seek(start)
             data = file.read() if length is None else file.read(length)
         return data or b""
+
+    def _get_many(self, paths: list[str]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        for path in paths:
+            try:
+                found.append(self._get(path, 0, None))
+            except ObjectMissing:
+                found.append(None)
+        return found
 
     def _size(self, path: str) -> int:
         with _translated(path):

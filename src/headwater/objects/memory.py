@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
 from headwater.types import Pieces
@@ -30,6 +30,9 @@ class MemoryStore:
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         data = self._get(path)
         return data[start:] if length is None else data[start : start + length]
+
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        return [self.objects.get(checked_path(path)) for path in paths]
 
     async def size(self, path: str) -> int:
         return len(self._get(path))

@@ -5,8 +5,9 @@ Credentials, region and endpoint come from the environment, under the names that
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from urllib.parse import urlsplit
 
 import obstore
@@ -47,6 +48,15 @@ class RemoteStore:
             if start >= end:
                 return b""
             return bytes(await obstore.get_range_async(self._store, path, start=start, end=end))
+
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        return await asyncio.gather(*(self._get_or_none(path) for path in paths))
+
+    async def _get_or_none(self, path: str) -> bytes | None:
+        try:
+            return await self.get(path)
+        except ObjectMissing:
+            return None
 
     async def size(self, path: str) -> int:
         with _translated(path):

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +38,9 @@ class ObjectStore(Protocol):
 
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """An object's bytes, or a range of them. A range past the end is cut short."""
+
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        """Several whole objects at once; `None` for those that do not exist."""
 
     async def size(self, path: str) -> int:
         """An object's size."""

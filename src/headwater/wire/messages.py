@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
@@ -21,8 +21,7 @@ _LARGE = 4096
 """Pieces of at least this size are not copied into a joined one."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestStart:
+class RequestStart(msgspec.Struct, frozen=True, gc=False):
     """The part of a request's header that every version has."""
 
     api_key: int
