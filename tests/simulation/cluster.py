@@ -82,7 +82,7 @@ class SimBroker:
         self.node: Node | None = None
         self._cluster = cluster
         self._node_id = node_id
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
         self.life.on_crash.append(self._reset)
 
     @property
@@ -124,7 +124,7 @@ class SimBroker:
         if not self.serves:
             connection.broken(connection.generation)
             return
-        self._connections.add(connection)
+        self._connections[connection] = None
         run_as(self.life, self._handle(key, version, body, reply, connection))
 
     async def _handle(self, key: int, version: int, body: Any, reply: _Reply, connection: Connection) -> None:

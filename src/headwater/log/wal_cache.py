@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreUnavailable
 from headwater.log import wal
 from headwater.objects import ObjectMissing, ObjectStore
 from headwater.types import Buffer, WalId
@@ -95,7 +95,7 @@ class WalCache:
         found: dict[WalId, CachedWal] = {}
         waiting: dict[WalId, asyncio.Future[CachedWal]] = {}
         missing: list[tuple[WalId, str]] = []
-        for object_id, path in wanted:
+        for object_id, path in dict(wanted).items():  # two runs may lie in one object
             cached = self.get(domain, object_id)
             reading = self._reading.get((domain, object_id))
             if cached is not None:
@@ -135,12 +135,17 @@ class WalCache:
                     self.put(domain, object_id, cached)
                     futures[object_id].set_result(cached)
         except HeadwaterError as error:
-            for future in futures.values():
-                if not future.done():
-                    future.set_exception(error)
+            _fail(futures, error)
         finally:
+            _fail(futures, StoreUnavailable("reading was interrupted"))
             for object_id in futures:
                 del self._reading[(domain, object_id)]
+
+
+def _fail(futures: dict[WalId, asyncio.Future[CachedWal]], error: HeadwaterError) -> None:
+    for future in futures.values():
+        if not future.done():
+            future.set_exception(error)
 
 
 def _consume(future: asyncio.Future[CachedWal]) -> None:

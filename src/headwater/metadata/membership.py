@@ -144,7 +144,7 @@ class Membership:
         self._last_look = now
         beats = {beat.process: beat.count for beat in await self._ledger.beats()}
         members = list(self._cluster.state.members.values())
-        for process in beats.keys() - {m.process for m in members} - {self.process}:
+        for process in sorted(beats.keys() - {m.process for m in members} - {self.process}):
             await self._ledger.forget_beat(process)
         for member in members:
             if member.process == self.process:

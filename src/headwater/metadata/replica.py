@@ -85,7 +85,7 @@ class Replica(Generic[S]):
         self._inflight_done: asyncio.Event = asyncio.Event()
         self._catching_up = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
-        self._waiters: dict[int, set[asyncio.Future[None]]] = {}
+        self._waiters: dict[int, dict[asyncio.Future[None], None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._halted: Halted | None = None
 
@@ -349,7 +349,7 @@ class Replica(Generic[S]):
         """A future that is done when one of the streams changes. Give it back to `stop_waiting`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for stream in streams:
-            self._waiters.setdefault(stream, set()).add(future)
+            self._waiters.setdefault(stream, {})[future] = None
         return future
 
     def stop_waiting(self, streams: Iterable[int], future: asyncio.Future[None]) -> None:
@@ -357,7 +357,7 @@ class Replica(Generic[S]):
         for stream in streams:
             waiting = self._waiters.get(stream)
             if waiting is not None:
-                waiting.discard(future)
+                waiting.pop(future, None)
                 if not waiting:
                     del self._waiters[stream]
         future.cancel()

@@ -158,7 +158,7 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
 def _views(broker: Broker, wanted: list[Wanted]) -> dict[str | uuid.UUID, TopicView | None]:
     return {
         topic: broker.by_name(topic) if isinstance(topic, str) else broker.by_id(topic)
-        for topic in {w.topic for w in wanted}
+        for topic in dict.fromkeys(w.topic for w in wanted)
     }
 
 
