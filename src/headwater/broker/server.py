@@ -18,7 +18,6 @@ from headwater.broker.handlers import api_versions
 from headwater.broker.registry import APIS, Api, Request, Values
 from headwater.errors import CorruptFrame
 from headwater.types import Buffer
-from headwater.wire.build import builder
 from headwater.wire.frames import SCRATCH_BYTES, FrameReader
 from headwater.wire.messages import (
     RequestStart,
@@ -26,7 +25,6 @@ from headwater.wire.messages import (
     encode_response,
     known_versions,
     read_start,
-    response_type,
 )
 
 log = logging.getLogger("headwater.broker")
@@ -212,8 +210,7 @@ class Connection(asyncio.BufferedProtocol):
             freed += slot.size
             if slot.values is not None:
                 start = slot.start
-                response = builder(response_type(start.api_key, start.version))(slot.values)
-                pieces += encode_response(start.api_key, start.version, start.correlation_id, response)
+                pieces += encode_response(start.api_key, start.version, start.correlation_id, slot.values)
         if pieces:
             transport.writelines(pieces)
         if freed:

@@ -57,7 +57,8 @@ def _builder_of(kind: Any) -> tuple[Callable[[Any], Any] | None, Any]:
             return tuple, ()
         return (lambda values: tuple([convert(value) for value in values])), ()
     if is_dataclass(kind):
-        return builder(typing.cast(type, kind)), None
+        nested = builder(typing.cast(type, kind))
+        return nested, nested({})
     if kind is ErrorCode:
         return _error, ErrorCode.none
     if isinstance(kind, type):

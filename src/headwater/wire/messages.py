@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import io
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from kio.serial.errors import SerialError
 
 from headwater.errors import CorruptFrame
 from headwater.types import Buffer
+from headwater.wire.encode import Write, encoder
 
 _START = struct.Struct(">hhi")
 _SIZE = struct.Struct(">i")
@@ -74,10 +77,9 @@ def request_type(api_key: int, version: int) -> type:
 
 
 @functools.cache
-def _response_codec(api_key: int, version: int) -> tuple[type, Any, Any, Any, Any]:
+def _response_reader(api_key: int, version: int) -> tuple[Any, Any]:
     schema = load_response_schema(api_key, version)
-    header = schema.__header_schema__
-    return header, entity_writer(header), entity_writer(schema), entity_reader(header), entity_reader(schema)
+    return entity_reader(schema.__header_schema__), entity_reader(schema)
 
 
 def decode_request(start: RequestStart, frame: memoryview) -> tuple[Any, Any]:
@@ -93,45 +95,46 @@ def decode_request(start: RequestStart, frame: memoryview) -> tuple[Any, Any]:
     return header, body
 
 
-class _Collector:
-    """Takes what kio writes and keeps large pieces apart."""
-
-    __slots__ = ("_small", "pieces", "size")
-
-    def __init__(self) -> None:
-        self.pieces: list[Buffer] = []
-        self._small: list[Buffer] = []
-        self.size = 0
-
-    def write(self, data: Buffer) -> None:
-        self.size += len(data)
-        if len(data) < _LARGE:
-            self._small.append(data)
-        else:
-            self.flush()
-            self.pieces.append(data)
-
-    def flush(self) -> None:
-        if self._small:
-            self.pieces.append(b"".join(self._small))
-            self._small.clear()
+def _frame(parts: list[Buffer]) -> list[Buffer]:
+    """A size-prefixed frame in few pieces: small parts joined, large ones as they are."""
+    size = sum(map(len, parts))
+    prefix = _SIZE.pack(size)
+    if size < _LARGE:
+        return [b"".join((prefix, *parts))]
+    pieces: list[Buffer] = []
+    small: list[Buffer] = [prefix]
+    for part in parts:
+        if len(part) < _LARGE:
+            small.append(part)
+            continue
+        pieces.append(b"".join(small))
+        pieces.append(part)
+        small = []
+    if small:
+        pieces.append(b"".join(small))
+    return pieces
 
 
-def encode_response(api_key: int, version: int, correlation_id: int, response: Any) -> list[Buffer]:
-    """A response's frame in pieces."""
-    header_type, write_header, write_body, _, _ = _response_codec(api_key, version)
-    collector = _Collector()
-    write_header(collector, header_type(correlation_id=correlation_id))
-    write_body(collector, response)
-    collector.flush()
-    first = collector.pieces[0]
-    return [_SIZE.pack(collector.size) + first, *collector.pieces[1:]]
+@functools.cache
+def _response_writer(api_key: int, version: int) -> tuple[Write, Write]:
+    schema = load_response_schema(api_key, version)
+    header: type = schema.__header_schema__
+    return encoder(header), encoder(schema)
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> list[Buffer]:
+    """A response's frame in pieces, from plain values as `build` takes them."""
+    write_header, write_body = _response_writer(api_key, version)
+    parts: list[Buffer] = []
+    write_header({"correlation_id": correlation_id}, parts)
+    write_body(values, parts)
+    return _frame(parts)
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str, request: Any) -> list[Buffer]:
     """A request's frame in pieces."""
     _, header_type, write_header, write_body = _request_writer(api_key, version)
-    collector = _Collector()
+    collector = io.BytesIO()
     write_header(
         collector,
         header_type(
@@ -142,13 +145,12 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
         ),
     )
     write_body(collector, request)
-    collector.flush()
-    return [_SIZE.pack(collector.size), *collector.pieces]
+    return _frame([collector.getvalue()])
 
 
 def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
     """A response's correlation id and body."""
-    _, _, _, read_header, read_body = _response_codec(api_key, version)
+    read_header, read_body = _response_reader(api_key, version)
     try:
         header, at = read_header(frame, 0)
         body, _ = read_body(frame, at)

@@ -1,0 +1,242 @@
+"""Plain values straight to bytes, by a plan made once from kio's type of a message.
+
+The same bytes come out as from `build` and kio's own writer (a test compares them for every message of the protocol), at
+a fraction of the time: neighbouring fields of fixed size are packed in one go, and no objects are made in between. A
+broker spends more of its time on answers than on anything else.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import struct
+import typing
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeAlias
+
+from kio.schema.errors import ErrorCode
+
+from headwater.types import Buffer
+
+Out: TypeAlias = list[Buffer]
+Write: TypeAlias = Callable[[Any, Out], None]
+Values: TypeAlias = Mapping[str, Any]
+
+_NULL = b"\x00"
+_NOTHING = uuid.UUID(int=0).bytes
+_ONE_MS = datetime.timedelta(milliseconds=1)
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+
+def _error(value: Any) -> int:
+    return int(value.value) if isinstance(value, ErrorCode) else int(value)
+
+
+def _milliseconds(value: Any) -> int:
+    return value // _ONE_MS if isinstance(value, datetime.timedelta) else int(value)
+
+
+def _instant(value: Any) -> int:
+    if value is None:
+        return -1
+    return (value - _EPOCH) // _ONE_MS if isinstance(value, datetime.datetime) else int(value)
+
+
+def _uuid(value: uuid.UUID | None) -> bytes:
+    return _NOTHING if value is None else value.bytes
+
+
+FIXED: dict[str, tuple[str, Callable[[Any], Any] | None, Any]] = {
+    "bool": ("?", None, False),
+    "int8": ("b", None, 0),
+    "int16": ("h", None, 0),
+    "int32": ("i", None, 0),
+    "int64": ("q", None, 0),
+    "uint8": ("B", None, 0),
+    "uint16": ("H", None, 0),
+    "uint32": ("I", None, 0),
+    "uint64": ("Q", None, 0),
+    "float64": ("d", None, 0.0),
+    "error_code": ("h", _error, ErrorCode.none),
+    "timedelta_i32": ("i", _milliseconds, 0),
+    "timedelta_i64": ("q", _milliseconds, 0),
+    "datetime_i64": ("q", _instant, 0),
+    "uuid": ("16s", _uuid, None),
+}
+"""Types of fixed size: their format, how a value becomes one, and what stands if there is none."""
+
+
+@functools.lru_cache(maxsize=4096)
+def varint(number: int) -> bytes:
+    """An unsigned varint."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _sized(flexible: bool, short: bool) -> Write:
+    """Strings and bytes with a length before them; `None` where the schema allows it."""
+    pack = struct.Struct(">h" if short else ">i").pack
+    null = _NULL if flexible else pack(-1)
+
+    def write(value: Any, out: Out) -> None:
+        if value is None:
+            out.append(null)
+            return
+        data = value.encode() if isinstance(value, str) else value
+        out.append(varint(len(data) + 1) if flexible else pack(len(data)))
+        if len(data):
+            out.append(data)
+
+    return write
+
+
+def _array(flexible: bool, write_item: Write) -> Write:
+    pack = struct.Struct(">i").pack
+    null = _NULL if flexible else pack(-1)
+
+    def write(items: Sequence[Any] | None, out: Out) -> None:
+        if items is None:
+            out.append(null)
+            return
+        out.append(varint(len(items) + 1) if flexible else pack(len(items)))
+        for item in items:
+            write_item(item, out)
+
+    return write
+
+
+def _fixed(kind: str) -> Write:
+    code, convert, _ = FIXED[kind]
+    pack = struct.Struct(f">{code}").pack
+
+    def write(value: Any, out: Out) -> None:
+        out.append(pack(value if convert is None else convert(value)))
+
+    return write
+
+
+def _nullable(write_entity: Write) -> Write:
+    def write(value: Any, out: Out) -> None:
+        if value is None:
+            out.append(b"\xff")
+        else:
+            out.append(b"\x01")
+            write_entity(value, out)
+
+    return write
+
+
+def _unwrapped(kind: Any) -> tuple[Any, bool]:
+    """A type without its `| None`, and whether it had one."""
+    if typing.get_origin(kind) in (UnionType, typing.Union):
+        inner = [argument for argument in typing.get_args(kind) if argument is not NoneType]
+        return inner[0], True
+    return kind, False
+
+
+def _scalar(kind: str, flexible: bool) -> Write:
+    if kind in FIXED:
+        return _fixed(kind)
+    if kind in ("string", "bytes", "records"):
+        return _sized(flexible, short=kind == "string")
+    raise TypeError(f"no encoding for {kind}")
+
+
+def _field(kind: Any, kafka_type: str | None, flexible: bool) -> tuple[Write, Any]:
+    """How to write a field, and what stands if there is no value."""
+    inner, optional = _unwrapped(kind)
+    if typing.get_origin(inner) is tuple:
+        item = typing.get_args(inner)[0]
+        write_item = encoder(typing.cast(type, item)) if is_dataclass(item) else _scalar(str(kafka_type), flexible)
+        return _array(flexible, write_item), None if optional else ()
+    if is_dataclass(inner):
+        write = encoder(typing.cast(type, inner))
+        return (_nullable(write), None) if optional else (write, {})
+    assert kafka_type is not None
+    default = None if optional else "" if kafka_type == "string" else b""
+    return _scalar(kafka_type, flexible), FIXED[kafka_type][2] if kafka_type in FIXED and not optional else default
+
+
+@functools.cache
+def encoder(entity: type) -> Write:
+    """A function that writes a mapping of field names as this entity. Names that it does not have are left out."""
+    flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
+    hints = typing.get_type_hints(entity)
+    steps: list[Write] = []
+    tagged: list[tuple[int, str, Write]] = []
+    run: list[tuple[str, Any, Any]] = []
+    formats = ""
+
+    def close_run() -> None:
+        nonlocal run, formats
+        if run:
+            steps.append(_run(formats, run))
+            run, formats = [], ""
+
+    for field in fields(entity):
+        kafka_type = field.metadata.get("kafka_type")
+        write, implicit = _field(hints[field.name], kafka_type, flexible)
+        default = implicit if field.default is MISSING or is_dataclass(field.default) else field.default
+        if "tag" in field.metadata:
+            tagged.append((field.metadata["tag"], field.name, write))
+        elif kafka_type in FIXED and typing.get_origin(_unwrapped(hints[field.name])[0]) is not tuple:
+            code, convert, _ = FIXED[kafka_type]
+            formats += code
+            run.append((field.name, default, convert))
+        else:
+            close_run()
+            steps.append(_named(field.name, default, write))
+    close_run()
+    if flexible:
+        steps.append(_tags(sorted(tagged)))
+
+    def write_entity(values: Values, out: Out) -> None:
+        for step in steps:
+            step(values, out)
+
+    return write_entity
+
+
+def _run(formats: str, members: list[tuple[str, Any, Any]]) -> Write:
+    """Neighbouring fields of fixed size."""
+    pack = struct.Struct(f">{formats}").pack
+
+    def write(values: Values, out: Out) -> None:
+        get = values.get
+        found = [get(name, default) if to is None else to(get(name, default)) for name, default, to in members]
+        out.append(pack(*found))
+
+    return write
+
+
+def _named(name: str, default: Any, write_value: Write) -> Write:
+    def write(values: Values, out: Out) -> None:
+        write_value(values.get(name, default), out)
+
+    return write
+
+
+def _tags(tagged: list[tuple[int, str, Write]]) -> Write:
+    """Tagged fields are written only if there is a value for them."""
+
+    def write(values: Values, out: Out) -> None:
+        count = 0
+        tags: Out = []
+        for tag, name, write_value in tagged:
+            if name in values:
+                data: Out = []
+                write_value(values[name], data)
+                body = b"".join(data)
+                tags += (varint(tag), varint(len(body)), body)
+                count += 1
+        out.append(varint(count))
+        out += tags
+
+    return write
