@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import sys
-from collections.abc import Callable
 
 from headwater.app.node import Node
+from headwater.app.signals import leave_on_signals
 from headwater.broker.metrics import collect
 from headwater.broker.server import Server
 from headwater.clock import SystemChance, SystemClock
@@ -113,21 +111,6 @@ class BrokerProcess:
         except HeadwaterError as error:
             return Page(f'{{"status":"unhealthy","reason":"{type(error).__name__}"}}', 503)
         return Page('{"status":"healthy"}')
-
-
-def leave_on_signals(stop: asyncio.Event, on_second: Callable[[], None] | None = None) -> None:
-    """The first SIGTERM or SIGINT drains, the second ends the process at once."""
-
-    def on_signal() -> None:
-        if stop.is_set():
-            if on_second is not None:
-                on_second()
-            os._exit(130)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, on_signal)
 
 
 async def serve(settings: Settings, *, supervised: bool) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.app.process import leave_on_signals
+from headwater.app.signals import leave_on_signals
 from headwater.config import Settings, parse_address, parse_listeners
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.ops import logs

@@ -266,16 +266,24 @@ class SqliteLedger:
         version: int = self._reader.execute("PRAGMA data_version").fetchone()[0]
         return version
 
+    def _ends(self, domains: list[int]) -> list[tuple[int, Position]]:
+        return [(domain, self._last(domain)) for domain in domains]
+
     async def _look_for_changes(self) -> None:
-        """Wake every watcher when the file changed, for the case that a datagram did not arrive."""
-        version = -1
+        """Hear how far each watched domain reaches when the file changed, in case that a datagram did not arrive.
+
+        Also while nobody waits: the next `watch` must not wait for what is there already.
+        """
+        version, known = -1, 0
         while not self._closed:
             await asyncio.sleep(_FALLBACK_SECONDS)
             with contextlib.suppress(sqlite3.Error, StoreUnavailable):
                 now = await self._run(self._reading, self._data_version)
-                if now != version:
-                    version = now
-                    self._notices.wake_all()
+                domains = list(self._notices.watched)
+                if now != version or len(domains) != known:
+                    for domain, end in await self._run(self._reading, self._ends, domains):
+                        self._notices.heard(domain, end)
+                    version, known = now, len(domains)
 
 
 def _surely_undone(error: sqlite3.OperationalError) -> bool:
@@ -303,6 +311,8 @@ class _Notices:
         self._handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         self._waiters: dict[int, list[tuple[int, asyncio.Future[None]]]] = {}
         self._seen: dict[int, int] = {}
+        self.watched: set[int] = set()
+        """Domains that somebody has waited for."""
         self.peers: list[str] = []
         """Other processes' sockets. A stale list costs a slower lock or a late notice, nothing else."""
         self._peers_stamp = -1
@@ -325,6 +335,7 @@ class _Notices:
         if self._bound and self._loop is None:
             self._loop = loop
             loop.add_reader(self._socket.fileno(), self._receive)
+        self.watched.add(domain)
         if self._seen.get(domain, 0) > after:
             return self._seen[domain]
         future: asyncio.Future[None] = loop.create_future()
@@ -334,7 +345,7 @@ class _Notices:
 
     def send(self, domain: int, position: int) -> None:
         """Tell everybody, this process included."""
-        self._heard(domain, position)
+        self.heard(domain, position)
         stamp = os.stat(self._handle).st_mtime_ns
         if stamp != self._peers_stamp:
             self._peers_stamp = stamp
@@ -354,9 +365,10 @@ class _Notices:
             while True:
                 message = self._socket.recv(_NOTICE.size + 1)
                 if len(message) == _NOTICE.size:
-                    self._heard(*_NOTICE.unpack(message))
+                    self.heard(*_NOTICE.unpack(message))
 
-    def _heard(self, domain: int, position: int) -> None:
+    def heard(self, domain: int, position: int) -> None:
+        """Wake whoever waits for something at or before a position."""
         if position <= self._seen.get(domain, 0):
             return
         self._seen[domain] = position
@@ -367,13 +379,6 @@ class _Notices:
         for after, future in waiting:
             if after < position and not future.done():
                 future.set_result(None)
-
-    def wake_all(self) -> None:
-        for waiting in self._waiters.values():
-            for _, future in waiting:
-                if not future.done():
-                    future.set_result(None)
-        self._waiters.clear()
 
     def close(self) -> None:
         if self._loop is not None:

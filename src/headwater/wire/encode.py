@@ -1,6 +1,6 @@
 """Plain values straight to bytes, by a plan made once from kio's type of a message.
 
-The same bytes come out as from `build` and kio's own writer (a test compares them for every message of the protocol), at
+The same bytes come out as from `build` and kio's own writer (a test compares them for every message there is), at
 a fraction of the time: neighbouring fields of fixed size are packed in one go, and no objects are made in between. A
 broker spends more of its time on answers than on anything else.
 """

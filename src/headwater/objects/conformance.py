@@ -1,0 +1,266 @@
+"""The promises of `headwater.objects.store`, one check each, for every backend and every wrapper of one.
+
+A check takes a function that opens one more handle onto the same store, and raises `AssertionError` where a promise is
+broken. Every check wants an empty store of its own. The module needs nothing but the package, so that a backend kept
+elsewhere can run it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from headwater.errors import ConfigError
+from headwater.objects.store import ObjectMissing, ObjectStore
+
+OpenStore: TypeAlias = Callable[[], Awaitable[ObjectStore]]
+Check: TypeAlias = Callable[[OpenStore], Awaitable[None]]
+
+PATIENCE_SECONDS = 60.0
+"""Far beyond what any backend takes; only a call that hangs meets it."""
+PATH = "wal/v1/zone=local/domain=1/date=2026/01/31/0000000001-000000000002.wo"
+BAD_PATHS = ("", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b", "a/./b")
+BYTES = bytes(range(256)) * 40
+
+
+def checks() -> Mapping[str, Check]:
+    """All checks, by name."""
+    return {check.__name__: check for check in _CHECKS}
+
+
+# --- tools -------------------------------------------------------------------------------------------
+
+
+def _expect(seen: object, wanted: object, what: str) -> None:
+    if seen != wanted:
+        raise AssertionError(f"{what}: {_short(seen)} instead of {_short(wanted)}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 400 else f"{text[:400]}… ({len(text)} characters)"
+
+
+async def _fails(call: Awaitable[object], kind: type[Exception], what: str) -> None:
+    try:
+        await call
+    except kind:
+        return
+    raise AssertionError(f"{what}: no {kind.__name__} was raised")
+
+
+@contextlib.asynccontextmanager
+async def _handles(open_store: OpenStore, count: int) -> AsyncIterator[list[ObjectStore]]:
+    stores: list[ObjectStore] = []
+    try:
+        for _ in range(count):
+            stores.append(await open_store())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield stores
+    finally:
+        for store in stores:
+            await store.close()
+
+
+async def _listing(store: ObjectStore, prefix: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    async for info in store.scan(prefix):
+        if info.path in found:
+            raise AssertionError(f"{info.path} is listed twice")
+        found[info.path] = info.size
+    return found
+
+
+# --- one object --------------------------------------------------------------------------------------
+
+
+async def what_is_put_is_got(open_store: OpenStore) -> None:
+    """Whole, in pieces of every kind, on every handle; a path may hold what WAL paths hold."""
+    async with _handles(open_store, 2) as [store, other]:
+        await store.put(PATH, [BYTES[:10], bytearray(BYTES[10:300]), memoryview(BYTES)[300:], b""])
+        for handle in (store, other):
+            _expect(await handle.get(PATH), BYTES, "an object")
+            _expect(await handle.size(PATH), len(BYTES), "its size")
+            _expect(type(await handle.get(PATH)), bytes, "what an object's bytes are")
+
+
+async def an_empty_object_is_one(open_store: OpenStore) -> None:
+    """No pieces, or only empty ones, make an object of no bytes."""
+    async with _handles(open_store, 1) as [store]:
+        await store.put("empty/none", [])
+        await store.put("empty/blank", [b"", b""])
+        for path in ("empty/none", "empty/blank"):
+            _expect(await store.get(path), b"", path)
+            _expect(await store.get(path, 3, 5), b"", f"a range of {path}")
+            _expect(await store.size(path), 0, f"the size of {path}")
+        _expect(await _listing(store, "empty/"), {"empty/none": 0, "empty/blank": 0}, "the listing")
+
+
+async def ranges_are_cut_at_the_end(open_store: OpenStore) -> None:
+    """Any start and length give the bytes that are there."""
+    async with _handles(open_store, 1) as [store]:
+        await store.put(PATH, [BYTES])
+        size = len(BYTES)
+        for start in (0, 1, 255, size - 1, size, size + 1, size * 2):
+            _expect(await store.get(PATH, start), BYTES[start:], f"from {start}")
+            for length in (0, 1, 300, size, size * 2):
+                _expect(await store.get(PATH, start, length), BYTES[start : start + length], f"{length} from {start}")
+
+
+async def a_large_object_in_many_pieces(open_store: OpenStore) -> None:
+    """Thousands of pieces of uneven sizes, more bytes than one system call or one request takes."""
+    async with _handles(open_store, 1) as [store]:
+        pieces = [bytes([i % 251]) * (1 + i * 37 % 9000) for i in range(5000)]
+        whole = b"".join(pieces)
+        await store.put("large", pieces)
+        _expect(await store.size("large"), len(whole), "the size of a large object")
+        got = await store.get("large")
+        _expect(got == whole, True, "whether a large object came back as it was")
+        _expect(await store.get("large", 10_000_000, 5000), whole[10_000_000:10_005_000], "a range of it")
+
+
+async def what_is_missing_is_reported(open_store: OpenStore) -> None:
+    """`get` and `size` raise `ObjectMissing`, also for a name that others' paths begin with."""
+    async with _handles(open_store, 1) as [store]:
+        for _ in range(2):
+            for path in ("nothing", "deep/down/nothing"):
+                await _fails(store.get(path), ObjectMissing, f"get {path}")
+                await _fails(store.get(path, 1, 2), ObjectMissing, f"get a range of {path}")
+                await _fails(store.size(path), ObjectMissing, f"size of {path}")
+            await store.put("deep/up", [b"x"])
+
+
+async def deleting_is_idempotent(open_store: OpenStore) -> None:
+    """A deleted object is gone on every handle, deleting it again succeeds, its neighbours stay."""
+    async with _handles(open_store, 2) as [store, other]:
+        await store.put("a/one", [b"1"])
+        await store.put("a/two", [b"2"])
+        for _ in range(2):
+            await store.delete("a/one")
+        await store.delete("never/there")
+        for handle in (store, other):
+            await _fails(handle.get("a/one"), ObjectMissing, "get of what was deleted")
+            _expect(await _listing(handle, ""), {"a/two": 1}, "what is left")
+        await other.put("a/one", [b"again"])
+        _expect(await store.get("a/one"), b"again", "an object put again")
+
+
+async def paths_stay_inside(open_store: OpenStore) -> None:
+    """A path that is empty, absolute, or leads out of the store is refused by every call."""
+    async with _handles(open_store, 1) as [store]:
+        for path in BAD_PATHS:
+            await _fails(store.put(path, [b"x"]), ConfigError, f"put {path!r}")
+            await _fails(store.get(path), ConfigError, f"get {path!r}")
+            await _fails(store.get(path, 1, 1), ConfigError, f"get a range of {path!r}")
+            await _fails(store.get_many([path]), ConfigError, f"get_many {path!r}")
+            await _fails(store.size(path), ConfigError, f"size {path!r}")
+            await _fails(store.delete(path), ConfigError, f"delete {path!r}")
+        _expect(await _listing(store, ""), {}, "what bad paths left behind")
+
+
+# --- many objects ------------------------------------------------------------------------------------
+
+
+async def several_at_once(open_store: OpenStore) -> None:
+    """`get_many` answers in the order asked, with `None` for what is missing."""
+    async with _handles(open_store, 1) as [store]:
+        for i in range(20):
+            await store.put(f"many/{i}", [bytes([i]) * i])
+        wanted = ["many/3", "many/none", "many/19", "many/0", "none", "many/3"]
+        _expect(
+            await store.get_many(wanted), [bytes([3]) * 3, None, bytes([19]) * 19, b"", None, bytes([3]) * 3], "some"
+        )
+        _expect(await store.get_many([]), [], "none")
+        everything = await store.get_many([f"many/{i}" for i in range(20)])
+        _expect(everything, [bytes([i]) * i for i in range(20)], "all")
+
+
+async def listings_are_complete(open_store: OpenStore) -> None:
+    """Every object below a prefix, at any depth, with its size, and none beside it."""
+    async with _handles(open_store, 2) as [store, other]:
+        _expect(await _listing(store, ""), {}, "the listing of an empty store")
+        _expect(await _listing(store, "a/"), {}, "the listing of nothing")
+        sizes = {f"a/{i}/{j}/x.wo": i * j for i in range(6) for j in range(6)} | {"a/top": 1, "ab/c": 2, "b": 3}
+        for path, size in sizes.items():
+            await store.put(path, [bytes(size)])
+        for handle in (store, other):
+            for prefix in ("", "a/", "a/3/", "a/3/5/", "ab/", "none/"):
+                wanted = {path: size for path, size in sizes.items() if path.startswith(prefix)}
+                _expect(await _listing(handle, prefix), wanted, f"the listing of {prefix!r}")
+
+
+async def a_listing_while_objects_go(open_store: OpenStore) -> None:
+    """Deleting what a listing names, while it goes on, disturbs neither."""
+    async with _handles(open_store, 1) as [store]:
+        for i in range(50):
+            await store.put(f"go/{i % 5}/{i}", [b"x"])
+        seen = []
+        async for info in store.scan("go/"):
+            seen.append(info.path)
+            await store.delete(info.path)
+        _expect(len(seen), 50, "how many were listed")
+        _expect(await _listing(store, ""), {}, "what is left")
+
+
+async def puts_at_once(open_store: OpenStore) -> None:
+    """Many objects put at the same time over several handles and directories are all there, each whole."""
+    async with _handles(open_store, 3) as stores:
+        wanted = {f"at-once/{i % 90}/{i}": bytes([i % 256]) * (i * 131 % 50_000) for i in range(270)}
+        await asyncio.gather(*(stores[i % 3].put(path, [wanted[path]]) for i, path in enumerate(wanted)))
+        got = await stores[0].get_many(list(wanted))
+        for (path, data), found in zip(wanted.items(), got, strict=True):
+            _expect(found == data, True, f"whether {path} is there and whole")
+        _expect(await _listing(stores[1], "at-once/"), {p: len(d) for p, d in wanted.items()}, "the listing")
+
+
+async def an_object_is_whole_or_not_there(open_store: OpenStore) -> None:
+    """Whoever reads while a path is put, again and again, sees nothing or one put's bytes, never a mixture."""
+    async with _handles(open_store, 2) as [store, other]:
+        versions = [bytes([i]) * 300_000 for i in range(12)]
+        done = asyncio.Event()
+
+        async def write() -> None:
+            for version in versions:
+                await store.put("whole", [version[:100_000], version[100_000:]])
+            done.set()
+
+        writing = asyncio.create_task(write())
+        while not done.is_set():
+            [found] = await other.get_many(["whole"])
+            if found is not None and found not in versions:
+                raise AssertionError(f"an object of {len(found)} bytes that nobody put")
+            await asyncio.sleep(0)
+        await writing
+        _expect(await other.get("whole") == versions[-1], True, "whether the last put stands")
+
+
+# --- life --------------------------------------------------------------------------------------------
+
+
+async def closing_is_idempotent(open_store: OpenStore) -> None:
+    """A handle can be closed twice, before it was used and after, and others go on."""
+    async with _handles(open_store, 3) as [unused, used, other]:
+        await used.put("a", [b"x"])
+        for store in (unused, used):
+            await store.close()
+            await store.close()
+        _expect(await other.get("a"), b"x", "an object whose writer is closed")
+
+
+_CHECKS: list[Check] = [
+    what_is_put_is_got,
+    an_empty_object_is_one,
+    ranges_are_cut_at_the_end,
+    a_large_object_in_many_pieces,
+    what_is_missing_is_reported,
+    deleting_is_idempotent,
+    paths_stay_inside,
+    several_at_once,
+    listings_are_complete,
+    a_listing_while_objects_go,
+    puts_at_once,
+    an_object_is_whole_or_not_there,
+    closing_is_idempotent,
+]
