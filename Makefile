@@ -6,7 +6,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run test lint sim bench clean docs fuzz
+.PHONY: help install tools run test lint sim bench clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -40,6 +40,9 @@ sim: install ## the simulation; SEEDS=10000
 
 bench: install tools ## Apache Kafka and Headwater side by side
 	$(BIN)/python -m benchmarks.peer $(ARGS)
+
+docs: install ## the derived parts of docs/ and GAPS.md
+	$(BIN)/python scripts/docs.py
 
 clean: ## remove what was built, but not data
 	rm -rf $(VENV) .tools build .mypy_cache .ruff_cache .pytest_cache

@@ -10,10 +10,12 @@ import contextlib
 import errno
 import itertools
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from headwater.clock import SystemChance
 from headwater.errors import StoreFull, StoreUnavailable
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
 from headwater.threads import Threads
@@ -21,7 +23,7 @@ from headwater.types import Pieces
 
 THREADS = 4
 TEMPORARY = ".tmp"
-MAX_HANDLES = 64
+HANDLES_PER_THREAD = 16
 _IOV_MAX = 1000
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_DSYNC
 """With O_DSYNC a write returns when its data, and what is needed to find it again, is on the disk."""
@@ -40,7 +42,10 @@ class LocalStore:
         self._threads = Threads(THREADS, "objects")
         self._count = itertools.count()
         self._known: set[Path] = set()
-        self._handles: dict[Path, int] = {}
+        self._handles: dict[int, dict[Path, int]] = {}
+        """Per thread, so that no thread closes what another one is about to sync."""
+        self._name = SystemChance().uuid().hex
+        """Makes temporary names unique over processes, machines that share the directory, and restarts."""
         try:
             self._make(self._temporary)
         except OSError as error:
@@ -71,7 +76,8 @@ class LocalStore:
     async def close(self) -> None:
         await self._threads.close()
         while self._handles:
-            os.close(self._handles.popitem()[1])
+            for handle in self._handles.popitem()[1].values():
+                os.close(handle)
 
     # --- on the threads ------------------------------------------------------------------------------
 
@@ -80,7 +86,7 @@ class LocalStore:
 
     def _put(self, path: str, pieces: Pieces) -> None:
         target = self._root / path
-        temporary = self._temporary / f"{os.getpid()}-{next(self._count)}"
+        temporary = self._temporary / f"{self._name}-{next(self._count)}"
         with _translated(path):
             self._make(target.parent)
             handle = os.open(temporary, _CREATE, 0o644)
@@ -98,11 +104,12 @@ class LocalStore:
 
     def _directory(self, directory: Path) -> int:
         """An open handle of a directory, kept because every object syncs its own."""
-        handle = self._handles.get(directory)
+        handles = self._handles.setdefault(threading.get_ident(), {})
+        handle = handles.get(directory)
         if handle is None:
-            while len(self._handles) >= MAX_HANDLES:
-                os.close(self._handles.pop(next(iter(self._handles))))
-            handle = self._handles[directory] = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            while len(handles) >= HANDLES_PER_THREAD:
+                os.close(handles.pop(next(iter(handles))))
+            handle = handles[directory] = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         return handle
 
     def _make(self, directory: Path) -> None:

@@ -26,10 +26,11 @@ ACKS = (-1, 0, 1)
 class _Produce:
     """One request until its last partition is decided."""
 
-    __slots__ = ("_answers", "_timer", "_topics", "_undecided", "done")
+    __slots__ = ("_answers", "_silent", "_timer", "_topics", "_undecided", "done")
 
-    def __init__(self, topics: list[tuple[Any, list[int]]]) -> None:
+    def __init__(self, topics: list[tuple[Any, list[int]]], silent: bool) -> None:
         self._topics = topics
+        self._silent = silent
         self._answers: dict[tuple[int, int], Values] = {}
         self._undecided = sum(len(partitions) for _, partitions in topics)
         self._timer: asyncio.TimerHandle | None = None
@@ -80,7 +81,10 @@ class _Produce:
         if not self.done.done():
             self.done.set_result(self._values())
 
-    def _values(self) -> Values:
+    def _values(self) -> Values | None:
+        """The answer; with acks=0 there is none, but the request counts as under way until it is decided."""
+        if self._silent:
+            return None
         timed_out = {"error_code": ErrorCode.request_timed_out, "base_offset": -1, "log_start_offset": -1}
         return {
             "responses": [
@@ -103,7 +107,7 @@ def produce(broker: Broker, request: Request) -> Answer:
     by_id = request.version >= 13
     views = [broker.by_id(t.topic_id) if by_id else broker.by_name(t.name) for t in body.topic_data]
     if all(views):
-        return _answer(request, _begin(broker, request, views))
+        return _begin(broker, request, views)
     return _after_metadata(broker, request)
 
 
@@ -114,19 +118,14 @@ async def _after_metadata(broker: Broker, request: Request) -> Values | None:
         pass  # the topics stay unknown here, which is an error that clients retry
     by_id = request.version >= 13
     views = [broker.by_id(t.topic_id) if by_id else broker.by_name(t.name) for t in request.body.topic_data]
-    values = await _begin(broker, request, views)
-    return values if request.body.acks else None
-
-
-def _answer(request: Request, done: asyncio.Future[Values | None]) -> Answer:
-    return done if request.body.acks else None
+    return await _begin(broker, request, views)
 
 
 def _begin(broker: Broker, request: Request, views: list[TopicView | None]) -> asyncio.Future[Values | None]:
     body = request.body
     by_id = request.version >= 13
     topics = [(t.topic_id if by_id else t.name, [p.index for p in t.partition_data]) for t in body.topic_data]
-    state = _Produce(topics)
+    state = _Produce(topics, silent=not body.acks)
     refusal = _refusal(broker, body)
     unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
     now = broker.clock.wall_ms()

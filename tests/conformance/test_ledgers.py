@@ -1,0 +1,264 @@
+"""The ledger's conformance suite over every backend; SQLite also with other processes, killed ones too (M1)."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import ConfigError, StoreUnavailable
+from headwater.metadata import Ledger, open_ledger
+from headwater.metadata.conformance import checks
+from headwater.metadata.memory import MemoryLedger
+from headwater.metadata.sqlite import SqliteLedger
+from headwater.types import Domain, Position
+
+ONE = Domain(1)
+START = Position(0)
+ALL = Position(1 << 40)
+
+Opener = Callable[[], Awaitable[Ledger]]
+
+
+def sqlite_opener(directory: Path) -> Opener:
+    async def open_one() -> Ledger:
+        return SqliteLedger(directory / "ledger.db")
+
+    return open_one
+
+
+def memory_opener() -> Opener:
+    ledger = MemoryLedger()
+
+    async def open_one() -> Ledger:
+        return ledger
+
+    return open_one
+
+
+@pytest.mark.parametrize("name", checks(volatile=True))
+def test_memory(name: str) -> None:
+    """M1"""
+    asyncio.run(_awaited(checks(volatile=True)[name](memory_opener())))
+
+
+@pytest.mark.parametrize("name", checks())
+def test_sqlite(name: str, tmp_path: Path) -> None:
+    """M1"""
+    asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
+
+
+@pytest.mark.parametrize("name", checks())
+def test_sqlite_without_datagrams(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M1: `data_version` alone is enough where no notice ever arrives."""
+    monkeypatch.setattr("headwater.metadata.sqlite._Notices._address", lambda self, name: "/nonexistent/socket")
+    asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
+
+
+async def _awaited(check: Awaitable[None]) -> None:
+    await check
+
+
+def test_the_suite_finds_what_is_broken() -> None:
+    """M1: a ledger that forgets its place after a truncation, or answers `last` from memory, does not pass."""
+
+    class Reusing(MemoryLedger):
+        async def truncate(self, domain: Domain, through: Position) -> None:
+            await super().truncate(domain, through)
+            log = self._log(domain)
+            if not log.records:
+                log.first = 1
+
+    class Stale(MemoryLedger):
+        async def last(self, domain: Domain) -> Position:
+            return Position(max(0, await super().last(domain) - 1))
+
+    for broken, name in (
+        (Reusing(), "truncated_positions_are_never_used_again"),
+        (Stale(), "an_append_is_visible_to_every_later_last"),
+    ):
+
+        async def open_one(ledger: Ledger = broken) -> Ledger:
+            return ledger
+
+        with pytest.raises(AssertionError):
+            asyncio.run(_awaited(checks()[name](open_one)))
+
+
+# --- SQLite between processes --------------------------------------------------------------------------
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from headwater.metadata.sqlite import SqliteLedger
+from headwater.types import Domain
+
+async def main(path, name, count, size):
+    ledger = SqliteLedger(Path(path))
+    for i in range(int(count)):
+        data = f"{name} {i} ".encode().ljust(int(size), b".")
+        position = await ledger.append(Domain(1), data)
+        print(position, i, flush=True)
+    await ledger.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def writer(path: Path, name: str, count: int, size: int = 40) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", WRITER, str(path), name, str(count), str(size)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+
+def payload(name: str, i: int, size: int = 40) -> bytes:
+    return f"{name} {i} ".encode().ljust(size, b".")
+
+
+def acknowledged(output: str) -> dict[int, int]:
+    """Position to number, of every whole line."""
+    lines = [line for line in output.splitlines(keepends=True) if line.endswith("\n")]
+    return {int(position): int(i) for position, i in (line.split() for line in lines)}
+
+
+def test_sqlite_between_processes(tmp_path: Path) -> None:
+    """M1: three processes append at once and this one follows by watching; everybody has the same sequence."""
+    path, count = tmp_path / "ledger.db", 100
+
+    async def follow() -> dict[int, bytes]:
+        ledger = SqliteLedger(path)
+        seen: dict[int, bytes] = {}
+        after = START
+        async with asyncio.timeout(60):
+            while len(seen) < 3 * count:
+                await ledger.watch(ONE, after)
+                for entry in await ledger.read(ONE, after, 1000):
+                    seen[entry.position] = entry.data
+                    after = entry.position
+        await ledger.close()
+        return seen
+
+    names = ("a", "b", "c")
+    writers = [writer(path, name, count) for name in names]
+    try:
+        seen = asyncio.run(follow())
+        outputs = [process.communicate(timeout=60)[0] for process in writers]
+    finally:
+        for process in writers:
+            process.kill()
+            process.wait()
+    assert sorted(seen) == list(range(1, 3 * count + 1))
+    for name, output in zip(names, outputs, strict=True):
+        told = acknowledged(output)
+        assert list(told.values()) == list(range(count))
+        for position, i in told.items():
+            assert seen[position] == payload(name, i)
+
+
+@pytest.mark.parametrize("kill_after", [1, 25, 60])
+def test_sqlite_survives_kill_9(tmp_path: Path, kill_after: int) -> None:
+    """M1: killing a process in the middle of its appends loses nothing it was told, and hinders nobody."""
+    path, size = tmp_path / "ledger.db", 20_000
+    victim = writer(path, "victim", 1_000_000, size)
+    survivor = writer(path, "survivor", 50, size)
+    assert victim.stdout is not None
+    try:
+        lines = [victim.stdout.readline() for _ in range(kill_after)]
+        os.kill(victim.pid, signal.SIGKILL)
+        lines += victim.stdout.readlines()
+        victim.wait(timeout=30)
+        survived = acknowledged(survivor.communicate(timeout=60)[0])
+    finally:
+        for process in (victim, survivor):
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+    told = acknowledged("".join(lines))
+    assert len(told) >= kill_after
+    assert len(survived) == 50
+
+    async def look() -> dict[int, bytes]:
+        ledger = SqliteLedger(path)
+        entries = await ledger.read(ONE, START, 1_000_000)
+        position = await ledger.append(ONE, b"after the kill")
+        assert position == entries[-1].position + 1
+        await ledger.close()
+        return {entry.position: entry.data for entry in entries}
+
+    found = asyncio.run(look())
+    assert list(found) == list(range(1, len(found) + 1))
+    for position, i in told.items():
+        assert found[position] == payload("victim", i, size)
+    for position, i in survived.items():
+        assert found[position] == payload("survivor", i, size)
+    # At most one record stands that nobody was told of: the one that was under way.
+    assert len(found) <= len(told) + len(survived) + 1
+
+
+def test_sqlite_watch_sees_what_no_notice_told(tmp_path: Path) -> None:
+    """M1: `watch` does not hang if the notice was lost and the file's change was seen while nobody watched."""
+
+    async def run() -> None:
+        watcher = SqliteLedger(tmp_path / "ledger.db")
+        idle = asyncio.create_task(watcher.watch(ONE, START))
+        await asyncio.sleep(0)
+        idle.cancel()
+        await asyncio.wait([idle])
+        shutil.rmtree(tmp_path / "ledger.db-notices")
+        (tmp_path / "ledger.db-notices").mkdir()
+        other = SqliteLedger(tmp_path / "ledger.db")
+        position = await other.append(ONE, b"unheard")
+        async with asyncio.timeout(20):
+            await _until_looked(watcher)
+            assert await watcher.watch(ONE, START) >= position
+        await other.close()
+        await watcher.close()
+
+    asyncio.run(run())
+
+
+async def _until_looked(ledger: SqliteLedger) -> None:
+    """Until the ledger has looked at the file's version twice more."""
+    looked = 0
+    inner = ledger._data_version
+
+    def counted() -> int:
+        nonlocal looked
+        looked += 1
+        return inner()
+
+    ledger._data_version = counted  # type: ignore[method-assign]
+    while looked < 2:
+        await asyncio.sleep(0.01)
+
+
+def test_sqlite_urls(tmp_path: Path) -> None:
+    """M1: a ledger is named by a URL; anything else is a mistake that says so."""
+
+    async def run() -> None:
+        ledger = open_ledger(f"sqlite://{tmp_path}/a%20b/ledger.db")
+        await ledger.append(ONE, b"x")
+        await ledger.close()
+        with pytest.raises(StoreUnavailable):
+            await ledger.append(ONE, b"y")
+
+    asyncio.run(run())
+    assert (tmp_path / "a b" / "ledger.db").exists()
+    for url in ("sqlite://relative/path", "sqlite:", "oracle:///x", "ledger.db"):
+        with pytest.raises(ConfigError):
+            open_ledger(url)
+
+
+def test_sqlite_refuses_another_file(tmp_path: Path) -> None:
+    """M1: a file that is no ledger is reported, not overwritten."""
+    path = tmp_path / "ledger.db"
+    path.write_bytes(b"this is not a database, whatever its name says" * 100)
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="cannot open"):
+        SqliteLedger(path)
+    assert path.read_bytes() == before
