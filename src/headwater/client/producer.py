@@ -16,13 +16,13 @@ from typing import Self
 from kio.schema.errors import ErrorCode
 
 from headwater.client.client import Client
-from headwater.client.codecs import written_codec
 from headwater.client.errors import KafkaError, Undelivered
 from headwater.client.model import Produced, ProducerIdentity
 from headwater.client.partitioner import Sticky, partition_of_key
 from headwater.client.records import MAX_BATCH_BYTES, MAX_RECORDS, Headers, Record, encode_batch
 from headwater.client.routing import in_doubt
 from headwater.errors import BatchTooLarge, ConfigError, HeadwaterError, Retriable
+from headwater.wire.codecs import written_codec
 
 _LAST_EPOCH = 32_766
 _SEQUENCES = 1 << 31

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 from crc32c import crc32c
 
-from headwater.client.codecs import NONE, compress, decompress
 from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
 from headwater.types import Buffer
+from headwater.wire.codecs import NONE, compress, decompress
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 

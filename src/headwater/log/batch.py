@@ -14,8 +14,8 @@ from crc32c import crc32c
 
 from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
 from headwater.log import kernels
-from headwater.log.codecs import NONE, decompress
 from headwater.types import Buffer
+from headwater.wire.codecs import NONE, decompress
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size

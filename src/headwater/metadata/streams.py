@@ -39,8 +39,9 @@ HOUSEKEEPING = "housekeeping"
 PREFIX_BYTES = 4
 """A batch inside a WAL object is preceded by its length."""
 
-MAX_OBJECT_BYTES = (1 << 32) - 1
-MAX_OFFSET = (1 << 63) - 1
+U32_MAX = (1 << 32) - 1
+I64_MAX = (1 << 63) - 1
+MAX_OBJECT_BYTES = U32_MAX
 
 _PAIR = struct.Struct("<qq")
 
@@ -128,6 +129,8 @@ class StreamsState(State):
     # --- streams -----------------------------------------------------------------------------------
 
     def _create(self, epoch: int, command: CreateStreams) -> Result:
+        if not all(0 < stream <= I64_MAX for stream in command.streams):
+            return Refused(Reason.INVALID, "a stream's id is out of range")
         for partition, stream in enumerate(command.streams, command.first_partition):
             if stream not in self.streams:
                 self.streams[stream] = Stream(StreamId(stream), command.topic, partition, command.config.append_time)
@@ -200,18 +203,25 @@ class StreamsState(State):
         """Why this command cannot come from a sound writer, or nothing. Nothing is changed before this."""
         if not 0 < command.size <= MAX_OBJECT_BYTES:
             return f"a WAL object of {command.size} bytes"
-        if not 0 <= command.sequence < 1 << 32 or not self.objects.fits(epoch, command.sequence):
+        if not 0 <= command.sequence <= U32_MAX or not self.objects.fits(epoch, command.sequence):
             return f"WAL object {command.sequence} of epoch {epoch} is out of sequence or known already"
+        if epoch > U32_MAX or not -I64_MAX <= command.created_ms <= I64_MAX:
+            return f"a WAL object of epoch {epoch} made at {command.created_ms}"
         for chunk in command.chunks:
             if chunk.producers and len(chunk.producers) != len(chunk.batches):
                 return f"stream {chunk.stream}: some batches lack a producer"
-            end = chunk.position
-            for length, offsets, _ in chunk.batches:
+            end, span = chunk.position, 0
+            for length, offsets, timestamp in chunk.batches:
                 if length <= 0 or offsets <= 0:
                     return f"stream {chunk.stream}: an empty batch"
+                if timestamp > I64_MAX:
+                    return f"stream {chunk.stream}: a timestamp of {timestamp}"
                 end += PREFIX_BYTES + length
+                span += offsets
             if chunk.position <= 0 or end > command.size:
                 return f"stream {chunk.stream}: batches beyond the object's end"
+            if span > U32_MAX:
+                return f"stream {chunk.stream}: {span} offsets in one object"
         return ""
 
     def _append_chunk(self, epoch: int, sequence: int, stream: Stream, chunk: Chunk) -> ChunkResult:

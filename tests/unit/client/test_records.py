@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
+from headwater.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
 from headwater.client.partitioner import Sticky, murmur2, partition_of_key
 from headwater.client.records import (
     Batch,

@@ -6,17 +6,37 @@ import struct
 
 import cramjam
 
-from headwater.errors import BatchTooLarge, CorruptBatch, UnsupportedBatch
+from headwater.errors import BatchTooLarge, ConfigError, CorruptBatch, UnsupportedBatch
 from headwater.types import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
+WRITTEN = {"none": NONE, "zstd": ZSTD}
+"""What we write ourselves, by name. We read them all."""
+
+_ZSTD_LEVEL = 3
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _FIRST_GUESS = 8
 _SMALLEST_GUESS = 64 << 10
 _STREAMS = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
+
+
+def written_codec(name: str) -> int:
+    """The codec of a name that we write ourselves."""
+    if name not in WRITTEN:
+        raise ConfigError(f"compression {name!r} is not one of {', '.join(WRITTEN)}")
+    return WRITTEN[name]
+
+
+def compress(codec: int, data: Buffer) -> Buffer:
+    """Records as they go into a batch."""
+    if codec == NONE:
+        return data
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+    raise UnsupportedBatch(f"compression codec {codec} is not written here")
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
