@@ -26,7 +26,7 @@ LOAD_ATTEMPTS = 10
 
 
 def path_of(domain: Domain, position: Position, digest: int) -> str:
-    """Where a checkpoint lies. The digest keeps two writers of one position apart."""
+    """Where a checkpoint lies. Two writers of one position write the same bytes to the same place."""
     return f"meta/v1/domain={domain}/checkpoint/{position:020d}-{digest:08x}.ckpt"
 
 
@@ -101,14 +101,21 @@ async def write_checkpoint(ledger: Ledger, store: ObjectStore, state: State) -> 
     await store.put(path, [data])
     if await store.get(path) != data:
         raise CorruptObject(f"{path} does not read back as it was written")
-    older = (before.position, before.path) if before else None
-    if not await ledger.set_pointer(
-        state.domain, before.position if before else Position(0), Pointer(state.position, path, older)
-    ):
-        await store.delete(path)
-        return False
+    while not await _point(ledger, state, path, before):
+        before = await ledger.pointer(state.domain)
+        if before is not None and before.position >= state.position:
+            # Nobody can point here any more. But who was quicker may have, to the very same object.
+            if path not in (before.path, before.older[1] if before.older else ""):
+                await store.delete(path)
+            return False
     if before is not None:
         await ledger.truncate(state.domain, before.position)
         if before.older is not None:
             await store.delete(before.older[1])
     return True
+
+
+async def _point(ledger: Ledger, state: State, path: str, before: Pointer | None) -> bool:
+    older = (before.position, before.path) if before else None
+    expected = before.position if before else Position(0)
+    return await ledger.set_pointer(state.domain, expected, Pointer(state.position, path, older))

@@ -111,6 +111,8 @@ class OffsetIndex:
     def find(self, offset: int) -> int:
         """The first entry whose end lies beyond an offset, or `len(self)`."""
         data, low, high = self._data, 0, len(self)
+        if high > 1 and _END.unpack_from(data, (high - 2) * ENTRY_BYTES)[0] <= offset:
+            low = high - 1  # most readers are at the end
         while low < high:
             middle = (low + high) // 2
             if _END.unpack_from(data, middle * ENTRY_BYTES)[0] > offset:

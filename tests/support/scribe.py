@@ -1,0 +1,74 @@
+"""Writes records to a state as sound writers would, and asks what became of them."""
+
+import uuid
+from collections.abc import Sequence
+
+from headwater.metadata.base import State
+from headwater.metadata.commands import AppendWal, Chunk, Command, CreateStreams, Record, StreamConfig, decode, encode
+from headwater.metadata.results import Appended, ChunkResult, Result
+from headwater.types import Position
+
+TOPIC = uuid.UUID(int=7)
+START_MS = 1_700_000_000_000
+FIRST_CHUNK = 93
+PREFIX = 4
+
+Producer = tuple[int, int, int]
+Batch = tuple[int, int, int]
+
+
+class Scribe:
+    """One state, and the counters of everybody who writes to it. Records go through their bytes."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.counters: dict[int, int] = {}
+        self.records: list[bytes] = []
+        self.sequence = 0
+
+    def write(
+        self, epoch: int, *commands: Command, clock_ms: int = START_MS, counter: int | None = None
+    ) -> list[Result]:
+        """Apply a record of an epoch with its next counter."""
+        results = self.try_write(epoch, *commands, clock_ms=clock_ms, counter=counter)
+        assert results is not None
+        return results
+
+    def try_write(
+        self, epoch: int, *commands: Command, clock_ms: int = START_MS, counter: int | None = None
+    ) -> list[Result] | None:
+        if counter is None:
+            counter = self.counters[epoch] = self.counters.get(epoch, 0) + 1
+        data = encode(Record(epoch, counter, clock_ms, list(commands)))
+        self.records.append(data)
+        return self.state.apply(Position(self.state.position + 1), decode(data))
+
+    def do(self, epoch: int, command: Command, clock_ms: int = START_MS) -> Result:
+        """One command's result."""
+        [result] = self.write(epoch, command, clock_ms=clock_ms)
+        return result
+
+    def streams(self, *names: int, append_time: bool = False, epoch: int = 1) -> None:
+        self.do(epoch, CreateStreams(TOPIC, 0, names, StreamConfig(append_time)))
+
+    def wal(self, *chunks: Chunk, sequence: int | None = None, size: int | None = None) -> AppendWal:
+        """A command for an object of these chunks."""
+        if sequence is None:
+            self.sequence += 1
+            sequence = self.sequence
+        end = max((c.position + sum(PREFIX + length for length, _, _ in c.batches) for c in chunks), default=93)
+        return AppendWal(sequence, end + 4 if size is None else size, START_MS, "local", list(chunks))
+
+    def append(
+        self,
+        epoch: int,
+        stream: int,
+        batches: Sequence[Batch],
+        producers: Sequence[Producer] = (),
+        clock_ms: int = START_MS,
+    ) -> ChunkResult:
+        """Append batches of (length, offsets, timestamp) to one stream, in an object of their own."""
+        command = self.wal(Chunk(stream, FIRST_CHUNK, list(batches), list(producers)))
+        result = self.do(epoch, command, clock_ms)
+        assert isinstance(result, Appended), result
+        return result.chunks[0]
