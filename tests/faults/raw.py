@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from headwater.wire.build import build
 from headwater.wire.messages import decode_response, encode_request, request_type
+from tests.support.batches import Rec, batch
 
 API_VERSIONS, PRODUCE, FETCH, LIST_OFFSETS, METADATA = 18, 0, 1, 2, 3
 WITHIN = 20.0
@@ -31,6 +34,12 @@ def start(key: int, version: int, correlation_id: int = 1, rest: bytes = b"") ->
     """A frame of any key and version, with whatever comes behind its first eight bytes."""
     body = _START.pack(key, version, correlation_id) + rest
     return _SIZE.pack(len(body)) + body
+
+
+def fresh(values: Sequence[bytes], **fields: Any) -> bytes:
+    """A batch of this moment, which no retention takes away under a test."""
+    now = int(time.time() * 1000)
+    return batch([Rec(value, timestamp=now) for value in values], **fields)
 
 
 class Raw(AbstractContextManager["Raw"]):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -89,7 +90,7 @@ def needs(what: str, there: bool) -> None:
 
 
 class Running(AbstractContextManager["Running"]):
-    """`headwater up` on free ports. Leaving the block ends it: kindly if it still runs, and then it must exit with 0."""
+    """`headwater up` on free ports. Leaving the block ends it; if it still runs then, it must drain and exit with 0."""
 
     def __init__(
         self,
@@ -213,17 +214,23 @@ class Running(AbstractContextManager["Running"]):
             with error:
                 return error.code, error.read().decode()
 
-    def client(self) -> Client:
-        return Client(self.bootstrap)
+    def client(self, *nodes: int) -> Client:
+        """A client that starts at some of the brokers, or at any."""
+        return Client(",".join(f"127.0.0.1:{self.port + node - 1}" for node in nodes) or self.bootstrap)
 
-    def nodes(self) -> list[int]:
-        """The brokers that the metadata names."""
+    def epochs(self) -> dict[int, int]:
+        """Each broker's epoch, as its metrics tell."""
+        found = re.findall(r'^headwater_epoch\{node="(\d+)"\} (\d+)$', self.page("/metrics")[1], re.MULTILINE)
+        return {int(node): int(epoch) for node, epoch in found}
 
-        async def ask() -> list[int]:
-            async with self.client() as client:
+    def nodes(self, *ask: int) -> list[int]:
+        """The brokers that the metadata names, as some of them tell."""
+
+        async def look() -> list[int]:
+            async with self.client(*ask) as client:
                 return sorted(b.node for b in (await client.cluster()).brokers)
 
-        return run(ask())
+        return run(look())
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         async def ask() -> None:

@@ -12,11 +12,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headwater.wire.messages import decode_response
-from tests.faults.raw import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, Closed, Raw, frame, start
+from tests.faults.raw import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, Closed, Raw, frame, fresh, start
 from tests.faults.running import Running
 from tests.support.batches import Rec, batch
 
-GOOD = batch([b"one", b"two"])
+GOOD = fresh([b"one", b"two"])
 NOW_MS = int(time.time() * 1000)
 OFFSET_OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH = ErrorCode.offset_out_of_range, ErrorCode.unknown_leader_epoch
 
@@ -349,7 +349,8 @@ CREATIONS: list[tuple[dict[str, Any], ErrorCode]] = [
     ({"name": "n", "num_partitions": 1 << 30}, ErrorCode.invalid_partitions),
     ({"name": "n", "num_partitions": 1, "configs": [{"name": "no.such", "value": "1"}]}, ErrorCode.invalid_config),
     ({"name": "n", "num_partitions": 1, "configs": [{"name": "retention.ms", "value": "x"}]}, ErrorCode.invalid_config),
-    ({"name": "n", "num_partitions": 1, "configs": [{"name": "retention.ms", "value": None}]}, ErrorCode.invalid_config),
+    ({"name": "n", "num_partitions": 1, "configs": [{"name": "retention.ms", "value": ""}]}, ErrorCode.invalid_config),
+    ({"name": "n", "num_partitions": 1, "configs": [{"name": "segment.ms", "value": None}]}, ErrorCode.invalid_config),
     ({"name": "n", "num_partitions": 3, "assignments": [{"partition_index": 9, "broker_ids": [1]}]},
      ErrorCode.invalid_partitions),
 ]  # fmt: skip

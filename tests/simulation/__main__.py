@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import Pool
 
 from rich.progress import Progress
 
@@ -31,9 +31,9 @@ def main() -> int:
     bad: list[Outcome] = []
     acknowledged = clean = 0
     began = time.monotonic()
-    with ProcessPoolExecutor(arguments.workers, max_tasks_per_child=20) as pool, Progress() as progress:
+    with Pool(arguments.workers, maxtasksperchild=20) as pool, Progress() as progress:
         bar = progress.add_task("seeds", total=arguments.seeds)
-        for outcomes in pool.map(simulate_all, chunks):
+        for outcomes in pool.imap(simulate_all, chunks):
             progress.advance(bar, len(outcomes))
             for outcome in outcomes:
                 acknowledged += outcome.acknowledged

@@ -84,7 +84,7 @@ def test_what_one_broker_acknowledged_the_other_serves_at_once() -> None:
 def test_fetch_limits_and_the_first_batch_rule() -> None:
     async def test(one: Caller, two: Caller) -> None:
         await create(one)
-        for i in range(5):
+        for _i in range(5):
             await produce(one, batch(recs(*[b"x" * 100] * 10)))
         size = len(batch(recs(*[b"x" * 100] * 10)))
         assert len(values((await fetch(one, 0, max_bytes=1)).records)) == 10

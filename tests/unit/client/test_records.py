@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
 from headwater.client.partitioner import Sticky, murmur2, partition_of_key
 from headwater.client.records import (
     Batch,
@@ -16,6 +15,7 @@ from headwater.client.records import (
 )
 from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, HeadwaterError, UnsupportedBatch
 from headwater.log.batch import BatchRules, check_batch
+from headwater.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
 from tests.support.batches import Rec, batch
 
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)

@@ -1,0 +1,535 @@
+"""One process's part of a domain: appends of unknown fate, fences, jumps, barriers (M1, M2, L1, L3)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from headwater.errors import EpochLost, Halted, OutcomeUnknown, Overloaded, StoreUnavailable
+from headwater.metadata import replica as replica_module
+from headwater.metadata.checkpoint import write_checkpoint
+from headwater.metadata.cluster import ClusterState
+from headwater.metadata.commands import (
+    AppendWal,
+    Chunk,
+    CreateStreams,
+    DropStreams,
+    Fence,
+    ForgetObjects,
+    Record,
+    StreamConfig,
+    TakeEpoch,
+    TakeLease,
+    Tick,
+    TrimStreams,
+    decode,
+    encode,
+)
+from headwater.metadata.memory import MemoryLedger
+from headwater.metadata.replica import MAX_QUEUED, RECORD_TARGET, Replica
+from headwater.metadata.results import Appended, Done, Reason, Refused
+from headwater.metadata.streams import HOUSEKEEPING, StreamsState
+from headwater.objects.memory import MemoryStore
+from headwater.types import Domain, Epoch, Position, WalId
+from tests.support.scribe import TOPIC
+from tests.support.virtual import EPOCH_MS, FaultyLedger, SeededChance, VirtualClock, run
+
+ONE = Domain(1)
+A = 1
+UNKNOWN = OutcomeUnknown("no reply")
+REFUSED = StoreUnavailable("refused")
+
+
+class World:
+    """A ledger, a store, and processes that follow domain 1."""
+
+    def __init__(self) -> None:
+        self.ledger = MemoryLedger()
+        self.store = MemoryStore()
+
+    async def process(self, epoch: int) -> tuple[Replica[StreamsState], FaultyLedger]:
+        way = FaultyLedger(self.ledger)
+        replica = Replica(way, self.store, StreamsState(ONE), VirtualClock(), SeededChance(epoch))
+        await replica.start()
+        replica.join(Epoch(epoch))
+        return replica, way
+
+    async def records(self) -> list[Record]:
+        return [decode(entry.data) for entry in await self.ledger.read(ONE, Position(0), 10_000)]
+
+
+def wal(sequence: int, offsets: int = 1, producers: list[tuple[int, int, int]] | None = None) -> AppendWal:
+    return AppendWal(sequence, 200, EPOCH_MS, "z", [Chunk(A, 93, [(50, offsets, 5)], producers or [])])
+
+
+CREATE = CreateStreams(TOPIC, 0, (A,), StreamConfig(append_time=False))
+
+Story = Callable[[World], Awaitable[None]]
+
+
+def story(tell: Story) -> Callable[[], None]:
+    """A test that runs in virtual time, in a world of its own."""
+
+    def test() -> None:
+        async def told() -> None:
+            await tell(World())
+
+        run(told())
+
+    test.__doc__ = tell.__doc__
+    test.__name__ = tell.__name__
+    return test
+
+
+# --- appending -----------------------------------------------------------------------------------------
+
+
+@story
+async def test_results_come_back_in_order(world: World) -> None:
+    """M1: what queues up while one append is under way goes into one record; each caller gets its own results."""
+    replica, way = await world.process(1)
+    way.gate.clear()
+    calls = [replica.enqueue([CREATE])]
+    await asyncio.sleep(0.01)
+    calls += [replica.enqueue([wal(i, offsets=i), Tick()]) for i in range(1, 6)]
+    way.gate.set()
+    results = [await call for call in calls]
+    assert results[0] == [Done()]
+    firsts = []
+    for result, tick in results[1:]:
+        assert isinstance(result, Appended)
+        assert tick == Done()
+        firsts.append(result.chunks[0].first_offset)
+    assert firsts == [0, 1, 3, 6, 10]
+    records = await world.records()
+    assert [len(r.commands) for r in records] == [1, 10]
+    assert [(r.epoch, r.counter) for r in records] == [(1, 1), (1, 2)]
+
+
+@story
+async def test_unknown_outcomes_are_repeated_and_applied_once(world: World) -> None:
+    """M1, L1: whichever of the copies stand, the append takes effect once and is answered once."""
+    replica, way = await world.process(1)
+    other, _ = await world.process(2)
+    await replica.submit([CREATE])
+    for i, faults in enumerate(
+        (
+            [(True, UNKNOWN)],
+            [(False, UNKNOWN)],
+            [(True, UNKNOWN), (True, UNKNOWN), (False, UNKNOWN)],
+            [(False, UNKNOWN), (True, UNKNOWN), (True, UNKNOWN)],
+            [(False, UNKNOWN), (False, REFUSED), (False, REFUSED)],
+        )
+    ):
+        way.faults = list(faults)
+        [result] = await replica.submit([wal(i + 1)])
+        assert isinstance(result, Appended)
+        assert result.chunks[0].first_offset == i
+    await other.barrier()
+    assert other.state.streams[A].next_offset == 5
+    await replica.barrier()
+    assert other.state.image() == replica.state.image()
+
+
+@story
+async def test_a_deaf_writer_learns_its_fate_by_repeating(world: World) -> None:
+    """M1: also if no notice ever comes."""
+    replica, way = await world.process(1)
+    way.deaf = True
+    await replica.submit([CREATE])
+    way.faults = [(True, UNKNOWN)]
+    [result] = await replica.submit([wal(1)])
+    assert isinstance(result, Appended)
+    assert replica.state.streams[A].next_offset == 1
+
+
+@story
+async def test_a_definite_failure_fails_the_call(world: World) -> None:
+    """M1: for certain nothing was appended, so the caller may clean up; the next call goes on."""
+    replica, way = await world.process(1)
+    await replica.submit([CREATE])
+    before = await world.ledger.last(ONE)
+    way.faults = [(False, REFUSED)]
+    with pytest.raises(StoreUnavailable):
+        await replica.submit([wal(1)])
+    assert await world.ledger.last(ONE) == before
+    [result] = await replica.submit([wal(1)])
+    assert isinstance(result, Appended)
+    assert result.chunks[0].first_offset == 0
+
+
+@story
+async def test_a_late_copy_changes_nothing(world: World) -> None:
+    """M1: a record that lands long after its repetition, and after others of its writer, is dropped."""
+    replica, way = await world.process(1)
+    await replica.submit([CREATE])
+    way.faults = [(False, UNKNOWN)]
+    await replica.submit([wal(1)])
+    late = (await world.records())[-1]
+    await replica.submit([wal(2)])
+    await world.ledger.append(ONE, encode(late))
+    await replica.barrier()
+    assert replica.state.streams[A].next_offset == 2
+    [result] = await replica.submit([wal(3)])
+    assert isinstance(result, Appended)
+    assert result.chunks[0].first_offset == 2
+
+
+@story
+async def test_limits(world: World) -> None:
+    """L9: a record's size and a queue's length are bounded."""
+    replica, way = await world.process(1)
+    with pytest.raises(ValueError, match="a record holds"):
+        replica.enqueue([CreateStreams(TOPIC, 0, tuple(range(10**9, 10**9 + RECORD_TARGET // 5)), StreamConfig(False))])
+    way.gate.clear()
+    first = replica.enqueue([Tick()])
+    await asyncio.sleep(0.01)
+    calls = [replica.enqueue([Tick()]) for _ in range(MAX_QUEUED)]
+    with pytest.raises(Overloaded):
+        await replica.enqueue([Tick()])
+    way.gate.set()
+    await asyncio.gather(first, *calls)
+    big = [replica.enqueue([CREATE, DropStreams(tuple(range(10**9, 10**9 + 60_000)))]) for _ in range(10)]
+    await asyncio.gather(*big)
+    assert all(len(e.data) <= 1 << 20 for e in await world.ledger.read(ONE, Position(0), 10_000))
+
+
+@story
+async def test_a_caller_that_gave_up_is_left_out(world: World) -> None:
+    """M1: a call that was cancelled before its record was made is not appended."""
+    replica, way = await world.process(1)
+    way.gate.clear()
+    first = replica.enqueue([CREATE])
+    await asyncio.sleep(0.01)
+    given_up = replica.enqueue([wal(1)])
+    other = replica.enqueue([wal(2)])
+    given_up.cancel()
+    way.gate.set()
+    await first
+    [result] = await other
+    assert isinstance(result, Appended)
+    assert result.chunks[0].first_offset == 0
+
+
+@story
+async def test_now_and_then_a_digest(world: World) -> None:
+    """M1: every so many records carry the writer's digest, and replicas that agree go on."""
+    replica, _ = await world.process(1)
+    other, _ = await world.process(2)
+    await replica.submit([CREATE])
+    for i in range(replica_module.CHECK_EVERY + 1):
+        await replica.submit([wal(i + 1)])
+    assert any(type(c).__name__ == "Check" for r in await world.records() for c in r.commands)
+    await other.barrier()
+    assert other.state.image() == replica.state.image()
+
+
+# --- fences --------------------------------------------------------------------------------------------
+
+
+@story
+async def test_a_fenced_epoch_is_refused_and_told(world: World) -> None:
+    """M2, L3: it learns of the fence by following, or by what becomes of its next append."""
+    for deaf in (False, True):
+        world = World()
+        zombie, way = await world.process(1)
+        way.deaf = deaf
+        other, _ = await world.process(2)
+        await other.submit([CREATE])
+        lost: list[int] = []
+        zombie.on_lost = lambda lost=lost: lost.append(1)
+        await other.submit([Fence(1)])
+        if deaf:
+            assert await zombie.submit([wal(1)]) == [Refused(Reason.FENCED)]
+        else:
+            await asyncio.sleep(0.01)
+            with pytest.raises(EpochLost):
+                await zombie.submit([wal(1)])
+        assert lost == [1]
+        assert zombie.epoch == 0
+        with pytest.raises(EpochLost):
+            await zombie.submit([wal(1)])
+        await other.barrier()
+        assert other.state.streams[A].next_offset == 0
+        zombie.join(Epoch(3))
+        [result] = await zombie.submit([wal(1)])
+        assert isinstance(result, Appended)
+
+
+@story
+async def test_what_waits_fails_when_the_fence_is_seen(world: World) -> None:
+    """M2: a call whose record has not landed yet fails retriably; if it lands later it does not count."""
+    zombie, way = await world.process(1)
+    other, _ = await world.process(2)
+    await other.submit([CREATE])
+    await zombie.barrier()
+    way.gate.clear()
+    call = zombie.enqueue([wal(1)])
+    queued = zombie.enqueue([wal(2)])
+    await asyncio.sleep(0.01)
+    await other.submit([Fence(1)])
+    for waiting in (call, queued):
+        with pytest.raises(EpochLost):
+            await waiting
+    way.gate.set()
+    await asyncio.sleep(1)
+    await other.barrier()
+    assert [r.epoch for r in await world.records()] == [2, 2, 1]
+    assert other.state.streams[A].next_offset == 0
+    await zombie.barrier()
+    assert zombie.state.image() == other.state.image()
+
+
+@story
+async def test_a_record_before_its_fence_counts(world: World) -> None:
+    """M2: unknown outcome, then a fence, then the repetition: the first copy stands and is answered as accepted."""
+    zombie, way = await world.process(1)
+    other, _ = await world.process(2)
+    await other.submit([CREATE])
+    way.deaf = True
+    way.faults = [(True, UNKNOWN)]
+    call = zombie.enqueue([wal(1)])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await other.submit([Fence(1)])
+    [result] = await call
+    assert isinstance(result, Appended)
+    assert result.chunks[0].first_offset == 0
+    await other.barrier()
+    assert other.state.streams[A].next_offset == 1
+
+
+@story
+async def test_paused_across_a_fence_a_truncation_and_a_collection(world: World) -> None:
+    """M2, L3: its late append is refused though its object is gone, and it must take a new epoch."""
+    zombie, way = await world.process(1)
+    other, _ = await world.process(2)
+    await other.submit([CREATE])
+    await zombie.submit([wal(1, producers=[(7, 0, 0)])])
+    way.deaf = True
+    way.gate.clear()
+    late = zombie.enqueue([wal(2, producers=[(7, 0, 1)])])
+    await asyncio.sleep(0.01)
+    lost: list[int] = []
+    zombie.on_lost = lambda: lost.append(1)
+
+    # Meanwhile: fenced, its objects collected, two checkpoints, and its part of the ledger truncated away.
+    await other.submit([Fence(1)])
+    [lease] = await other.submit([TakeLease(HOUSEKEEPING, 10_000)])
+    assert isinstance(lease, Done)
+    await other.submit([wal(1, producers=[(7, 0, 1)]), TrimStreams([(A, 1)])])
+    assert await other.submit([ForgetObjects(lease.value, [(1, 1)])]) == [Done(1)]
+    for _ in range(2):
+        await other.submit([Tick()])
+        assert await write_checkpoint(world.ledger, world.store, StreamsState(ONE))
+    assert other.state.objects.get(WalId(1, 1)) is None
+
+    way.gate.set()
+    with pytest.raises(EpochLost):
+        await late
+    assert lost == [1]
+    assert zombie.epoch == 0
+    await other.barrier()
+    await zombie.barrier()
+    assert zombie.state.image() == other.state.image()
+    assert other.state.streams[A].next_offset == 2
+    assert other.state.objects.get(WalId(1, 2)) is None
+    with pytest.raises(EpochLost):
+        await zombie.submit([wal(3)])
+    zombie.join(Epoch(3))
+    [result] = await zombie.submit([wal(1, producers=[(7, 0, 2)])])
+    assert isinstance(result, Appended)
+    assert result.chunks[0].first_offset == 2
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------
+
+
+@story
+async def test_a_jump_fails_what_waits(world: World) -> None:
+    """M1: results that were jumped over are unknown here, so the calls fail retriably and the epoch is given up."""
+    replica, way = await world.process(1)
+    other, _ = await world.process(2)
+    await other.submit([CREATE])
+    await replica.barrier()
+    way.deaf = True
+    lost: list[int] = []
+    replica.on_lost = lambda: lost.append(1)
+    way.faults = [(True, UNKNOWN)]
+    call = replica.enqueue([wal(1)])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    for _ in range(2):
+        await other.submit([Tick()])
+        assert await write_checkpoint(world.ledger, world.store, StreamsState(ONE))
+    changed = replica.wait_for([A])
+    with pytest.raises(EpochLost):
+        await call
+    assert lost == [1]
+    await replica.barrier()
+    assert replica.state.streams[A].next_offset == 1, "it did stand"
+    assert changed.done(), "whoever waits for a stream looks again"
+    assert replica.state.image() == other.state.image()
+
+
+@story
+async def test_a_late_start_goes_through_the_checkpoint(world: World) -> None:
+    """M1"""
+    replica, _ = await world.process(1)
+    await replica.submit([CREATE])
+    for round_ in range(3):
+        for i in range(5):
+            await replica.submit([wal(round_ * 5 + i + 1)])
+        assert await write_checkpoint(world.ledger, world.store, StreamsState(ONE))
+    await replica.submit([wal(100)])
+    late, _ = await world.process(2)
+    assert late.state.image() == replica.state.image()
+    assert late.state.streams[A].next_offset == 16
+
+
+@story
+async def test_truncated_without_a_checkpoint_halts(world: World) -> None:
+    """M1: a ledger that lost records which no checkpoint covers is not guessed at."""
+    replica, way = await world.process(1)
+    await replica.submit([CREATE])
+    way.deaf = True
+    await world.ledger.append(ONE, encode(Record(2, 1, EPOCH_MS, [Tick()])))
+    await world.ledger.append(ONE, encode(Record(2, 2, EPOCH_MS, [Tick()])))
+    await world.ledger.truncate(ONE, Position(3))
+    await world.ledger.append(ONE, encode(Record(2, 3, EPOCH_MS, [Tick()])))
+    with pytest.raises(Halted, match="no checkpoint"):
+        await replica.barrier()
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+@story
+async def test_a_barrier_sees_what_another_appended(world: World) -> None:
+    """L1: everything acknowledged anywhere before the call, also if no notice comes."""
+    reader, way = await world.process(1)
+    writer, _ = await world.process(2)
+    way.deaf = True
+    await writer.submit([CREATE])
+    for i in range(1, 6):
+        await writer.submit([wal(i)])
+        await reader.barrier()
+        assert reader.state.streams[A].next_offset == i
+
+
+@story
+async def test_a_barrier_joins_no_look_that_began_before_it(world: World) -> None:
+    """L1: such a look may have missed what was acknowledged since; many callers share the next one."""
+    reader, way = await world.process(1)
+    writer, _ = await world.process(2)
+    way.deaf = True
+    await writer.submit([CREATE])
+    looks = 0
+    going = asyncio.Event()
+    inner = way.last
+
+    async def last(domain: Domain) -> Position:
+        nonlocal looks
+        looks += 1
+        answer = await inner(domain)
+        await going.wait()
+        return answer
+
+    way.last = last  # type: ignore[method-assign]
+    early = asyncio.create_task(reader.barrier())
+    await asyncio.sleep(0.01)
+    await writer.submit([wal(1)])
+    late = [asyncio.create_task(reader.barrier()) for _ in range(20)]
+    await asyncio.sleep(0.01)
+    going.set()
+    await asyncio.gather(early, *late)
+    assert reader.state.streams[A].next_offset == 1
+    assert looks == 2
+
+
+@story
+async def test_followers_wake_waiters(world: World) -> None:
+    """K4: a long poll on one process wakes by an append through another."""
+    reader, _ = await world.process(1)
+    writer, _ = await world.process(2)
+    await writer.submit([CREATE])
+    await reader.barrier()
+    woken = reader.wait_for([A, 77])
+    other = reader.wait_for([77])
+    await writer.submit([wal(1)])
+    await asyncio.wait_for(woken, 10)
+    assert not other.done()
+    reader.stop_waiting([A, 77], woken)
+    reader.stop_waiting([77], other)
+    assert other.cancelled()
+    assert reader._waiters == {}
+
+
+@story
+async def test_a_store_that_is_away_comes_back(world: World) -> None:
+    """M6: reads and barriers fail retriably meanwhile, following resumes by itself."""
+    reader, way = await world.process(1)
+    writer, _ = await world.process(2)
+    contact = reader.last_contact
+    way.error = StoreUnavailable("away")
+    await writer.submit([CREATE])
+    await writer.submit([wal(1)])
+    with pytest.raises(StoreUnavailable):
+        await reader.barrier()
+    await asyncio.sleep(5)
+    assert reader.last_contact == contact
+    assert A not in reader.state.streams
+    way.error = None
+    await asyncio.sleep(5)
+    assert reader.state.streams[A].next_offset == 1
+    assert reader.last_contact > contact
+
+
+@story
+async def test_halting(world: World) -> None:
+    """M1: a record that is not understood stops the replica for good, with every call, and says so."""
+    replica, way = await world.process(1)
+    halts: list[Halted] = []
+    replica.on_halt = halts.append
+    way.gate.clear()
+    call = replica.enqueue([Tick()])
+    await asyncio.sleep(0.01)
+    await world.ledger.append(ONE, b"\x94\x01\x02\x03\x91\x92\xa7unknown\x01")
+    for again in (call, replica.barrier(), replica.submit([Tick()])):
+        with pytest.raises(Halted):
+            await again
+    assert len(halts) == 1
+
+
+@story
+async def test_closing_fails_what_waits(world: World) -> None:
+    """M5: a process that leaves answers what it still has as retriable."""
+    replica, way = await world.process(1)
+    way.gate.clear()
+    calls = [replica.enqueue([Tick()])]
+    await asyncio.sleep(0.01)
+    calls.append(replica.enqueue([Tick()]))
+    await replica.close()
+    for call in calls:
+        with pytest.raises(EpochLost):
+            await call
+
+
+@story
+async def test_epoch_0_takes_an_epoch(world: World) -> None:
+    """M2: two processes without an epoch ask at once, one of them twice: each gets its own."""
+    ways = [FaultyLedger(world.ledger) for _ in range(2)]
+    replicas = [Replica(w, world.store, ClusterState(), VirtualClock(), SeededChance()) for w in ways]
+    for replica in replicas:
+        await replica.start()
+        with pytest.raises(EpochLost):
+            await replica.submit([Tick()])
+    ways[0].faults = [(True, UNKNOWN), (True, UNKNOWN)]
+    results = await asyncio.gather(*(r.submit([TakeEpoch(f"{i}/x", i, "z", ())]) for i, r in enumerate(replicas)))
+    assert sorted(result.value for [result] in results if isinstance(result, Done)) == [1, 2]
+    for replica in replicas:
+        await replica.barrier()
+    assert replicas[0].state.image() == replicas[1].state.image()
+    assert {m.process: e for e, m in replicas[0].state.members.items()} == {
+        f"{i}/x": result.value for i, [result] in enumerate(results) if isinstance(result, Done)
+    }

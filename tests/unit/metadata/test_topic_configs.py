@@ -1,0 +1,106 @@
+"""Topic configs: checked strictly, kept in a canonical form, typed (K7)."""
+
+import pytest
+
+from headwater.errors import ConfigError
+from headwater.metadata.topic_configs import INT_MAX, KEYS, LONG_MAX, MAX_VALUE_LENGTH, TopicConfig, checked
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_defaults_are_valid(name: str) -> None:
+    """K7: every config has a sound default and a word on what it does."""
+    key = KEYS[name]
+    assert checked(name, key.default) == key.default
+    assert key.doc.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "kept"),
+    [
+        ("retention.ms", " 5 ", "5"),
+        ("retention.ms", "-1", "-1"),
+        ("retention.ms", str(LONG_MAX), str(LONG_MAX)),
+        ("retention.bytes", "+7", "7"),
+        ("max.message.bytes", "0", "0"),
+        ("max.message.bytes", str(INT_MAX), str(INT_MAX)),
+        ("cleanup.policy", "compact, delete", "compact,delete"),
+        ("cleanup.policy", "compact", "compact"),
+        ("preallocate", "TRUE", "true"),
+        ("min.cleanable.dirty.ratio", "0.25", "0.25"),
+        ("message.timestamp.type", "LogAppendTime", "LogAppendTime"),
+        ("headwater.wal.profile", "cost", "cost"),
+        ("leader.replication.throttled.replicas", "*", "*"),
+        ("segment.bytes", "14", "14"),
+    ],
+)
+def test_accepted(name: str, given: str, kept: str) -> None:
+    """K7"""
+    assert checked(name, given) == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("retention.ms", "-2"),
+        ("retention.ms", str(LONG_MAX + 1)),
+        ("retention.ms", "soon"),
+        ("retention.ms", ""),
+        ("retention.ms", "1.5"),
+        ("max.message.bytes", "-1"),
+        ("max.message.bytes", str(INT_MAX + 1)),
+        ("message.timestamp.after.max.ms", "-1"),
+        ("cleanup.policy", ""),
+        ("cleanup.policy", "keep"),
+        ("cleanup.policy", "delete,keep"),
+        ("preallocate", "yes"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("min.cleanable.dirty.ratio", "much"),
+        ("message.timestamp.type", "logappendtime"),
+        ("headwater.wal.profile", "fast"),
+        ("compression.type", "rar"),
+        ("segment.bytes", "13"),
+    ],
+)
+def test_refused(name: str, given: str) -> None:
+    """K7: in the words that Kafka's tools show."""
+    with pytest.raises(ConfigError, match=f"^Invalid value .* for configuration {name}: "):
+        checked(name, given)
+
+
+def test_unknown_and_absent() -> None:
+    """K7"""
+    with pytest.raises(ConfigError, match=r"Unknown topic config name: no\.such"):
+        checked("no.such", "1")
+    for value in (None, "x" * (MAX_VALUE_LENGTH + 1)):
+        with pytest.raises(ConfigError, match="not supported"):
+            checked("leader.replication.throttled.replicas", value)
+
+
+def test_typed() -> None:
+    """K7: what is not set has its default."""
+    assert TopicConfig.of({}) == TopicConfig(
+        cleanup=("delete",),
+        profile="",
+        max_message_bytes=1048588,
+        timestamp_after_ms=3_600_000,
+        timestamp_before_ms=LONG_MAX,
+        append_time=False,
+        retention_bytes=-1,
+        retention_ms=604_800_000,
+    )
+    given = {
+        "cleanup.policy": "compact,delete",
+        "headwater.wal.profile": "latency",
+        "max.message.bytes": "7",
+        "message.timestamp.after.max.ms": "8",
+        "message.timestamp.before.max.ms": "9",
+        "message.timestamp.type": "LogAppendTime",
+        "retention.bytes": "10",
+        "retention.ms": "-1",
+        "segment.bytes": "20",
+    }
+    config = TopicConfig.of({name: checked(name, value) for name, value in given.items()})
+    assert config == TopicConfig(("compact", "delete"), "latency", 7, 8, 9, True, 10, -1)
+    assert config.compacted
+    assert not TopicConfig.of({}).compacted
