@@ -16,6 +16,7 @@ from headwater.errors import (
     UnsupportedBatch,
 )
 from headwater.log.batch import InvalidRecord, InvalidTimestamp
+from headwater.log.reader import OffsetOutOfRange
 from headwater.metadata.results import Verdict
 
 _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
@@ -29,6 +30,7 @@ _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
     (BatchTooLarge, ErrorCode.message_too_large),
     (ConfigError, ErrorCode.invalid_config),
     (NotFound, ErrorCode.unknown_topic_or_partition),
+    (OffsetOutOfRange, ErrorCode.offset_out_of_range),
 ]
 
 OF_VERDICT = {

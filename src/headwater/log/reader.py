@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from headwater.errors import CorruptObject, NotFound
+from headwater.errors import BadInput, CorruptObject, NotFound
 from headwater.log import wal
 from headwater.log.batch import (
     join_patched,
@@ -24,6 +24,10 @@ from headwater.types import Buffer
 MAX_ENTRIES_PER_READ = 1_000
 ATTEMPTS = 2
 """An object that is gone means that the index moved on: look again, once."""
+
+
+class OffsetOutOfRange(BadInput):
+    """The log does not hold that offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Reader:
         """
         for attempt in range(ATTEMPTS):
             stream = _stream(replica, stream_id)
+            if offset < stream.log_start:  # it moved while we waited
+                raise OffsetOutOfRange(f"stream {stream_id} starts at {stream.log_start}, not {offset}")
             entries = self._plan(stream, offset, max_bytes)
             try:
                 objects = await self._load(replica, entries)

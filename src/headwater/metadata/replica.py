@@ -111,7 +111,9 @@ class Replica(Generic[S]):
         ]
 
     async def close(self) -> None:
-        """Stop following. What is still queued fails as retriable."""
+        """Stop following. What is still queued or under way fails as retriable."""
+        self._epoch = Epoch(0)
+        self._fail_all(EpochLost("the process is shutting down"))
         if self._looking is not None:
             self._tasks.append(self._looking)
         for task in self._tasks:
@@ -119,7 +121,6 @@ class Replica(Generic[S]):
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError, HeadwaterError):
                 await task
-        self._fail_all(EpochLost("the process is shutting down"))
 
     def join(self, epoch: Epoch) -> None:
         """Write under this epoch from now on. Whatever an older epoch still waited for has failed before."""
