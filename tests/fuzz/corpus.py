@@ -23,6 +23,7 @@ NOW_MS = 1_790_000_000_000
 NUMBERS = (-(1 << 31), -65536, -3, -2, -1, 0, 1, 2, 3, 7, 100, 1000, 65536, 1 << 20, (1 << 31) - 1)
 LONG = (-(1 << 63), -(1 << 40), *NUMBERS, 1 << 40, NOW_MS, (1 << 63) - 1)
 NAMES = ("fuzz", "fuzz", "fuzz", "other", "", "..", "näme", "x" * 260, "retention.ms", "cleanup.policy", "1")
+PER_KIND = 30
 _WIDTHS = {"i8": 7, "i16": 15, "i32": 31, "i64": 63}
 _CRC_AT, _CRC_FROM = 17, 21
 
@@ -34,13 +35,14 @@ class Corpus:
         self._rng = rng
         self._topic_id = topic_id
         self.kinds = [(api.key, version) for api in APIS.values() for version in api.versions]
+        self.pool = [self.request(*kind, number) for number in range(PER_KIND) for kind in self.kinds]
 
     def frame(self, number: int) -> bytes:
         """A frame without its size: every API and version in turn, whole or spoiled, and some pure noise."""
         rng = self._rng
         if rng.random() < 0.05:
             return rng.randbytes(rng.choice((8, 9, 12, 40, 300)))
-        body = self.request(*self.kinds[number % len(self.kinds)], number)
+        body = self.pool[number % len(self.pool)]
         kind = rng.random()
         if kind < 0.3:
             return body
@@ -85,7 +87,7 @@ class Corpus:
         if issubclass(kind, datetime.timedelta):
             return datetime.timedelta(milliseconds=rng.choice((-1, 0, 1, 50)))
         if issubclass(kind, int):
-            return self._number(name, _WIDTHS[kind.__name__])
+            return self._number(name, next(_WIDTHS[k.__name__] for k in kind.__mro__ if k.__name__ in _WIDTHS))
         if issubclass(kind, str):
             return rng.choice(NAMES)
         return self.batch()

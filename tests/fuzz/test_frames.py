@@ -11,10 +11,11 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
-import uvloop
 
+from headwater.broker.registry import APIS
 from headwater.errors import CorruptFrame
 from headwater.wire.messages import decode_request, read_start
 from tests.faults.raw import METADATA, Raw, frame, fresh
@@ -61,8 +62,7 @@ class Probe(asyncio.Protocol):
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -99,11 +99,11 @@ class Probe(asyncio.Protocol):
 def may_wait(body: bytes) -> bool:
     """Whether a frame is a fetch that asks for a long poll: then no answer is the right answer."""
     start = read_start(memoryview(body))
-    if start.api_key != FETCH:
+    if start.api_key != FETCH or start.version not in APIS[FETCH].versions:
         return False
     try:
         _, fetch = decode_request(start, memoryview(body))
-    except CorruptFrame:
+    except (CorruptFrame, KeyError):
         return False
     return bool(fetch.max_wait.total_seconds() > POLL_SECONDS / 2)
 
@@ -111,26 +111,31 @@ def may_wait(body: bytes) -> bool:
 async def work(port: int, frames: Iterator[bytes], tally: Tally) -> None:
     loop = asyncio.get_running_loop()
     probe: Probe | None = None
-    for body in frames:
-        if probe is None or probe.closed:
-            _, probe = await loop.create_connection(Probe, "127.0.0.1", port)
-        polls = may_wait(body)
-        try:
-            tally.outcomes[await probe.ask(body, POLL_SECONDS if polls else PATIENCE_SECONDS)] += 1
-        except TimeoutError:
-            tally.outcomes["long poll" if polls else "hung"] += 1
-            if not polls:
-                tally.hung.append(body)
+    try:
+        for body in frames:
+            if probe is None or probe.closed:
+                _, probe = await loop.create_connection(Probe, "127.0.0.1", port)
+            polls = may_wait(body)
+            try:
+                tally.outcomes[await probe.ask(body, POLL_SECONDS if polls else PATIENCE_SECONDS)] += 1
+            except TimeoutError:
+                tally.outcomes["long poll" if polls else "hung"] += 1
+                if not polls:
+                    tally.hung.append(body)
+                probe.abort()
+                probe = None
+    finally:
+        if probe is not None:
             probe.abort()
-            probe = None
-    if probe is not None:
-        probe.abort()
 
 
 async def fuzz(port: int, corpus: Corpus, count: int) -> Tally:
     tally = Tally()
     frames = (corpus.frame(number) for number in range(count))
-    await asyncio.gather(*(work(port, frames, tally) for _ in range(CONNECTIONS)))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONNECTIONS):
+            group.create_task(work(port, frames, tally))
+    await asyncio.sleep(0)  # aborted connections are closed in the loop's next turn
     return tally
 
 
@@ -154,7 +159,7 @@ def test_no_frame_breaks_a_broker(server: Running, capsys: pytest.CaptureFixture
     process = server.broker(1)
     corpus = Corpus(random.Random(SEED), topic_id_of(server, "fuzz"))
     began = time.monotonic()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner() as runner:
         tally = runner.run(fuzz(server.port, corpus, FRAMES))
     seconds = time.monotonic() - began
     rss = process.memory_info().rss

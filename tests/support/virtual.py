@@ -98,9 +98,10 @@ class FaultyLedger:
         return await self._ask(lambda: self.inner.last(domain))
 
     async def watch(self, domain: Domain, after: Position) -> Position:
+        position = await self.inner.watch(domain, after)
         if self.deaf:
             await asyncio.Event().wait()
-        return await self.inner.watch(domain, after)
+        return position
 
     async def truncate(self, domain: Domain, through: Position) -> None:
         await self._ask(lambda: self.inner.truncate(domain, through))

@@ -121,6 +121,7 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     leave_on_signals(stop)
     process = BrokerProcess(settings)
     process.node.cluster.on_halt = process.node.domains[Domain(1)].on_halt = lambda halt: _halt(halt, stop)
+    process.node.membership.on_replaced = lambda replaced: _halt(replaced, stop)
     if not await _started(process, stop):
         return
     kernels.compile_when_used()

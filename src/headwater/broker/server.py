@@ -118,7 +118,10 @@ class Connection(asyncio.BufferedProtocol):
         if api is None or start.version not in api.versions:
             self._unsupported(api, start, len(frame))
             return
-        header, body = decode_request(start, frame)
+        try:
+            header, body = decode_request(start, frame)
+        except KeyError as error:  # a tagged field that kio does not know
+            raise CorruptFrame(f"{api.name} v{start.version}: {error}") from error
         slot = self._open_slot(start, len(frame))
         request = Request(start, header.client_id or "", body, self)
         try:

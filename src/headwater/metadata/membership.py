@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headwater.clock import Chance, Clock
-from headwater.errors import EpochLost, Retriable
+from headwater.errors import EpochLost, HeadwaterError, Retriable
 from headwater.metadata.cluster import NO_NODE, ClusterState, Member
 from headwater.metadata.commands import Fence, Listener, TakeEpoch, Tick
 from headwater.metadata.ledger import Ledger
@@ -24,6 +24,10 @@ SESSION_SECONDS = 3.0
 TICK_SECONDS = 20.0
 CONTACT_SECONDS = 10.0
 """Without contact to domain 0 for this long a process answers retriable errors only."""
+
+
+class NodeReplaced(HeadwaterError):
+    """A younger process has the same node id."""
 
 
 class Membership:
@@ -53,6 +57,8 @@ class Membership:
         self.process = ""
         self.on_epoch: Callable[[Epoch], None] | None = None
         """Told of every epoch this process takes."""
+        self.on_replaced: Callable[[NodeReplaced], None] | None = None
+        """Told once if another process has taken this node's place; this one takes no epoch any more."""
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
         self._seen: dict[str, tuple[int, float]] = {}
@@ -86,6 +92,8 @@ class Membership:
         for replica in self._replicas():
             replica.join(Epoch(0))
             await replica.barrier()
+        if self.process:
+            self._check_not_replaced()
         self.process = f"{self._node}/{self._chance.uuid()}"
         self._lost.clear()
         await self._ledger.beat(self.process)
@@ -103,6 +111,12 @@ class Membership:
         if self.on_epoch is not None:
             self.on_epoch(epoch)
 
+    def _check_not_replaced(self) -> None:
+        """A process that comes back must not drive out its own successor, or the two would do so for ever."""
+        for member in self._cluster.state.members.values():
+            if member.node == self._node != NO_NODE and member.process != self.process:
+                raise NodeReplaced(f"another process runs as node {self._node} now; this one has to go")
+
     async def spread_fences(self) -> None:
         """What is fenced in domain 0 must be fenced in every domain; whoever fenced it may have died between."""
         fenced = list(self._cluster.state.fenced_epochs())
@@ -118,7 +132,12 @@ class Membership:
         while True:
             if self._lost.is_set():
                 self.epoch = Epoch(0)
-                await self.join()
+                try:
+                    await self.join()
+                except NodeReplaced as replaced:
+                    if self.on_replaced is not None:
+                        self.on_replaced(replaced)
+                    return
             with contextlib.suppress(Retriable):
                 await self._ledger.beat(self.process)
                 await self._cluster.barrier()

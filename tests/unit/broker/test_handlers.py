@@ -224,7 +224,7 @@ def test_log_append_time() -> None:
         await create(one, message_timestamp_type="LogAppendTime")
         answer = await produce(one, batch([Rec(b"a", timestamp=5)]))
         stamp = int(answer.log_append_time.timestamp() * 1000)
-        assert abs(stamp - NOW) < 120_000
+        assert abs(stamp - time.time() * 1000) < 60_000
         assert await list_offset(two, stamp) == (0, stamp)
         assert await list_offset(two, stamp + 1) == (-1, -1)
 

@@ -12,8 +12,7 @@ from headwater.client.client import Client
 from headwater.client.connection import Connection, connect
 from headwater.client.errors import AnswerLost, ProtocolError, Unreachable, UnsupportedApi
 from headwater.client.routing import ClientSettings
-from headwater.wire.build import build
-from headwater.wire.messages import decode_request, encode_response, read_start, response_type
+from headwater.wire.messages import decode_request, encode_response, read_start
 from tests.support.net import free_port
 
 API_VERSIONS, METADATA = 18, 3
@@ -47,8 +46,7 @@ async def broker(answer: Answer) -> AsyncIterator[int]:
 def reply(writer: asyncio.StreamWriter, request: bytes, version: int | None = None, **fields: object) -> None:
     start = read_start(memoryview(request))
     at = start.version if version is None else version
-    body = build(response_type(start.api_key, at), **fields)
-    writer.writelines(encode_response(start.api_key, at, start.correlation_id, body))
+    writer.writelines(encode_response(start.api_key, at, start.correlation_id, fields))
 
 
 def versions(*rows: tuple[int, int, int]) -> list[dict[str, int]]:

@@ -91,7 +91,9 @@ def _identity(request: Request, wanted: Any) -> Values:
 async def _one(broker: Broker, request: Request, wanted: Any, create: bool) -> Values:
     identity = _identity(request, wanted)
     if identity["topic_id"] is not None:
-        return await _by_id(broker, identity)
+        return await _by_id(broker, request, identity)
+    if wanted.name is None:
+        return {**identity, "error_code": ErrorCode.invalid_request}
     view = broker.by_name(wanted.name)
     if view is None:
         await broker.cluster.barrier()
@@ -109,14 +111,15 @@ async def _one(broker: Broker, request: Request, wanted: Any, create: bool) -> V
         return {**identity, "error_code": ErrorCode.leader_not_available}
 
 
-async def _by_id(broker: Broker, identity: Values) -> Values:
+async def _by_id(broker: Broker, request: Request, identity: Values) -> Values:
     topic_id: uuid.UUID = identity["topic_id"]
     view = broker.by_id(topic_id)
     if view is None:
         await broker.cluster.barrier()
         view = broker.by_id(topic_id)
     if view is None:
-        return {**identity, "name": None, "error_code": ErrorCode.unknown_topic_id}
+        nameless = None if request.version >= 12 else ""
+        return {**identity, "name": nameless, "error_code": ErrorCode.unknown_topic_id}
     return _describe(broker, view.topic)
 
 
