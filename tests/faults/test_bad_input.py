@@ -336,6 +336,48 @@ def test_a_frame_that_never_comes_whole(connection: Raw, server: Running, topic:
         still_answers(other, topic)
 
 
+def flexible(version: int, body: bytes, header_tags: bytes = b"\0") -> bytes:
+    """A Metadata request of version 9 or later."""
+    return start(METADATA, version, rest=struct.pack(">h", 3) + b"raw" + header_tags + body)
+
+
+@pytest.mark.parametrize("count", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\x7f", b"\xff\xff\x7f", b"\x7f"])
+def test_an_array_of_more_elements_than_bytes(connection: Raw, count: bytes) -> None:
+    """kio makes room for the elements first, and ends the process if there is none."""
+    closes(connection, flexible(9, count + b"\0" * 8))
+
+
+def test_a_null_array_out_of_place(connection: Raw) -> None:
+    closes(connection, start(LIST_OFFSETS, 1, rest=struct.pack(">hi", -1, -1) + struct.pack(">i", -1)))
+
+
+def test_tagged_fields_that_nobody_knows_are_ignored(connection: Raw, topic: str) -> None:
+    """In the header, in a topic and in the body, as the protocol demands."""
+    name = topic.encode()
+    wanted = bytes([2, len(name) + 1]) + name + b"\x01\x64\x02ab"
+    connection.send(flexible(9, wanted + b"\0\0\0" + b"\x02\x50\x01x\x51\x00", b"\x01\x63\x03abc"))
+    _, answer = decode_response(METADATA, 9, memoryview(connection.receive()))
+    assert [(t.name, t.error_code) for t in answer.topics] == [(topic, ErrorCode.none)]
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_a_topic_without_a_name_and_without_an_id(connection: Raw, topic: str, version: int) -> None:
+    wanted = [{"name": None, "topic_id": None}]
+    [answer] = connection.ask(METADATA, version, topics=wanted, allow_auto_topic_creation=True).topics
+    assert answer.error_code is ErrorCode.invalid_request
+    wanted = [{"name": None, "topic_id": uuid.uuid4()}]
+    [answer] = connection.ask(METADATA, version, topics=wanted, allow_auto_topic_creation=True).topics
+    assert answer.error_code is ErrorCode.unknown_topic_id
+    still_answers(connection, topic)
+
+
+def test_a_cursor_before_the_first_partition(connection: Raw, topic: str) -> None:
+    cursor = {"topic_name": topic, "partition_index": -3}
+    answer = connection.ask(75, 0, topics=[{"name": topic}], response_partition_limit=10, cursor=cursor)
+    assert [t.error_code for t in answer.topics] == [ErrorCode.invalid_request]
+    still_answers(connection, topic)
+
+
 # --- admin --------------------------------------------------------------------------------------------------
 
 

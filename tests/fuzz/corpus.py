@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 import struct
+import time
 import types
 import typing
 import uuid
@@ -19,7 +20,7 @@ from headwater.broker.registry import APIS
 from headwater.wire.messages import encode_request, request_type
 from tests.support.batches import NO_PRODUCER, Rec, batch
 
-NOW_MS = 1_790_000_000_000
+NOW_MS = int(time.time() * 1000)
 NUMBERS = (-(1 << 31), -65536, -3, -2, -1, 0, 1, 2, 3, 7, 100, 1000, 65536, 1 << 20, (1 << 31) - 1)
 LONG = (-(1 << 63), -(1 << 40), *NUMBERS, 1 << 40, NOW_MS, (1 << 63) - 1)
 NAMES = ("fuzz", "fuzz", "fuzz", "other", "", "..", "näme", "x" * 260, "retention.ms", "cleanup.policy", "1")
@@ -29,7 +30,7 @@ _CRC_AT, _CRC_FROM = 17, 21
 
 
 class Corpus:
-    """Makes frames. The same seed makes the same ones."""
+    """Makes frames. The same seed makes the same ones, but for their timestamps."""
 
     def __init__(self, rng: random.Random, topic_id: uuid.UUID) -> None:
         self._rng = rng

@@ -16,7 +16,7 @@ from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.registry import APIS, Request
 from headwater.config import Housekeeping, Profile, Settings, Wal
-from headwater.errors import Retriable
+from headwater.errors import HeadwaterError, Retriable
 from headwater.log.writer import Writer
 from headwater.metadata.commands import Listener
 from headwater.metadata.streams import StreamsState
@@ -105,14 +105,19 @@ class SimBroker:
             make_streams=cluster.make_streams,
             make_writer=cluster.make_writer,
         )
+        node.membership.on_replaced = self._exit
         try:
             await node.start()
-        except Retriable as error:  # a supervisor would start it again
-            cluster.note(f"{self.life.name} cannot start: {error!r}")
-            self.life.crash()
-            cluster.world.loop.outside(0.5, cluster.restart, self._node_id)
+        except Retriable as error:
+            self._exit(error)
             return
         self.node = node
+
+    def _exit(self, error: HeadwaterError) -> None:
+        """The process ends by itself; a supervisor starts it again."""
+        self._cluster.note(f"{self.life.name} exits: {error!r}")
+        self.life.crash()
+        self._cluster.world.loop.outside(0.5, self._cluster.restart, self._node_id)
 
     def _reset(self) -> None:
         for connection in self._connections:

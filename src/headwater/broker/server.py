@@ -25,7 +25,9 @@ from headwater.wire.messages import (
     encode_response,
     known_versions,
     read_start,
+    request_type,
 )
+from headwater.wire.skim import skim
 
 log = logging.getLogger("headwater.broker")
 _WRITE_HIGH_WATER = 4 << 20
@@ -118,10 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         if api is None or start.version not in api.versions:
             self._unsupported(api, start, len(frame))
             return
-        try:
-            header, body = decode_request(start, frame)
-        except KeyError as error:  # a tagged field that kio does not know
-            raise CorruptFrame(f"{api.name} v{start.version}: {error}") from error
+        header, body = decode_request(start, skim(request_type(start.api_key, start.version), frame))
         slot = self._open_slot(start, len(frame))
         request = Request(start, header.client_id or "", body, self)
         try:

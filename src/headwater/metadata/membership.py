@@ -55,6 +55,10 @@ class Membership:
         self.listeners = listeners
         self.epoch = Epoch(0)
         self.process = ""
+        """This life's name: the process's own, and a number. An epoch that was asked for twice may be given twice."""
+        self._identity = f"{node}/{chance.uuid()}"
+        self._lives = 0
+        self._last_epoch = Epoch(0)
         self.on_epoch: Callable[[Epoch], None] | None = None
         """Told of every epoch this process takes."""
         self.on_replaced: Callable[[NodeReplaced], None] | None = None
@@ -92,16 +96,16 @@ class Membership:
         for replica in self._replicas():
             replica.join(Epoch(0))
             await replica.barrier()
-        if self.process:
-            self._check_not_replaced()
-        self.process = f"{self._node}/{self._chance.uuid()}"
+        self._check_not_replaced()
+        self._lives += 1
+        self.process = f"{self._identity}/{self._lives}"
         self._lost.clear()
         await self._ledger.beat(self.process)
         command = TakeEpoch(self.process, self._node, self._zone, self.listeners)
         [result] = await self._cluster.submit([command])
         if not isinstance(result, Done):
             raise EpochLost(f"no epoch was given out: {result}")
-        epoch = Epoch(result.value)
+        epoch = self._last_epoch = Epoch(result.value)
         for replica in self._replicas():
             replica.join(epoch)
         await self.spread_fences()
@@ -114,7 +118,9 @@ class Membership:
     def _check_not_replaced(self) -> None:
         """A process that comes back must not drive out its own successor, or the two would do so for ever."""
         for member in self._cluster.state.members.values():
-            if member.node == self._node != NO_NODE and member.process != self.process:
+            ours = member.process.startswith(f"{self._identity}/")
+            younger = 0 < self._last_epoch < member.epoch
+            if member.node == self._node != NO_NODE and younger and not ours:
                 raise NodeReplaced(f"another process runs as node {self._node} now; this one has to go")
 
     async def spread_fences(self) -> None:

@@ -162,6 +162,8 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
     names = sorted({t.name for t in body.topics}) or sorted(t.name for t in _usable(broker))
     cursor = body.cursor
     if cursor is not None:
+        if cursor.partition_index < 0:
+            return {"topics": [{"name": name, "error_code": ErrorCode.invalid_request} for name in names]}
         names = [name for name in names if name >= cursor.topic_name]
     topics: list[Values] = []
     following = None

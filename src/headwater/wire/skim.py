@@ -1,0 +1,208 @@
+"""A look over a request's bytes before kio decodes them.
+
+kio's native reader makes room for as many elements as an array says it has, before it looks at any: a frame of twenty
+bytes could end the process. It gives `None` also where the schema has no null, and it refuses tagged fields that it
+does not know, which the protocol says to ignore. So an array that says it has more elements than there are bytes is
+refused here, as is a null out of place, and unknown tagged fields are taken out.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import typing
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeAlias
+
+from headwater.errors import CorruptFrame
+from headwater.wire.encode import FIXED
+
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_FIXED_HEADER_BYTES = 8
+_MAX_VARINT_BYTES = 5
+
+
+class _Skim:
+    """One frame under inspection."""
+
+    __slots__ = ("data", "unknown")
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.unknown: list[tuple[int, list[tuple[int, int]]]] = []
+        """Where a count of tagged fields lies, and the ranges of those to take out."""
+
+
+Step: TypeAlias = Callable[[_Skim, int], int]
+"""Where a field ends that begins at a position."""
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = data[at]
+    if value < 0x80:
+        return value, at + 1
+    value &= 0x7F
+    for i in range(1, _MAX_VARINT_BYTES):
+        byte = data[at + i]
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return value, at + i + 1
+    raise CorruptFrame("a varint of more than five bytes")
+
+
+def _skip(size: int) -> Step:
+    return lambda skim, at: at + size
+
+
+def _length(flexible: bool, short: bool, optional: bool) -> Callable[[memoryview, int], tuple[int, int]]:
+    """Reads how long a field is, -1 for null where that may be, and where it goes on."""
+    unpack, size = (_SHORT.unpack_from, _SHORT.size) if short else (_INT.unpack_from, _INT.size)
+    least = -1 if optional else 0
+
+    def read(data: memoryview, at: int) -> tuple[int, int]:
+        if flexible:
+            length, at = _varint(data, at)
+            length -= 1
+        else:
+            (length,) = unpack(data, at)
+            at += size
+        if length < least:
+            raise CorruptFrame("a null, or a negative length, where there must be something")
+        return length, at
+
+    return read
+
+
+def _sized(flexible: bool, short: bool, optional: bool) -> Step:
+    read = _length(flexible, short, optional)
+
+    def step(skim: _Skim, at: int) -> int:
+        length, at = read(skim.data, at)
+        return at + length if length > 0 else at
+
+    return step
+
+
+def _array(flexible: bool, item: Step, optional: bool) -> Step:
+    read = _length(flexible, False, optional)
+
+    def step(skim: _Skim, at: int) -> int:
+        count, at = read(skim.data, at)
+        end = len(skim.data)
+        if count > end - at:
+            raise CorruptFrame(f"an array of {count} elements in {end - at} bytes")
+        for _ in range(count):
+            at = item(skim, at)
+            if at > end:
+                raise CorruptFrame(f"an array of {count} elements is cut short")
+        return at
+
+    return step
+
+
+def _nullable(entity: Step) -> Step:
+    return lambda skim, at: entity(skim, at + 1) if skim.data[at] < 0x80 else at + 1
+
+
+def _tags(known: dict[int, Step]) -> Step:
+    def step(skim: _Skim, at: int) -> int:
+        counted_at = at
+        count, at = _varint(skim.data, at)
+        unknown: list[tuple[int, int]] = []
+        for _ in range(count):
+            began = at
+            tag, at = _varint(skim.data, at)
+            size, at = _varint(skim.data, at)
+            if tag not in known:
+                unknown.append((began, at + size))
+            else:
+                before = len(skim.unknown)
+                if known[tag](skim, at) != at + size:
+                    raise CorruptFrame(f"tag {tag} is not as long as it says")
+                if len(skim.unknown) > before:
+                    raise CorruptFrame(f"an unknown tagged field inside tag {tag}")
+            at += size
+        if unknown:
+            if count >= 0x80:
+                raise CorruptFrame(f"{count} tagged fields")
+            skim.unknown.append((counted_at, unknown))
+        return at
+
+    return step
+
+
+def _scalar(kind: str, flexible: bool, optional: bool) -> Step:
+    if kind in FIXED:
+        return _skip(struct.calcsize(f">{FIXED[kind][0]}"))
+    return _sized(flexible, short=kind == "string", optional=optional)
+
+
+def _field(kind: Any, kafka_type: str, flexible: bool) -> Step:
+    optional = typing.get_origin(kind) in (UnionType, typing.Union)
+    if optional:
+        kind = next(argument for argument in typing.get_args(kind) if argument is not NoneType)
+    if typing.get_origin(kind) is tuple:
+        item = typing.get_args(kind)[0]
+        step = _entity(typing.cast(type, item)) if is_dataclass(item) else _scalar(kafka_type, flexible, False)
+        return _array(flexible, step, optional)
+    if is_dataclass(kind):
+        return _nullable(_entity(typing.cast(type, kind))) if optional else _entity(typing.cast(type, kind))
+    return _scalar(kafka_type, flexible, optional)
+
+
+@functools.cache
+def _entity(entity: type) -> Step:
+    flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
+    hints = typing.get_type_hints(entity)
+    steps: list[Step] = []
+    tagged: dict[int, Step] = {}
+    for field in fields(entity):
+        step = _field(hints[field.name], field.metadata.get("kafka_type", ""), flexible)
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = step
+        else:
+            steps.append(step)
+    if flexible:
+        steps.append(_tags(tagged))
+
+    def walk(skim: _Skim, at: int) -> int:
+        for step in steps:
+            at = step(skim, at)
+        return at
+
+    return walk
+
+
+@functools.cache
+def _request(schema: type) -> list[Step]:
+    """The header, whose client id is of the old kind in every version, and the body."""
+    header: Any = schema.__header_schema__  # type: ignore[attr-defined]
+    steps = [_skip(_FIXED_HEADER_BYTES)]
+    if len(fields(header)) > 3:
+        steps.append(_sized(flexible=False, short=True, optional=True))
+    if header.__flexible__:
+        steps.append(_tags({}))
+    return [*steps, _entity(schema)]
+
+
+def skim(schema: type, frame: memoryview) -> memoryview:
+    """The frame as kio can take it; raises `CorruptFrame` if there is no such."""
+    found, at = _Skim(frame), 0
+    try:
+        for step in _request(schema):
+            at = step(found, at)
+    except (IndexError, struct.error) as error:
+        raise CorruptFrame(f"cut short: {error}") from error
+    return _without_unknown(frame, found) if found.unknown else frame
+
+
+def _without_unknown(frame: memoryview, found: _Skim) -> memoryview:
+    clean = bytearray(frame)
+    for counted_at, ranges in sorted(found.unknown, reverse=True):
+        for start, end in reversed(ranges):
+            del clean[start:end]
+        clean[counted_at] -= len(ranges)
+    return memoryview(clean).toreadonly()
