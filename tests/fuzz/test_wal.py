@@ -88,10 +88,7 @@ def test_no_object_breaks_a_reader(capsys: pytest.CaptureFixture[str]) -> None:
     me, outcomes, longest = psutil.Process(), Counter[str](), 0.0
     before = me.memory_info().rss
     for n in range(OBJECTS):
-        if n % 20 == 0:
-            data = rng.randbytes(rng.randrange(300))
-        else:
-            data = spoiled(rng, pool[n % len(pool)])
+        data = rng.randbytes(rng.randrange(300)) if n % 20 == 0 else spoiled(rng, pool[n % len(pool)])
         if n % 4:
             data = with_footer(data)
         began = time.perf_counter()

@@ -12,7 +12,7 @@ from headwater.types import Domain, Position
 from tests.simulation.loop import SimLoop
 
 EPOCH_MS = 1_700_000_000_000
-LIMIT_SECONDS = 1_000.0
+LIMIT_SECONDS = 10_000.0
 
 _T = TypeVar("_T")
 

@@ -36,11 +36,12 @@ _WRITE_HIGH_WATER = 4 << 20
 class _Slot:
     """One request of a connection, in the order they came."""
 
-    __slots__ = ("began", "done", "size", "start", "values")
+    __slots__ = ("began", "done", "serial", "size", "start", "values")
 
-    def __init__(self, start: RequestStart, size: int) -> None:
+    def __init__(self, start: RequestStart, size: int, serial: bool) -> None:
         self.start = start
         self.size = size
+        self.serial = serial
         self.began = time.perf_counter()
         self.done = False
         self.values: Values | None = None
@@ -63,6 +64,9 @@ class Connection(asyncio.BufferedProtocol):
         self._writing_paused = False
         self._reading_paused = False
         self._serial: asyncio.Lock | None = None
+        self._kept = 0
+        """Answers of serial APIs that are done and not handed to the transport yet."""
+        self._room: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __repr__(self) -> str:
@@ -105,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
+        self._consider_serial()
         self.consider_reading()
 
     def resume_writing(self) -> None:
@@ -121,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unsupported(api, start, len(frame))
             return
         header, body = decode_request(start, skim(request_type(start.api_key, start.version), frame))
-        slot = self._open_slot(start, len(frame))
+        slot = self._open_slot(start, len(frame), api.serial)
         request = Request(start, header.client_id or "", body, self)
         try:
             answer = self._one_at_a_time(api, request) if api.serial else api.handle(self._broker, request)
@@ -140,13 +145,27 @@ class Connection(asyncio.BufferedProtocol):
         task.add_done_callback(lambda done: self._finished(slot, done))
 
     async def _one_at_a_time(self, api: Api, request: Request) -> Values | None:
-        if self._serial is None:
-            self._serial = asyncio.Lock()
+        if self._serial is None or self._room is None:
+            self._serial, self._room = asyncio.Lock(), asyncio.Event()
+            self._consider_serial()
         async with self._serial:
-            return await cast(Awaitable[Values | None], api.handle(self._broker, request))
+            await self._room.wait()
+            values = await cast(Awaitable[Values | None], api.handle(self._broker, request))
+            self._kept += 1  # here and not later: the next one may run in this same turn of the event loop
+            self._consider_serial()
+            return values
 
-    def _open_slot(self, start: RequestStart, size: int) -> _Slot:
-        slot = _Slot(start, size)
+    def _consider_serial(self) -> None:
+        """A large answer is made only when the one before it is on its way to a client that reads."""
+        if self._room is None:
+            return
+        if self._kept or self._writing_paused:
+            self._room.clear()
+        else:
+            self._room.set()
+
+    def _open_slot(self, start: RequestStart, size: int, serial: bool = False) -> _Slot:
+        slot = _Slot(start, size, serial)
         self._slots.append(slot)
         self._inflight += size
         self._server.took(size)
@@ -210,11 +229,13 @@ class Connection(asyncio.BufferedProtocol):
         while self._slots and self._slots[0].done and not self._writing_paused:
             slot = self._slots.popleft()
             freed += slot.size
+            self._kept -= slot.serial
             if slot.values is not None:
                 start = slot.start
                 pieces += encode_response(start.api_key, start.version, start.correlation_id, slot.values)
         if pieces:
             transport.writelines(pieces)
+        self._consider_serial()
         if freed:
             self._inflight -= freed
             self._server.gave_back(freed)

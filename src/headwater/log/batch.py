@@ -44,6 +44,7 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 
 NO_PRODUCER = -1
+LONG_MAX = (1 << 63) - 1
 
 
 class InvalidTimestamp(BadInput):
@@ -113,6 +114,8 @@ def check_batch(data: bytes, rules: BatchRules, now_ms: int) -> Batch:
     if null_keys and rules.compacted:
         raise InvalidRecord("a compacted topic takes no records without a key")
     first, last = base_timestamp + smallest, base_timestamp + largest
+    if first < -LONG_MAX or last > LONG_MAX:
+        raise InvalidTimestamp(f"timestamps {first} to {last} are no timestamps")
     if attributes & APPEND_TIME_BIT:
         raise InvalidTimestamp("clients cannot set log-append time")
     if not rules.append_time:

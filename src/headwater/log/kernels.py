@@ -22,7 +22,7 @@ BAD_OFFSET = 3
 BAD_FIELD = 4
 
 FLAWS = {
-    CUT_SHORT: "a record reaches beyond its batch",
+    CUT_SHORT: "a record or a number in it reaches too far",
     BAD_LENGTH: "a record's length does not match its fields",
     BAD_OFFSET: "offset deltas do not count up from 0",
     BAD_FIELD: "a key, value or header has an impossible length",
@@ -56,6 +56,8 @@ def _walk_records(data: Buffer, start: int, end: int, count: int) -> WalkResult:
                     return CUT_SHORT, 0, 0, 0
                 byte = data[position]
                 position += 1
+                if shift == 62 and byte > 1:  # more than 64 bits
+                    return CUT_SHORT, 0, 0, 0
                 value |= (byte & 0x7F) << shift
                 shift += 7
             if sign:

@@ -150,7 +150,8 @@ class Membership:
                 await self._tick()
                 await self._watch_peers()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), BEAT_SECONDS)
+                async with asyncio.timeout(BEAT_SECONDS):
+                    await self._lost.wait()
 
     async def _tick(self) -> None:
         now = self._clock.monotonic()

@@ -202,7 +202,9 @@ class Replica(Generic[S]):
                     await self._meet_own(position, record, len(data))
                     return
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._inflight_done.wait(), pause * (0.5 + self._chance.fraction()))
+                    # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes together with the event.
+                    async with asyncio.timeout(pause * (0.5 + self._chance.fraction())):
+                        await self._inflight_done.wait()
                 pause = min(pause * 2, RETRY_LIMIT_SECONDS)
         except Halted as halt:
             self._halt(halt)

@@ -202,6 +202,20 @@ def test_leaving() -> None:
     run(told())
 
 
+def test_leaving_while_the_epoch_is_lost() -> None:
+    """M5: a fence in the very moment of leaving does not keep the process from ending."""
+
+    async def told() -> None:
+        world = World()
+        one = await world.process(1)
+        await asyncio.sleep(0.1)
+        one.membership._lost.set()
+        async with asyncio.timeout(30):
+            await one.membership.leave()
+
+    run(told())
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_joining_over_a_bad_way(lands: bool) -> None:
     """M2: an epoch whose reply was lost is not taken twice."""

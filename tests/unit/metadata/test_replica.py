@@ -515,6 +515,19 @@ async def test_closing_fails_what_waits(world: World) -> None:
 
 
 @story
+async def test_closing_while_an_append_is_repeated(world: World) -> None:
+    """M5: it ends at once, also while a record of unknown fate waits for its next attempt."""
+    replica, way = await world.process(1)
+    way.faults = [(False, UNKNOWN)] * 1000
+    call = replica.enqueue([Tick()])
+    await asyncio.sleep(3)
+    async with asyncio.timeout(1):
+        await replica.close()
+    with pytest.raises(EpochLost):
+        await call
+
+
+@story
 async def test_epoch_0_takes_an_epoch(world: World) -> None:
     """M2: two processes without an epoch ask at once, one of them twice: each gets its own."""
     ways = [FaultyLedger(world.ledger) for _ in range(2)]

@@ -1,0 +1,322 @@
+"""Retention, garbage collection, orphans, producers, checkpoints, by whoever holds the lease (L3, L6, K11, M1)."""
+
+import asyncio
+
+import pytest
+
+from headwater.app.node import Node
+from headwater.config import Housekeeping
+from headwater.errors import StoreUnavailable
+from headwater.log import wal
+from headwater.metadata.commands import Fence, Tick, TrimStreams
+from headwater.metadata.results import Verdict
+from headwater.metadata.streams import HOUSEKEEPING
+from headwater.types import WalId
+from tests.support.batches import Rec, batch, values
+from tests.support.nodes import ONE, NodeWorld, read, sent, topic, way_of
+from tests.support.virtual import EPOCH_MS, run
+
+SETTINGS = Housekeeping(
+    interval_ms=1 << 40,
+    lease_ms=30_000,
+    dead_object_grace_ms=60_000,
+    orphan_interval_ms=600_000,
+    producer_expiry_ms=3_600_000,
+    checkpoint_bytes=1 << 40,
+)
+
+
+async def tick(node: Node) -> None:
+    """Let the domain's time catch up with the clock."""
+    await node.domains[ONE].submit([Tick()])
+
+
+def stored(world: NodeWorld) -> list[WalId | None]:
+    return [wal.id_of_path(path) for path in world.wal_paths()]
+
+
+async def trim(node: Node, stream: int, start: int) -> None:
+    await node.domains[ONE].submit([TrimStreams([(stream, start)])])
+
+
+def test_retention_by_time_and_size() -> None:
+    """L6: log starts move as each topic asks, in one round."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS)
+        [by_time] = (await topic(node, "time", retention_ms="60000")).streams
+        [by_size] = (await topic(node, "size", retention_ms="-1", retention_bytes="100")).streams
+        [kept] = (await topic(node, "kept", retention_ms="-1")).streams
+        for i in range(3):
+            stamp = EPOCH_MS + i * 50_000
+            for stream in (by_time, by_size, kept):
+                await sent(node, stream, batch([Rec(b"x" * 50, None, stamp)]))
+        await asyncio.sleep(125)
+        await tick(node)
+        await node.housekeeper.round()
+        streams = node.domains[ONE].state.streams
+        assert [streams[s].log_start for s in (by_time, by_size, kept)] == [2, 2, 0]
+        assert node.housekeeper.trimmed_streams == 2
+        assert [v for v, _ in values(await read(node, by_time, 2))] == [2]
+        await node.housekeeper.round()
+        assert node.housekeeper.trimmed_streams == 2
+
+    run(told())
+
+
+def test_dead_objects_go_after_their_grace() -> None:
+    """L3: a reader may still be on its way to them; then the object goes, and only then the memory of it."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS)
+        one, two = (await topic(node, partitions=2)).streams
+        await asyncio.gather(*(sent(node, s, batch([b"x"])) for s in (one, two)))
+        await sent(node, one, batch([b"y"]))
+        objects = node.domains[ONE].state.objects
+        assert stored(world) == [WalId(1, 1), WalId(1, 2)]
+        await trim(node, one, 1)
+        await asyncio.sleep(100)
+        await tick(node)
+        await node.housekeeper.round()
+        assert stored(world) == [WalId(1, 1), WalId(1, 2)], "the other stream still needs it"
+        await trim(node, two, 1)
+        await asyncio.sleep(59)
+        await tick(node)
+        await node.housekeeper.round()
+        assert len(stored(world)) == 2, "within its grace"
+        assert objects.get(WalId(1, 1)) is not None
+        await asyncio.sleep(2)
+        await tick(node)
+        await node.housekeeper.round()
+        assert stored(world) == [WalId(1, 2)]
+        assert objects.get(WalId(1, 1)) is None
+        assert node.housekeeper.deleted_objects == 1
+        assert values(await read(node, one, 1)) == [(1, b"y")]
+
+    run(told())
+
+
+def test_what_could_not_be_deleted_is_not_forgotten() -> None:
+    """L3: or it would leak."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS)
+        [stream] = (await topic(node)).streams
+        await sent(node, stream, batch([b"x"]))
+        await trim(node, stream, 1)
+        await asyncio.sleep(61)
+        await tick(node)
+        inner = world.store.delete
+
+        async def refuse(path: str) -> None:
+            raise StoreUnavailable("no")
+
+        world.store.delete = refuse  # type: ignore[method-assign]
+        await node.housekeeper.round()
+        assert node.domains[ONE].state.objects.get(WalId(1, 1)) is not None
+        world.store.delete = inner  # type: ignore[method-assign]
+        await node.housekeeper.round()
+        assert node.domains[ONE].state.objects.get(WalId(1, 1)) is None
+        assert stored(world) == []
+
+    run(told())
+
+
+def test_dropped_topics_give_their_objects_back() -> None:
+    """L3, K7"""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS)
+        made = await topic(node)
+        await sent(node, made.streams[0], batch([b"x"]))
+        await node.broker.topics.delete(made)
+        await asyncio.sleep(61)
+        await tick(node)
+        await node.housekeeper.round()
+        assert stored(world) == []
+
+    run(told())
+
+
+def test_orphans_of_fenced_epochs_only() -> None:
+    """L3: a live epoch's object may still be entered; another domain's, another kind of object, are left alone."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node, other = await world.node(1, housekeeping=SETTINGS), await world.node(2, housekeeping=SETTINGS)
+        [stream] = (await topic(node)).streams
+        await other.domains[ONE].barrier()
+        await sent(other, stream, batch([b"kept"]))
+
+        def orphan(domain: int, epoch: int, sequence: int) -> str:
+            return wal.path_of("local", domain, EPOCH_MS, WalId(epoch, sequence))
+
+        mine, theirs = orphan(1, 1, 77), orphan(1, 2, 77)
+        elsewhere, foreign = orphan(2, 2, 78), "wal/v1/zone=local/domain=1/README"
+        for path in (mine, theirs, elsewhere, foreign):
+            world.store.objects[path] = b"orphan"
+        await node.housekeeper.round()
+        assert set(world.store.objects) >= {mine, theirs, elsewhere, foreign}
+        way_of(other).error = StoreUnavailable("cut off")
+        await node.cluster.submit([Fence(2)])
+        await node.domains[ONE].submit([Fence(2)])
+        await node.housekeeper.round()
+        assert theirs not in world.store.objects
+        assert set(world.store.objects) >= {mine, elsewhere, foreign}
+        assert node.housekeeper.deleted_orphans == 1
+        assert values(await read(node, stream)) == [(0, b"kept")], "what was entered stays"
+        fresh = orphan(1, 2, 99)
+        world.store.objects[fresh] = b"late upload of a fenced writer"
+        await node.housekeeper.round()
+        assert fresh in world.store.objects, "nothing was fenced since, so not yet"
+        await asyncio.sleep(601)
+        await node.housekeeper.round()
+        assert fresh not in world.store.objects
+
+    run(told())
+
+
+def test_a_fence_in_domain_0_alone_does_not_count() -> None:
+    """L3: an epoch's leftovers in a domain go only once its fence stands in that domain."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node, other = await world.node(1, housekeeping=SETTINGS), await world.node(2, housekeeping=SETTINGS)
+        way_of(other).error = StoreUnavailable("cut off")
+        path = wal.path_of("local", 1, EPOCH_MS, WalId(2, 5))
+        world.store.objects[path] = b"it may still be entered"
+        await node.cluster.submit([Fence(2)])
+        await node.housekeeper.round()
+        assert path in world.store.objects
+
+    run(told())
+
+
+def test_producers_expire() -> None:
+    """K11: after a day of silence, or what is set; what they were is remembered."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS)
+        [stream] = (await topic(node)).streams
+        await sent(node, stream, batch([b"x"], producer=(7, 0, 0)))
+        producers = node.domains[ONE].state.streams[stream].producers
+        assert producers is not None
+        await asyncio.sleep(3590)
+        await tick(node)
+        await node.housekeeper.round()
+        assert len(producers) == 1
+        await asyncio.sleep(11)
+        await tick(node)
+        before = await world.ledger.last(ONE)
+        await node.housekeeper.round()
+        assert len(producers) == 0
+        after = await world.ledger.last(ONE)
+        assert after > before
+        await node.housekeeper.round()
+        assert (await sent(node, stream, batch([b"y"], producer=(7, 0, 40)))).verdict is Verdict.ACCEPTED
+
+    run(told())
+
+
+def test_one_of_two_does_it() -> None:
+    """M2: whoever holds the lease; when it is fenced or silent, another."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        settings = Housekeeping(interval_ms=1 << 40, checkpoint_bytes=1)
+        one, two = await world.node(1, housekeeping=settings), await world.node(2, housekeeping=settings)
+        [stream] = (await topic(one)).streams
+        await two.domains[ONE].barrier()
+        await one.housekeeper.round()
+        pointer = await world.ledger.pointer(ONE)
+        assert pointer is not None
+        lease = one.domains[ONE].state.lease(HOUSEKEEPING)
+        assert lease is not None
+        assert lease.holder == 1
+        await sent(two, stream, batch([b"x"]))
+        await two.housekeeper.round()
+        assert await world.ledger.pointer(ONE) == pointer, "it is not its turn"
+        await one.stop()
+        await two.housekeeper.round()
+        moved = await world.ledger.pointer(ONE)
+        assert moved is not None
+        assert moved.position > pointer.position
+        after = two.domains[ONE].state.lease(HOUSEKEEPING)
+        assert after is not None
+        assert (after.holder, after.number > lease.number) == (2, True)
+
+    run(told())
+
+
+def test_checkpoints_when_the_ledger_has_grown() -> None:
+    """M1: by bytes, for domain 0 and the others; and no more often."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=Housekeeping(interval_ms=1 << 40, checkpoint_bytes=2000))
+        [stream] = (await topic(node)).streams
+        await node.housekeeper.round()
+        assert await world.ledger.pointer(ONE) is None
+        positions = []
+        for _ in range(100):
+            await sent(node, stream, batch([b"x"]))
+            await node.housekeeper.round()
+            pointer = await world.ledger.pointer(ONE)
+            if pointer is not None and pointer.position not in positions:
+                positions.append(pointer.position)
+        assert 2 <= len(positions) <= 100 * 80 // 2000 + 2
+        late = await world.node(2)
+        assert late.domains[ONE].state.streams[stream].next_offset == 100
+        checkpoints = [p for p in world.store.objects if "domain=1/checkpoint" in p]
+        assert len(checkpoints) == min(2, len(positions))
+
+    run(told())
+
+
+def test_half_made_topics_are_finished() -> None:
+    """K7: whatever a dead process began."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node, other = await world.node(1, housekeeping=SETTINGS), await world.node(2, housekeeping=SETTINGS)
+        way = way_of(other)
+        inner = way.append
+
+        async def only_domain_0(domain: int, record: bytes) -> int:
+            if domain == ONE:
+                raise StoreUnavailable("away")
+            return await inner(domain, record)  # type: ignore[arg-type]
+
+        way.append = only_domain_0  # type: ignore[method-assign, assignment]
+        with pytest.raises(StoreUnavailable):
+            await topic(other)
+        await node.cluster.barrier()
+        assert node.cluster.state.names["t"].ready == 0
+        await node.housekeeper.round()
+        assert node.cluster.state.names["t"].ready == 1
+
+    run(told())
+
+
+def test_one_failure_does_not_stop_the_rest() -> None:
+    """L3: a domain whose housekeeping fails is put off; the loop goes on by itself."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        settings = Housekeeping(interval_ms=1000, checkpoint_bytes=1 << 40, dead_object_grace_ms=1000)
+        node = await world.node(housekeeping=settings)
+        [stream] = (await topic(node)).streams
+        await sent(node, stream, batch([b"x"]))
+        await trim(node, stream, 1)
+        way_of(node).error = StoreUnavailable("away")
+        await asyncio.sleep(5)
+        way_of(node).error = None
+        await asyncio.sleep(60)
+        assert stored(world) == []
+
+    run(told())

@@ -1,0 +1,90 @@
+"""Which records a topic no longer keeps, by time and by size (L6)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.log.retention import new_log_start
+from headwater.metadata.streams import Stream, StreamsState
+from headwater.metadata.topic_configs import TopicConfig
+from headwater.types import Domain
+from tests.support.scribe import START_MS, Scribe
+
+A = 1
+
+
+def stream_of(entries: list[tuple[int, int]]) -> Stream:
+    """A stream with entries of (length, timestamp), ten offsets each."""
+    scribe = Scribe(StreamsState(Domain(1)))
+    scribe.streams(A)
+    for length, timestamp in entries:
+        scribe.append(1, A, [(length - 4, 10, timestamp)])
+    assert isinstance(scribe.state, StreamsState)
+    return scribe.state.streams[A]
+
+
+def config(**configs: str) -> TopicConfig:
+    return TopicConfig.of({name.replace("_", "."): value for name, value in configs.items()})
+
+
+def test_by_time() -> None:
+    """L6: an entry goes when its youngest record, and everything before it, is older than `retention.ms`."""
+    stream = stream_of([(100, START_MS + i * 1000) for i in range(5)])
+    keep = config(retention_ms="1500")
+    for now, start in ((0, 0), (1500, 0), (1501, 10), (2501, 20), (5500, 40), (5501, 50), (10**9, 50)):
+        assert new_log_start(stream, keep, START_MS + now) == start
+    assert new_log_start(stream, config(retention_ms="-1"), START_MS + 10**12) == 0
+    assert new_log_start(stream, config(retention_ms="0"), START_MS + 4000) == 40
+
+
+def test_by_time_with_disordered_clocks() -> None:
+    """L6: a young record before an old one keeps both, since a log is cut from its start."""
+    stream = stream_of([(100, 5000), (100, 100), (100, 9000), (100, 200)])
+    keep = config(retention_ms="1000")
+    assert new_log_start(stream, keep, 6000) == 0
+    assert new_log_start(stream, keep, 6001) == 20
+    assert new_log_start(stream, keep, 10_001) == 40
+
+
+def test_by_size() -> None:
+    """L6: as in Kafka an entry goes only if what remains is still at least `retention.bytes`."""
+    stream = stream_of([(100, START_MS)] * 5)
+    for limit, start in ((500, 0), (401, 0), (400, 10), (399, 10), (200, 30), (1, 40), (0, 50), (10**9, 0), (-1, 0)):
+        assert new_log_start(stream, config(retention_bytes=str(limit), retention_ms="-1"), START_MS) == start
+
+
+def test_both() -> None:
+    """L6: whichever takes more."""
+    stream = stream_of([(100, START_MS + i * 1000) for i in range(5)])
+    assert new_log_start(stream, config(retention_ms="1500", retention_bytes="200"), START_MS) == 30
+    assert new_log_start(stream, config(retention_ms="1500", retention_bytes="400"), START_MS + 5500) == 40
+
+
+def test_compacted_only() -> None:
+    """L6, L7: such a topic keeps its log; `compact,delete` does not."""
+    stream = stream_of([(100, 0)] * 5)
+    assert new_log_start(stream, config(cleanup_policy="compact"), START_MS) == 0
+    assert new_log_start(stream, config(cleanup_policy="compact,delete"), START_MS) == 50
+
+
+def test_an_empty_stream() -> None:
+    """L6"""
+    assert new_log_start(stream_of([]), config(retention_ms="0", retention_bytes="0"), START_MS) == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(5, 300), st.integers(0, 100)), max_size=12),
+    st.integers(-1, 120),
+    st.integers(-1, 2000),
+    st.integers(0, 200),
+)
+def test_against_a_plain_list(entries: list[tuple[int, int]], ms: int, size: int, now: int) -> None:
+    """L6"""
+    stream = stream_of(entries)
+    start = 0
+    for i in range(len(entries)):
+        gone = entries[: i + 1]
+        too_old = ms >= 0 and max(t for _, t in gone) < now - ms
+        too_large = size >= 0 and sum(length for length, _ in entries[i + 1 :]) >= size
+        if too_old or too_large:
+            start = (i + 1) * 10
+    assert new_log_start(stream, config(retention_ms=str(ms), retention_bytes=str(size)), now) == start
