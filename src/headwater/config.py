@@ -1,7 +1,7 @@
 """Settings as plain data: defaults here, then a TOML (or JSON) file, then `HEADWATER_…` variables, then flags.
 
-Unknown names and wrong types are refused. `headwater.wal.min_interval_ms` in a file is `[wal]` with
-`min_interval_ms`; in the environment it is `HEADWATER_WAL__MIN_INTERVAL_MS`.
+Unknown names and wrong types are refused. `wal.hold_ms` in a file is `[wal]` with `hold_ms`; in the environment it is
+`HEADWATER_WAL__HOLD_MS`. What is not given keeps its default, also inside a section that is.
 """
 
 from __future__ import annotations
@@ -123,11 +123,11 @@ def load(
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Settings from a file, the environment and flags, each overriding the one before."""
-    tree: dict[str, Any] = {}
+    tree: dict[str, Any] = msgspec.to_builtins(Settings())
     if file:
         try:
             text = Path(file).read_text()
-            tree = msgspec.json.decode(text, type=dict) if file.endswith(".json") else tomllib.loads(text)
+            _merge(tree, msgspec.json.decode(text, type=dict) if file.endswith(".json") else tomllib.loads(text))
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise ConfigError(f"cannot read the settings in {file}: {error}") from error
     for name, value in sorted((os.environ if environment is None else environment).items()):
@@ -144,6 +144,14 @@ def load(
     return settings
 
 
+def _merge(tree: dict[str, Any], given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if isinstance(value, dict) and isinstance(tree.get(name), dict):
+            _merge(tree[name], value)
+        else:
+            tree[name] = value
+
+
 def _put(tree: dict[str, Any], keys: list[str], value: object) -> None:
     for key in keys[:-1]:
         tree = tree.setdefault(key, {})
@@ -157,6 +165,11 @@ def _check(settings: Settings) -> None:
         for name in section.__struct_fields__:
             if getattr(section, name) <= 0:
                 raise ConfigError(f"settings: {name} must be above 0")
+    for profile in (settings.wal.cost, settings.wal.latency):
+        if profile.object_bytes <= 0 or profile.flushes <= 0 or min(profile.min_interval_ms, profile.gather_ms) < 0:
+            raise ConfigError("settings: a wal profile needs object_bytes and flushes above 0, and no negative times")
+    if settings.wal.hold_ms < 0:
+        raise ConfigError("settings: hold_ms must not be negative")
     if not 1 <= settings.brokers <= 64 or settings.node < 0:
         raise ConfigError("settings: brokers must be 1 to 64 and node not negative")
     if not 1 <= settings.default_partitions <= settings.limits.partitions_per_topic:

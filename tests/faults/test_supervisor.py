@@ -170,9 +170,6 @@ class TestPages:
             assert len(names) == len(set(names))
             assert server.page("/nothing")[0] == 404
 
-    @pytest.mark.xfail(
-        strict=True, reason="the supervisor asks brokers one after another, as long as a page may take altogether"
-    )
     def test_a_cluster_without_one_of_its_brokers(self, tmp_path: Path) -> None:
         with Running(tmp_path, brokers=2) as server:
             stopped = server.broker(2)

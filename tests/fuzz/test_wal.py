@@ -105,7 +105,6 @@ def test_no_object_breaks_a_reader(capsys: pytest.CaptureFixture[str]) -> None:
     assert longest < 5
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="a look-up by time walks rotten records without a check")
 def test_no_object_breaks_a_look_up_by_time() -> None:
     rng = random.Random(SEED)
     pool = [sound_object(rng) for _ in range(200)]

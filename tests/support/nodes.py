@@ -1,115 +1,67 @@
-"""Nodes in virtual time over a ledger and a store in memory, and what tests ask of them."""
+"""Brokers without sockets, on a ledger and a store in memory: the real handlers, called directly."""
 
-import asyncio
-from collections.abc import Sequence
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
+import msgspec
+
 from headwater.app.node import Node
-from headwater.config import Housekeeping, Settings
-from headwater.errors import HeadwaterError
-from headwater.log.batch import Batch, BatchRules, check_batch
-from headwater.log.writer import Outcome, Part
-from headwater.metadata.cluster import Topic
+from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
+from headwater.broker.registry import APIS, Request
+from headwater.clock import SystemChance, SystemClock
+from headwater.config import Settings
 from headwater.metadata.commands import Listener
 from headwater.metadata.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
-from headwater.types import Domain, Pieces
-from tests.support.virtual import EPOCH_MS, FaultyLedger, SeededChance, VirtualClock
-
-ONE = Domain(1)
-QUIET = Housekeeping(interval_ms=1 << 40)
-"""Housekeeping only when a test asks for a round."""
-FAR = 1 << 50
-LAX = BatchRules(1 << 26, 1 << 26, timestamp_before_ms=FAR, timestamp_after_ms=FAR, append_time=False, compacted=False)
+from headwater.wire.build import build
+from headwater.wire.messages import RequestStart, decode_response, encode_response, request_type
 
 
-class CountingStore(MemoryStore):
-    """Counts calls, can be made to wait before a put, and to fail."""
+class Caller:
+    """Calls a node's handlers as a connection would, through the encoded answer."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.puts = 0
-        self.reads = 0
-        self.put_errors: list[HeadwaterError] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.put_seconds = 0.0
+    listener = "PLAINTEXT"
 
-    async def put(self, path: str, pieces: Pieces) -> None:
-        self.puts += 1
-        await self.gate.wait()
-        if self.put_seconds:
-            await asyncio.sleep(self.put_seconds)
-        if self.put_errors:
-            raise self.put_errors.pop(0)
-        await super().put(path, pieces)
+    def __init__(self, node: Node) -> None:
+        self.node = node
 
-    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
-        self.reads += len(paths)
-        await asyncio.sleep(0.001)
-        return await super().get_many(paths)
+    async def __call__(self, key: int, version: int, **fields: Any) -> Any:
+        body = build(request_type(key, version), **fields)
+        request = Request(RequestStart(key, version, 7), "test", body, self)  # type: ignore[arg-type]
+        answer = APIS[key].handle(self.node.broker, request)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        if answer is None:
+            return None
+        frame = b"".join(encode_response(key, version, 7, answer))
+        correlation, response = decode_response(key, version, memoryview(frame)[4:])
+        assert correlation == 7
+        return response
 
 
-class NodeWorld:
-    """What several nodes share."""
-
-    def __init__(self) -> None:
-        self.ledger = MemoryLedger()
-        self.store = CountingStore()
-
-    async def node(self, number: int = 1, **settings: Any) -> Node:
-        """A node that has joined."""
-        chosen = {"node": number, "objects": "memory://", "housekeeping": QUIET} | settings
-        way = FaultyLedger(self.ledger)
-        node = Node(
-            Settings(**chosen),
-            way,
-            self.store,
-            VirtualClock(),
-            SeededChance(number),
-            listeners=(Listener("PLAINTEXT", "localhost", 9092 + number),),
+@contextlib.asynccontextmanager
+async def cluster(count: int = 1, settings: Settings | None = None) -> AsyncIterator[list[Caller]]:
+    """Several nodes that share a ledger and a store."""
+    ledger, store = MemoryLedger(), MemoryStore()
+    base = settings or Settings(objects="memory://")
+    nodes = [
+        Node(
+            msgspec.structs.replace(base, node=i),
+            ledger,
+            store,
+            SystemClock(),
+            SystemChance(),
+            listeners=(Listener("PLAINTEXT", f"host{i}", 9092), Listener("OUTSIDE", f"out{i}", 19092)),
         )
-        node.way = way  # type: ignore[attr-defined]
+        for i in range(1, count + 1)
+    ]
+    for node in nodes:
         await node.start()
-        return node
-
-    def wal_paths(self) -> list[str]:
-        return sorted(path for path in self.store.objects if path.startswith("wal/"))
-
-
-def way_of(node: Node) -> FaultyLedger:
-    """The node's way to the ledger."""
-    way = node.way  # type: ignore[attr-defined]
-    assert isinstance(way, FaultyLedger)
-    return way
-
-
-async def topic(node: Node, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
-    """A new topic; underscores in config names stand for dots."""
-    made = await node.broker.topics.create(name, partitions, {k.replace("_", "."): v for k, v in configs.items()})
-    await asyncio.sleep(0.01)
-    return made
-
-
-def send(
-    node: Node, stream: int, data: bytes | Batch, profile: str = "latency"
-) -> "asyncio.Future[Outcome | HeadwaterError]":
-    """Append one batch; what becomes of it comes later."""
-    done: asyncio.Future[Outcome | HeadwaterError] = asyncio.get_running_loop().create_future()
-    checked = data if isinstance(data, Batch) else check_batch(data, LAX, EPOCH_MS)
-    node.writers.of(1, profile).append(Part(stream, checked, done.set_result))
-    return done
-
-
-async def sent(node: Node, stream: int, data: bytes | Batch, profile: str = "latency") -> Outcome:
-    """Append one batch and wait until it is accepted or judged otherwise."""
-    outcome = await send(node, stream, data, profile)
-    if isinstance(outcome, HeadwaterError):
-        raise outcome
-    return outcome
-
-
-async def read(node: Node, stream: int, offset: int = 0, max_bytes: int = 1 << 20, first_whole: bool = True) -> bytes:
-    """What a consumer gets."""
-    result = await node.broker.reader.read(node.domains[ONE], stream, offset, max_bytes, first_whole)
-    return bytes(result.records)
+    try:
+        yield [Caller(node) for node in nodes]
+    finally:
+        for node in nodes:
+            await node.stop()

@@ -23,6 +23,7 @@ log = logging.getLogger("headwater.supervisor")
 RESTART_SECONDS = 0.2
 RESTART_LIMIT_SECONDS = 5.0
 STOP_SECONDS = 30.0
+ASK_SECONDS = 2.0
 
 
 class Child:
@@ -148,29 +149,33 @@ class Supervisor:
     # --- pages -----------------------------------------------------------------------------------------
 
     async def _metrics(self) -> Page:
-        texts = []
-        for child in self.children:
-            with contextlib.suppress(OSError, TimeoutError):
-                status, text = await get("127.0.0.1", child.http_port, "/metrics")
-                if status == 200:
-                    texts.append(text)
-        return Page(merge(texts), content_type=CONTENT_TYPE)
+        answers = await asyncio.gather(*(_ask(child, "/metrics") for child in self.children))
+        return Page(merge(text for status, text in answers if status == 200), content_type=CONTENT_TYPE)
 
     async def _alive(self) -> Page:
         return Page('{"status":"alive"}')
 
     async def _health(self) -> Page:
         """Healthy if all brokers are, degraded if some are."""
-        states = {}
-        for child in self.children:
-            status = 503
-            with contextlib.suppress(OSError, TimeoutError):
-                if child.ready.is_set():
-                    status, _ = await get("127.0.0.1", child.http_port, "/readyz")
-            states[f"broker-{child.settings.node}"] = "healthy" if status == 200 else "unhealthy"
+        answers = await asyncio.gather(*(_ask(child, "/readyz") for child in self.children))
+        states = {
+            f"broker-{child.settings.node}": "healthy" if status == 200 else "unhealthy"
+            for child, (status, _) in zip(self.children, answers, strict=True)
+        }
         good = sum(state == "healthy" for state in states.values())
         overall = "healthy" if good == len(states) else "degraded" if good else "unhealthy"
         return Page(json.dumps({"status": overall, "components": states}), 200 if good else 503)
+
+
+async def _ask(child: Child, path: str) -> tuple[int, str]:
+    """A child's page; one that does not answer soon counts as unhealthy."""
+    if not child.ready.is_set():
+        return 503, ""
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            return await get("127.0.0.1", child.http_port, path)
+    except (OSError, TimeoutError, EOFError, ValueError):
+        return 503, ""
 
 
 def broker_settings(settings: Settings) -> list[Settings]:

@@ -208,6 +208,8 @@ def read_varint(data: Buffer, at: int) -> tuple[int, int]:
     """A signed varint and the position behind it."""
     value = shift = 0
     while True:
+        if not 0 <= at < len(data):
+            raise CorruptBatch("a record is cut short")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift

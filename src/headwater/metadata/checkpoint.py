@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import struct
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from headwater.errors import CorruptObject, Truncated
+from headwater.errors import CorruptObject, Halted, Truncated
 from headwater.metadata.base import State
 from headwater.metadata.commands import decode
-from headwater.metadata.ledger import Ledger, Pointer
+from headwater.metadata.ledger import Entry, Ledger, Pointer
 from headwater.objects import ObjectMissing, ObjectStore
 from headwater.types import Domain, Position
 
@@ -77,8 +78,21 @@ async def replay(ledger: Ledger, state: State) -> None:
         entries = await ledger.read(state.domain, state.position, READ_CHUNK)
         if not entries:
             return
+        check_dense(ledger, state, entries)
         for entry in entries:
             state.apply(entry.position, decode(entry.data))
+
+
+def check_dense(ledger: Ledger, state: State, entries: Sequence[Entry]) -> None:
+    """Where positions are consecutive, a record that is missing must not go unnoticed."""
+    if not ledger.dense or not entries or entries[-1].position <= state.position:
+        return
+    first, last = entries[0].position, entries[-1].position
+    if first > state.position + 1 or last - first + 1 != len(entries):
+        raise Halted(
+            f"domain {state.domain}: records are missing from the ledger between {state.position} and {last}; "
+            "run `headwater doctor`"
+        )
 
 
 async def write_checkpoint(ledger: Ledger, store: ObjectStore, state: State) -> bool:

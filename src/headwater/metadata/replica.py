@@ -27,7 +27,7 @@ from headwater.errors import (
     Truncated,
 )
 from headwater.metadata.base import State
-from headwater.metadata.checkpoint import load_state
+from headwater.metadata.checkpoint import check_dense, load_state
 from headwater.metadata.commands import Check, Command, Record, TakeEpoch, decode, encode_command, encode_record
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Ledger
 from headwater.metadata.results import Result
@@ -268,6 +268,7 @@ class Replica(Generic[S]):
                 self._contacted()
                 if not entries:
                     return
+                check_dense(self._ledger, self.state, entries)
                 for entry in entries:
                     if entry.position > self.state.position:
                         self._apply(entry.position, decode(entry.data), len(entry.data))

@@ -21,17 +21,18 @@ SMALLEST_FRAME = 8
 class FrameReader:
     """The receiving side of one connection. `scratch` may be shared by all connections of a thread."""
 
-    __slots__ = ("_frame", "_limit", "_prefix", "_received", "_scratch")
+    __slots__ = ("_frame", "_limit", "_prefix", "_received", "_scratch", "_size")
 
     def __init__(self, limit: int, scratch: memoryview) -> None:
         self._limit = limit
         self._scratch = scratch
         self._prefix = b""
         self._frame: bytearray | None = None
+        self._size = 0
         self._received = 0
 
     def __repr__(self) -> str:
-        missing = len(self._frame) - self._received if self._frame is not None else 0
+        missing = self._size - self._received if self._frame is not None else 0
         return f"<FrameReader, {missing} bytes missing>"
 
     def buffer(self) -> memoryview:
@@ -46,9 +47,11 @@ class FrameReader:
         """Count bytes were put into `buffer`; yields the frames that are complete now."""
         if self._frame is not None:
             self._received += count
-            if self._received == len(self._frame):
+            if self._received == self._size:
                 frame, self._frame = self._frame, None
                 yield memoryview(frame).toreadonly()
+            elif self._received == len(self._frame):
+                self._grow(self._frame)
             return
         end = len(self._prefix) + count
         self._prefix = b""
@@ -59,10 +62,15 @@ class FrameReader:
                 raise CorruptFrame(f"a frame of {size} bytes; the limit is {self._limit}")
             at += SIZE_BYTES
             if size > end - at:
-                self._frame = bytearray(size)
-                self._received = end - at
-                self._frame[: self._received] = self._scratch[at:end]
+                self._size, self._received = size, end - at
+                self._grow(self._scratch[at:end])
                 return
             yield self._scratch[at : at + size].toreadonly()
             at += size
         self._prefix = bytes(self._scratch[at:end])
+
+    def _grow(self, start: bytearray | memoryview) -> None:
+        """Room in step with what has arrived: a size that is only announced costs nothing."""
+        grown = bytearray(min(self._size, max(SCRATCH_BYTES, 2 * len(start))))
+        grown[: len(start)] = start
+        self._frame = grown

@@ -18,6 +18,8 @@ from headwater.errors import CorruptFrame
 from headwater.types import Buffer
 from headwater.wire.encode import Write, encoder
 
+_MALFORMED = (SerialError, ValueError, OverflowError, IndexError, KeyError, struct.error)
+"""What kio raises over bytes that are no message; a `KeyError` for a tagged field that it does not know."""
 _START = struct.Struct(">hhi")
 _SIZE = struct.Struct(">i")
 _LARGE = 4096
@@ -88,7 +90,7 @@ def decode_request(start: RequestStart, frame: memoryview) -> tuple[Any, Any]:
     try:
         header, at = read_header(frame, 0)
         body, size = read_body(frame, at)
-    except (SerialError, ValueError, OverflowError, IndexError, struct.error) as error:
+    except _MALFORMED as error:
         raise CorruptFrame(f"{api_name(start.api_key)} v{start.version}: {error}") from error
     if at + size != len(frame):
         raise CorruptFrame(f"{api_name(start.api_key)} v{start.version}: {len(frame) - at - size} bytes left over")
@@ -154,6 +156,6 @@ def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int,
     try:
         header, at = read_header(frame, 0)
         body, _ = read_body(frame, at)
-    except (SerialError, ValueError, OverflowError, IndexError, struct.error) as error:
+    except _MALFORMED as error:
         raise CorruptFrame(f"response of {api_name(api_key)} v{version}: {error}") from error
     return header.correlation_id, body

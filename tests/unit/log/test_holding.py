@@ -7,8 +7,8 @@ from headwater.config import Wal
 from headwater.log.writer import Outcome
 from headwater.metadata.results import Verdict
 from tests.support.batches import batch, values
-from tests.support.nodes import ONE, NodeWorld, read, send, sent, topic
 from tests.support.virtual import EPOCH_MS, run
+from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic
 
 PID = 7
 WAL = Wal(hold_ms=500)

@@ -13,8 +13,8 @@ from headwater.metadata.results import Verdict
 from headwater.metadata.streams import HOUSEKEEPING
 from headwater.types import WalId
 from tests.support.batches import Rec, batch, values
-from tests.support.nodes import ONE, NodeWorld, read, sent, topic, way_of
 from tests.support.virtual import EPOCH_MS, run
+from tests.support.virtual_nodes import ONE, NodeWorld, read, sent, topic, way_of
 
 SETTINGS = Housekeeping(
     interval_ms=1 << 40,

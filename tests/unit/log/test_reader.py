@@ -13,8 +13,8 @@ from headwater.log.batch import base_offset_of, max_timestamp_of, offsets_of, sp
 from headwater.log.reader import OffsetOutOfRange, TimedOffset
 from headwater.metadata.commands import TrimStreams
 from tests.support.batches import Rec, batch, values
-from tests.support.nodes import ONE, NodeWorld, read, send, sent, topic
 from tests.support.virtual import EPOCH_MS, run
+from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic
 
 NO_CACHE = Cache(wal_bytes=1)
 

@@ -12,8 +12,8 @@ from headwater.metadata.commands import Fence
 from headwater.metadata.results import Verdict
 from headwater.types import WalId
 from tests.support.batches import batch, values
-from tests.support.nodes import ONE, NodeWorld, read, send, sent, topic, way_of
 from tests.support.virtual import EPOCH_MS, run
+from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic, way_of
 
 ACCEPTED = Verdict.ACCEPTED
 

@@ -1,0 +1,67 @@
+"""Brokers without sockets, on a ledger and a store in memory: the real handlers, called directly."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
+
+import msgspec
+
+from headwater.app.node import Node
+from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
+from headwater.broker.registry import APIS, Request
+from headwater.clock import SystemChance, SystemClock
+from headwater.config import Settings
+from headwater.metadata.commands import Listener
+from headwater.metadata.memory import MemoryLedger
+from headwater.objects.memory import MemoryStore
+from headwater.wire.build import build
+from headwater.wire.messages import RequestStart, decode_response, encode_response, request_type
+
+
+class Caller:
+    """Calls a node's handlers as a connection would, through the encoded answer."""
+
+    listener = "PLAINTEXT"
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    async def __call__(self, key: int, version: int, **fields: Any) -> Any:
+        body = build(request_type(key, version), **fields)
+        request = Request(RequestStart(key, version, 7), "test", body, self)  # type: ignore[arg-type]
+        answer = APIS[key].handle(self.node.broker, request)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        if answer is None:
+            return None
+        frame = b"".join(encode_response(key, version, 7, answer))
+        correlation, response = decode_response(key, version, memoryview(frame)[4:])
+        assert correlation == 7
+        return response
+
+
+@contextlib.asynccontextmanager
+async def cluster(count: int = 1, settings: Settings | None = None) -> AsyncIterator[list[Caller]]:
+    """Several nodes that share a ledger and a store."""
+    ledger, store = MemoryLedger(), MemoryStore()
+    base = settings or Settings(objects="memory://")
+    nodes = [
+        Node(
+            msgspec.structs.replace(base, node=i),
+            ledger,
+            store,
+            SystemClock(),
+            SystemChance(),
+            listeners=(Listener("PLAINTEXT", f"host{i}", 9092), Listener("OUTSIDE", f"out{i}", 19092)),
+        )
+        for i in range(1, count + 1)
+    ]
+    for node in nodes:
+        await node.start()
+    try:
+        yield [Caller(node) for node in nodes]
+    finally:
+        for node in nodes:
+            await node.stop()

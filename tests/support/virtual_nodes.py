@@ -1,0 +1,115 @@
+"""Nodes in virtual time over a ledger and a store in memory, and what tests ask of them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from headwater.app.node import Node
+from headwater.config import Housekeeping, Settings
+from headwater.errors import HeadwaterError
+from headwater.log.batch import Batch, BatchRules, check_batch
+from headwater.log.writer import Outcome, Part
+from headwater.metadata.cluster import Topic
+from headwater.metadata.commands import Listener
+from headwater.metadata.memory import MemoryLedger
+from headwater.objects.memory import MemoryStore
+from headwater.types import Domain, Pieces
+from tests.support.virtual import EPOCH_MS, FaultyLedger, SeededChance, VirtualClock
+
+ONE = Domain(1)
+QUIET = Housekeeping(interval_ms=1 << 40)
+"""Housekeeping only when a test asks for a round."""
+FAR = 1 << 50
+LAX = BatchRules(1 << 26, 1 << 26, timestamp_before_ms=FAR, timestamp_after_ms=FAR, append_time=False, compacted=False)
+
+
+class CountingStore(MemoryStore):
+    """Counts calls, can be made to wait before a put, and to fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.puts = 0
+        self.reads = 0
+        self.put_errors: list[HeadwaterError] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.put_seconds = 0.0
+
+    async def put(self, path: str, pieces: Pieces) -> None:
+        self.puts += 1
+        await self.gate.wait()
+        if self.put_seconds:
+            await asyncio.sleep(self.put_seconds)
+        if self.put_errors:
+            raise self.put_errors.pop(0)
+        await super().put(path, pieces)
+
+    async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        self.reads += len(paths)
+        await asyncio.sleep(0.001)
+        return await super().get_many(paths)
+
+
+class NodeWorld:
+    """What several nodes share."""
+
+    def __init__(self) -> None:
+        self.ledger = MemoryLedger()
+        self.store = CountingStore()
+
+    async def node(self, number: int = 1, **settings: Any) -> Node:
+        """A node that has joined."""
+        chosen = {"node": number, "objects": "memory://", "housekeeping": QUIET} | settings
+        way = FaultyLedger(self.ledger)
+        node = Node(
+            Settings(**chosen),
+            way,
+            self.store,
+            VirtualClock(),
+            SeededChance(number),
+            listeners=(Listener("PLAINTEXT", "localhost", 9092 + number),),
+        )
+        node.way = way  # type: ignore[attr-defined]
+        await node.start()
+        return node
+
+    def wal_paths(self) -> list[str]:
+        return sorted(path for path in self.store.objects if path.startswith("wal/"))
+
+
+def way_of(node: Node) -> FaultyLedger:
+    """The node's way to the ledger."""
+    way = node.way  # type: ignore[attr-defined]
+    assert isinstance(way, FaultyLedger)
+    return way
+
+
+async def topic(node: Node, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
+    """A new topic; underscores in config names stand for dots."""
+    made = await node.broker.topics.create(name, partitions, {k.replace("_", "."): v for k, v in configs.items()})
+    await asyncio.sleep(0.01)
+    return made
+
+
+def send(
+    node: Node, stream: int, data: bytes | Batch, profile: str = "latency"
+) -> "asyncio.Future[Outcome | HeadwaterError]":
+    """Append one batch; what becomes of it comes later."""
+    done: asyncio.Future[Outcome | HeadwaterError] = asyncio.get_running_loop().create_future()
+    checked = data if isinstance(data, Batch) else check_batch(data, LAX, EPOCH_MS)
+    node.writers.of(1, profile).append(Part(stream, checked, done.set_result))
+    return done
+
+
+async def sent(node: Node, stream: int, data: bytes | Batch, profile: str = "latency") -> Outcome:
+    """Append one batch and wait until it is accepted or judged otherwise."""
+    outcome = await send(node, stream, data, profile)
+    if isinstance(outcome, HeadwaterError):
+        raise outcome
+    return outcome
+
+
+async def read(node: Node, stream: int, offset: int = 0, max_bytes: int = 1 << 20, first_whole: bool = True) -> bytes:
+    """What a consumer gets."""
+    result = await node.broker.reader.read(node.domains[ONE], stream, offset, max_bytes, first_whole)
+    return bytes(result.records)
