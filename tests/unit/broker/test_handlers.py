@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.config import Limits, Settings
 from tests.support.batches import Rec, batch, values
-from tests.support.callers import Caller, cluster
+from tests.support.nodes import Caller, cluster
 
 PRODUCE, FETCH, LIST, METADATA, CREATE, DELETE, TRIM, INIT, EPOCHS = 0, 1, 2, 3, 19, 20, 21, 22, 23
 DESCRIBE_CONFIGS, PARTITIONS, ALTER, DESCRIBE_CLUSTER, DESCRIBE_PARTITIONS = 32, 37, 44, 60, 75
