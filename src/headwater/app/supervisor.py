@@ -52,7 +52,8 @@ class Child:
             log.warning("a broker ended", extra={"broker": self.settings.node, "exit_code": code})
             pause = RESTART_SECONDS if was_ready else min(pause * 2, RESTART_LIMIT_SECONDS)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await stop.wait()
 
     async def _start(self) -> None:
         data = msgspec.json.encode(self.settings)

@@ -17,6 +17,7 @@ from headwater.log import wal
 from headwater.log.retention import new_log_start
 from headwater.metadata.cluster import ClusterState
 from headwater.metadata.commands import ExpireProducers, ForgetObjects, TakeLease, TrimStreams
+from headwater.metadata.index import IndexEntry
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Done
 from headwater.metadata.streams import HOUSEKEEPING, StreamsState
@@ -121,11 +122,16 @@ class Housekeeper:
 
     async def _retain(self, replica: Replica[StreamsState]) -> None:
         state, topics = replica.state, self._cluster.state.topics
+
+        def written_ms(entry: IndexEntry) -> int:
+            known = state.objects.get(entry.object)
+            return known.created_ms if known is not None else 0
+
         starts = []
         for i, stream in enumerate(list(state.streams.values())):
             topic = topics.get(stream.topic)
             if topic is not None and len(stream.index):
-                start = new_log_start(stream, TopicConfig.of(topic.configs), state.clock_ms)
+                start = new_log_start(stream, TopicConfig.of(topic.configs), state.clock_ms, written_ms)
                 if start > stream.log_start:
                     starts.append((int(stream.id), start))
             if i % BATCH == BATCH - 1:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from headwater.metadata.index import IndexEntry
 from headwater.metadata.streams import Stream
 from headwater.metadata.topic_configs import TopicConfig
 
 
-def new_log_start(stream: Stream, config: TopicConfig, now_ms: int) -> int:
-    """Where the log should start, by time and by size, to the granularity of index entries."""
+def new_log_start(
+    stream: Stream, config: TopicConfig, now_ms: int, written_ms: Callable[[IndexEntry], int] = lambda _: 0
+) -> int:
+    """Where the log should start, by time and by size, to the granularity of index entries.
+
+    `written_ms` says when an entry's object was written: the age of records without a timestamp.
+    """
     if "delete" not in config.cleanup:
         return stream.log_start
     keep = 0
     if config.retention_ms >= 0:
-        keep = stream.index.find_time(now_ms - config.retention_ms)
+        cutoff = now_ms - config.retention_ms
+        keep = stream.index.find_time(cutoff)
+        for i in range(keep):
+            entry = stream.index[i]
+            if entry.max_timestamp < 0 and written_ms(entry) >= cutoff:
+                keep = i
+                break
     if config.retention_bytes >= 0:
         keep = max(keep, _first_within(stream, config.retention_bytes))
     if not keep:

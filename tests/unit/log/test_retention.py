@@ -45,6 +45,15 @@ def test_by_time_with_disordered_clocks() -> None:
     assert new_log_start(stream, keep, 10_001) == 40
 
 
+def test_records_without_a_timestamp_are_as_old_as_their_object() -> None:
+    """L6: a timestamp of -1 is no reason to delete a record at once."""
+    stream = stream_of([(100, -1), (100, -1), (100, 500)])
+    keep = config(retention_ms="1000")
+    written = {0: 2000, 10: 4000, 20: 9000}
+    for now, start in ((2500, 0), (3000, 0), (3001, 10), (5000, 10), (5001, 30)):
+        assert new_log_start(stream, keep, now, lambda entry: written[entry.start]) == start
+
+
 def test_by_size() -> None:
     """L6: as in Kafka an entry goes only if what remains is still at least `retention.bytes`."""
     stream = stream_of([(100, START_MS)] * 5)
