@@ -6,7 +6,8 @@ import asyncio
 
 from headwater.errors import HeadwaterError
 from headwater.log.batch import NO_PRODUCER
-from headwater.log.writer import Outcome, Part, Writer, _Flush
+from headwater.log.parts import Outcome, Part
+from headwater.log.writer import Writer, _Flush
 from headwater.metadata.base import EpochSet
 from headwater.metadata.commands import Chunk, Record
 from headwater.metadata.index import ENTRY_BYTES

@@ -8,7 +8,7 @@ from headwater.app.node import Node
 from headwater.config import Housekeeping, Settings
 from headwater.errors import HeadwaterError
 from headwater.log.batch import Batch, BatchRules, check_batch
-from headwater.log.writer import Outcome, Part
+from headwater.log.parts import Outcome, Part
 from headwater.metadata.cluster import Topic
 from headwater.metadata.commands import Listener
 from headwater.metadata.memory import MemoryLedger

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headwater.wire.messages import RequestStart, api_name, known_versions
 
 if TYPE_CHECKING:
     from headwater.broker.core import Broker
-    from headwater.broker.server import Connection
 
 Values: TypeAlias = Mapping[str, Any]
 """A response's fields; `None` where the protocol wants no response."""
 
 Answer: TypeAlias = Values | Awaitable[Values | None] | None
 Handle: TypeAlias = "Callable[[Broker, Request], Answer]"
+
+
+class Peer(Protocol):
+    """What a handler may know of the connection a request came by."""
+
+    listener: str
+    """The name of the listener it was accepted on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,7 @@ class Request:
     start: RequestStart
     client_id: str
     body: Any
-    connection: Connection
+    connection: Peer
 
     @property
     def version(self) -> int:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from headwater.clock import Clock
+from headwater.log.parts import Part
 from headwater.metadata.producers import SEQUENCES, last_sequence
 from headwater.metadata.replica import Replica
 from headwater.metadata.streams import StreamsState
-
-if TYPE_CHECKING:
-    from headwater.log.writer import Part
 
 LOOK_SECONDS = 0.01
 

@@ -11,14 +11,13 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from headwater.clock import Clock
 from headwater.config import Profile
 from headwater.errors import EpochLost, HeadwaterError, NotReady, Retriable, StoreUnavailable
 from headwater.log import wal
-from headwater.log.batch import NO_PRODUCER, Batch
+from headwater.log.batch import NO_PRODUCER
 from headwater.log.holding import Holding
+from headwater.log.parts import Outcome, Part
 from headwater.log.wal_cache import WalCache, WrittenWal
 from headwater.metadata.commands import AppendWal, Chunk
 from headwater.metadata.replica import Replica
@@ -29,26 +28,6 @@ from headwater.types import Domain, Epoch, WalId
 
 MAX_BATCHES_PER_OBJECT = 10_000
 """Keeps a record well below the ledger's limit, whatever the size of the batches."""
-
-
-class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What became of a batch."""
-
-    verdict: Verdict
-    offset: int = -1
-    log_start: int = -1
-    append_ms: int = -1
-
-
-class Part:
-    """One batch on its way, and whom to tell."""
-
-    __slots__ = ("batch", "done", "stream")
-
-    def __init__(self, stream: int, batch: Batch, done: Callable[[Outcome | HeadwaterError], None]) -> None:
-        self.stream = stream
-        self.batch = batch
-        self.done = done
 
 
 @dataclass(slots=True)

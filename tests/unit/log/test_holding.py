@@ -4,7 +4,7 @@ import asyncio
 
 from headwater.app.node import Node
 from headwater.config import Wal
-from headwater.log.writer import Outcome
+from headwater.log.parts import Outcome
 from headwater.metadata.results import Verdict
 from tests.support.batches import batch, values
 from tests.support.virtual import EPOCH_MS, run

@@ -7,7 +7,7 @@ import pytest
 from headwater.config import Profile, Wal
 from headwater.errors import EpochLost, HeadwaterError, NotReady, OutcomeUnknown, StoreUnavailable
 from headwater.log import wal
-from headwater.log.writer import Outcome
+from headwater.log.parts import Outcome
 from headwater.metadata.commands import Fence
 from headwater.metadata.results import Verdict
 from headwater.types import WalId

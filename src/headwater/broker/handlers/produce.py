@@ -17,7 +17,7 @@ from headwater.broker.faults import OF_VERDICT, code_of
 from headwater.broker.registry import Answer, Request, Values, api
 from headwater.errors import HeadwaterError
 from headwater.log.batch import check_batch
-from headwater.log.writer import Outcome, Part
+from headwater.log.parts import Outcome, Part
 from headwater.metadata.results import Verdict
 
 ACKS = (-1, 0, 1)
