@@ -35,7 +35,6 @@ class Limits(_Section, frozen=True):
     broker_inflight_bytes: int = 256 * MIB
     fetch_response_bytes: int = 55 * MIB
     fetch_sessions: int = 1_000
-    topics_per_request: int = 10_000
     partitions_per_topic: int = 10_000
 
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import headwater
 from headwater.client.errors import AnswerLost, ClientError, ProtocolError, Unreachable, UnsupportedApi, check
@@ -155,8 +155,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- asyncio's side ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # not an instance of it under uvloop
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer()
