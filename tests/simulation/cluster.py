@@ -16,7 +16,7 @@ from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.registry import APIS, Request
 from headwater.config import Housekeeping, Profile, Settings, Wal
-from headwater.errors import HeadwaterError, Retriable
+from headwater.errors import HeadwaterError
 from headwater.log.writer import Writer
 from headwater.metadata.commands import Listener
 from headwater.metadata.streams import StreamsState
@@ -108,7 +108,7 @@ class SimBroker:
         node.membership.on_replaced = self._exit
         try:
             await node.start()
-        except Retriable as error:
+        except HeadwaterError as error:
             self._exit(error)
             return
         self.node = node
