@@ -6,7 +6,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run test lint sim bench clean docs
+.PHONY: help install tools run test lint sim bench bench-paths clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -40,6 +40,9 @@ sim: install ## the simulation; SEEDS=10000
 
 bench: install tools ## Apache Kafka and Headwater side by side
 	$(BIN)/python -m benchmarks.peer $(ARGS)
+
+bench-paths: install ## the CPU cost of produce and apply, without disk or network
+	$(BIN)/python -m benchmarks.paths
 
 docs: install ## the derived parts of docs/ and GAPS.md
 	$(BIN)/python scripts/docs.py

@@ -10,10 +10,12 @@ from typing import Any, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
+from headwater.wire.messages import decode_response, encode_response
 from tests.simulation.cluster import Connection, Disconnected, SimCluster
 from tests.support.batches import Rec, batch, values
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_RECORDS, INIT_PRODUCER = 0, 1, 2, 3, 19, 21, 22
+PRODUCE_VERSION = 9
 TOPIC = "t"
 WINDOW = 5
 RETRIABLE = {
@@ -169,7 +171,7 @@ class Producer(Client):
             replies.append(
                 connection.send(
                     PRODUCE,
-                    9,
+                    PRODUCE_VERSION,
                     acks=-1,
                     timeout=5_000,
                     topic_data=[{"name": TOPIC, "partition_data": [{"index": self.partition, "records": data}]}],
@@ -181,10 +183,10 @@ class Producer(Client):
             sequence, batch_values, _ = item
             if isinstance(outcome, BaseException):
                 continue
-            answer = outcome["responses"][0]["partition_responses"][0]
-            code = answer["error_code"]
+            answer = _produced(outcome)
+            code = answer.error_code
             if code is ErrorCode.none:
-                self.history.ack(self.partition, answer["base_offset"], batch_values)
+                self.history.ack(self.partition, answer.base_offset, batch_values)
                 done.append(item)
             elif code is ErrorCode.out_of_order_sequence_number and i > 0:
                 continue  # one before it failed
@@ -193,6 +195,13 @@ class Producer(Client):
         window[:] = [item for item in window if item not in done]
         if len(done) < len(outcomes):
             await self.rest()
+
+
+def _produced(values: Any) -> Any:
+    """The one partition of a Produce answer. Answers are made from templates, so they are read as bytes."""
+    frame = b"".join(encode_response(PRODUCE, PRODUCE_VERSION, 0, values))
+    _, response = decode_response(PRODUCE, PRODUCE_VERSION, memoryview(frame)[4:])
+    return response.responses[0].partition_responses[0]
 
 
 class Consumer(Client):

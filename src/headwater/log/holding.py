@@ -40,6 +40,8 @@ class Holding:
 
     def hold(self, part: Part) -> bool:
         """Whether the batch waits. If not, it counts as under way until `decided`."""
+        if not self._held and self._replica.state.writer_count < 2:
+            return False  # nobody else could bring what is missing, and `apply` knows all that came before
         batch = part.batch
         key = (part.stream, batch.producer_id)
         if key not in self._held and not self._gap(part):
@@ -68,6 +70,8 @@ class Holding:
 
     def decided(self, part: Part) -> None:
         """A batch that was under way has its outcome."""
+        if not self._tails:
+            return
         key = (part.stream, part.batch.producer_id)
         tail = self._tails.get(key)
         if tail is not None:
@@ -83,7 +87,7 @@ class Holding:
             return batch.base_sequence > tail[1]
         state = self._replica.state
         stream = state.streams.get(part.stream)
-        if stream is None or len(state.writers()) < 2:
+        if stream is None or state.writer_count < 2:
             return False
         known = stream.producers.get(batch.producer_id) if stream.producers is not None else None
         if known is None:

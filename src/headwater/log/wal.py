@@ -105,12 +105,14 @@ def build(object_id: WalId, domain: Domain, created_ms: int, chunks: Sequence[tu
         smallest, largest = batches[0].min_timestamp, batches[0].max_timestamp
         for batch in batches:
             data = batch.data
-            body.append(_LENGTH.pack(len(data)))
-            body.append(data)
-            length += PREFIX_BYTES + len(data)
+            size = len(data)
+            body += (_LENGTH.pack(size), data)
+            length += PREFIX_BYTES + size
             records += batch.offsets
-            smallest = min(smallest, batch.min_timestamp)
-            largest = max(largest, batch.max_timestamp)
+            if batch.min_timestamp < smallest:
+                smallest = batch.min_timestamp
+            if batch.max_timestamp > largest:
+                largest = batch.max_timestamp
         index.append(_CHUNK.pack(stream, position, length, records, len(batches), smallest, largest))
         positions.append(position)
         position += length

@@ -123,6 +123,11 @@ class State:
         """Epochs that have written here and are not fenced."""
         return list(self._writers)
 
+    @property
+    def writer_count(self) -> int:
+        """How many epochs that are not fenced have written here."""
+        return len(self._writers)
+
     def counter(self, epoch: int) -> int:
         """The newest counter of an epoch that took effect here."""
         mark = self._writers.get(epoch)

@@ -58,47 +58,38 @@ class Producers:
     def get(self, producer_id: int) -> Producer | None:
         return self._live.get(producer_id)
 
-    def judge(
-        self, producer_id: int, epoch: int, first: int, records: int, writer: int, shared: bool
+    def take(
+        self, producer_id: int, epoch: int, first: int, records: int, offset: int, *, writer: int, shared: bool, ms: int
     ) -> tuple[Verdict, int]:
-        """Decide on a batch; for a duplicate the second value is its first offset.
+        """Judge a batch and note it if it is accepted; for a duplicate the second value is its first offset.
 
         `shared` says that more than one process has written to this domain, so that a gap may be a matter of
         batches on their way through another one.
         """
         known = self._live.get(producer_id)
         if known is None:
-            if first == 0 or self._expired.get(producer_id, -1) == epoch:
+            if first != 0 and self._expired.get(producer_id, -1) != epoch:
+                return (Verdict.MOVED if shared else Verdict.OUT_OF_ORDER), 0
+        elif epoch == known.epoch:
+            recent = known.recent
+            last = (first + records - 1) % SEQUENCES
+            if first == (recent[-2] + 1) % SEQUENCES:
+                if len(recent) == RECENT_BATCHES * 3:
+                    del recent[:3]
+                recent += (first, last, offset)
+                known.writer, known.last_ms = writer, ms
                 return Verdict.ACCEPTED, 0
-            return (Verdict.MOVED if shared else Verdict.OUT_OF_ORDER), 0
-        if epoch < known.epoch:
+            for i in range(0, len(recent), 3):
+                if recent[i] == first and recent[i + 1] == last:
+                    return Verdict.DUPLICATE, recent[i + 2]
+            return (Verdict.OUT_OF_ORDER if known.writer == writer else Verdict.MOVED), 0
+        elif epoch < known.epoch:
             return Verdict.STALE_PRODUCER, 0
-        if epoch > known.epoch:
-            return (Verdict.ACCEPTED if first == 0 else Verdict.OUT_OF_ORDER), 0
-        recent = known.recent
-        if first == (recent[-2] + 1) % SEQUENCES:
-            return Verdict.ACCEPTED, 0
-        last = last_sequence(first, records)
-        for i in range(0, len(recent), 3):
-            if recent[i] == first and recent[i + 1] == last:
-                return Verdict.DUPLICATE, recent[i + 2]
-        return (Verdict.OUT_OF_ORDER if known.writer == writer else Verdict.MOVED), 0
-
-    def accept(
-        self, producer_id: int, epoch: int, first: int, records: int, offset: int, writer: int, now_ms: int
-    ) -> None:
-        """Note an accepted batch."""
-        known = self._live.get(producer_id)
-        if known is None or known.epoch != epoch:
-            self._live[producer_id] = Producer(epoch, writer, now_ms, [first, last_sequence(first, records), offset])
-            self._expired.pop(producer_id, None)
-            return
-        recent = known.recent
-        if len(recent) == RECENT_BATCHES * 3:
-            del recent[:3]
-        recent += (first, last_sequence(first, records), offset)
-        known.writer = writer
-        known.last_ms = now_ms
+        elif first != 0:
+            return Verdict.OUT_OF_ORDER, 0
+        self._live[producer_id] = Producer(epoch, writer, ms, [first, last_sequence(first, records), offset])
+        self._expired.pop(producer_id, None)
+        return Verdict.ACCEPTED, 0
 
     def expire(self, before_ms: int) -> int:
         """Forget producers that have not written since a time; remember that they were here."""

@@ -272,10 +272,9 @@ class StreamsState(State):
             producers = stream.producers = Producers()
         producer_id, producer_epoch, first = producer
         shared = len(self._writers) > 1 or bool(self._fenced)
-        verdict, known = producers.judge(producer_id, producer_epoch, first, offsets, epoch, shared)
-        if verdict is Verdict.ACCEPTED:
-            producers.accept(producer_id, producer_epoch, first, offsets, offset, epoch, self.clock_ms)
-        return verdict, known
+        return producers.take(
+            producer_id, producer_epoch, first, offsets, offset, writer=epoch, shared=shared, ms=self.clock_ms
+        )
 
     @staticmethod
     def _add_run(

@@ -109,6 +109,8 @@ def _nullable(entity: Step) -> Step:
 
 def _tags(known: dict[int, Step]) -> Step:
     def step(skim: _Skim, at: int) -> int:
+        if not skim.data[at]:
+            return at + 1
         counted_at = at
         count, at = _varint(skim.data, at)
         unknown: list[tuple[int, int]] = []

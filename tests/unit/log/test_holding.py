@@ -133,7 +133,7 @@ def test_sequences_start_over() -> None:
             await node.domains[ONE].barrier()
             kept = node.domains[ONE].state.streams[stream].producers
             assert kept is not None
-            kept.accept(PID, 0, 1, (1 << 31) - 3, 1, 2, EPOCH_MS)  # as if a client had come so far
+            kept.take(PID, 0, 1, (1 << 31) - 3, 1, writer=2, shared=True, ms=EPOCH_MS)  # as if a client had come so far
         loop = asyncio.get_running_loop()
         started = loop.time()
         assert (await sent(two, stream, produced((1 << 31) - 2, 4))).verdict is Verdict.ACCEPTED

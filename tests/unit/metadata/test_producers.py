@@ -28,9 +28,10 @@ class Story:
         shared: bool = False,
         now_ms: int = 0,
     ) -> tuple[Verdict, int]:
-        verdict, known = self.producers.judge(pid, epoch, first, records, writer, shared)
+        verdict, known = self.producers.take(
+            pid, epoch, first, records, self.offset, writer=writer, shared=shared, ms=now_ms
+        )
         if verdict is Verdict.ACCEPTED:
-            self.producers.accept(pid, epoch, first, records, self.offset, writer, now_ms)
             known = self.offset
             self.offset += records
         return verdict, known
@@ -99,7 +100,7 @@ def test_sequences_start_over() -> None:
     for before, crossing in ((3, 10), (3, 3), (1, 1), (5, 6)):
         story = Story()
         producers = story.producers
-        producers.accept(PID, 0, 0, SEQUENCES - before, 0, 1, 0)
+        producers.take(PID, 0, 0, SEQUENCES - before, 0, writer=1, shared=False, ms=0)
         verdict, offset = story.send(SEQUENCES - before, crossing)
         assert verdict is Verdict.ACCEPTED
         following = crossing - before

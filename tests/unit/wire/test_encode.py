@@ -15,7 +15,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_writer
 
 from headwater.wire.build import builder
-from headwater.wire.encode import encoder, varint
+from headwater.wire.encode import encoder, item_type, template, varint
 from headwater.wire.messages import known_versions
 
 MESSAGES = [(key, version) for key in api_key_map for version in known_versions(key)]
@@ -113,3 +113,17 @@ def _leaves(kind: Any) -> list[Any]:
 @pytest.mark.parametrize(("number", "data"), [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\x01"), (300, b"\xac\x02")])
 def test_varint(number: int, data: bytes) -> None:
     assert varint(number) == data
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_template_gives_the_same_bytes(version: int) -> None:
+    """K3: what a broker answers for an accepted batch is packed from a template."""
+    partition = item_type(item_type(load_response_schema(0, version), "responses"), "partition_responses")
+    holes = ["index", "base_offset", "log_append_time", *(["log_start_offset"] if version >= 5 else [])]
+    fill = template(partition, {}, holes)
+    for numbers in ([7, 1 << 40, -1, 12], [0, 0, 1_700_000_000_000, 0]):
+        plain: list[Any] = []
+        encoder(partition)(dict(zip(holes, numbers, strict=False)), plain)
+        made: list[Any] = []
+        encoder(partition)(fill(numbers[: len(holes)]), made)
+        assert b"".join(made) == b"".join(plain)

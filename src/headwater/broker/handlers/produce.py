@@ -7,6 +7,8 @@ flush. Only a topic that is not known here yet has to wait for the metadata firs
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,19 +21,33 @@ from headwater.errors import HeadwaterError
 from headwater.log.batch import check_batch
 from headwater.log.parts import Outcome, Part
 from headwater.metadata.results import Verdict
+from headwater.wire.encode import item_type, template
+from headwater.wire.messages import response_type
 
 ACKS = (-1, 0, 1)
+KEY = 0
+LOG_START_SINCE = 5
+ACCEPTED_FIELDS = ("index", "base_offset", "log_append_time", "log_start_offset")
+
+
+@functools.cache
+def _accepted(version: int) -> Callable[[Sequence[int]], bytes]:
+    """The answer of a partition whose batch was taken: most of all that a broker says while it is written to."""
+    partition = item_type(item_type(response_type(KEY, version), "responses"), "partition_responses")
+    return template(partition, {}, ACCEPTED_FIELDS[: 4 if version >= LOG_START_SINCE else 3])
 
 
 class _Produce:
     """One request until its last partition is decided."""
 
-    __slots__ = ("_answers", "_silent", "_timer", "_topics", "_undecided", "done")
+    __slots__ = ("_accepted", "_answers", "_silent", "_timer", "_topics", "_undecided", "_with_start", "done")
 
-    def __init__(self, topics: list[tuple[Any, list[int]]], silent: bool) -> None:
+    def __init__(self, version: int, topics: list[tuple[Any, list[int]]], silent: bool) -> None:
+        self._accepted = _accepted(version)
+        self._with_start = version >= LOG_START_SINCE
         self._topics = topics
         self._silent = silent
-        self._answers: dict[tuple[int, int], Values] = {}
+        self._answers: dict[tuple[int, int], Values | bytes] = {}
         self._undecided = sum(len(partitions) for _, partitions in topics)
         self._timer: asyncio.TimerHandle | None = None
         self.done: asyncio.Future[Values | None] = asyncio.get_running_loop().create_future()
@@ -45,32 +61,33 @@ class _Produce:
 
     def decide(self, topic: int, partition: int, outcome: Outcome | HeadwaterError) -> None:
         """A partition's outcome, from the writer."""
-        if isinstance(outcome, Outcome):
-            self.answer(
-                topic,
-                partition,
-                OF_VERDICT[outcome.verdict],
-                base_offset=outcome.offset if outcome.verdict in (Verdict.ACCEPTED, Verdict.DUPLICATE) else -1,
-                log_append_time=outcome.append_ms,
-                log_start_offset=outcome.log_start,
-            )
+        if isinstance(outcome, HeadwaterError):
+            self.refuse(topic, partition, code_of(outcome), str(outcome))
+        elif outcome.verdict is Verdict.ACCEPTED or outcome.verdict is Verdict.DUPLICATE:
+            numbers = (self._topics[topic][1][partition], outcome.offset, outcome.append_ms, outcome.log_start)
+            self._answer((topic, partition), self._accepted(numbers if self._with_start else numbers[:3]))
         else:
-            self.answer(topic, partition, code_of(outcome), message=str(outcome))
+            self.refuse(topic, partition, OF_VERDICT[outcome.verdict], log_start_offset=outcome.log_start)
 
-    def answer(self, topic: int, partition: int, code: ErrorCode, message: str | None = None, **fields: int) -> None:
-        """A partition's answer. The last one completes the request."""
-        key = (topic, partition)
-        if key in self._answers:
-            return
-        self._answers[key] = {
+    def refuse(
+        self, topic: int, partition: int, code: ErrorCode, message: str | None = None, log_start_offset: int = -1
+    ) -> None:
+        """A partition that takes nothing."""
+        refusal = {
             "index": self._topics[topic][1][partition],
             "error_code": code,
             "error_message": message,
             "base_offset": -1,
             "log_append_time": -1,
-            "log_start_offset": -1,
-            **fields,
+            "log_start_offset": log_start_offset,
         }
+        self._answer((topic, partition), refusal)
+
+    def _answer(self, key: tuple[int, int], answer: Values | bytes) -> None:
+        """A partition's answer. The last one completes the request."""
+        if key in self._answers:
+            return
+        self._answers[key] = answer
         self._undecided -= 1
         if not self._undecided:
             self._finish()
@@ -100,7 +117,7 @@ class _Produce:
         }
 
 
-@api(0, 3, 13)
+@api(KEY, 3, 13)
 def produce(broker: Broker, request: Request) -> Answer:
     """See the module's note."""
     body = request.body
@@ -125,16 +142,16 @@ def _begin(broker: Broker, request: Request, views: list[TopicView | None]) -> a
     body = request.body
     by_id = request.version >= 13
     topics = [(t.topic_id if by_id else t.name, [p.index for p in t.partition_data]) for t in body.topic_data]
-    state = _Produce(topics, silent=not body.acks)
+    state = _Produce(request.version, topics, silent=not body.acks)
     refusal = _refusal(broker, body)
     unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
     now = broker.clock.wall_ms()
     for i, (topic, view) in enumerate(zip(body.topic_data, views, strict=True)):
         for j, data in enumerate(topic.partition_data):
             if refusal is not None:
-                state.answer(i, j, refusal)
+                state.refuse(i, j, refusal)
             elif view is None:
-                state.answer(i, j, unknown)
+                state.refuse(i, j, unknown)
             else:
                 _append(broker, view, data, now, state, i, j)
     if body.acks:
@@ -155,12 +172,12 @@ def _refusal(broker: Broker, body: Any) -> ErrorCode | None:
 def _append(broker: Broker, view: TopicView, data: Any, now: int, state: _Produce, topic: int, partition: int) -> None:
     stream = view.stream_id(data.index)
     if stream is None:
-        state.answer(topic, partition, ErrorCode.unknown_topic_or_partition)
+        state.refuse(topic, partition, ErrorCode.unknown_topic_or_partition)
         return
     try:
         batch = check_batch(data.records or b"", view.rules, now)
     except HeadwaterError as error:
-        state.answer(topic, partition, code_of(error), message=str(error))
+        state.refuse(topic, partition, code_of(error), str(error))
         return
     broker.stats.produced_bytes += len(batch.data)
     broker.stats.produced_records += batch.offsets
