@@ -16,6 +16,8 @@ import uvloop
 from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.server import Connection, Server
+from headwater.client.records import Record as ClientRecord
+from headwater.client.records import encode_batch
 from headwater.clock import SystemChance, SystemClock
 from headwater.config import Settings
 from headwater.log import kernels
@@ -26,8 +28,6 @@ from headwater.objects.memory import MemoryStore
 from headwater.types import Domain, Position
 from headwater.wire.build import build
 from headwater.wire.messages import encode_request, request_type
-from tests.support.batches import batch
-from tests.support.nodes import Caller
 
 PARTITIONS = 12
 RECORDS = 15
@@ -65,7 +65,8 @@ class _Transport:
 
 def _frame(number: int) -> bytes:
     """A Produce request of a Java client: a full batch for each partition."""
-    data = batch([VALUE] * RECORDS, producer=(1_000, 0, number * RECORDS))
+    records = [ClientRecord(0, 1_700_000_000_000, None, VALUE)] * RECORDS
+    data = encode_batch(records, producer_id=1_000, producer_epoch=0, base_sequence=number * RECORDS)
     partitions = [{"index": p, "records": data} for p in range(PARTITIONS)]
     body = build(
         request_type(PRODUCE, 12),
@@ -76,14 +77,19 @@ def _frame(number: int) -> bytes:
     return b"".join(encode_request(PRODUCE, 12, number, "benchmark", body))
 
 
-def _feed(connection: Connection, frame: bytes) -> None:
-    at = 0
-    while at < len(frame):
-        buffer = connection.get_buffer(-1)
-        size = min(len(buffer), len(frame) - at)
-        buffer[:size] = frame[at : at + size]
-        connection.buffer_updated(size)
-        at += size
+async def _exchange(connection: Connection, transport: _Transport, frames: list[bytes]) -> None:
+    """Send requests one after another and wait until all are answered."""
+    for frame in frames:
+        at = 0
+        while at < len(frame):
+            buffer = connection.get_buffer(-1)
+            size = min(len(buffer), len(frame) - at)
+            buffer[:size] = frame[at : at + size]
+            connection.buffer_updated(size)
+            at += size
+    while not connection.idle:
+        transport.answered.clear()
+        await transport.answered.wait()
 
 
 async def produce() -> float:
@@ -92,19 +98,16 @@ async def produce() -> float:
     listener = Listener("PLAINTEXT", "localhost", 9092)
     node = Node(settings, MemoryLedger(), MemoryStore(), SystemClock(), SystemChance(), listeners=(listener,))
     await node.start()
-    topic = {"name": "t", "num_partitions": PARTITIONS, "replication_factor": 1}
-    await Caller(node)(CREATE_TOPICS, 7, topics=[topic], timeout=5_000)
     transport, connection = _Transport(), Connection(Server(node.broker), "PLAINTEXT")
     connection.connection_made(cast(asyncio.Transport, transport))
+    topic = {"name": "t", "num_partitions": PARTITIONS, "replication_factor": 1}
+    create = build(request_type(CREATE_TOPICS, 7), topics=[topic], timeout=5_000)
+    await _exchange(connection, transport, [b"".join(encode_request(CREATE_TOPICS, 7, 0, "benchmark", create))])
     spent = 0.0
     for first in range(0, REQUESTS, WINDOW):
         frames = [_frame(number) for number in range(first, first + WINDOW)]
         before = time.process_time()
-        for frame in frames:
-            _feed(connection, frame)
-        while not connection.idle:
-            transport.answered.clear()
-            await transport.answered.wait()
+        await _exchange(connection, transport, frames)
         if first:  # the first round warms up
             spent += time.process_time() - before
     await node.stop()
