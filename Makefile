@@ -6,7 +6,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run test lint sim bench bench-paths clean docs
+.PHONY: help install tools run test lint sim bench bench-paths demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -23,7 +23,7 @@ install: $(VENV)/.installed ## a virtual environment in .venv with everything in
 run: install ## install, then serve on 127.0.0.1:9092
 	$(BIN)/headwater up $(ARGS)
 
-tools: install ## Kafka, franz-go, kafkajs and kcat for tests and benchmarks, into .tools
+tools: install ## Kafka, Spark connectors, franz-go, kafkajs and kcat for tests, into .tools
 	scripts/setup-tools
 
 lint: install ## style, types, import contracts
@@ -43,6 +43,10 @@ bench: install tools ## Apache Kafka and Headwater side by side
 
 bench-paths: install ## the CPU cost of produce and apply, without disk or network
 	$(BIN)/python -m benchmarks.paths
+
+demo: install ## a million records in over Kafka, read out of the same files by everybody
+	scripts/setup-tools spark
+	$(BIN)/python -m demo $(ARGS)
 
 docs: install ## the derived parts of docs/ and GAPS.md
 	$(BIN)/python scripts/docs.py

@@ -247,7 +247,7 @@ class Headwater(System):
     def command(self) -> list[str]:
         program = str(ROOT / ".venv" / "bin" / "headwater")
         addresses = ["--kafka", self.bootstrap, "--http", f"127.0.0.1:{self._http_port}"]
-        return [program, "up", "--data", str(self.directory / "data"), *addresses]
+        return [program, "up", "--no-lake", "--data", str(self.directory / "data"), *addresses]
 
 
 class Kafka(System):

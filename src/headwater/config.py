@@ -66,6 +66,8 @@ class Cache(_Section, frozen=True):
     """Memory for what was written or read lately. Never authoritative."""
 
     wal_bytes: int = 64 * MIB
+    segment_bytes: int = 128 * MIB
+    """Row groups of segments, opened. Only consumers that read the past need it."""
 
 
 class Housekeeping(_Section, frozen=True):
@@ -77,6 +79,43 @@ class Housekeeping(_Section, frozen=True):
     orphan_interval_ms: int = 600_000
     producer_expiry_ms: int = 86_400_000
     checkpoint_bytes: int = 16 * MIB
+
+
+class Spark(_Section, frozen=True):
+    """Where settling jobs run."""
+
+    master: str = "local[2]"
+    remote: str = ""
+    """A Spark Connect server, `sc://HOST:PORT`; if given, `master` does not count."""
+    conf: dict[str, str] = {}
+    job_timeout_ms: int = 600_000
+
+
+class Lake(_Section, frozen=True):
+    """Settling: topics become tables."""
+
+    enabled: bool = True
+    """Whether `headwater up` runs a compactor."""
+    interval_ms: int = 1_000
+    """How often the compactor looks for topics whose turn has come."""
+    lease_ms: int = 30_000
+    freshness_ms: int = 30_000
+    """How far a topic's table may lag behind its log, unless the topic says otherwise."""
+    file_bytes: int = 48 * MIB
+    """WAL bytes that go into one segment at most, and into one task."""
+    job_bytes: int = 1024 * MIB
+    merge_files: int = 8
+    """So many small segments of a table are merged into one."""
+    small_file_bytes: int = 8 * MIB
+    keep_versions: int = 50
+    """Versions of a table that can be read back."""
+    expire_interval_ms: int = 600_000
+    """How often the versions of tables that nothing is added to are looked at."""
+    orphan_interval_ms: int = 600_000
+    followers: tuple[str, ...] = ("iceberg", "delta")
+    catalogs: dict[str, dict[str, str]] = {}
+    """Further Iceberg catalogs by name, each with pyiceberg's properties (`type`, `uri`, …)."""
+    spark: Spark = Spark()
 
 
 class Settings(_Section, frozen=True):
@@ -101,6 +140,7 @@ class Settings(_Section, frozen=True):
     wal: Wal = Wal()
     cache: Cache = Cache()
     housekeeping: Housekeeping = Housekeeping()
+    lake: Lake = Lake()
 
     @property
     def ledger_url(self) -> str:
@@ -167,6 +207,7 @@ def _check(settings: Settings) -> None:
     for profile in (settings.wal.cost, settings.wal.latency):
         if profile.object_bytes <= 0 or profile.flushes <= 0 or min(profile.min_interval_ms, profile.gather_ms) < 0:
             raise ConfigError("settings: a wal profile needs object_bytes and flushes above 0, and no negative times")
+    _check_lake(settings.lake)
     if settings.wal.hold_ms < 0:
         raise ConfigError("settings: hold_ms must not be negative")
     if not 1 <= settings.brokers <= 64 or settings.node < 0:
@@ -178,6 +219,30 @@ def _check(settings: Settings) -> None:
     parse_listeners(settings.kafka)
     parse_listeners(settings.advertise or settings.kafka)
     parse_address(settings.http)
+
+
+def _check_lake(lake: Lake) -> None:
+    numbers = (
+        "interval_ms",
+        "lease_ms",
+        "freshness_ms",
+        "file_bytes",
+        "job_bytes",
+        "small_file_bytes",
+        "keep_versions",
+    )
+    for name in numbers:
+        if getattr(lake, name) <= 0:
+            raise ConfigError(f"settings: lake.{name} must be above 0")
+    times = (lake.spark.job_timeout_ms, lake.orphan_interval_ms, lake.expire_interval_ms)
+    if lake.merge_files < 2 or min(times) <= 0:
+        raise ConfigError("settings: lake.merge_files must be at least 2, and times above 0")
+    unknown = set(lake.followers) - {"iceberg", "delta"}
+    if unknown:
+        raise ConfigError(f"settings: lake.followers knows iceberg and delta, not {sorted(unknown)[0]}")
+    clash = set(lake.catalogs) & {"iceberg", "delta"}
+    if clash:
+        raise ConfigError(f"settings: a catalog of lake.catalogs cannot be called {sorted(clash)[0]}")
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -130,7 +130,7 @@ class Running(AbstractContextManager["Running"]):
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process and do not wait for it."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "headwater", "up", "--data", str(self.data), "--http", self.http]
+        command = [sys.executable, "-m", "headwater", "up", "--no-lake", "--data", str(self.data), "--http", self.http]
         command += ["--kafka", f"127.0.0.1:{self.port}", "--brokers", str(self.brokers)]
         if self._settings:
             file = self.directory / "settings.toml"

@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[Running]:
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, list[str]]:
     """Exit code and standard error, without the lines of the log, of an `up` that must not start."""
     ended = subprocess.run(
-        [sys.executable, "-m", "headwater", "up", "--data", str(tmp_path / "data"), *arguments],
+        [sys.executable, "-m", "headwater", "up", "--no-lake", "--data", str(tmp_path / "data"), *arguments],
         capture_output=True, text=True, timeout=60, check=False, cwd=ROOT, env=environment(),
     )  # fmt: skip
     assert "ready" not in ended.stdout
@@ -44,7 +44,7 @@ class TestLeaving:
         server.process.send_signal(kind)
         assert server.process.wait(timeout=30) == 0
         assert not any(alive(child) for child in children)
-        assert "a broker ended" not in server.log.read_text()
+        assert "a process ended" not in server.log.read_text()
 
     def test_what_is_under_way_is_answered_before_it_leaves(self, server: Running) -> None:
         """A long poll is under way, and a produce behind it."""
@@ -97,7 +97,8 @@ class TestKeepingAlive:
         eventually(lambda: server.broker(1).pid != killed.pid, "another broker runs", 10)
         eventually(lambda: server.page("/readyz")[0] == 200, "it is ready", 20)
         assert run(produce(b"two")) == 1
-        assert [line["broker"] for line in server.log_lines() if line["message"] == "a broker ended"] == [1]
+        ended = [line["child"] for line in server.log_lines() if line["message"] == "a process ended"]
+        assert ended == ["broker-1"]
 
     def test_a_broker_that_dies_again_and_again_is_started_each_time(self, server: Running) -> None:
         pids = set()

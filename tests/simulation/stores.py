@@ -184,6 +184,19 @@ class SimStore:
         if world.chance(faults.put_reply_lost):
             raise StoreUnavailable("the reply was lost")
 
+    async def create(self, path: str, pieces: Pieces) -> bool:
+        world, faults = self._world, self._world.faults
+        if world.outage or world.chance(faults.put_refused):
+            await asyncio.sleep(world.delay())
+            raise StoreUnavailable("the store refuses")
+        data = b"".join(pieces)
+        if world.chance(faults.put_slow):
+            await asyncio.sleep(world.rng.random() * faults.slow_seconds)
+        stored = await world.travel(lambda: self._inner.create(path, [data]))
+        if world.chance(faults.put_reply_lost):
+            raise OutcomeUnknown("the reply was lost")
+        return stored
+
     async def _ask(self, work: Callable[[], Awaitable[_T]]) -> _T:
         world = self._world
         if world.outage or world.chance(world.faults.read_refused):

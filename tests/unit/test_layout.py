@@ -60,7 +60,7 @@ def test_only_the_command_line_prints(path: Path) -> None:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
-    if name_of(path) in ("src/headwater/app/process.py", "src/headwater/app/supervisor.py"):
+    if name_of(path) in (f"src/headwater/app/{name}.py" for name in ("process", "supervisor", "compactor")):
         assert len(prints) == 1
         assert "ready" in prints[0]
     else:

@@ -7,10 +7,10 @@ looks at one moment: an object that goes or comes meanwhile is looked at again b
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import asdict, dataclass, field
 
+from headwater.app.doctor_tables import check_segments, check_tables
 from headwater.app.node import DOMAINS, new_state
+from headwater.app.report import Report
 from headwater.config import Settings
 from headwater.errors import CorruptObject, HeadwaterError, Truncated
 from headwater.log import wal
@@ -24,50 +24,6 @@ from headwater.metadata.ledger import Ledger
 from headwater.metadata.streams import Stream, StreamsState
 from headwater.objects import ObjectMissing, ObjectStore, open_store
 from headwater.types import CLUSTER, Domain, WalId
-
-MAX_FINDINGS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is not as it should be."""
-
-    check: str
-    subject: str
-    problem: str
-
-
-@dataclass(slots=True)
-class Report:
-    """What was looked at, and what was found."""
-
-    checked: dict[str, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def count(self, what: str, number: int = 1) -> None:
-        self.checked[what] = self.checked.get(what, 0) + number
-
-    def add(self, check: str, subject: object, problem: object) -> None:
-        if len(self.findings) < MAX_FINDINGS:
-            self.findings.append(Finding(check, str(subject), str(problem)))
-
-    def as_json(self) -> str:
-        return json.dumps(
-            {
-                "healthy": not self.findings,
-                "checked": self.checked,
-                "findings": [asdict(f) for f in self.findings],
-                "notes": self.notes,
-            }
-        )
-
-    def as_text(self) -> str:
-        lines = [f"checked {number} {what}" for what, number in sorted(self.checked.items())]
-        lines += [f"note: {note}" for note in self.notes]
-        lines += [f"PROBLEM [{f.check}] {f.subject}: {f.problem}" for f in self.findings]
-        lines.append(f"{len(self.findings)} problems" if self.findings else "all is well")
-        return "\n".join(lines)
 
 
 async def examine(settings: Settings) -> Report:
@@ -85,6 +41,8 @@ async def examine(settings: Settings) -> Report:
                 for stream in state.streams.values():
                     check_stream(stream, report)
                 check_references(state, report)
+                check_tables(state, report)
+                await check_segments(store, state, report)
                 await _check_objects(ledger, store, state, report)
     finally:
         await ledger.close()
@@ -169,7 +127,8 @@ def check_references(state: StreamsState, report: Report) -> None:
     named: dict[WalId, int] = {}
     for stream in state.streams.values():
         for entry in stream.index:
-            named[entry.object] = named.get(entry.object, 0) + 1
+            if not entry.settled:
+                named[entry.object] = named.get(entry.object, 0) + 1
     for known in state.objects:
         if known.references != named.pop(known.id, 0):
             report.add("references", known.id, f"counted as {known.references}")
@@ -182,7 +141,8 @@ async def _check_objects(ledger: Ledger, store: ObjectStore, state: StreamsState
     entries: dict[WalId, list[tuple[Stream, IndexEntry]]] = {}
     for stream in state.streams.values():
         for entry in stream.index:
-            entries.setdefault(entry.object, []).append((stream, entry))
+            if not entry.settled:
+                entries.setdefault(entry.object, []).append((stream, entry))
     for object_id, named in entries.items():
         known = state.objects.get(object_id)
         if known is None:

@@ -9,6 +9,7 @@ from headwater.clock import Chance, Clock
 from headwater.config import Settings
 from headwater.log.housekeeping import Housekeeper
 from headwater.log.reader import Reader
+from headwater.log.segment_cache import Offload, SegmentCache, inline
 from headwater.log.wal_cache import WalCache
 from headwater.log.writer import Writer, Writers
 from headwater.metadata.checkpoint import write_checkpoint
@@ -44,6 +45,7 @@ class Node:
         make_streams: Callable[[Domain], StreamsState] = StreamsState,
         make_writer: Callable[..., Writer] = Writer,
         checkpoint: Callable[[Domain], Awaitable[None]] | None = None,
+        offload: Offload = inline,
     ) -> None:
         self.settings = settings
         self._ledger = ledger
@@ -62,6 +64,7 @@ class Node:
             listeners=listeners,
         )
         self.cache = WalCache(store, settings.cache.wal_bytes)
+        self.segments = SegmentCache(store, settings.cache.segment_bytes, offload)
         self.writers = Writers(
             self.domains,
             store,
@@ -79,7 +82,7 @@ class Node:
             self.domains,
             self.membership,
             self.writers,
-            Reader(self.cache, settings.limits.opened_batch_bytes),
+            Reader(self.cache, self.segments, settings.limits.opened_batch_bytes),
             clock,
             chance,
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 
+from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog
+from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import Node
-from headwater.app.signals import leave_on_signals
 from headwater.broker.metrics import collect
 from headwater.broker.server import Server
 from headwater.clock import SystemChance, SystemClock
@@ -18,11 +18,11 @@ from headwater.metadata import open_ledger
 from headwater.metadata.commands import Listener
 from headwater.objects import open_store
 from headwater.ops import logs
-from headwater.ops.http import HttpServer, Page
+from headwater.ops.http import HttpServer, Page, Request
 from headwater.ops.metrics import CONTENT_TYPE, render
+from headwater.threads import Threads
 from headwater.types import Domain
 
-log = logging.getLogger("headwater.process")
 DRAIN_SECONDS = 10.0
 SWITCH_SECONDS = 0.0005
 """A thread that comes back from a sync waits at most this long for the event loop to let it run."""
@@ -35,6 +35,7 @@ class BrokerProcess:
         self.settings = settings
         self.ledger = open_ledger(settings.ledger_url)
         self.store = open_store(settings.objects_url)
+        self._threads = Threads(1, "segments")
         self.node = Node(
             settings,
             self.ledger,
@@ -43,6 +44,7 @@ class BrokerProcess:
             SystemChance(),
             listeners=(),
             checkpoint=self._checkpoint,
+            offload=self._threads.run,
         )
         self.server = Server(self.node.broker)
         self.http = HttpServer(
@@ -51,6 +53,7 @@ class BrokerProcess:
                 "/healthz": self._alive,
                 "/readyz": self._ready,
                 "/health": self._ready,
+                MOUNT: RestCatalog(LedgerTables(self.node.cluster, self.node.domains), self.store).page,
             }
         )
         self.kafka_ports: dict[str, int] = {}
@@ -83,6 +86,7 @@ class BrokerProcess:
         await self.server.drain(DRAIN_SECONDS)
         await self.node.stop()
         await self.http.close()
+        await self._threads.close()
         await self.ledger.close()
         await self.store.close()
 
@@ -97,14 +101,14 @@ class BrokerProcess:
         if code:
             raise StoreUnavailable(f"writing a checkpoint of domain {domain} ended with exit code {code}")
 
-    async def _metrics(self) -> Page:
+    async def _metrics(self, request: Request) -> Page:
         text = render(collect(self.node.broker, self.node.cache, self.node.housekeeper), node=str(self.settings.node))
         return Page(text, content_type=CONTENT_TYPE)
 
-    async def _alive(self) -> Page:
+    async def _alive(self, request: Request) -> Page:
         return Page('{"status":"alive"}')
 
-    async def _ready(self) -> Page:
+    async def _ready(self, request: Request) -> Page:
         try:
             self.node.broker.check_contact()
             await self.node.cluster.barrier()
@@ -117,52 +121,16 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     """Run one broker until it is told to stop."""
     logs.setup(settings.log_level, node=settings.node)
     sys.setswitchinterval(SWITCH_SECONDS)
-    stop = asyncio.Event()
-    leave_on_signals(stop)
+    stop = until_told()
     process = BrokerProcess(settings)
-    process.node.cluster.on_halt = process.node.domains[Domain(1)].on_halt = lambda halt: _halt(halt, stop)
-    process.node.membership.on_replaced = lambda replaced: _halt(replaced, stop)
-    if not await _started(process, stop):
+    process.node.cluster.on_halt = process.node.domains[Domain(1)].on_halt = lambda error: halt(error, stop)
+    process.node.membership.on_replaced = lambda replaced: halt(replaced, stop)
+    if not await started(process.start(), stop):
         return
     kernels.compile_when_used()
     if supervised:
-        await _watch_parent(stop)
+        await watch_parent(stop)
     ports = ",".join(f"{name}:{port}" for name, port in process.kafka_ports.items())
     print(f"ready node={settings.node} kafka={ports} http={process.http_port}", flush=True)  # noqa: T201
     await stop.wait()
     await process.stop()
-
-
-async def _started(process: BrokerProcess, stop: asyncio.Event) -> bool:
-    """Start, unless told to stop first: a store that does not answer must not keep a process from leaving."""
-    starting, stopping = asyncio.create_task(process.start()), asyncio.create_task(stop.wait())
-    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if starting.done():
-        starting.result()
-        return True
-    starting.cancel()
-    return False
-
-
-def _halt(halt: HeadwaterError, stop: asyncio.Event) -> None:
-    log.critical("halted", extra={"reason": str(halt)})
-    stop.set()
-
-
-async def _watch_parent(stop: asyncio.Event) -> None:
-    """Standard input is a pipe from the supervisor: when it closes, the supervisor is gone."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-
-    async def wait() -> None:
-        await reader.read()
-        stop.set()
-
-    task = asyncio.create_task(wait(), name="parent")
-    task.add_done_callback(lambda _: None)
-    _background.add(task)
-
-
-_background: set[asyncio.Task[None]] = set()

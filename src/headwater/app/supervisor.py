@@ -1,4 +1,4 @@
-"""`headwater up`: keeps one process per broker alive and serves their health and metrics as one."""
+"""`headwater up`: keeps brokers and a compactor alive and serves their health and metrics as one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.api.catalog import MOUNT
 from headwater.app.signals import leave_on_signals
 from headwater.config import Settings, parse_address, parse_listeners
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.ops import logs
-from headwater.ops.http import HttpServer, Page, get
+from headwater.ops.http import HttpServer, Page, Request, get
 from headwater.ops.metrics import CONTENT_TYPE, merge
 
 log = logging.getLogger("headwater.supervisor")
@@ -27,11 +28,13 @@ ASK_SECONDS = 2.0
 
 
 class Child:
-    """One broker process, started again whenever it ends."""
+    """One process, started again whenever it ends."""
 
-    def __init__(self, settings: Settings, directory: Path) -> None:
+    def __init__(self, mode: str, name: str, settings: Settings, directory: Path) -> None:
+        self.mode = mode
+        self.name = name
         self.settings = settings
-        self._file = directory / f"broker-{settings.node}.json"
+        self._file = directory / f"{name}.json"
         self.process: asyncio.subprocess.Process | None = None
         self.ready = asyncio.Event()
         self.http_port = 0
@@ -46,10 +49,10 @@ class Child:
             self.ready.clear()
             if stop.is_set():
                 return
-            if code == 1 and not was_ready:
-                raise ConfigError(f"broker {self.settings.node} cannot start; its log says why")
+            if code == 1 and not was_ready and self.mode == "broker":
+                raise ConfigError(f"{self.name} cannot start; its log says why")
             self.restarts += 1
-            log.warning("a broker ended", extra={"broker": self.settings.node, "exit_code": code})
+            log.warning("a process ended", extra={"child": self.name, "exit_code": code})
             pause = RESTART_SECONDS if was_ready else min(pause * 2, RESTART_LIMIT_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -61,7 +64,7 @@ class Child:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "headwater", "broker", "--config", str(self._file), "--supervised",
+            sys.executable, "-m", "headwater", self.mode, "--config", str(self._file), "--supervised",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
 
@@ -94,13 +97,19 @@ class Supervisor:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot use the data directory: {error}") from error
-        self.children = [Child(s, directory) for s in broker_settings(settings)]
+        self.brokers = [Child("broker", f"broker-{s.node}", s, directory) for s in broker_settings(settings)]
+        self.compactors: list[Child] = []
+        if settings.lake.enabled:
+            own = msgspec.structs.replace(settings, http="127.0.0.1:0", data=str(Path(settings.data).absolute()))
+            self.compactors.append(Child("compactor", "compactor", own, directory))
+        self.children = [*self.brokers, *self.compactors]
         self._http = HttpServer(
             {
                 "/metrics": self._metrics,
                 "/healthz": self._alive,
                 "/readyz": self._health,
                 "/health": self._health,
+                MOUNT: self._forward,
             }
         )
 
@@ -113,15 +122,16 @@ class Supervisor:
             http_port = await self._http.listen(host, port)
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        running = [asyncio.create_task(child.run(stop)) for child in self.children]
+        running = [asyncio.create_task(child.run(stop)) for child in self.brokers]
         try:
             everybody = asyncio.create_task(self._all_ready())
             done, _ = await asyncio.wait(
                 [*running, everybody, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
             )
             if everybody in done:
-                kafka = ",".join(child.settings.kafka for child in self.children)
+                kafka = ",".join(child.settings.kafka for child in self.brokers)
                 print(f"headwater ready: kafka {kafka}, http {host}:{http_port}", flush=True)  # noqa: T201
+                running += [asyncio.create_task(child.run(stop)) for child in self.compactors]
                 await asyncio.wait([*running, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
             for task in running:
                 if task.done():
@@ -132,7 +142,7 @@ class Supervisor:
             await self._http.close()
 
     async def _all_ready(self) -> None:
-        for child in self.children:
+        for child in self.brokers:
             await child.ready.wait()
 
     async def _stop(self, running: list[asyncio.Task[None]]) -> None:
@@ -149,32 +159,42 @@ class Supervisor:
 
     # --- pages -----------------------------------------------------------------------------------------
 
-    async def _metrics(self) -> Page:
+    async def _metrics(self, request: Request) -> Page:
         answers = await asyncio.gather(*(_ask(child, "/metrics") for child in self.children))
         return Page(merge(text for status, text in answers if status == 200), content_type=CONTENT_TYPE)
 
-    async def _alive(self) -> Page:
+    async def _alive(self, request: Request) -> Page:
         return Page('{"status":"alive"}')
 
-    async def _health(self) -> Page:
-        """Healthy if all brokers are, degraded if some are."""
+    async def _health(self, request: Request) -> Page:
+        """Healthy if everybody is, degraded as long as a broker is."""
         answers = await asyncio.gather(*(_ask(child, "/readyz") for child in self.children))
         states = {
-            f"broker-{child.settings.node}": "healthy" if status == 200 else "unhealthy"
-            for child, (status, _) in zip(self.children, answers, strict=True)
+            child.name: json.loads(text)["status"] if status == 200 else "unhealthy"
+            for child, (status, text) in zip(self.children, answers, strict=True)
         }
-        good = sum(state == "healthy" for state in states.values())
-        overall = "healthy" if good == len(states) else "degraded" if good else "unhealthy"
-        return Page(json.dumps({"status": overall, "components": states}), 200 if good else 503)
+        serving = any(states[child.name] == "healthy" for child in self.brokers)
+        well = all(state == "healthy" for state in states.values())
+        overall = "healthy" if well else "degraded" if serving else "unhealthy"
+        return Page(json.dumps({"status": overall, "components": states}), 200 if serving else 503)
+
+    async def _forward(self, request: Request) -> Page:
+        """The catalog is served by the brokers; any one that answers will do."""
+        target = f"{request.path}?{request.query}" if request.query else request.path
+        for child in self.brokers:
+            status, text = await _ask(child, target, request.method)
+            if status != 503:
+                return Page(text, status)
+        return Page('{"error":{"message":"no broker answers","type":"ServiceUnavailableException","code":503}}', 503)
 
 
-async def _ask(child: Child, path: str) -> tuple[int, str]:
+async def _ask(child: Child, path: str, method: str = "GET") -> tuple[int, str]:
     """A child's page; one that does not answer soon counts as unhealthy."""
     if not child.ready.is_set():
         return 503, ""
     try:
         async with asyncio.timeout(ASK_SECONDS):
-            return await get("127.0.0.1", child.http_port, path)
+            return await get("127.0.0.1", child.http_port, path, method)
     except (OSError, TimeoutError, EOFError, ValueError):
         return 503, ""
 

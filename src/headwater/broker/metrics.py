@@ -55,5 +55,7 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
         Metric("headwater_gc_orphans_total", "counter", "Orphans deleted.", one(housekeeper.deleted_orphans)),
         Metric("headwater_retention_trims_total", "counter", "Log starts moved by retention.",
                one(housekeeper.trimmed_streams)),
+        Metric("headwater_retention_waiting", "gauge", "Streams whose retention waits for settling.",
+               [({"domain": str(d)}, count) for d, count in housekeeper.waiting_streams.items()]),
         Metric("headwater_epoch", "gauge", "This process's epoch, 0 if none.", one(broker.membership.epoch)),
     ]  # fmt: skip

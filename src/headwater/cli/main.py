@@ -37,13 +37,14 @@ def up(
     kafka: KafkaOption = None,
     http: HttpOption = None,
     brokers: Annotated[int | None, typer.Option(help="How many brokers.")] = None,
+    lake: Annotated[bool | None, typer.Option("--lake/--no-lake", help="Whether topics settle into tables.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Run everything on this machine: brokers, their ledger and their objects."""
+    """Run everything on this machine: brokers, a compactor, their ledger and their objects."""
     from headwater.app.supervisor import up as run
     from headwater.config import load
 
-    flags = {"data": data, "kafka": kafka, "http": http, "brokers": brokers}
+    flags = {"data": data, "kafka": kafka, "http": http, "brokers": brokers, "lake.enabled": lake}
     _serve(run(load(config, flags=flags)))
 
 
@@ -64,6 +65,21 @@ def broker(
     flags = {"data": data, "kafka": kafka, "http": http, "node": node, "advertise": advertise}
     environment: dict[str, str] | None = {} if supervised else None
     _serve(serve(load(config, environment, flags), supervised=supervised))
+
+
+@app.command()
+def compactor(
+    data: DataOption = None,
+    http: HttpOption = None,
+    config: ConfigOption = None,
+    supervised: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Run a compactor: it settles topics into tables on Spark."""
+    from headwater.app.compactor import serve
+    from headwater.config import load
+
+    environment: dict[str, str] | None = {} if supervised else None
+    _serve(serve(load(config, environment, {"data": data, "http": http}), supervised=supervised))
 
 
 @app.command(hidden=True)
@@ -96,8 +112,8 @@ def doctor(
 
 def main() -> None:
     """The console script."""
-    from headwater.cli import common, consume, produce, topic
+    from headwater.cli import common, consume, produce, table, topic
 
-    for module in (topic, produce, consume):
+    for module in (topic, produce, consume, table):
         module.register(app)
     sys.exit(common.call(app))

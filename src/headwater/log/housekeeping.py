@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -20,7 +21,7 @@ from headwater.metadata.commands import ExpireProducers, ForgetObjects, TakeLeas
 from headwater.metadata.index import IndexEntry
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Done
-from headwater.metadata.streams import HOUSEKEEPING, StreamsState
+from headwater.metadata.streams import HOUSEKEEPING, Stream, StreamsState
 from headwater.metadata.topic_configs import TopicConfig
 from headwater.metadata.topics import Topics
 from headwater.objects import ObjectStore
@@ -58,6 +59,8 @@ class Housekeeper:
         self.deleted_objects = 0
         self.deleted_orphans = 0
         self.trimmed_streams = 0
+        self.waiting_streams: dict[Domain, int] = {}
+        """Streams whose retention waits until their records are settled."""
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="housekeeping")
@@ -123,15 +126,15 @@ class Housekeeper:
     async def _retain(self, replica: Replica[StreamsState]) -> None:
         state, topics = replica.state, self._cluster.state.topics
 
-        def written_ms(entry: IndexEntry) -> int:
-            known = state.objects.get(entry.object)
-            return known.created_ms if known is not None else 0
-
-        starts = []
+        starts, waiting = [], 0
         for i, stream in enumerate(list(state.streams.values())):
             topic = topics.get(stream.topic)
             if topic is not None and len(stream.index):
+                written_ms = functools.partial(_written_ms, state, stream)
                 start = new_log_start(stream, TopicConfig.of(topic.configs), state.clock_ms, written_ms)
+                if state.tables and start > stream.settled:
+                    waiting += 1  # the table would never get what goes now
+                    start = stream.settled
                 if start > stream.log_start:
                     starts.append((int(stream.id), start))
             if i % BATCH == BATCH - 1:
@@ -139,6 +142,9 @@ class Housekeeper:
         for i in range(0, len(starts), BATCH):
             await replica.submit([TrimStreams(starts[i : i + BATCH])])
         self.trimmed_streams += len(starts)
+        self.waiting_streams[replica.domain] = waiting
+        if waiting:
+            log.warning("retention waits for settling", extra={"domain": replica.domain, "streams": waiting})
 
     async def _expire_producers(self, replica: Replica[StreamsState]) -> None:
         state = replica.state
@@ -186,3 +192,12 @@ class Housekeeper:
         if grown >= self._settings.checkpoint_bytes:
             self._checkpointed[replica.domain] = replica.bytes_applied
             await self._checkpoint(replica.domain)
+
+
+def _written_ms(state: StreamsState, stream: Stream, entry: IndexEntry) -> int:
+    """When an entry's records were written, to the accuracy of the object or file that holds them."""
+    table = state.tables.get(stream.topic)
+    if entry.file and table is not None:
+        return table.files[entry.file].created_ms
+    known = state.objects.get(entry.object)
+    return known.created_ms if known is not None else 0

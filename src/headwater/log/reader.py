@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from headwater.errors import BadInput, CorruptObject, NotFound
 from headwater.log import wal
@@ -14,12 +14,16 @@ from headwater.log.batch import (
     record_timestamps,
     with_append_time,
 )
+from headwater.log.segment_cache import MAX_EMPTY, SegmentCache
 from headwater.log.wal_cache import CachedWal, WalCache
 from headwater.metadata.index import IndexEntry
 from headwater.metadata.replica import Replica
 from headwater.metadata.streams import Stream, StreamsState
 from headwater.objects import ObjectMissing
 from headwater.types import Buffer
+
+if TYPE_CHECKING:
+    from headwater.log.segment_encode import Encoded
 
 MAX_ENTRIES_PER_READ = 1_000
 ATTEMPTS = 2
@@ -50,8 +54,9 @@ class TimedOffset:
 class Reader:
     """Reads streams of any domain this process follows."""
 
-    def __init__(self, cache: WalCache, opened_limit: int) -> None:
+    def __init__(self, cache: WalCache, segments: SegmentCache, opened_limit: int) -> None:
         self._cache = cache
+        self._segments = segments
         self._opened_limit = opened_limit
 
     async def read(
@@ -68,6 +73,8 @@ class Reader:
                 raise OffsetOutOfRange(f"stream {stream_id} starts at {stream.log_start}, not {offset}")
             entries = self._plan(stream, offset, max_bytes)
             try:
+                if entries and entries[0].settled:
+                    return await self._read_settled(replica, stream_id, offset, max_bytes, first_whole)
                 objects = await self._load(replica, entries)
             except ObjectMissing as error:
                 if attempt + 1 == ATTEMPTS:
@@ -85,6 +92,8 @@ class Reader:
         while i < len(index) and size < max_bytes + 1 and len(entries) < MAX_ENTRIES_PER_READ:
             entry = index[i]
             entries.append(entry)
+            if entry.settled:
+                break
             size += entry.length
             i += 1
         return entries
@@ -103,6 +112,37 @@ class Reader:
             wanted.append((entry.object, wal.path_of(known.zone, domain, known.created_ms, entry.object)))
         return await self._cache.load(domain, wanted)
 
+    async def _read_settled(
+        self, replica: Replica[StreamsState], stream_id: int, offset: int, room: int, first_whole: bool
+    ) -> ReadResult:
+        """Rows of segments as batches, up to where the settled part ends. The index may be swapped while we read."""
+        pieces: list[Buffer] = []
+        at = offset
+        while room > 0 or not pieces:
+            stream = _stream(replica, stream_id)
+            i = stream.index.find(at)
+            if at >= stream.settled or i == len(stream.index):
+                break
+            encoded = await self._encode(replica.state, stream, stream.index[i], at, room, first_whole and not pieces)
+            if encoded.next_offset == at:
+                break
+            pieces.append(encoded.records)
+            room -= len(encoded.records)
+            at = encoded.next_offset
+        stream = _stream(replica, stream_id)
+        return ReadResult(b"".join(pieces), stream.next_offset, stream.log_start)
+
+    async def _encode(
+        self, state: StreamsState, stream: Stream, entry: IndexEntry, offset: int, room: int, first_whole: bool
+    ) -> Encoded:
+        from headwater.log.segment_encode import Encoded, empty_batch
+
+        if not entry.file:
+            end = min(entry.end, offset + MAX_EMPTY)
+            return Encoded(empty_batch(offset, end), end)
+        path, size = _segment(state, stream, entry)
+        return await self._segments.encode(path, size, stream.partition, offset, entry.end, room, first_whole)
+
     async def find_time(self, replica: Replica[StreamsState], stream_id: int, timestamp: int) -> TimedOffset | None:
         """The first record whose timestamp is at least `timestamp`."""
         stream = _stream(replica, stream_id)
@@ -110,7 +150,13 @@ class Reader:
         i = stream.index.find_time(timestamp)
         while i < len(stream.index):
             entry = stream.index[i]
-            for at, batch in await self._walk(replica, entry):
+            if entry.file:
+                path, size = _segment(replica.state, stream, entry)
+                start = max(offset, entry.start)
+                found = await self._segments.find_time(path, size, stream.partition, timestamp, start)
+                if found is not None:
+                    return TimedOffset(*found)
+            for at, batch in [] if entry.settled else await self._walk(replica, entry):
                 if max_timestamp_of(batch) < timestamp:
                     continue
                 for delta, stamp in record_timestamps(batch, self._opened_limit):
@@ -140,6 +186,13 @@ def _stream(replica: Replica[StreamsState], stream_id: int) -> Stream:
     if stream is None:
         raise NotFound(f"stream {stream_id} does not exist")
     return stream
+
+
+def _segment(state: StreamsState, stream: Stream, entry: IndexEntry) -> tuple[str, int]:
+    """Path and size of the segment that an entry names."""
+    table = state.tables[stream.topic]
+    file = table.files[entry.file]
+    return f"{table.root}/{file.name}", file.size
 
 
 def _batches(cached: CachedWal, entry: IndexEntry) -> list[Buffer]:

@@ -196,6 +196,91 @@ class ForgetObjects(_Command, frozen=True, tag="objects-"):
     objects: list[tuple[int, int]]
 
 
+# --- domains 1 to N: tables ------------------------------------------------------------------------
+
+
+class NewFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A segment that is written and synced, named below its table's root."""
+
+    name: str
+    size: int
+    rows: int
+    groups: int
+    first_partition: int
+    last_partition: int
+    first_offset: int
+    last_offset: int
+    min_timestamp: int
+    max_timestamp: int
+    timestamp_nulls: int
+
+
+class SegmentRun(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Offsets of one stream and where they lie now: row groups of a new file, or nowhere if no record is left."""
+
+    stream: int
+    start: int
+    end: int
+    file: int
+    """Which of the command's files, -1 for none."""
+    first_group: int
+    groups: int
+
+
+class WantSettled(_Command, frozen=True, tag="settle?"):
+    """Somebody waits for a topic's table: its turn has come, whatever its freshness target says."""
+
+    topic: uuid.UUID
+
+
+class Settle(_Command, frozen=True, tag="settle"):
+    """WAL runs of a topic became segments: swap the index entries and enter the files into the table's journal."""
+
+    lease: int
+    topic: uuid.UUID
+    root: str
+    files: list[NewFile]
+    runs: list[SegmentRun]
+
+
+class Merge(_Command, frozen=True, tag="merge"):
+    """Segments of a topic were rewritten into others with the same rows."""
+
+    lease: int
+    topic: uuid.UUID
+    removed: list[int]
+    files: list[NewFile]
+    runs: list[SegmentRun]
+
+
+class Follow(_Command, frozen=True, tag="follow"):
+    """A follower has committed the journal up to a sequence. Refused unless its pointer is where it is expected."""
+
+    lease: int
+    topic: uuid.UUID
+    follower: str
+    expected: str
+    location: str
+    cursor: int
+    oldest: int
+
+
+class Unfollow(_Command, frozen=True, tag="unfollow"):
+    """A catalog is no longer followed by anybody: it holds back no file."""
+
+    lease: int
+    topic: uuid.UUID
+    follower: str
+
+
+class ForgetFiles(_Command, frozen=True, tag="files-"):
+    """These segments are deleted from the store; a dropped table without files is forgotten as a whole."""
+
+    lease: int
+    topic: uuid.UUID
+    files: list[int]
+
+
 Command: TypeAlias = (
     Tick
     | Fence
@@ -217,6 +302,12 @@ Command: TypeAlias = (
     | TrimStreams
     | ExpireProducers
     | ForgetObjects
+    | WantSettled
+    | Settle
+    | Merge
+    | Follow
+    | Unfollow
+    | ForgetFiles
 )
 
 

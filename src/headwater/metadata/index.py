@@ -24,10 +24,16 @@ NO_TIMESTAMP = -1
 
 APPEND_TIME = 1
 """Flag: the records' timestamps are the time of commit, kept as the entry's own maximum."""
+SEGMENT = 2
+"""Flag: the records lie in row groups of a segment. The object's sequence is the file's number, and the position
+holds the first row group and how many there are. The length stays that of the WAL runs it stands for."""
+GAP = 4
+"""Flag: none of the offsets holds a record any more."""
+MAX_GROUPS = 0xFFFF
 
 
 class IndexEntry(msgspec.Struct, frozen=True, gc=False):
-    """A run of batches inside one WAL object."""
+    """A run of batches inside one WAL object, or row groups of a segment."""
 
     start: int
     end: int
@@ -44,6 +50,35 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     @property
     def append_time(self) -> bool:
         return bool(self.flags & APPEND_TIME)
+
+    @property
+    def settled(self) -> bool:
+        """Whether this is no longer a run inside a WAL object."""
+        return bool(self.flags & (SEGMENT | GAP))
+
+    @property
+    def file(self) -> int:
+        """The number of the segment, 0 if there is none."""
+        return self.object.sequence if self.flags & SEGMENT else 0
+
+    @property
+    def groups(self) -> range:
+        """The row groups of a segment."""
+        first = self.position >> 16
+        return range(first, first + (self.position & MAX_GROUPS))
+
+
+class SettledEntry(msgspec.Struct, frozen=True, gc=False):
+    """An entry of a segment, about to be entered; file 0 stands for no file."""
+
+    start: int
+    end: int
+    cumulative_size: int
+    max_timestamp: int
+    length: int
+    file: int
+    first_group: int
+    groups: int
 
 
 class OffsetIndex:
@@ -132,12 +167,28 @@ class OffsetIndex:
                 low = middle + 1
         return low
 
-    def drop(self, count: int) -> list[WalId]:
-        """Remove the oldest entries and return the objects they named."""
-        objects = [self[i].object for i in range(count)]
+    def drop(self, count: int) -> list[IndexEntry]:
+        """Remove the oldest entries and return them."""
+        dropped = [self[i] for i in range(count)]
         del self._data[: count * ENTRY_BYTES]
         self._restart_running_maximum()
-        return objects
+        return dropped
+
+    def replace(self, first: int, last: int, settled: list[SettledEntry]) -> None:
+        """Put entries of segments in the place of those from `first` up to, not including, `last`.
+
+        They cover the same offsets and keep the last one's key, so nothing behind them changes.
+        """
+        running = self[first - 1].running_max_timestamp if first else settled[0].max_timestamp
+        packed = b""
+        for entry in settled:
+            running = max(running, entry.max_timestamp)
+            packed += _ENTRY.pack(
+                entry.end, entry.cumulative_size, entry.max_timestamp, running, entry.end - entry.start,
+                0, entry.file, entry.first_group << 16 | entry.groups, entry.length,
+                SEGMENT if entry.file else GAP, 0,
+            )  # fmt: skip
+        self._data[first * ENTRY_BYTES : last * ENTRY_BYTES] = packed
 
     def _restart_running_maximum(self) -> None:
         """What is gone no longer counts: correct the running maximum until it meets the stored one."""

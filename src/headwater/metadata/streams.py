@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from headwater.errors import Halted
+from headwater.metadata import settling
 from headwater.metadata.base import COMMON_COMMANDS, BaseImage, State
 from headwater.metadata.commands import (
     AppendWal,
@@ -30,6 +31,7 @@ from headwater.metadata.commands import (
 from headwater.metadata.index import APPEND_TIME, NO_TIMESTAMP, OffsetIndex
 from headwater.metadata.producers import Producers
 from headwater.metadata.results import Appended, ChunkResult, Done, Reason, Refused, Result, Verdict
+from headwater.metadata.tables import TableImage, TopicTable
 from headwater.metadata.wal_objects import WalObjects
 from headwater.types import Domain, StreamId, WalId
 
@@ -57,6 +59,7 @@ class Stream:
         "next_offset",
         "partition",
         "producers",
+        "settled",
         "size",
         "topic",
     )
@@ -68,6 +71,8 @@ class Stream:
         self.append_time = append_time
         self.next_offset = 0
         self.log_start = 0
+        self.settled = 0
+        """Everything before this offset lies in segments, or is gone."""
         self.size = 0
         """WAL bytes ever accepted, the last entry's cumulative size."""
         self.index = OffsetIndex()
@@ -99,6 +104,7 @@ class StreamImage(msgspec.Struct, array_like=True):
     append_time: bool
     next_offset: int
     log_start: int
+    settled: int
     size: int
     index: bytes
     producers: tuple[list[tuple[int, int, int, int, list[int]]], list[tuple[int, int]]] | None
@@ -111,6 +117,9 @@ class StreamsImage(msgspec.Struct, array_like=True):
     topics: list[bytes]
     streams: list[StreamImage]
     objects: list[tuple[int, str, int, bytes]]
+    tables: list[TableImage]
+    last_file: int
+    wanted: list[bytes]
 
 
 _decoder = msgspec.msgpack.Decoder(StreamsImage)
@@ -123,6 +132,11 @@ class StreamsState(State):
         super().__init__(domain)
         self.streams: dict[int, Stream] = {}
         self.objects = WalObjects()
+        self.tables: dict[uuid.UUID, TopicTable] = {}
+        self.wanted: dict[uuid.UUID, None] = {}
+        """Topics that somebody wants settled soon."""
+        self.last_file = 0
+        """The newest segment's number; numbers are never used again."""
         self.on_append: Callable[[int], None] | None = None
         """Told of every stream whose end moved; set by the replica, no part of the state."""
 
@@ -148,14 +162,17 @@ class StreamsState(State):
             stream = self.streams.pop(name, None)
             if stream is not None:
                 self._release(stream, len(stream.index))
+                self.wanted.pop(stream.topic, None)
+                table = self.tables.get(stream.topic)
+                if table is not None:
+                    table.dropped = True
                 if self.on_append:
                     self.on_append(name)
         self._roll("drop", command.streams)
         return Done()
 
     def _release(self, stream: Stream, entries: int) -> None:
-        for object_id in stream.index.drop(entries):
-            self.objects.release(object_id, self.clock_ms)
+        settling.release(self, stream, stream.index.drop(entries))
 
     def _trim(self, epoch: int, command: TrimStreams) -> Result:
         moved = 0
@@ -164,6 +181,7 @@ class StreamsState(State):
             if stream is None or not stream.log_start < start <= stream.next_offset:
                 continue
             stream.log_start = start
+            stream.settled = max(stream.settled, start)
             self._release(stream, stream.index.find(start))
             moved += 1
             self._roll("trim", name, start)
@@ -333,6 +351,7 @@ class StreamsState(State):
                 append_time=s.append_time,
                 next_offset=s.next_offset,
                 log_start=s.log_start,
+                settled=s.settled,
                 size=s.size,
                 index=s.index.pack(),
                 producers=s.producers.pack() if s.producers is not None else None,
@@ -345,6 +364,9 @@ class StreamsState(State):
                 topics=[topic.bytes for topic in topics],
                 streams=streams,
                 objects=self.objects.pack(),
+                tables=[table.pack() for table in self.tables.values()],
+                last_file=self.last_file,
+                wanted=[topic.bytes for topic in self.wanted],
             )
         )
 
@@ -359,10 +381,14 @@ class StreamsState(State):
         for s in decoded.streams:
             stream = Stream(StreamId(s.id), topics[s.topic], s.partition, s.append_time)
             stream.next_offset, stream.log_start, stream.size = s.next_offset, s.log_start, s.size
+            stream.settled = s.settled
             stream.index = OffsetIndex(s.index)
             stream.producers = Producers.unpack(*s.producers) if s.producers is not None else None
             self.streams[s.id] = stream
         self.objects = WalObjects.unpack(decoded.objects)
+        self.tables = {table.topic: table for table in map(TopicTable.unpack, decoded.tables)}
+        self.last_file = decoded.last_file
+        self.wanted = {uuid.UUID(bytes=topic): None for topic in decoded.wanted}
 
     COMMANDS: ClassVar[dict[type, Callable[[Any, int, Any], Result]]] = {
         **COMMON_COMMANDS,
@@ -373,6 +399,7 @@ class StreamsState(State):
         TrimStreams: _trim,
         ExpireProducers: _expire,
         ForgetObjects: _forget,
+        **settling.COMMANDS,
     }
 
 

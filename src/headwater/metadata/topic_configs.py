@@ -92,10 +92,20 @@ def _any(value: str) -> str:
 
 
 _duration = _number(-1, LONG_MAX)
+
+
+def _optional_duration(value: str) -> str:
+    return value if not value else _number(1, LONG_MAX)(value)
+
+
 _not_negative = _number(0, LONG_MAX)
 
 _KEYS = [
     ConfigKey("cleanup.policy", Kind.LIST, "delete", _cleanup, "Delete old records, compact by key, or both."),
+    ConfigKey("headwater.table.enable", Kind.BOOLEAN, "true", _boolean,
+              "Whether Iceberg, Delta and other catalogs show the topic as a table. It settles in any case."),
+    ConfigKey("headwater.table.freshness.ms", Kind.LONG, "", _optional_duration,
+              "How far the table may lag behind the log. Empty: the compactor's default."),
     ConfigKey("headwater.wal.profile", Kind.STRING, "", _one_of("", "cost", "latency"),
               "How appends are gathered: few large objects, or quick small ones. Empty: the store's default."),
     ConfigKey("max.message.bytes", Kind.INT, "1048588", _number(0, INT_MAX), "The largest record batch."),
@@ -161,6 +171,9 @@ class TopicConfig(msgspec.Struct, frozen=True):
     append_time: bool
     retention_bytes: int
     retention_ms: int
+    table: bool
+    freshness_ms: int
+    """0 if the topic leaves it to the compactor."""
 
     @property
     def compacted(self) -> bool:
@@ -182,4 +195,6 @@ class TopicConfig(msgspec.Struct, frozen=True):
             append_time=value("message.timestamp.type") == "LogAppendTime",
             retention_bytes=int(value("retention.bytes")),
             retention_ms=int(value("retention.ms")),
+            table=value("headwater.table.enable") == "true",
+            freshness_ms=int(value("headwater.table.freshness.ms") or 0),
         )

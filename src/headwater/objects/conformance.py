@@ -152,6 +152,7 @@ async def paths_stay_inside(open_store: OpenStore) -> None:
     async with _handles(open_store, 1) as [store]:
         for path in BAD_PATHS:
             await _fails(store.put(path, [b"x"]), ConfigError, f"put {path!r}")
+            await _fails(store.create(path, [b"x"]), ConfigError, f"create {path!r}")
             await _fails(store.get(path), ConfigError, f"get {path!r}")
             await _fails(store.get(path, 1, 1), ConfigError, f"get a range of {path!r}")
             await _fails(store.get_many([path]), ConfigError, f"get_many {path!r}")
@@ -236,6 +237,63 @@ async def an_object_is_whole_or_not_there(open_store: OpenStore) -> None:
         _expect(await other.get("whole") == versions[-1], True, "whether the last put stands")
 
 
+# --- create-only -------------------------------------------------------------------------------------
+
+
+async def what_is_created_stays(open_store: OpenStore) -> None:
+    """The first creator's bytes are there whole, on every handle; later ones hear `False` and change nothing."""
+    async with _handles(open_store, 2) as [store, other]:
+        _expect(await store.create(PATH, [BYTES[:10], bytearray(BYTES[10:300]), memoryview(BYTES)[300:]]), True, "new")
+        _expect(await store.create("empty", []), True, "an object of no bytes")
+        await store.put("put", [b"first"])
+        for handle in (store, other):
+            for path in (PATH, "empty", "put"):
+                _expect(await handle.create(path, [b"other"]), False, f"create {path} again")
+            _expect(await handle.create(PATH, [BYTES[::-1]]), False, "other bytes of the same size")
+            _expect(await handle.get(PATH), BYTES, "an object created")
+            _expect(await handle.get("empty"), b"", "an empty one")
+            _expect(await handle.get("put"), b"first", "one that was put")
+            _expect(await _listing(handle, ""), {PATH: len(BYTES), "empty": 0, "put": 5}, "the listing")
+
+
+async def of_many_creators_one_wins(open_store: OpenStore) -> None:
+    """Over several handles, again and again: one hears `True`, and its bytes are what everybody reads."""
+    async with _handles(open_store, 4) as stores:
+        for i in range(20):
+            path = f"race/{i}"
+            sent = [bytes([n]) * (1000 + n % 3) for n in range(12)]
+            told = await asyncio.gather(*(stores[n % 4].create(path, [sent[n]]) for n in range(12)))
+            _expect(sum(told), 1, "how many creators were told that they stored it")
+            for store in stores:
+                _expect(await store.get(path), sent[told.index(True)], "the winner's bytes")
+
+
+async def a_deleted_path_can_be_created(open_store: OpenStore) -> None:
+    """After a `delete` the path is free, once."""
+    async with _handles(open_store, 2) as [store, other]:
+        for text in (b"one", b"two", b"three"):
+            _expect(await store.create("again", [text]), True, f"create {text!r}")
+            _expect(await other.create("again", [b"late"]), False, "create what is there")
+            _expect(await other.get("again"), text, "what was created")
+            await other.delete("again")
+        await _fails(store.get("again"), ObjectMissing, "get of what was deleted")
+
+
+async def what_is_created_is_whole_or_not_there(open_store: OpenStore) -> None:
+    """Whoever reads while a path is created sees nothing or all of it, and all of it once `create` has returned."""
+    async with _handles(open_store, 2) as [store, other]:
+        for i in range(12):
+            path, data = f"whole/{i}", bytes([i]) * 300_000
+            creating = asyncio.create_task(store.create(path, [data[:100_000], data[100_000:]]))
+            while not creating.done():
+                [found] = await other.get_many([path])
+                if found is not None and found != data:
+                    raise AssertionError(f"{len(found)} of {len(data)} bytes of an object")
+                await asyncio.sleep(0)
+            _expect(await creating, True, "whether it was created")
+            _expect(await other.get(path) == data, True, "whether it is there")
+
+
 # --- life --------------------------------------------------------------------------------------------
 
 
@@ -262,5 +320,9 @@ _CHECKS: list[Check] = [
     a_listing_while_objects_go,
     puts_at_once,
     an_object_is_whole_or_not_there,
+    what_is_created_stays,
+    of_many_creators_one_wins,
+    a_deleted_path_can_be_created,
+    what_is_created_is_whole_or_not_there,
     closing_is_idempotent,
 ]

@@ -1,7 +1,7 @@
 """Objects in a local directory, durable as the name says.
 
-An object is written under a temporary name, synced, renamed, and then its directory is synced: a crash of the
-machine leaves the whole object or nothing.
+An object is written under a temporary name, synced, renamed (or linked, where an older one must stay), and then its
+directory is synced: a crash of the machine leaves the whole object or nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headwater.clock import SystemChance
-from headwater.errors import StoreFull, StoreUnavailable
+from headwater.errors import OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
 from headwater.threads import Threads
 from headwater.types import Pieces
@@ -57,6 +57,9 @@ class LocalStore:
     async def put(self, path: str, pieces: Pieces) -> None:
         await self._run(self._put, checked_path(path), pieces)
 
+    async def create(self, path: str, pieces: Pieces) -> bool:
+        return await self._run(self._create, checked_path(path), pieces)
+
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         return await self._run(self._get, checked_path(path), start, length)
 
@@ -86,21 +89,45 @@ class LocalStore:
 
     def _put(self, path: str, pieces: Pieces) -> None:
         target = self._root / path
-        temporary = self._temporary / f"{self._name}-{next(self._count)}"
         with _translated(path):
             self._make(target.parent)
-            handle = os.open(temporary, _CREATE, 0o644)
-            try:
-                try:
-                    _write_all(handle, pieces)
-                finally:
-                    os.close(handle)
+            with self._written(pieces) as temporary:
                 os.rename(temporary, target)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
             os.fsync(self._directory(target.parent))
+
+    def _create(self, path: str, pieces: Pieces) -> bool:
+        target = self._root / path
+        try:
+            with _translated(path):
+                self._make(target.parent)
+                with self._written(pieces) as temporary:
+                    stored = _linked(temporary, target)
+                    with contextlib.suppress(OSError):
+                        os.unlink(temporary)
+        except ObjectMissing as error:
+            self._known.discard(target.parent)
+            raise StoreUnavailable(f"{path}: its directory was removed while it was written") from error
+        try:
+            os.fsync(self._directory(target.parent))
+        except OSError as error:
+            raise OutcomeUnknown(f"{path}: {error}") from error
+        return stored
+
+    @contextlib.contextmanager
+    def _written(self, pieces: Pieces) -> Iterator[Path]:
+        """A temporary file that holds an object's bytes, on the disk; it goes if the caller fails."""
+        temporary = self._temporary / f"{self._name}-{next(self._count)}"
+        handle = os.open(temporary, _CREATE, 0o644)
+        try:
+            try:
+                _write_all(handle, pieces)
+            finally:
+                os.close(handle)
+            yield temporary
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
 
     def _directory(self, directory: Path) -> int:
         """An open handle of a directory, kept because every object syncs its own."""
@@ -171,6 +198,14 @@ def _write_all(handle: int, pieces: Pieces) -> None:
                 del rest[0]
             if rest and written:
                 rest[0] = rest[0][written:]
+
+
+def _linked(temporary: Path, target: Path) -> bool:
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _sync_directory(directory: Path) -> None:

@@ -27,6 +27,12 @@ class MemoryStore:
     async def put(self, path: str, pieces: Pieces) -> None:
         self.objects[checked_path(path)] = b"".join(pieces)
 
+    async def create(self, path: str, pieces: Pieces) -> bool:
+        if checked_path(path) in self.objects:
+            return False
+        self.objects[path] = b"".join(pieces)
+        return True
+
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         data = self._get(path)
         return data[start:] if length is None else data[start : start + length]

@@ -11,13 +11,24 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import BaseError, NotFoundError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotFoundError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 from obstore.store import ObjectStore as Store
 from obstore.store import from_url
 
-from headwater.errors import StoreUnavailable
+from headwater.errors import OutcomeUnknown, StoreUnavailable
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
 from headwater.types import Pieces
+
+_REFUSED = (InvalidPathError, NotFoundError, NotSupportedError, PermissionDeniedError, UnauthenticatedError)
+"""What a store answers when it has certainly stored nothing."""
 
 
 class RemoteStore:
@@ -37,6 +48,25 @@ class RemoteStore:
     async def put(self, path: str, pieces: Pieces) -> None:
         with _translated(path):
             await obstore.put_async(self._store, checked_path(path), b"".join(pieces))
+
+    async def create(self, path: str, pieces: Pieces) -> bool:
+        data = b"".join(pieces)
+        try:
+            await obstore.put_async(self._store, checked_path(path), data, mode="create", use_multipart=False)
+        except (AlreadyExistsError, FileExistsError):
+            return await self._holds(path, data)
+        except _REFUSED as error:
+            raise StoreUnavailable(f"{path}: {type(error).__name__}: {error}") from error
+        except (BaseError, OSError) as error:
+            raise OutcomeUnknown(f"{path}: {type(error).__name__}: {error}") from error
+        return True
+
+    async def _holds(self, path: str, data: bytes) -> bool:
+        """Whether an object that exists is the one just sent: after a lost reply the library tries again by itself."""
+        try:
+            return await self.size(path) == len(data) and await self.get(path) == data
+        except (ObjectMissing, StoreUnavailable) as error:
+            raise OutcomeUnknown(f"{path}: it exists, but cannot be compared: {error}") from error
 
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         with _translated(path):

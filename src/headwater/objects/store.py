@@ -2,7 +2,8 @@
 
 - `put` returns only when the object is durable and visible whole; a failed `put` may or may not have left
   the whole object behind, never a part of it.
-- Objects are immutable: nobody puts one path twice with other bytes.
+- `create` is a `put` that never replaces: of several creators of a path with different bytes, one alone is told `True`.
+- Objects are immutable: nobody puts one path twice with other bytes, save for hints that may be out of date.
 - `delete` of a missing object succeeds.
 """
 
@@ -35,6 +36,13 @@ class ObjectStore(Protocol):
 
     async def put(self, path: str, pieces: Pieces) -> None:
         """Store an object."""
+
+    async def create(self, path: str, pieces: Pieces) -> bool:
+        """Store an object if there is none of that path; whether this call did.
+
+        Raises `StoreUnavailable` if for certain nothing was stored, `OutcomeUnknown` if nobody knows: then the object
+        may appear until somebody else has created that path. Two creators with the same bytes may both hear `True`.
+        """
 
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """An object's bytes, or a range of them. A range past the end is cut short."""

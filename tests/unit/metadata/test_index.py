@@ -5,7 +5,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headwater.metadata.index import APPEND_TIME, ENTRY_BYTES, IndexEntry, OffsetIndex
+from headwater.metadata.index import (
+    APPEND_TIME,
+    ENTRY_BYTES,
+    GAP,
+    MAX_GROUPS,
+    SEGMENT,
+    IndexEntry,
+    OffsetIndex,
+    SettledEntry,
+)
 from headwater.types import WalId
 
 U32 = st.integers(0, (1 << 32) - 1)
@@ -58,8 +67,29 @@ class IndexModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
         count = data.draw(st.integers(0, len(self.model)))
-        assert self.index.drop(count) == [entry.object for entry in self.model[:count]]
+        dropped = self.index.drop(count)
+        assert [(e.object, e.start, e.end) for e in dropped] == [(e.object, e.start, e.end) for e in self.model[:count]]
         del self.model[:count]
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), file=U32, groups=st.integers(1, MAX_GROUPS), group=st.integers(0, 9))
+    def replace(self, data: st.DataObject, file: int, groups: int, group: int) -> None:
+        first = data.draw(st.integers(0, len(self.model) - 1))
+        last = data.draw(st.integers(first + 1, len(self.model)))
+        gone = self.model[first:last]
+        stamp = max(e.max_timestamp for e in gone)
+        length = gone[-1].length
+        made = SettledEntry(gone[0].start, gone[-1].end, gone[-1].cumulative_size, stamp, length, file, group, groups)
+        if made.end - made.start >= 1 << 32:
+            return
+        self.index.replace(first, last, [made])
+        flags = SEGMENT if file else GAP
+        entry = IndexEntry(
+            made.start, made.end, made.cumulative_size, stamp, 0, WalId(0, file), group << 16 | groups, length, flags
+        )
+        self.model[first:last] = [entry]
+        found = self.index[first]
+        assert (found.settled, found.file, found.groups) == (True, file, range(group, group + groups))
 
     @rule()
     def through_bytes(self) -> None:
@@ -101,7 +131,7 @@ class IndexModel(RuleBasedStateMachine):
                 wanted.flags,
                 wanted.max_timestamp,
             )
-            assert entry.append_time == bool(wanted.flags)
+            assert entry.append_time == bool(wanted.flags & APPEND_TIME)
             assert self.index[i - len(self.model)] == entry
 
 

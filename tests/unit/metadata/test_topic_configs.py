@@ -88,9 +88,13 @@ def test_typed() -> None:
         append_time=False,
         retention_bytes=-1,
         retention_ms=604_800_000,
+        table=True,
+        freshness_ms=0,
     )
     given = {
         "cleanup.policy": "compact,delete",
+        "headwater.table.enable": "False",
+        "headwater.table.freshness.ms": "5000",
         "headwater.wal.profile": "latency",
         "max.message.bytes": "7",
         "message.timestamp.after.max.ms": "8",
@@ -101,6 +105,6 @@ def test_typed() -> None:
         "segment.bytes": "20",
     }
     config = TopicConfig.of({name: checked(name, value) for name, value in given.items()})
-    assert config == TopicConfig(("compact", "delete"), "latency", 7, 8, 9, True, 10, -1)
+    assert config == TopicConfig(("compact", "delete"), "latency", 7, 8, 9, True, 10, -1, False, 5_000)
     assert config.compacted
     assert not TopicConfig.of({}).compacted

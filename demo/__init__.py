@@ -1,0 +1,1 @@
+"""One set of files, read by everybody."""

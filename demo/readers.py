@@ -1,0 +1,219 @@
+"""Everybody who can read a topic: each gives the number of its rows and a checksum that does not depend on their order.
+
+Every reader opens the data with its own code: a Kafka client, Spark with Iceberg's and Delta's own connectors,
+pyiceberg, delta-rs, DuckDB.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+JARS = Path(__file__).resolve().parent.parent / ".tools" / "spark" / "jars"
+COLUMNS = ["partition", "offset", "key", "value"]
+MASK = (1 << 64) - 1
+CATALOG = "headwater"
+NAMESPACE = "topics"
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """How many rows, and what they add up to."""
+
+    rows: int = 0
+    checksum: int = 0
+
+    def __add__(self, other: Sum) -> Sum:
+        return Sum(self.rows + other.rows, (self.checksum + other.checksum) & MASK)
+
+    def __str__(self) -> str:
+        return f"{self.rows:>10,} rows  checksum {self.checksum:016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a topic can be read."""
+
+    topic: str
+    bootstrap: str
+    catalog: str
+    """The REST catalog's address."""
+    root: Path
+    """The table's directory."""
+
+
+def sum_of(rows: Iterable[tuple[int, int, bytes | None, bytes | None]]) -> Sum:
+    """The sum of (partition, offset, key, value)."""
+    count = total = 0
+    for partition, offset, key, value in rows:
+        start = zlib.crc32(b"%d:%d" % (partition, offset))
+        total += zlib.crc32(value or b"", zlib.crc32(key or b"", start))
+        count += 1
+    return Sum(count, total & MASK)
+
+
+def sum_of_arrow(batches: Iterable[Any]) -> Sum:
+    """The sum of Arrow batches or tables."""
+    found = Sum()
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in COLUMNS]
+        found += sum_of(zip(*columns, strict=True))
+    return found
+
+
+# --- readers -------------------------------------------------------------------------------------------------
+
+
+def kafka(place: Place) -> Sum:
+    """librdkafka, every partition from its beginning to its end."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": place.bootstrap, "group.id": "demo", "enable.auto.commit": False})
+    try:
+        partitions = consumer.list_topics(place.topic, timeout=30).topics[place.topic].partitions
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(place.topic, p), timeout=30)[1] for p in partitions}
+        consumer.assign([TopicPartition(place.topic, p, 0) for p in partitions])
+        left = {p for p, end in ends.items() if end}
+        found = Sum()
+        while left:
+            messages = consumer.consume(10_000, timeout=30)
+            if not messages:
+                raise RuntimeError(f"the consumer got nothing more of {place.topic}, partitions {sorted(left)}")
+            rows: list[tuple[int, int, bytes | None, bytes | None]] = []
+            for message in messages:
+                partition, offset = message.partition(), message.offset()
+                if message.error() or partition is None or offset is None:
+                    raise RuntimeError(str(message.error()))
+                if offset + 1 >= ends[partition]:
+                    left.discard(partition)
+                rows.append((partition, offset, message.key(), message.value()))
+            found += sum_of(rows)
+        return found
+    finally:
+        consumer.close()
+
+
+def pyiceberg(place: Place) -> Sum:
+    """pyiceberg, through the REST catalog."""
+    from pyiceberg.catalog.rest import RestCatalog
+
+    table = RestCatalog(CATALOG, uri=place.catalog).load_table((NAMESPACE, place.topic))
+    return sum_of_arrow(table.scan(selected_fields=tuple(COLUMNS)).to_arrow_batch_reader())
+
+
+def delta_rs(place: Place) -> Sum:
+    """delta-rs, by path."""
+    from deltalake import DeltaTable
+
+    return sum_of_arrow([DeltaTable(str(place.root)).to_pyarrow_table(columns=COLUMNS)])
+
+
+def duckdb_iceberg(place: Place) -> Sum:
+    """DuckDB's Iceberg reader, on the metadata file that the REST catalog names."""
+    from pyiceberg.catalog.rest import RestCatalog
+
+    location = RestCatalog(CATALOG, uri=place.catalog).load_table((NAMESPACE, place.topic)).metadata_location
+    return _duckdb(f"iceberg_scan('{location}')", "avro", "iceberg")
+
+
+def duckdb_delta(place: Place) -> Sum:
+    """DuckDB's Delta reader, by path."""
+    return _duckdb(f"delta_scan('{place.root}')", "delta")
+
+
+def _duckdb(source: str, *extensions: str) -> Sum:
+    import duckdb
+    from duckdb_extensions import import_extension
+
+    connection = duckdb.connect()
+    try:
+        for name in extensions:
+            import_extension(name)
+            connection.execute(f"LOAD {name}")
+        chosen = ", ".join(f'"{name}"' for name in COLUMNS)
+        return sum_of_arrow(connection.execute(f"SELECT {chosen} FROM {source}").to_arrow_reader(100_000))
+    finally:
+        connection.close()
+
+
+@contextmanager
+def spark(place: Place) -> Iterator[Any]:
+    """A Spark session with Iceberg's and Delta's own connectors, and our REST catalog under its name."""
+    from headwater.lake.spark.java import java_home
+
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    jars = sorted(str(jar) for jar in JARS.glob("*.jar"))
+    if not jars:
+        raise RuntimeError("Spark's connectors are missing: run scripts/setup-tools spark")
+    delta, iceberg = "io.delta.sql.DeltaSparkSessionExtension", "org.apache.iceberg.spark.extensions"
+    conf = {
+        "spark.jars": ",".join(jars),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.extensions": f"{iceberg}.IcebergSparkSessionExtensions,{delta}",
+        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{CATALOG}.type": "rest",
+        f"spark.sql.catalog.{CATALOG}.uri": place.catalog,
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("readers")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def spark_iceberg(place: Place, session: Any) -> Sum:
+    """Spark, Iceberg's connector, through the REST catalog."""
+    return _spark(session.table(f"{CATALOG}.{NAMESPACE}.`{place.topic}`"))
+
+
+def spark_delta(place: Place, session: Any) -> Sum:
+    """Spark, Delta's connector, by path."""
+    return _spark(session.read.format("delta").load(str(place.root)))
+
+
+def _spark(frame: Any) -> Sum:
+    """Spark's workers add up what they read; only sums come back."""
+
+    def add_up(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        from demo.readers import sum_of_arrow as summed
+
+        found = summed(batches)
+        yield pa.record_batch([pa.array([found.rows]), pa.array([str(found.checksum)])], ["n", "checksum"])
+
+    rows = frame.select(*COLUMNS).mapInArrow(add_up, "n long, checksum string").collect()
+    found = Sum()
+    for row in rows:
+        found += Sum(row["n"], int(row["checksum"]))
+    return found
+
+
+PLAIN = {
+    "Kafka consumer (librdkafka)": kafka,
+    "pyiceberg, REST catalog": pyiceberg,
+    "DuckDB, Iceberg": duckdb_iceberg,
+    "delta-rs": delta_rs,
+    "DuckDB, Delta": duckdb_delta,
+}
+ON_SPARK = {"Spark, Iceberg, REST catalog": spark_iceberg, "Spark, Delta": spark_delta}

@@ -1,0 +1,1 @@
+"""HTTP: what is served beside the Kafka protocol."""

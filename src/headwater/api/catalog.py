@@ -1,0 +1,180 @@
+"""A read-only Iceberg REST catalog: every engine finds the topic tables where Headwater itself keeps the pointer.
+
+There is one namespace, `topics`, and every topic's table has the topic's name, whatever characters it has. A name with
+a dot or a dash is one name, not a path: pyiceberg takes it as a tuple, `load_table(("topics", "web.clicks-v2"))`, and
+Spark SQL quotes it with backticks, ``SELECT * FROM headwater.topics.`web.clicks-v2` ``.
+
+Topic tables are written by Headwater alone, so everything that writes is refused. Reports of a scan's metrics are
+accepted and forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+from urllib.parse import parse_qs, unquote
+
+from headwater.errors import Retriable
+from headwater.metadata.cluster import ClusterState
+from headwater.metadata.replica import Replica
+from headwater.metadata.streams import StreamsState
+from headwater.objects import ObjectMissing, ObjectStore
+from headwater.ops.http import Page, Request
+from headwater.types import Domain
+
+MOUNT = "/iceberg/"
+NAMESPACE = "topics"
+FOLLOWER = "iceberg"
+"""The follower whose pointers the ledger keeps."""
+READ_ONLY = "topic tables are written by Headwater alone: this catalog is read only; produce to the topic instead"
+ENDPOINTS = [
+    "GET /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
+]
+
+
+class Tables(Protocol):
+    """The topic tables that can be read."""
+
+    def names(self) -> Iterable[str]:
+        """Names of topics that have a table."""
+
+    def location(self, name: str) -> str | None:
+        """Where the newest metadata of a topic's table lies, below the store's root."""
+
+
+class LedgerTables:
+    """The tables as a process's replicas know them."""
+
+    def __init__(self, cluster: Replica[ClusterState], domains: Mapping[Domain, Replica[StreamsState]]) -> None:
+        self._cluster = cluster
+        self._domains = domains
+
+    def __repr__(self) -> str:
+        return f"<LedgerTables of {len(self._domains)} domains>"
+
+    def names(self) -> Iterable[str]:
+        return [name for name in self._cluster.state.names if self.location(name)]
+
+    def location(self, name: str) -> str | None:
+        topic = self._cluster.state.names.get(name)
+        replica = self._domains.get(Domain(topic.domain)) if topic is not None else None
+        if topic is None or replica is None:
+            return None
+        table = replica.state.tables.get(topic.id)
+        follower = table.followers.get(FOLLOWER) if table is not None and not table.dropped else None
+        return follower.location or None if follower is not None else None
+
+
+class _Refusal(Exception):
+    """An error as Iceberg's clients understand it. Never leaves this module."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.page = _json({"error": {"message": message, "type": kind, "code": status}}, status)
+
+
+class RestCatalog:
+    """Answers requests below `/iceberg/`."""
+
+    def __init__(self, tables: Tables, store: ObjectStore) -> None:
+        self._tables = tables
+        self._store = store
+        url = unquote(store.url) if store.url.startswith("file:") else store.url
+        self._base = url if url.endswith("://") else url.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"<RestCatalog of {self._store!r}>"
+
+    async def page(self, request: Request) -> Page:
+        """The answer to a request."""
+        parts = [unquote(part) for part in request.path.removeprefix(MOUNT).strip("/").split("/")]
+        query = {name: values[-1] for name, values in parse_qs(request.query, keep_blank_values=True).items()}
+        try:
+            return await self._answer(request.method, parts, query)
+        except _Refusal as refusal:
+            return refusal.page
+        except Retriable as error:
+            return _Refusal(503, "ServiceUnavailableException", str(error)).page
+
+    async def _answer(self, method: str, parts: list[str], query: Mapping[str, str]) -> Page:
+        match parts:
+            case ["v1", "config"] if method in ("GET", "HEAD"):
+                return _json({"defaults": {}, "overrides": {}, "endpoints": ENDPOINTS})
+            case ["v1", "namespaces", namespace, "tables", table, "metrics"] if method == "POST":
+                self._location(namespace, table)
+                return Page("", 204)
+            case ["v1", *_] if method not in ("GET", "HEAD"):
+                raise _Refusal(403, "ForbiddenException", READ_ONLY)
+            case ["v1", "namespaces"]:
+                return self._namespaces(query)
+            case ["v1", "namespaces", namespace]:
+                _check_namespace(namespace)
+                return _found(method, {"namespace": [NAMESPACE], "properties": {}})
+            case ["v1", "namespaces", namespace, "tables"]:
+                _check_namespace(namespace)
+                found = [{"namespace": [NAMESPACE], "name": name} for name in sorted(self._tables.names())]
+                return _json({"identifiers": found, "next-page-token": None})
+            case ["v1", "namespaces", namespace, "tables", table]:
+                location = self._location(namespace, table)
+                return Page("", 204) if method == "HEAD" else await self._load(namespace, table, location, query)
+            case _:
+                raise _Refusal(404, "NoSuchEndpointException", f"this catalog has no /{'/'.join(parts)}")
+
+    def _namespaces(self, query: Mapping[str, str]) -> Page:
+        parent = query.get("parent", "")
+        if parent:
+            _check_namespace(parent)
+        return _json({"namespaces": [] if parent else [[NAMESPACE]], "next-page-token": None})
+
+    def _location(self, namespace: str, table: str) -> str:
+        _check_namespace(namespace)
+        location = self._tables.location(table)
+        if location is None:
+            raise _Refusal(
+                404, "NoSuchTableException", f"there is no table {NAMESPACE}.{table}: no such topic, or not settled yet"
+            )
+        return location
+
+    async def _load(self, namespace: str, table: str, location: str, query: Mapping[str, str]) -> Page:
+        """The table with its metadata inline. Old metadata is removed after a while: then the pointer has moved."""
+        try:
+            data = await self._store.get(location)
+        except ObjectMissing:
+            location = self._location(namespace, table)
+            try:
+                data = await self._store.get(location)
+            except ObjectMissing as error:
+                raise _Refusal(503, "ServiceUnavailableException", f"{error}; try again") from error
+        metadata = data.decode()
+        if query.get("snapshots") == "refs":
+            metadata = _only_named_snapshots(metadata)
+        url = json.dumps(f"{self._base}/{location}")
+        return Page(f'{{"metadata-location":{url},"metadata":{metadata},"config":{{}}}}')
+
+
+def _only_named_snapshots(metadata: str) -> str:
+    """The metadata without snapshots that no branch or tag names, for clients that load the others when needed."""
+    table: dict[str, Any] = json.loads(metadata)
+    named = {ref["snapshot-id"] for ref in table.get("refs", {}).values()}
+    table["snapshots"] = [s for s in table.get("snapshots", []) if s["snapshot-id"] in named]
+    return json.dumps(table)
+
+
+def _check_namespace(namespace: str) -> None:
+    if namespace != NAMESPACE:
+        raise _Refusal(404, "NoSuchNamespaceException", f"there is no namespace {namespace!r}, only {NAMESPACE!r}")
+
+
+def _found(method: str, body: object) -> Page:
+    return Page("", 204) if method == "HEAD" else _json(body)
+
+
+def _json(body: object, status: int = 200) -> Page:
+    return Page(json.dumps(body), status)

@@ -1,0 +1,124 @@
+"""A compactor as a process: a replica of the ledger, a Spark session, followers, health pages, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from headwater.app.lifecycle import halt, started, until_told, watch_parent
+from headwater.app.node import DOMAINS
+from headwater.clock import SystemChance, SystemClock
+from headwater.config import Lake, Settings, parse_address
+from headwater.errors import HeadwaterError
+from headwater.lake.compactor import Compactor
+from headwater.lake.following import Following
+from headwater.lake.metrics import collect
+from headwater.lake.spark.jobs import Jobs
+from headwater.lake.spark.session import Sessions
+from headwater.lake.tables import make_followers
+from headwater.lake.tasks import Task, TaskFacts
+from headwater.metadata import open_ledger
+from headwater.metadata.cluster import ClusterState
+from headwater.metadata.membership import Membership
+from headwater.metadata.replica import Replica
+from headwater.metadata.streams import StreamsState
+from headwater.objects import ObjectStore, open_store
+from headwater.ops import logs
+from headwater.ops.http import HttpServer, Page, Request
+from headwater.ops.metrics import CONTENT_TYPE, render
+from headwater.threads import Threads
+
+REMOTE_SLOTS = 16
+"""How many tasks a job is cut into where the cluster's size is not known."""
+
+
+class CompactorProcess:
+    """One compactor with everything around it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.ledger = open_ledger(settings.ledger_url)
+        self.store: ObjectStore = open_store(settings.objects_url)
+        clock, chance, lake = SystemClock(), SystemChance(), settings.lake
+        self.cluster = Replica(self.ledger, self.store, ClusterState(), clock, chance)
+        self.domains = {d: Replica(self.ledger, self.store, StreamsState(d), clock, chance) for d in DOMAINS}
+        self.membership = Membership(self.ledger, self.cluster, self.domains, clock, chance, zone=settings.zone)
+        self._sessions = Sessions(lake.spark)
+        self._jobs = Jobs(self._sessions, lake.spark.job_timeout_ms / 1000)
+        self._thread = Threads(1, "spark")
+        self.compactor = Compactor(
+            self.cluster, self.domains, self.store, self._run_job, lake, clock, chance, slots=slots(lake)
+        )
+        self.following = Following(
+            self.cluster, self.domains, make_followers(self.store, lake), self.compactor.lease, lake, clock, chance
+        )
+        self.http = HttpServer(
+            {"/metrics": self._metrics, "/healthz": self._alive, "/readyz": self._ready, "/health": self._ready}
+        )
+        self.http_port = 0
+
+    async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
+        return await self._thread.run(self._jobs.run, tag, tasks)
+
+    async def start(self) -> None:
+        await self.cluster.start()
+        for replica in self.domains.values():
+            await replica.start()
+        await self.membership.join()
+        self.membership.start()
+        self.compactor.start()
+        self.following.start()
+        host, port = parse_address(self.settings.http)
+        self.http_port = await self.http.listen(host, port)
+
+    async def stop(self) -> None:
+        await self.compactor.close()
+        await self.following.close()
+        await self.membership.leave()
+        for replica in self.domains.values():
+            await replica.close()
+        await self.cluster.close()
+        await self.http.close()
+        await asyncio.to_thread(self._sessions.close)
+        await self.ledger.close()
+        await self.store.close()
+
+    async def _metrics(self, request: Request) -> Page:
+        metrics = collect(self.cluster, self.domains, self.compactor, self.following, SystemClock().wall_ms())
+        return Page(render(metrics), content_type=CONTENT_TYPE)
+
+    async def _alive(self, request: Request) -> Page:
+        return Page('{"status":"alive"}')
+
+    async def _ready(self, request: Request) -> Page:
+        try:
+            await self.cluster.barrier()
+        except HeadwaterError as error:
+            return Page(f'{{"status":"unhealthy","reason":"{type(error).__name__}"}}', 503)
+        if self.following.alerts or not self.membership.in_contact:
+            return Page('{"status":"degraded"}')
+        return Page('{"status":"healthy"}')
+
+
+def slots(lake: Lake) -> int:
+    """How many tasks can run at once, as far as the settings say."""
+    local = re.fullmatch(r"local\[(\d+)(,.*)?\]", lake.spark.master)
+    return int(local[1]) if local and not lake.spark.remote else REMOTE_SLOTS
+
+
+async def serve(settings: Settings, *, supervised: bool) -> None:
+    """Run a compactor until it is told to stop."""
+    logs.setup(settings.log_level, node="compactor")
+    stop = until_told()
+    process = CompactorProcess(settings)
+    process.cluster.on_halt = lambda error: halt(error, stop)
+    for replica in process.domains.values():
+        replica.on_halt = lambda error: halt(error, stop)
+    if not await started(process.start(), stop):
+        return
+    if supervised:
+        await watch_parent(stop)
+    print(f"ready http={process.http_port}", flush=True)  # noqa: T201
+    await stop.wait()
+    await process.stop()

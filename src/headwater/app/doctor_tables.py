@@ -1,0 +1,58 @@
+"""The doctor's look at tables: journal, files, index and followers must agree."""
+
+from __future__ import annotations
+
+from headwater.app.report import Report
+from headwater.metadata.streams import StreamsState
+from headwater.objects import ObjectMissing, ObjectStore
+
+
+def check_tables(state: StreamsState, report: Report) -> None:
+    """Files are counted exactly as often as entries name them; the journal has no holes; no follower is ahead of it."""
+    named: dict[tuple[bytes, int], int] = {}
+    for stream in state.streams.values():
+        ended = False
+        for entry in stream.index:
+            if entry.file:
+                key = (stream.topic.bytes, entry.file)
+                named[key] = named.get(key, 0) + 1
+            if entry.settled and ended:
+                report.add("index", f"stream {stream.id} at {entry.start}", "is settled behind one that is not")
+            ended = ended or not entry.settled
+            if entry.settled is not (entry.end <= stream.settled):
+                report.add("heads", f"stream {stream.id} at {entry.start}", f"the head is settled to {stream.settled}")
+    for table in state.tables.values():
+        report.count("tables")
+        expected = None
+        for journal in table.journal:
+            if expected is not None and journal.sequence != expected:
+                report.add("journal", table.root, f"entry {journal.sequence} where {expected} was to follow")
+            expected = journal.sequence + 1
+        if expected is not None and expected != table.last_sequence + 1:
+            report.add("journal", table.root, f"ends at {expected - 1}, not {table.last_sequence}")
+        for file in table.files.values():
+            if file.references != named.pop((table.topic.bytes, file.number), 0):
+                report.add("references", f"{table.root}/{file.name}", f"counted as {file.references}")
+            if file.removed and file.references:
+                report.add("references", f"{table.root}/{file.name}", "is removed from the table, not from the log")
+        for name, follower in table.followers.items():
+            if not follower.oldest <= follower.cursor <= table.last_sequence:
+                report.add("followers", f"{table.root} {name}", f"stands at {follower.cursor}")
+    for _, number in named:
+        report.add("references", f"file {number}", "is named by an entry but not known")
+
+
+async def check_segments(store: ObjectStore, state: StreamsState, report: Report) -> None:
+    """Every file that a table or the log needs is there, as large as it was."""
+    for table in state.tables.values():
+        for file in table.files.values():
+            report.count("segments")
+            path = f"{table.root}/{file.name}"
+            try:
+                size = await store.size(path)
+            except ObjectMissing as error:
+                if not file.removed and not table.dropped:
+                    report.add("segments", path, error)
+                continue
+            if size != file.size:
+                report.add("segments", path, f"has {size} bytes, not {file.size}")

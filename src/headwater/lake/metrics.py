@@ -1,0 +1,66 @@
+"""A compactor's counts as metrics: a stall must be visible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headwater.lake.compactor import Compactor
+from headwater.lake.following import Following
+from headwater.lake.planning import oldest_pending_ms, pending_bytes
+from headwater.metadata.cluster import ClusterState
+from headwater.metadata.replica import Replica
+from headwater.metadata.streams import StreamsState
+from headwater.ops.metrics import Metric
+from headwater.types import Domain
+
+Sample = tuple[Mapping[str, str], float]
+
+
+def collect(
+    cluster: Replica[ClusterState],
+    domains: Mapping[Domain, Replica[StreamsState]],
+    compactor: Compactor,
+    following: Following,
+    now_ms: int,
+) -> list[Metric]:
+    """Everything that `/metrics` shows of a compactor."""
+    lag: list[Sample] = []
+    backlog: list[Sample] = []
+    behind: list[Sample] = []
+    last: list[Sample] = []
+    files: list[Sample] = []
+    for replica in domains.values():
+        for plan in compactor.plans(replica):
+            topic = {"topic": cluster.state.topics[plan.topic].name}
+            oldest = [ms for s in plan.streams if (ms := oldest_pending_ms(replica.state, s)) is not None]
+            lag.append((topic, max(0, now_ms - min(oldest)) / 1000 if oldest else 0.0))
+            backlog.append((topic, sum(pending_bytes(s) for s in plan.streams)))
+            table = replica.state.tables.get(plan.topic)
+            if table is None:
+                continue
+            files.append((topic, sum(1 for _ in table.live())))
+            last.append((topic, table.journal[-1].ms / 1000 if table.journal else 0.0))
+            for name, follower in table.followers.items():
+                behind.append(({**topic, "follower": name}, table.last_sequence - follower.cursor))
+    held = [({"follower": name, "reason": "foreign" if t.foreign else "error"}, 1.0)
+            for (name, _), t in following.alerts.items()]  # fmt: skip
+
+    def one(value: float) -> list[Sample]:
+        return [({}, value)]
+
+    return [
+        Metric("headwater_settle_lag_seconds", "gauge", "Age of the oldest record that is not settled.", lag),
+        Metric("headwater_settle_backlog_bytes", "gauge", "WAL bytes that are not settled.", backlog),
+        Metric("headwater_settle_last_seconds", "gauge", "Time of the last settle, since the Unix epoch.", last),
+        Metric("headwater_table_files", "gauge", "Segments of a table.", files),
+        Metric("headwater_follower_lag", "gauge", "Journal entries that a follower has not committed.", behind),
+        Metric("headwater_followers_held", "gauge", "Tables that a follower cannot commit to.", held),
+        Metric("headwater_follower_commits_total", "counter", "Versions committed.",
+               [({"follower": name}, count) for name, count in following.commits.items()]),
+        Metric("headwater_settled_files_total", "counter", "Segments settled.", one(compactor.settled_files)),
+        Metric("headwater_settled_rows_total", "counter", "Rows settled.", one(compactor.settled_rows)),
+        Metric("headwater_merged_files_total", "counter", "Segments merged away.", one(compactor.merged_files)),
+        Metric("headwater_settle_failed_jobs_total", "counter", "Spark jobs that failed.", one(compactor.failed_jobs)),
+        Metric("headwater_gc_files_total", "counter", "Segments deleted.", one(compactor.deleted_files)),
+        Metric("headwater_gc_file_orphans_total", "counter", "Orphans deleted.", one(compactor.deleted_orphans)),
+    ]  # fmt: skip

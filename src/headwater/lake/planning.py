@@ -1,0 +1,248 @@
+"""Which WAL runs become which files: plain decisions over the state, without I/O.
+
+Runs are cut in the order they were written, not stream by stream, so a task needs each WAL object that it touches
+only once. Small topics share a task.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
+from headwater.log import wal
+from headwater.metadata.index import IndexEntry
+from headwater.metadata.streams import Stream, StreamsState
+from headwater.metadata.tables import DataFile, TopicTable
+
+DATA = "data/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much goes where."""
+
+    file_bytes: int = 48 << 20
+    """WAL bytes of one file, and of one task."""
+    job_bytes: int = 1 << 30
+    min_task_bytes: int = 4 << 20
+    """Below this, another task costs more than it saves."""
+    merge_files: int = 8
+    """So many small files of a table are merged into one."""
+    small_file_bytes: int = 8 << 20
+    files_per_job: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic that may be settled."""
+
+    topic: uuid.UUID
+    root: str
+    streams: list[Stream]
+    freshness_ms: int
+
+
+@dataclass(slots=True)
+class Job:
+    """Tasks, and which topic each of their files belongs to."""
+
+    tasks: list[Task] = field(default_factory=list)
+    topics: list[list[uuid.UUID]] = field(default_factory=list)
+    """Per task and file."""
+    removed: dict[uuid.UUID, list[int]] = field(default_factory=dict)
+    """Files that are merged away, by topic; empty for a settle."""
+
+    def __bool__(self) -> bool:
+        return bool(self.tasks)
+
+
+def table_root(name: str, topic: uuid.UUID) -> str:
+    """Where a topic's table lies. A recreated topic never meets its predecessor's files."""
+    return f"tables/{name}-{topic}"
+
+
+def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
+    """The entries of a stream that are not settled, oldest first."""
+    for i in range(stream.index.find(stream.settled), len(stream.index)):
+        yield stream.index[i]
+
+
+def oldest_pending_ms(state: StreamsState, stream: Stream) -> int | None:
+    """When a stream's oldest unsettled object was written, or nothing if all is settled."""
+    for entry in pending(state, stream):
+        known = state.objects.get(entry.object)
+        return known.created_ms if known is not None else 0
+    return None
+
+
+def pending_bytes(stream: Stream) -> int:
+    """WAL bytes of a stream that are not settled."""
+    return stream.bytes_from(stream.settled)
+
+
+def due(state: StreamsState, plan: TopicPlan, now_ms: int, limits: Limits) -> bool:
+    """Whether a topic's turn has come: enough bytes, or a third of its freshness target has passed."""
+    waiting = 0
+    for stream in plan.streams:
+        oldest = oldest_pending_ms(state, stream)
+        if oldest is None:
+            continue
+        waiting += pending_bytes(stream)
+        if now_ms - oldest >= plan.freshness_ms // 3 or waiting >= limits.file_bytes:
+            return True
+    return False
+
+
+def plan_settle(
+    state: StreamsState, plans: list[TopicPlan], *, store: str, prefix: str, slots: int, limits: Limits
+) -> Job:
+    """Tasks for topics whose turn has come, as many as one job takes."""
+    files: list[tuple[tuple[int, int, int], uuid.UUID, FileTask]] = []
+    total = 0
+    for plan in plans:
+        for key, task in _files_of(state, plan, prefix, limits, limits.job_bytes - total):
+            files.append((key, plan.topic, task))
+            total += task.wal_bytes
+        if total >= limits.job_bytes or len(files) >= limits.files_per_job:
+            break
+    files.sort(key=lambda item: item[0])
+    return _job([(topic, task) for _, topic, task in files], store, slots, total, limits)
+
+
+def _files_of(
+    state: StreamsState, plan: TopicPlan, prefix: str, limits: Limits, room: int
+) -> Iterator[tuple[tuple[int, int, int], FileTask]]:
+    """A topic's pending entries, cut into files along the order of their objects."""
+    ordered: list[tuple[tuple[int, int, int], int, IndexEntry]] = []
+    for i, stream in enumerate(plan.streams):
+        newest = (0, 0, 0)
+        for entry in pending(state, stream):
+            known = state.objects.get(entry.object)
+            created = known.created_ms if known is not None else 0
+            newest = max(newest, (created, entry.object.epoch, entry.object.sequence))
+            ordered.append((newest, i, entry))
+    ordered.sort(key=lambda item: (item[0], item[1], item[2].start))
+    taken: dict[int, list[IndexEntry]] = {}
+    size, first = 0, (0, 0, 0)
+    for key, i, entry in ordered:
+        if size and size + entry.length > limits.file_bytes:
+            yield first, _file(state, plan, prefix, taken)
+            room -= size
+            taken, size = {}, 0
+            if room <= 0:
+                return
+        if not size:
+            first = key
+        taken.setdefault(i, []).append(entry)
+        size += entry.length
+    if size:
+        yield first, _file(state, plan, prefix, taken)
+
+
+def _file(state: StreamsState, plan: TopicPlan, prefix: str, taken: dict[int, list[IndexEntry]]) -> FileTask:
+    parts = []
+    for i in sorted(taken, key=lambda i: plan.streams[i].partition):
+        stream, entries = plan.streams[i], taken[i]
+        runs = []
+        for entry in entries:
+            known = state.objects.get(entry.object)
+            assert known is not None, f"the index names {entry.object}, which the state does not know"
+            path = wal.path_of(known.zone, state.domain, known.created_ms, entry.object)
+            append_ms = entry.max_timestamp if entry.append_time else -1
+            runs.append(WalRun(path, entry.position, entry.length, entry.start, append_ms))
+        start = max(entries[0].start, stream.settled)
+        parts.append(StreamPart(stream.id, stream.partition, start, entries[-1].end, runs))
+    return FileTask(plan.topic.bytes, plan.root, f"{DATA}{prefix}", parts, [])
+
+
+def _job(files: list[tuple[uuid.UUID, FileTask]], store: str, slots: int, total: int, limits: Limits) -> Job:
+    """Files spread over tasks: evenly over the slots, but none too large or too small."""
+    job = Job()
+    share = min(max(total // max(slots, 1), limits.min_task_bytes), limits.file_bytes)
+    held: list[FileTask] = []
+    topics: list[uuid.UUID] = []
+    size = 0
+
+    def close() -> None:
+        nonlocal held, topics, size
+        if held:
+            job.tasks.append(Task(VERSION, store, held))
+            job.topics.append(topics)
+            held, topics, size = [], [], 0
+
+    for topic, task in files:
+        if size and size + task.wal_bytes > share:
+            close()
+        held.append(task)
+        topics.append(topic)
+        size += task.wal_bytes
+    close()
+    return job
+
+
+# --- merging -----------------------------------------------------------------------------------------------
+
+
+def mergeable(table: TopicTable, limits: Limits) -> list[DataFile]:
+    """The oldest run of small files that is worth a rewrite, or nothing."""
+    small: list[DataFile] = []
+    size = 0
+    for file in sorted(table.live(), key=lambda f: f.number):
+        if file.size >= limits.small_file_bytes or not file.references:
+            if len(small) >= limits.merge_files:
+                break
+            small, size = [], 0
+            continue
+        if size + file.size > limits.file_bytes:
+            break
+        small.append(file)
+        size += file.size
+    return small if len(small) >= limits.merge_files else []
+
+
+def plan_merge(
+    tables: list[TopicTable],
+    streams_of: Callable[[uuid.UUID], list[Stream]],
+    *,
+    store: str,
+    prefix: str,
+    slots: int,
+    limits: Limits,
+) -> Job:
+    """Tasks that rewrite small files of tables into larger ones."""
+    chosen: list[tuple[uuid.UUID, FileTask]] = []
+    removed: dict[uuid.UUID, list[int]] = {}
+    total = 0
+    for table in tables:
+        files = mergeable(table, limits)
+        task = _merge_file(table, streams_of(table.topic), files, prefix) if files else None
+        if task is None:
+            continue
+        chosen.append((table.topic, task))
+        removed[table.topic] = [file.number for file in files]
+        total += sum(file.size for file in files)
+        if total >= limits.job_bytes:
+            break
+    job = _job(chosen, store, slots, total, limits)
+    job.removed = removed
+    return job
+
+
+def _merge_file(table: TopicTable, streams: list[Stream], files: list[DataFile], prefix: str) -> FileTask | None:
+    """All rows of these files; nothing if the index has something else between their entries."""
+    numbers = {file.number for file in files}
+    parts, named = [], 0
+    for stream in sorted(streams, key=lambda s: s.partition):
+        places = [i for i, entry in enumerate(stream.index) if entry.file in numbers]
+        if not places:
+            continue
+        between = [stream.index[i] for i in range(places[0], places[-1] + 1)]
+        if not all(entry.settled and (not entry.file or entry.file in numbers) for entry in between):
+            return None
+        parts.append(StreamPart(stream.id, stream.partition, between[0].start, between[-1].end, []))
+        named += len(places)
+    if not parts or named != sum(file.references for file in files):
+        return None
+    return FileTask(table.topic.bytes, table.root, f"{DATA}{prefix}", parts, [file.name for file in files])

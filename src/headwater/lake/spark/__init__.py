@@ -1,0 +1,1 @@
+"""Everything that runs on Spark: sessions, jobs, and what executors do."""

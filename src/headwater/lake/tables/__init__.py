@@ -1,0 +1,25 @@
+"""Table formats that follow a topic table's journal. No Spark in here."""
+
+from __future__ import annotations
+
+from headwater.config import Lake
+from headwater.lake.tables.follower import TableFollower
+from headwater.objects import ObjectStore
+
+
+def make_followers(store: ObjectStore, lake: Lake) -> list[TableFollower]:
+    """The followers that the settings ask for."""
+    found: list[TableFollower] = []
+    if "iceberg" in lake.followers:
+        from headwater.lake.tables.iceberg import IcebergFollower
+
+        found.append(IcebergFollower(store, keep_versions=lake.keep_versions))
+    if "delta" in lake.followers:
+        from headwater.lake.tables.delta import DeltaFollower
+
+        found.append(DeltaFollower(store, keep_versions=lake.keep_versions))
+    for name, properties in lake.catalogs.items():
+        from headwater.lake.tables.iceberg_catalog import CatalogFollower
+
+        found.append(CatalogFollower(name, properties, store, keep_versions=lake.keep_versions))
+    return found

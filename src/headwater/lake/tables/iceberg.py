@@ -1,0 +1,124 @@
+"""The Iceberg table of a topic, with the ledger as its catalog.
+
+A commit writes manifests, a manifest list and a metadata file as new objects below `<root>/_iceberg/`, and answers
+where the metadata lies. The caller's `Follow` command makes that the table, or does not: then they are orphans.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from pyiceberg.table.metadata import TableMetadataV2
+
+from headwater.clock import Chance, SystemChance
+from headwater.errors import Retriable
+from headwater.lake.tables import iceberg_metadata as model
+from headwater.lake.tables.follower import Batch, Standing, TableRef
+from headwater.lake.tables.iceberg_objects import Cache, TableObjects, number_of
+from headwater.objects import ObjectMissing, ObjectStore
+
+log = logging.getLogger("headwater.iceberg")
+FOLDER = "_iceberg"
+SLACK = 10
+"""Snapshots are expired, and objects swept, only every so many commits."""
+METADATA_CACHED = 64
+
+
+class IcebergFollower:
+    """See `TableFollower`. Versions past the newest `keep_versions`, or older than `max_age_ms`, are expired."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        keep_versions: int = 50,
+        max_age_ms: int | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        self.name = "iceberg"
+        self._chance = chance or SystemChance()
+        self._objects = TableObjects(store, self._chance)
+        self._keep = keep_versions
+        self._max_age_ms = max_age_ms
+        self._metadata: Cache[str, TableMetadataV2] = Cache(METADATA_CACHED)
+
+    def __repr__(self) -> str:
+        return f"<IcebergFollower of {self._objects.store!r}>"
+
+    async def standing(self, table: TableRef, location: str) -> Standing:
+        if not location:
+            return Standing(0, 0, "")
+        return _standing(await self._load(location), location)
+
+    async def commit(self, table: TableRef, location: str, batch: Batch) -> Standing:
+        metadata = await self._load(location) if location else self._new(table)
+        if location and model.cursor(metadata) >= batch.upto:
+            return _standing(metadata, location)
+        if model.cursor(metadata) != batch.after:
+            raise Retriable(f"{table.root} is at {model.cursor(metadata)}, not at {batch.after}: begin from there")
+        if location and number_of(location) % SLACK == 0:
+            await self._sweep_if_possible(table, location, metadata)
+        version = number_of(location) + 1 if location else 1
+        snapshot, files = await self._objects.new_snapshot(table, _folder(table), version, batch.upto, metadata, batch)
+        previous = self._objects.url(location) if location else ""
+        after = model.with_snapshot(metadata, previous, snapshot, batch.upto)
+        if model.overdue(after, self._keep + min(SLACK, self._keep), self._max_age_ms):
+            after = model.without(after, model.overdue(after, self._keep, self._max_age_ms))
+        return await self._publish(table, version, after, files)
+
+    async def expire(self, table: TableRef, location: str) -> Standing:
+        if not location:
+            return Standing(0, 0, "")
+        metadata = await self._load(location)
+        await self._sweep(table, location, metadata)
+        late = model.overdue(metadata, self._keep, self._max_age_ms)
+        if not late:
+            return _standing(metadata, location)
+        after = model.succeeded(model.without(metadata, late), self._objects.url(location))
+        return await self._publish(table, number_of(location) + 1, after, {})
+
+    async def drop(self, table: TableRef, location: str) -> None:
+        await self._objects.sweep(_folder(table), lambda path: True)
+
+    def _new(self, table: TableRef) -> TableMetadataV2:
+        return model.new_table(table, self._objects.url(table.root), self._objects.url(_folder(table)))
+
+    async def _load(self, location: str) -> TableMetadataV2:
+        found = self._metadata.get(location)
+        if found is None:
+            try:
+                data = await self._objects.store.get(location)
+            except ObjectMissing as error:
+                raise Retriable(f"{location} is missing: the ledger has moved on, or run `headwater doctor`") from error
+            found = model.parse(location, data)
+            self._metadata.put(location, found)
+        return found
+
+    async def _publish(
+        self, table: TableRef, version: int, metadata: TableMetadataV2, files: dict[str, bytes]
+    ) -> Standing:
+        location = f"{_folder(table)}/{version:05d}-{self._chance.uuid()}.metadata.json"
+        await self._objects.put({**files, location: metadata.model_dump_json().encode()})
+        self._metadata.put(location, metadata)
+        return _standing(metadata, location)
+
+    async def _sweep_if_possible(self, table: TableRef, location: str, metadata: TableMetadataV2) -> None:
+        try:
+            await self._sweep(table, location, metadata)
+        except Retriable as error:  # a table that cannot be tidied up can still be written
+            log.warning("objects are left for later", extra={"table": table.root, "reason": str(error)})
+
+    async def _sweep(self, table: TableRef, location: str, metadata: TableMetadataV2) -> None:
+        """Delete what the version at `location` does not need, unless it is newer than that."""
+        needed = await self._objects.needed_by(metadata)
+        needed |= {location, *(self._objects.path(entry.metadata_file) for entry in metadata.metadata_log)}
+        newest = number_of(location)
+        await self._objects.sweep(_folder(table), lambda path: path not in needed and number_of(path) <= newest)
+
+
+def _folder(table: TableRef) -> str:
+    return f"{table.root}/{FOLDER}"
+
+
+def _standing(metadata: TableMetadataV2, location: str) -> Standing:
+    return Standing(model.cursor(metadata), model.oldest(metadata), location)

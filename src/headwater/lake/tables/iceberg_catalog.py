@@ -1,0 +1,247 @@
+"""The Iceberg table of a topic in somebody else's catalog: any that pyiceberg can talk to.
+
+Manifests are ours, as in `iceberg.py`; the commit is one call to the catalog that adds the snapshot, moves `main` from
+the snapshot we built upon, and sets the journal sequence as a table property. Whoever comes second is refused by the
+catalog and begins again from what stands there, so nothing is lost or doubled.
+
+The tables are in the namespace `topics`, or in the one that the property `headwater.namespace` names, under their
+topics' names. A catalog that cannot carry a name (Hive and Glue know no dots) refuses it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from headwater.clock import Chance, SystemChance
+from headwater.errors import HeadwaterError, OutcomeUnknown, Retriable, StoreUnavailable
+from headwater.lake.tables import iceberg_metadata as model
+from headwater.lake.tables.follower import Batch, ForeignCommit, Standing, TableRef
+from headwater.lake.tables.iceberg_objects import TableObjects, number_of
+from headwater.lake.tables.iceberg_schema import JOURNAL_LAST, JOURNAL_SEQUENCE, ORDER, SCHEMA, SPEC, properties
+from headwater.objects import ObjectStore
+from headwater.threads import Threads
+
+log = logging.getLogger("headwater.iceberg")
+NAMESPACE = "topics"
+NAMESPACE_PROPERTY = "headwater.namespace"
+SLACK = 10
+"""Snapshots are expired, and objects swept, only every so many commits."""
+
+_T = TypeVar("_T")
+
+
+class CatalogFollower:
+    """See `TableFollower`. `properties` are pyiceberg's: `type`, `uri`, `warehouse`, credentials and so on."""
+
+    def __init__(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        store: ObjectStore,
+        *,
+        keep_versions: int = 50,
+        chance: Chance | None = None,
+    ) -> None:
+        self.name = name
+        self._properties = {key: value for key, value in properties.items() if key != NAMESPACE_PROPERTY}
+        self._namespace = properties.get(NAMESPACE_PROPERTY, NAMESPACE)
+        self._objects = TableObjects(store, chance or SystemChance())
+        self._keep = keep_versions
+        self._threads = Threads(1, f"catalog-{name}")
+        self._catalog: Catalog | None = None
+
+    def __repr__(self) -> str:
+        return f"<CatalogFollower {self.name}>"
+
+    async def standing(self, table: TableRef, location: str) -> Standing:
+        found = await self._ask(self._load, table)
+        return _standing(found) if found is not None else Standing(0, 0, "")
+
+    async def commit(self, table: TableRef, location: str, batch: Batch) -> Standing:
+        found = await self._ask(self._load_or_create, table)
+        metadata = _metadata(found)
+        if model.cursor(metadata) >= batch.upto:
+            return _standing(found)
+        if model.cursor(metadata) != batch.after:
+            raise Retriable(
+                f"{table.name} in catalog {self.name} is at {model.cursor(metadata)}, not at {batch.after}: "
+                "begin from there"
+            )
+        if len(metadata.snapshots) == self._keep:
+            await self._sweep_if_possible(table, metadata)
+        sequence = max(batch.upto, metadata.last_sequence_number + 1)
+        snapshot, files = await self._objects.new_snapshot(
+            table, self._folder(table), sequence, sequence, metadata, batch
+        )
+        await self._objects.put(files)
+        return _standing(await self._write(found, self._updates(metadata, snapshot, batch.upto)))
+
+    async def expire(self, table: TableRef, location: str) -> Standing:
+        found = await self._ask(self._load, table)
+        if found is None:
+            return Standing(0, 0, "")
+        late = model.overdue(_metadata(found), self._keep, None)
+        if late:
+            found = await self._write(found, (_removal(late),))
+        await self._sweep(table, _metadata(found))
+        return _standing(found)
+
+    async def drop(self, table: TableRef, location: str) -> None:
+        if await self._ask(self._load, table) is not None:
+            await self._ask(self._drop, table)
+        await self._objects.sweep(self._folder(table), lambda path: True)
+
+    async def close(self) -> None:
+        """Leave the catalog. Idempotent."""
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None:
+            catalog.close()
+        await self._threads.close()
+
+    # --- the catalog -----------------------------------------------------------------------------------------
+
+    async def _ask(self, call: Callable[[TableRef], _T], table: TableRef) -> _T:
+        """A question to the catalog, in a thread. Whatever goes wrong there means: not now."""
+        try:
+            return await self._threads.run(call, table)
+        except HeadwaterError:
+            raise
+        except Exception as error:  # every catalog has exceptions of its own
+            raise StoreUnavailable(f"catalog {self.name}: {type(error).__name__}: {error}") from error
+
+    async def _write(self, found: Table, updates: tuple[TableUpdate, ...]) -> Table:
+        """One commit, without pyiceberg's retries. It stands only on top of the snapshot that was read."""
+        metadata = _metadata(found)
+        requirements: tuple[TableRequirement, ...] = (
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id}),
+        )
+        try:
+            await self._threads.run(found._do_commit, updates, requirements)
+        except CommitFailedException as error:
+            raise Retriable(f"catalog {self.name}: somebody else was first: {error}") from error
+        except Exception as error:  # every catalog has exceptions of its own
+            raise OutcomeUnknown(f"catalog {self.name}: {type(error).__name__}: {error}") from error
+        return found
+
+    def _open(self) -> Catalog:
+        if self._catalog is None:
+            self._catalog = load_catalog(self.name, **self._properties)
+        return self._catalog
+
+    def _load(self, table: TableRef) -> Table | None:
+        """The table, if it is there, is this topic's, and nobody else has written into it."""
+        try:
+            found = self._open().load_table((self._namespace, table.name))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        what = f"{self._namespace}.{table.name} in catalog {self.name}"
+        if found.metadata.properties.get("headwater.topic.id") != str(table.topic):
+            raise ForeignCommit(f"{what} is not this topic's table: drop or rename it")
+        snapshot = found.metadata.current_snapshot()
+        noted = snapshot.summary.get(JOURNAL_LAST) if snapshot is not None and snapshot.summary is not None else "0"
+        if noted is None:
+            raise ForeignCommit(f"somebody else committed snapshot {found.metadata.current_snapshot_id} to {what}")
+        if noted != found.metadata.properties.get(JOURNAL_SEQUENCE):
+            raise ForeignCommit(f"somebody else took {what} back to journal sequence {noted}")
+        return found
+
+    def _load_or_create(self, table: TableRef) -> Table:
+        found = self._load(table)
+        if found is not None:
+            return found
+        catalog, folder = self._open(), self._objects.url(self._folder(table))
+        catalog.create_namespace_if_not_exists(self._namespace)
+        try:
+            return catalog.create_table(
+                (self._namespace, table.name),
+                schema=SCHEMA,
+                location=self._objects.url(table.root),
+                partition_spec=SPEC,
+                sort_order=ORDER,
+                properties={
+                    **properties(table, folder),
+                    "format-version": "2",
+                    "write.metadata.delete-after-commit.enabled": "true",
+                    "write.metadata.previous-versions-max": str(model.METADATA_LOG),
+                },
+            )
+        except TableAlreadyExistsError as error:
+            raise Retriable(f"catalog {self.name}: {error}") from error
+
+    def _drop(self, table: TableRef) -> None:
+        try:
+            self._open().drop_table((self._namespace, table.name))
+        except NoSuchTableError:
+            return
+
+    def _updates(self, metadata: TableMetadataV2, snapshot: Snapshot, sequence: int) -> tuple[TableUpdate, ...]:
+        main = {"ref-name": MAIN_BRANCH, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot.snapshot_id}
+        updates: tuple[TableUpdate, ...] = (
+            AddSnapshotUpdate(snapshot=snapshot),
+            SetSnapshotRefUpdate.model_validate(main),
+            SetPropertiesUpdate(updates={JOURNAL_SEQUENCE: str(sequence)}),
+        )
+        after = model.with_snapshot(metadata, "", snapshot, sequence)
+        if model.overdue(after, self._keep + min(SLACK, self._keep), None):
+            updates += (_removal(model.overdue(after, self._keep, None)),)
+        return updates
+
+    # --- sweeping ------------------------------------------------------------------------------------------------
+
+    async def _sweep_if_possible(self, table: TableRef, metadata: TableMetadataV2) -> None:
+        try:
+            await self._sweep(table, metadata)
+        except Retriable as error:  # a table that cannot be tidied up can still be written
+            log.warning("objects are left for later", extra={"table": table.root, "reason": str(error)})
+
+    async def _sweep(self, table: TableRef, metadata: TableMetadataV2) -> None:
+        """Delete manifests that no snapshot needs. Metadata files are the catalog's own."""
+        needed, newest = await self._objects.needed_by(metadata), metadata.last_sequence_number
+        await self._objects.sweep(
+            self._folder(table),
+            lambda path: path.endswith(".avro") and path not in needed and number_of(path) <= newest,
+        )
+
+    def _folder(self, table: TableRef) -> str:
+        return f"{table.root}/_iceberg-{self.name}"
+
+
+def _metadata(found: Table) -> TableMetadataV2:
+    if not isinstance(found.metadata, TableMetadataV2):
+        raise ForeignCommit(f"{found.name()} is of format version {found.metadata.format_version}, not 2")
+    return found.metadata
+
+
+def _standing(found: Table) -> Standing:
+    metadata = _metadata(found)
+    noted = (s.summary.get(JOURNAL_LAST) for s in metadata.snapshots if s.summary is not None)
+    return Standing(model.cursor(metadata), min((int(n) for n in noted if n is not None), default=0), "")
+
+
+def _removal(snapshots: frozenset[int]) -> RemoveSnapshotsUpdate:
+    return RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(snapshots)})

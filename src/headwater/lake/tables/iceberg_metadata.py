@@ -1,0 +1,174 @@
+"""Table metadata in, table metadata out: what a commit and an expiry make of it. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV2
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry, Summary
+
+from headwater.errors import CorruptObject
+from headwater.lake.tables.follower import Batch, TableRef
+from headwater.lake.tables.iceberg_schema import (
+    JOURNAL_FIRST,
+    JOURNAL_LAST,
+    JOURNAL_SEQUENCE,
+    ORDER,
+    SCHEMA,
+    SETTLED_ENDS,
+    SPEC,
+    properties,
+)
+
+METADATA_LOG = 10
+"""Predecessors that a metadata file names, and that are kept."""
+
+
+def new_table(table: TableRef, root_url: str, metadata_url: str) -> TableMetadataV2:
+    """A table without a snapshot. It is never stored like that."""
+    return TableMetadataV2.model_validate(
+        {
+            "location": root_url,
+            "table-uuid": table.topic,
+            "last-updated-ms": 0,
+            "last-column-id": SCHEMA.highest_field_id,
+            "schemas": [SCHEMA],
+            "current-schema-id": SCHEMA.schema_id,
+            "partition-specs": [SPEC],
+            "default-spec-id": SPEC.spec_id,
+            "last-partition-id": SPEC.last_assigned_field_id,
+            "sort-orders": [ORDER],
+            "default-sort-order-id": ORDER.order_id,
+            "properties": properties(table, metadata_url),
+        }
+    )
+
+
+def parse(path: str, data: bytes) -> TableMetadataV2:
+    """A metadata file of ours."""
+    try:
+        found = TableMetadataUtil.parse_raw(data.decode())
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise CorruptObject(f"{path} is no table metadata: {error}; run `headwater doctor`") from error
+    if not isinstance(found, TableMetadataV2):
+        raise CorruptObject(f"{path} is of format version {found.format_version}; run `headwater doctor`")
+    return found
+
+
+def cursor(metadata: TableMetadataV2) -> int:
+    """The newest journal sequence that is part of the table."""
+    return int(metadata.properties[JOURNAL_SEQUENCE])
+
+
+def oldest(metadata: TableMetadataV2) -> int:
+    """The journal sequence of the oldest snapshot that can be read."""
+    return min((snapshot.sequence_number or 0 for snapshot in metadata.snapshots), default=0)
+
+
+def operation(batch: Batch, added: int, removed: int) -> Operation:
+    """What kind of snapshot a batch is. A merge changes files, not rows."""
+    if batch.entries and all(entry.replaces for entry in batch.entries):
+        return Operation.REPLACE
+    if not removed:
+        return Operation.APPEND
+    return Operation.OVERWRITE if added else Operation.DELETE
+
+
+def summary(batch: Batch, before: Mapping[str, str], added: Sequence[DataFile], removed: Sequence[DataFile]) -> Summary:
+    """A snapshot's summary; totals follow from its parent's."""
+    found = journal_notes(batch)
+    for total, plus, minus, of in _COUNTS:
+        more, fewer = sum(map(of, added)), sum(map(of, removed))
+        if more:
+            found[plus] = str(more)
+        if fewer:
+            found[minus] = str(fewer)
+        found[total] = str(int(before.get(total) or 0) + more - fewer)
+    for total in ("total-delete-files", "total-position-deletes", "total-equality-deletes"):
+        found[total] = "0"
+    return Summary(operation(batch, len(added), len(removed)), **found)
+
+
+def journal_notes(batch: Batch) -> dict[str, str]:
+    """What a snapshot says of the journal: its range, and up to where every partition that moved is settled."""
+    ends = {str(partition): end for entry in batch.entries for partition, end in entry.ends}
+    return {
+        JOURNAL_FIRST: str(batch.after + 1),
+        JOURNAL_LAST: str(batch.upto),
+        SETTLED_ENDS: json.dumps(ends, separators=(",", ":")),
+    }
+
+
+def with_snapshot(metadata: TableMetadataV2, previous_url: str, snapshot: Snapshot, sequence: int) -> TableMetadataV2:
+    """The table with one snapshot more. `previous_url` is where `metadata` lies, if anywhere."""
+    ms = snapshot.timestamp_ms
+    main = SnapshotRef.model_validate({"snapshot-id": snapshot.snapshot_id, "type": SnapshotRefType.BRANCH})
+    logged = SnapshotLogEntry.model_validate({"snapshot-id": snapshot.snapshot_id, "timestamp-ms": ms})
+    return metadata.model_copy(
+        update={
+            "last_updated_ms": ms,
+            "last_sequence_number": snapshot.sequence_number,
+            "current_snapshot_id": snapshot.snapshot_id,
+            "snapshots": [*metadata.snapshots, snapshot],
+            "snapshot_log": [*metadata.snapshot_log, logged],
+            "refs": {**metadata.refs, MAIN_BRANCH: main},
+            "properties": {**metadata.properties, JOURNAL_SEQUENCE: str(sequence)},
+            "metadata_log": _log(metadata, previous_url),
+        }
+    )
+
+
+def overdue(metadata: TableMetadataV2, keep: int, max_age_ms: int | None) -> frozenset[int]:
+    """Snapshots past their retention. The newest one, and those with a tag or branch of their own, never are."""
+    pinned = {ref.snapshot_id for ref in metadata.refs.values()}
+    free = [s for s in metadata.snapshots if s.snapshot_id not in pinned]
+    over = max(0, len(free) + 1 - max(1, keep))
+    late = {s.snapshot_id for s in free[:over]}
+    if max_age_ms is not None:
+        late |= {s.snapshot_id for s in free if s.timestamp_ms < metadata.last_updated_ms - max_age_ms}
+    return frozenset(late)
+
+
+def without(metadata: TableMetadataV2, expired: frozenset[int]) -> TableMetadataV2:
+    """The table without some snapshots. The history before the newest of them can no longer be told."""
+    told: list[SnapshotLogEntry] = []
+    for entry in metadata.snapshot_log:
+        told = [] if entry.snapshot_id in expired else [*told, entry]
+    return metadata.model_copy(
+        update={"snapshots": [s for s in metadata.snapshots if s.snapshot_id not in expired], "snapshot_log": told}
+    )
+
+
+def succeeded(metadata: TableMetadataV2, previous_url: str) -> TableMetadataV2:
+    """The same table in a new metadata file."""
+    return metadata.model_copy(update={"metadata_log": _log(metadata, previous_url)})
+
+
+def _log(metadata: TableMetadataV2, previous_url: str) -> list[MetadataLogEntry]:
+    if not previous_url:
+        return []
+    entry = {"metadata-file": previous_url, "timestamp-ms": metadata.last_updated_ms}
+    return [*metadata.metadata_log, MetadataLogEntry.model_validate(entry)][-METADATA_LOG:]
+
+
+def _one(file: DataFile) -> int:
+    return 1
+
+
+def _rows(file: DataFile) -> int:
+    return file.record_count
+
+
+def _size(file: DataFile) -> int:
+    return file.file_size_in_bytes
+
+
+_COUNTS = (
+    ("total-data-files", "added-data-files", "deleted-data-files", _one),
+    ("total-records", "added-records", "deleted-records", _rows),
+    ("total-files-size", "added-files-size", "removed-files-size", _size),
+)

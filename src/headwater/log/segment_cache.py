@@ -1,0 +1,146 @@
+"""Segments in memory: footers and row groups that were read lately. Bounded, and never authoritative.
+
+Opening a row group takes milliseconds of computing, which happens wherever the caller says, so that an event loop can
+have it done by a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from headwater.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from headwater.log.segment_encode import Encoded, RowGroup
+    from headwater.log.segment_read import SegmentReader
+
+_T = TypeVar("_T")
+MAX_EMPTY = 1 << 31
+"""A batch covers no more offsets than this."""
+FOOTER_OVERHEAD = 16
+"""A footer takes about so many times its size in memory."""
+
+
+class Offload(Protocol):
+    """Has a call made somewhere."""
+
+    def __call__(self, call: Callable[..., _T], *arguments: Any) -> Awaitable[_T]: ...
+
+
+async def inline(call: Callable[..., _T], *arguments: Any) -> _T:
+    """Right here."""
+    return call(*arguments)
+
+
+class SegmentCache:
+    """The most recently used footers and row groups, and one read of each at a time."""
+
+    def __init__(self, store: ObjectStore, limit: int, offload: Offload = inline) -> None:
+        self._store = store
+        self._limit = limit
+        self._offload = offload
+        self._held: OrderedDict[tuple[str, int], tuple[Any, int]] = OrderedDict()
+        self._reading: dict[tuple[str, int], asyncio.Task[Any]] = {}
+        self.bytes = 0
+        self.hits = 0
+        self.misses = 0
+
+    def __repr__(self) -> str:
+        return f"<SegmentCache {len(self._held)} pieces, {self.bytes} of {self._limit} bytes>"
+
+    async def footer(self, path: str, size: int) -> SegmentReader:
+        """A segment's row groups."""
+
+        async def read() -> tuple[SegmentReader, int]:
+            from headwater.log.segment_read import open_segment
+
+            reader = await open_segment(size, lambda start, length: self._store.get(path, start, length))
+            return reader, reader.size_bytes * FOOTER_OVERHEAD
+
+        footer: SegmentReader = await self._get((path, -1), read)
+        return footer
+
+    async def rows(self, path: str, footer: SegmentReader, group: int) -> RowGroup:
+        """The rows of a row group."""
+
+        async def read() -> tuple[RowGroup, int]:
+            facts = footer.groups[group]
+            data = await self._store.get(path, facts.position, facts.length)
+            rows = await self._offload(footer.decode, group, data)
+            return rows, rows.size_bytes
+
+        rows: RowGroup = await self._get((path, group), read)
+        return rows
+
+    async def encode(
+        self, path: str, size: int, partition: int, offset: int, end: int, max_bytes: int, first_whole: bool
+    ) -> Encoded:
+        """Record batches of a partition from an offset on, out of the row group that holds it.
+
+        They reach up to `end` if there are no more rows before that; a range without any is one empty batch.
+        """
+        from headwater.log.segment_encode import Encoded, empty_batch
+
+        footer = await self.footer(path, size)
+        group = footer.find(partition, offset)
+        if group is None or footer.groups[group].first_offset >= end:
+            end = min(end, offset + MAX_EMPTY)
+            return Encoded(empty_batch(offset, end), end)
+        following = group + 1
+        if following < len(footer.groups) and footer.groups[following].partition == partition:
+            end = min(end, footer.groups[following].first_offset)
+        rows = await self.rows(path, footer, group)
+        encoded: Encoded = await self._offload(rows.encode, offset, end, max_bytes, first_whole)
+        return encoded
+
+    async def find_time(
+        self, path: str, size: int, partition: int, timestamp: int, from_offset: int
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first row from an offset on whose timestamp is at least the given one."""
+        footer = await self.footer(path, size)
+        first = footer.find(partition, from_offset)
+        for group in range(first if first is not None else len(footer.groups), len(footer.groups)):
+            facts = footer.groups[group]
+            if facts.partition != partition:
+                break
+            if facts.max_timestamp >= timestamp:
+                rows = await self.rows(path, footer, group)
+                found = rows.first_at_time(timestamp, from_offset)
+                if found is not None:
+                    return found
+        return None
+
+    async def _get(self, key: tuple[str, int], read: Callable[[], Awaitable[tuple[Any, int]]]) -> Any:
+        held = self._held.get(key)
+        if held is not None:
+            self.hits += 1
+            self._held.move_to_end(key)
+            return held[0]
+        reading = self._reading.get(key)
+        if reading is None:
+            self.misses += 1
+            reading = self._reading[key] = asyncio.ensure_future(self._read(key, read))
+            reading.add_done_callback(_consume)
+        return await asyncio.shield(reading)
+
+    async def _read(self, key: tuple[str, int], read: Callable[[], Awaitable[tuple[Any, int]]]) -> Any:
+        try:
+            found, size = await read()
+        finally:
+            del self._reading[key]
+        if size <= self._limit:
+            self._held[key] = (found, size)
+            self.bytes += size
+            while self.bytes > self._limit:
+                _, (_, freed) = self._held.popitem(last=False)
+                self.bytes -= freed
+        return found
+
+
+def _consume(task: asyncio.Task[Any]) -> None:
+    """Look at the exception, so that nobody is told that nobody did."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,125 @@
+"""T3: engines read a topic's Iceberg table: pyiceberg and DuckDB, by its metadata file and through the catalog."""
+
+import asyncio
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+from duckdb_extensions import import_extension
+from pyiceberg.catalog.rest import RestCatalog as Client
+from pyiceberg.table import StaticTable
+
+from headwater.api.catalog import RestCatalog
+from headwater.lake.tables.iceberg import IcebergFollower
+from headwater.objects import open_store
+from headwater.ops.http import HttpServer
+from tests.unit.lake.iceberg_story import Story, rows
+
+
+class OneTable:
+    """A catalog's view of one table."""
+
+    def __init__(self, name: str, location: str) -> None:
+        self._name = name
+        self._location = location
+
+    def names(self) -> Iterable[str]:
+        return [self._name]
+
+    def location(self, name: str) -> str | None:
+        return self._location if name == self._name else None
+
+
+async def make_table(directory: Path) -> tuple[str, str]:
+    """A table that was settled, merged and settled again; its store's URL and where its metadata lies."""
+    store = open_store(directory.as_uri())
+    follower, story = IcebergFollower(store), Story(directory)
+    first = story.settle(0, 5, files=2)
+    await story.follow(follower)
+    second = story.settle(1, 4)
+    await story.follow(follower)
+    story.merge(*first, *second)
+    story.settle(0, 3)
+    standing = await story.follow(follower)
+    await store.close()
+    return store.url, standing.location
+
+
+EXPECTED = pa.concat_tables([rows(0, 0, 13), rows(1, 0, 4)])
+
+
+def in_order(found: pa.Table) -> list[dict[str, object]]:
+    """All rows. pyiceberg shows a list that is null as an empty one."""
+    order = found.select(EXPECTED.column_names).sort_by([("partition", "ascending"), ("offset", "ascending")])
+    return [{**row, "headers": row["headers"] or []} for row in order.to_pylist()]
+
+
+def test_pyiceberg_reads_the_metadata_file(tmp_path: Path) -> None:
+    """T3: rows, earlier versions, and filters that skip files."""
+    url, location = asyncio.run(make_table(tmp_path))
+    table = StaticTable.from_metadata(f"{url}/{location}")
+    assert in_order(table.scan().to_arrow()) == in_order(EXPECTED)
+    counts = [table.scan(snapshot_id=s.snapshot_id).to_arrow().num_rows for s in table.metadata.snapshots]
+    assert counts == [10, 14, 17]
+    assert len(list(table.scan(row_filter="partition = 0 and offset >= 10").plan_files())) == 1
+    assert table.scan(row_filter="offset >= 10").to_arrow().num_rows == 3
+    assert not list(table.scan(row_filter="timestamp < '2020-01-01T00:00:00+00:00'").plan_files())
+
+
+def test_duckdb_reads_the_metadata_file(tmp_path: Path) -> None:
+    """T3: DuckDB sees the same rows."""
+    url, location = asyncio.run(make_table(tmp_path))
+    for extension in ("avro", "iceberg"):
+        import_extension(extension)
+    with duckdb.connect() as connection:
+        connection.execute("LOAD avro; LOAD iceberg; SET TimeZone = 'UTC'")
+        path = f"{tmp_path}/{location}"
+        assert url == tmp_path.as_uri()
+        found = connection.execute(
+            f'SELECT partition, count(*), max("offset"), sum(octet_length(value)), count(key), '
+            f"sum(len(headers)) FROM iceberg_scan('{path}') GROUP BY partition ORDER BY partition"
+        ).fetchall()
+        expected = [
+            (
+                partition,
+                len(part),
+                max(row["offset"] for row in part),
+                sum(len(row["value"]) for row in part),
+                sum(row["key"] is not None for row in part),
+                sum(len(row["headers"] or ()) for row in part),
+            )
+            for partition in (0, 1)
+            for part in [[row for row in EXPECTED.to_pylist() if row["partition"] == partition]]
+        ]
+        assert found == expected
+        snapshots = connection.execute(f"SELECT count(*) FROM iceberg_snapshots('{path}')").fetchone()
+        assert snapshots == (3,)
+
+
+def test_pyiceberg_reads_through_the_catalog(tmp_path: Path) -> None:
+    """T3: the catalog alone is enough to find and read a table whose name has a dot."""
+
+    async def run() -> pa.Table:
+        _, location = await make_table(tmp_path)
+        store = open_store(tmp_path.as_uri())
+        http = HttpServer({"/iceberg/": RestCatalog(OneTable("web.clicks-v2", location), store).page})
+        port = await http.listen("127.0.0.1", 0)
+        try:
+            return await asyncio.to_thread(scan, port)
+        finally:
+            await http.close()
+            await store.close()
+
+    def scan(port: int) -> pa.Table:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            client = Client("headwater", uri=f"http://127.0.0.1:{port}/iceberg")
+            try:
+                [name] = client.list_tables("topics")
+                return client.load_table(name).scan().to_arrow()
+            finally:
+                client.close()
+
+    assert in_order(asyncio.run(run())) == in_order(EXPECTED)

@@ -1,0 +1,257 @@
+"""Compactors in virtual time, and what log and tables hold in the end, read by engines that are not ours."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.app.node import Node
+from headwater.client.records import decode_batches
+from headwater.config import Lake
+from headwater.lake.compactor import Compactor
+from headwater.lake.following import Following
+from headwater.lake.spark.executor import perform
+from headwater.lake.tables import make_followers
+from headwater.lake.tasks import Task, TaskFacts, decode_facts, decode_task, encode
+from headwater.metadata.cluster import ClusterState, Topic
+from headwater.metadata.membership import Membership
+from headwater.metadata.replica import Replica
+from headwater.metadata.streams import StreamsState
+from headwater.types import CLUSTER, Domain, Pieces, Position
+from tests.support.virtual import SeededChance, VirtualClock
+from tests.support.virtual_nodes import NodeWorld
+
+ONE = Domain(1)
+Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""Partition, offset, timestamp, key, value, headers."""
+
+
+class Crash(BaseException):
+    """The process is gone: nothing in it may catch this."""
+
+
+class Fate:
+    """Lets a process write so many times, and then no more."""
+
+    def __init__(self, writes: int | None = None, *, after: bool = False) -> None:
+        self.left = writes
+        self.after = after
+        self.steps: list[str] = []
+        self.death = asyncio.Event()
+
+    @property
+    def dead(self) -> bool:
+        return self.death.is_set()
+
+    async def outlived(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Run work until it is done or the process is dead; what waits inside it then waits in vain."""
+        task, death = asyncio.create_task(work), asyncio.create_task(self.death.wait())
+        await asyncio.wait([task, death], return_when=asyncio.FIRST_COMPLETED)
+        death.cancel()
+        if task.done() and not self.dead:
+            task.result()
+            return True
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Crash):
+            await task
+        return False
+
+    async def step(self, what: str, write: Callable[[], Awaitable[Any]]) -> Any:
+        """Do a write, unless this is where the process dies: before it, or after it and before anybody hears of it."""
+        if self.dead:
+            raise Crash
+        self.steps.append(what)
+        doomed = self.left is not None and len(self.steps) > self.left
+        if doomed and not self.after:
+            self.death.set()
+            raise Crash
+        result = await write()
+        if doomed:
+            self.death.set()
+            raise Crash
+        return result
+
+
+class FatedStore:
+    """A store of a process that may die."""
+
+    def __init__(self, inner: Any, fate: Fate) -> None:
+        self._inner = inner
+        self._fate = fate
+        self.url = inner.url
+
+    def __getattr__(self, name: str) -> Any:
+        if self._fate.dead:
+            raise Crash
+        return getattr(self._inner, name)
+
+    async def put(self, path: str, pieces: Pieces) -> None:
+        await self._fate.step(f"put {_kind(path)}", lambda: self._inner.put(path, pieces))
+
+    async def create(self, path: str, pieces: Pieces) -> bool:
+        return bool(await self._fate.step(f"create {_kind(path)}", lambda: self._inner.create(path, pieces)))
+
+    async def delete(self, path: str) -> None:
+        await self._fate.step(f"delete {_kind(path)}", lambda: self._inner.delete(path))
+
+
+class FatedLedger:
+    """A ledger of a process that may die."""
+
+    dense = True
+
+    def __init__(self, inner: Any, fate: Fate) -> None:
+        self._inner = inner
+        self._fate = fate
+
+    def __getattr__(self, name: str) -> Any:
+        if self._fate.dead:
+            raise Crash
+        return getattr(self._inner, name)
+
+    async def append(self, domain: Domain, record: bytes) -> Position:
+        if domain == CLUSTER:
+            position: Position = await self._inner.append(domain, record)
+            return position
+        return Position(await self._fate.step("append", lambda: self._inner.append(domain, record)))
+
+
+def _kind(path: str) -> str:
+    return path.split("/")[2] if path.startswith("tables/") else path.split("/")[0]
+
+
+class Compaction:
+    """A compactor with its followers, run by hand."""
+
+    def __init__(self, world: "LakeWorld", number: int, fate: Fate, lake: Lake) -> None:
+        self.fate = fate
+        clock, chance = VirtualClock(), SeededChance(1000 + number)
+        self.store: Any = FatedStore(world.store, fate)
+        ledger: Any = FatedLedger(world.ledger, fate)
+        self.cluster = Replica(ledger, self.store, ClusterState(), clock, chance)
+        self.domain = Replica(ledger, self.store, StreamsState(ONE), clock, chance)
+        domains = {ONE: self.domain}
+        self.membership = Membership(ledger, self.cluster, domains, clock, chance)
+        self.compactor = Compactor(self.cluster, domains, self.store, self._run_job, lake, clock, chance, slots=2)
+        followers = make_followers(self.store, lake)
+        self.following = Following(self.cluster, domains, followers, self.compactor.lease, lake, clock, chance)
+        self._followers = followers
+
+    async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
+        """What Spark does, without Spark: tasks and facts go through their bytes."""
+        return [decode_facts(encode(await perform(self.store, decode_task(encode(task))))) for task in tasks]
+
+    async def start(self) -> None:
+        await self.cluster.start()
+        await self.domain.start()
+        await self.membership.join()
+        self.membership.start()
+
+    async def round(self) -> None:
+        """Settle, merge, collect; then let everybody follow."""
+        await self.compactor.round()
+        for follower in self._followers:
+            await self.following.round(follower)
+
+    async def finish(self, rounds: int = 6) -> None:
+        """Until nothing is left to do. Versions are looked at whenever there is time."""
+        for _ in range(rounds):
+            await self.round()
+            await asyncio.sleep(1)
+        await self.compactor.sweep(self.domain)
+
+    async def close(self) -> None:
+        await self.membership.leave()
+        await self.domain.close()
+        await self.cluster.close()
+
+    async def abandon(self) -> None:
+        """As after `kill -9`: nothing of it runs any more."""
+        self.fate.death.set()
+        tasks = [self.membership._task, *self.domain._tasks, *self.cluster._tasks]
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Crash):
+                    await task
+
+
+class LakeWorld(NodeWorld):
+    """Brokers and compactors over one ledger and one store, whose objects can be laid out as files."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+        self.store.url = directory.as_uri()
+        self._compactions = 0
+
+    async def compaction(self, fate: Fate | None = None, **lake: Any) -> Compaction:
+        chosen = {"freshness_ms": 1, "merge_files": 4, "keep_versions": 3, "expire_interval_ms": 500} | lake
+        self._compactions += 1
+        made = Compaction(self, self._compactions, fate or Fate(), Lake(**chosen))
+        await made.start()
+        return made
+
+    def lay_out(self) -> None:
+        """All objects as files, for engines to read."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+        for path, data in self.store.objects.items():
+            target = self._directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+
+    def delta_rows(self, node: Node, topic: Topic) -> list[Row]:
+        from deltalake import DeltaTable
+
+        root = node.domains[ONE].state.tables[topic.id].root
+        return rows_of(DeltaTable(str(self._directory / root)).to_pyarrow_table())
+
+    def iceberg_rows(self, node: Node, topic: Topic) -> list[Row]:
+        from pyiceberg.table import StaticTable
+
+        location = node.domains[ONE].state.tables[topic.id].followers["iceberg"].location
+        return rows_of(StaticTable.from_metadata(f"{self.store.url}/{location}").scan().to_arrow())
+
+
+def rows_of(table: Any) -> list[Row]:
+    """An Arrow table's rows, in the order of the log."""
+    found = []
+    for row in table.select(["partition", "offset", "timestamp_ms", "key", "value", "headers"]).to_pylist():
+        headers = tuple((h["key"], h["value"]) for h in row["headers"] or ())
+        found.append((row["partition"], row["offset"], row["timestamp_ms"], row["key"], row["value"], headers))
+    return sorted(found, key=lambda row: row[:2])
+
+
+async def log_rows(node: Node, topic: Topic) -> list[Row]:
+    """What a consumer gets of all partitions, from their start to their end."""
+    found: list[Row] = []
+    for partition, stream in enumerate(topic.streams):
+        replica = node.domains[ONE]
+        offset = replica.state.streams[stream].log_start
+        while offset < replica.state.streams[stream].next_offset:
+            result = await node.broker.reader.read(replica, stream, offset, 1 << 20, True)
+            before = offset
+            for batch in decode_batches(bytes(result.records)):
+                for record in batch.records:
+                    if record.offset >= offset:
+                        headers = tuple((_text(k), v) for k, v in record.headers)
+                        found.append((partition, record.offset, record.timestamp, record.key, record.value, headers))
+                offset = max(offset, batch.next_offset)
+            assert offset > before, f"a consumer of partition {partition} sticks at {offset}"
+    return found
+
+
+def _text(key: str | bytes) -> str:
+    return key if isinstance(key, str) else key.decode()
+
+
+def files_left(world: LakeWorld, node: Node) -> tuple[set[str], set[str]]:
+    """Data files that are there, and those that the state knows."""
+    stored = {path for path in world.store.objects if "/data/" in path}
+    tables = node.domains[ONE].state.tables.values()
+    return stored, {f"{table.root}/{file.name}" for table in tables for file in table.files.values()}
+
+
+__all__ = ["Compaction", "Crash", "Fate", "LakeWorld", "Row", "files_left", "log_rows", "rows_of"]

@@ -1,0 +1,229 @@
+"""T3: the read-only Iceberg REST catalog, asked by hand and by pyiceberg's own client over a socket."""
+
+import asyncio
+import json
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog as Client
+from pyiceberg.exceptions import ForbiddenError, NoSuchNamespaceError, NoSuchTableError, RESTError
+from pyiceberg.schema import Schema
+
+from headwater.api.catalog import ENDPOINTS, READ_ONLY, RestCatalog
+from headwater.errors import StoreUnavailable
+from headwater.lake.tables.iceberg import IcebergFollower
+from headwater.objects.memory import MemoryStore
+from headwater.ops.http import HttpServer, Request
+from tests.unit.lake.iceberg_story import Story
+
+NAMES = ["a.b", "a_b", "a-b", "orders"]
+
+
+class FixedTables:
+    """Tables by name."""
+
+    def __init__(self, tables: dict[str, str]) -> None:
+        self.tables = tables
+
+    def names(self) -> Iterable[str]:
+        return self.tables
+
+    def location(self, name: str) -> str | None:
+        return self.tables.get(name)
+
+
+class World:
+    """A catalog of a few tables; each has the rows of one more settle than the one before."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.tables = FixedTables({})
+        self.catalog = RestCatalog(self.tables, self.store)
+
+    async def fill(self) -> None:
+        story, follower = Story(), IcebergFollower(self.store)
+        for name in NAMES:
+            story.settle()
+            self.tables.tables[name] = (await story.follow(follower)).location
+
+    async def ask(self, path: str, method: str = "GET", query: str = "") -> tuple[int, Any]:
+        page = await self.catalog.page(Request(method, f"/iceberg/{path}", query))
+        return page.status, json.loads(page.body) if page.body else None
+
+
+def ask(path: str, method: str = "GET", query: str = "") -> tuple[int, Any]:
+    async def run() -> tuple[int, Any]:
+        world = World()
+        await world.fill()
+        return await world.ask(path, method, query)
+
+    return asyncio.run(run())
+
+
+def test_config() -> None:
+    """T3: clients are told what they may ask."""
+    assert ask("v1/config", query="warehouse=x") == (200, {"defaults": {}, "overrides": {}, "endpoints": ENDPOINTS})
+
+
+def test_namespaces() -> None:
+    """T3: there is one namespace, with nothing below it."""
+    assert ask("v1/namespaces")[1]["namespaces"] == [["topics"]]
+    assert ask("v1/namespaces", query="parent=topics")[1]["namespaces"] == []
+    assert ask("v1/namespaces", query="parent=other")[0] == 404
+    assert ask("v1/namespaces/topics") == (200, {"namespace": ["topics"], "properties": {}})
+    assert ask("v1/namespaces/topics", "HEAD") == (204, None)
+    status, body = ask("v1/namespaces/other")
+    assert (status, body["error"]["type"], body["error"]["code"]) == (404, "NoSuchNamespaceException", 404)
+    assert ask("v1/namespaces/other/tables")[0] == 404
+
+
+def test_tables() -> None:
+    """T3: topics that are settled are tables, under their own names."""
+    status, body = ask("v1/namespaces/topics/tables")
+    assert status == 200
+    assert body["identifiers"] == [{"namespace": ["topics"], "name": name} for name in sorted(NAMES)]
+    assert ask("v1/namespaces/topics/tables/a%2Eb", "HEAD") == (204, None)
+    assert ask("v1/namespaces/topics/tables/b", "HEAD")[0] == 404
+    assert ask("v1/namespaces/topics/tables/b")[1]["error"]["type"] == "NoSuchTableException"
+
+
+def test_loading_a_table() -> None:
+    """T3: a table comes with its metadata; if the client wants so, only with the snapshots that have a name."""
+    status, body = ask("v1/namespaces/topics/tables/a_b")
+    assert status == 200
+    assert body["metadata-location"].startswith("memory:///tables/orders-")
+    assert body["config"] == {}
+    assert len(body["metadata"]["snapshots"]) == 2
+    _, body = ask("v1/namespaces/topics/tables/a_b", query="snapshots=refs")
+    assert [s["snapshot-id"] for s in body["metadata"]["snapshots"]] == [body["metadata"]["current-snapshot-id"]]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "v1/namespaces"),
+        ("DELETE", "v1/namespaces/topics"),
+        ("POST", "v1/namespaces/topics/properties"),
+        ("POST", "v1/namespaces/topics/tables"),
+        ("POST", "v1/namespaces/topics/register"),
+        ("POST", "v1/namespaces/topics/tables/orders"),
+        ("DELETE", "v1/namespaces/topics/tables/orders"),
+        ("POST", "v1/tables/rename"),
+        ("POST", "v1/transactions/commit"),
+        ("PUT", "v1/namespaces/topics/tables/orders"),
+    ],
+)
+def test_nobody_else_writes(method: str, path: str) -> None:
+    """T3: everything that writes is refused, with a reason."""
+    status, body = ask(path, method)
+    assert status == 403
+    assert body == {"error": {"message": READ_ONLY, "type": "ForbiddenException", "code": 403}}
+
+
+def test_metrics_are_accepted() -> None:
+    """T3: engines report their scans; nobody keeps that."""
+    assert ask("v1/namespaces/topics/tables/orders/metrics", "POST") == (204, None)
+    assert ask("v1/namespaces/topics/tables/other/metrics", "POST")[0] == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["", "v1", "v2/config", "v1/namespaces/topics/views", "v1/namespaces/topics/tables/a/b/c"]
+)
+def test_what_there_is_not(path: str) -> None:
+    """T3: unknown paths are answered in Iceberg's words too."""
+    status, body = ask(path)
+    assert status == 404
+    assert body["error"]["code"] == 404
+
+
+def test_a_pointer_that_moves_meanwhile() -> None:
+    """T3: metadata that was removed since is looked for again at the newest pointer; a store that is down is a 503."""
+
+    async def run() -> None:
+        world = World()
+        await world.fill()
+        newest = world.tables.tables["orders"]
+        answers = ["gone", newest, "gone", "gone"]
+        world.tables.location = lambda name: answers.pop(0)  # type: ignore[method-assign]
+        status, body = await world.ask("v1/namespaces/topics/tables/orders")
+        assert (status, body["metadata-location"]) == (200, f"memory:///{newest}")
+        status, body = await world.ask("v1/namespaces/topics/tables/orders")
+        assert (status, body["error"]["type"]) == (503, "ServiceUnavailableException")
+
+        async def down(path: str, start: int = 0, length: int | None = None) -> bytes:
+            raise StoreUnavailable("the store is down")
+
+        answers.append(newest)
+        world.store.get = down  # type: ignore[method-assign]
+        status, body = await world.ask("v1/namespaces/topics/tables/orders")
+        assert (status, body["error"]["message"]) == (503, "the store is down")
+
+    asyncio.run(run())
+
+
+def with_client(check: Callable[[Client], None]) -> None:
+    """Run a check with pyiceberg's client in a thread, against the real HTTP server."""
+
+    async def run() -> None:
+        world = World()
+        await world.fill()
+        http = HttpServer({"/iceberg/": world.catalog.page})
+        port = await http.listen("127.0.0.1", 0)
+
+        def client() -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                catalog = Client(
+                    "headwater",
+                    uri=f"http://127.0.0.1:{port}/iceberg",
+                    **{"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"},
+                )
+                try:
+                    check(catalog)
+                finally:
+                    catalog.close()
+
+        try:
+            await asyncio.to_thread(client)
+        finally:
+            await http.close()
+
+    asyncio.run(run())
+
+
+def test_pyiceberg_reads_the_catalog() -> None:
+    """T3: pyiceberg's client lists and loads every table, whatever characters its name has."""
+
+    def check(client: Client) -> None:
+        assert client.list_namespaces() == [("topics",)]
+        assert client.namespace_exists("topics")
+        assert not client.namespace_exists("other")
+        assert sorted(client.list_tables("topics")) == [("topics", name) for name in sorted(NAMES)]
+        for versions, name in enumerate(NAMES, 1):
+            assert client.table_exists(("topics", name))
+            assert len(client.load_table(("topics", name)).snapshots()) == versions
+        assert client.load_table("topics.orders").metadata.properties["headwater.topic"] == "orders"
+        with pytest.raises(NoSuchTableError):
+            client.load_table(("topics", "b"))
+        with pytest.raises(NoSuchNamespaceError):
+            client.list_tables("other")
+
+    with_client(check)
+
+
+def test_pyiceberg_cannot_write() -> None:
+    """T3: what pyiceberg would write is refused, by its own knowledge of the endpoints or by us."""
+
+    def check(client: Client) -> None:
+        for write in (
+            lambda: client.create_namespace("mine"),
+            lambda: client.create_table(("topics", "mine"), Schema()),
+            lambda: client.drop_table(("topics", "orders")),
+            lambda: client.load_table(("topics", "orders")).transaction().set_properties(a="b").commit_transaction(),
+        ):
+            with pytest.raises((ForbiddenError, NotImplementedError, RESTError)):
+                write()
+
+    with_client(check)
