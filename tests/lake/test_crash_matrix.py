@@ -70,7 +70,7 @@ async def check(world: LakeWorld, node: Node, made: Topic) -> None:
 def test_nobody_dies(tmp_path: Path) -> None:
     """T1, T5: the story itself; it covers every kind of write."""
     steps = run(story(LakeWorld(tmp_path / "objects"), Fate()))
-    assert {"put data", "put _iceberg", "create _delta_log", "append", "delete data", "delete _iceberg"} <= set(steps)
+    assert {"put _data", "put _iceberg", "create _delta_log", "append", "delete _data", "delete _iceberg"} <= set(steps)
 
 
 @pytest.mark.timeout(900)

@@ -249,7 +249,7 @@ def _text(key: str | bytes) -> str:
 
 def files_left(world: LakeWorld, node: Node) -> tuple[set[str], set[str]]:
     """Data files that are there, and those that the state knows."""
-    stored = {path for path in world.store.objects if "/data/" in path}
+    stored = {path for path in world.store.objects if "/_data/" in path}
     tables = node.domains[ONE].state.tables.values()
     return stored, {f"{table.root}/{file.name}" for table in tables for file in table.files.values()}
 

@@ -134,12 +134,12 @@ class RestCatalog:
         return _json({"namespaces": [] if parent else [[NAMESPACE]], "next-page-token": None})
 
     def _location(self, namespace: str, table: str) -> str:
-        _check_namespace(namespace)
-        location = self._tables.location(table)
+        """Where a table's metadata lies. In an unknown namespace it is the table that is missing: Spark asks for
+        `topics.orders.snapshots` like that, and only then takes the last part for a metadata table."""
+        location = self._tables.location(table) if namespace == NAMESPACE else None
         if location is None:
-            raise _Refusal(
-                404, "NoSuchTableException", f"there is no table {NAMESPACE}.{table}: no such topic, or not settled yet"
-            )
+            name = f"{namespace}.{table}".replace("\x1f", ".")
+            raise _Refusal(404, "NoSuchTableException", f"there is no table {name}: no such topic, or not settled yet")
         return location
 
     async def _load(self, namespace: str, table: str, location: str, query: Mapping[str, str]) -> Page:

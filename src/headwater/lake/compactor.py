@@ -239,6 +239,8 @@ class Compactor:
     async def _collect(self, replica: Replica[StreamsState], lease: int) -> None:
         """Delete segments that no version, index entry or follower needs, then forget them."""
         for table in list(replica.state.tables.values()):
+            if table.dropped and table.followers:
+                continue  # catalogs first: none must name a file that is gone
             ripe = table.ripe()
             if table.dropped:
                 await self._remove_table(table)

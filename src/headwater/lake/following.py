@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,10 +16,10 @@ from dataclasses import dataclass
 
 from headwater.clock import Chance, Clock
 from headwater.config import Lake
-from headwater.errors import HeadwaterError, Retriable
+from headwater.errors import HeadwaterError, NotReady, Retriable
 from headwater.lake.tables.follower import Batch, ForeignCommit, Standing, TableFollower, TableRef
 from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import Follow
+from headwater.metadata.commands import Follow, Unfollow
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Done
 from headwater.metadata.streams import StreamsState
@@ -36,6 +37,7 @@ LOOK_AGAIN_SECONDS = 60.0
 
 Lease = Callable[[Replica[StreamsState]], Awaitable[int | None]]
 _Work = Callable[[Replica[StreamsState], int, TableFollower, TopicTable], Awaitable[None]]
+_Wanted = Callable[[TableFollower, TopicTable], bool]
 _NOTHING = Follower(0, 0, "")
 
 
@@ -88,6 +90,8 @@ class Following:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        for follower in self._followers:
+            await follower.close()
 
     @property
     def alerts(self) -> dict[tuple[str, uuid.UUID], Trouble]:
@@ -109,22 +113,44 @@ class Following:
                 continue
             if lease is None:
                 continue
-            for work, wanted in ((self._follow, self._is_behind), (self._expire, self._is_stale)):
+            await self._let_strangers_go(replica, lease)
+            steps: list[tuple[_Work, _Wanted]] = [
+                (self._follow, self._is_behind),
+                (self._expire, self._is_stale),
+                (self._drop, self._is_dropped),
+            ]
+            for work, wanted in steps:
                 tables = [t for t in replica.state.tables.values() if self._may(follower, t) and wanted(follower, t)]
                 await asyncio.gather(*(self._attempt(slots, work, replica, lease, follower, t) for t in tables))
 
+    async def _let_strangers_go(self, replica: Replica[StreamsState], lease: int) -> None:
+        """A catalog that the settings no longer name must not hold back files for ever."""
+        known = {follower.name for follower in self._followers}
+        for table in list(replica.state.tables.values()):
+            for name in [name for name in table.followers if name not in known]:
+                log.info("a catalog is no longer followed", extra={"follower": name, "table": table.root})
+                await replica.submit([Unfollow(lease, table.topic, name)])
+
     def _may(self, follower: TableFollower, table: TopicTable) -> bool:
-        topic = self._cluster.state.topics.get(table.topic)
-        if table.dropped or topic is None or topic.deleting or not TopicConfig.of(topic.configs).table:
-            return False
         trouble = self._trouble.get((follower.name, table.topic))
         return trouble is None or trouble.until <= self._clock.monotonic()
 
+    def _is_shown(self, table: TopicTable) -> bool:
+        topic = self._cluster.state.topics.get(table.topic)
+        shown = topic is not None and not topic.deleting and TopicConfig.of(topic.configs).table
+        return shown and not table.dropped
+
     def _is_behind(self, follower: TableFollower, table: TopicTable) -> bool:
-        return table.followers.get(follower.name, _NOTHING).cursor < table.last_sequence
+        behind = table.followers.get(follower.name, _NOTHING).cursor < table.last_sequence
+        return behind and self._is_shown(table)
+
+    def _is_dropped(self, follower: TableFollower, table: TopicTable) -> bool:
+        return table.dropped and follower.name in table.followers
 
     def _is_stale(self, follower: TableFollower, table: TopicTable) -> bool:
         """Whether it is time to look for versions past their retention."""
+        if follower.name not in table.followers or not self._is_shown(table):
+            return False
         due = self._expired.setdefault((follower.name, table.topic), self._clock.monotonic())
         return self._clock.monotonic() - due >= self._settings.expire_interval_ms / 1000
 
@@ -163,10 +189,11 @@ class Following:
         self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
     ) -> None:
         """Commit batches until the follower has the whole journal."""
-        topic = self._cluster.state.topics[table.topic]
-        ref = TableRef(table.topic, topic.name, table.root)
-        known = table.followers.get(follower.name, _NOTHING)
+        ref, known = _ref(table), table.followers.get(follower.name, _NOTHING)
         standing = await follower.standing(ref, known.location)
+        if standing.cursor < known.cursor:  # somebody took the table back, or away: it is written anew
+            await self._unfollow(replica, lease, follower, table)
+            known = _NOTHING
         while standing.cursor < table.last_sequence and not table.dropped:
             standing = await follower.commit(ref, known.location, self._batch(table, standing.cursor))
             known = await self._enter(replica, lease, follower, table, known, standing)
@@ -178,12 +205,25 @@ class Following:
         self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
     ) -> None:
         """Drop versions past their retention, so that the files they show can go."""
-        topic = self._cluster.state.topics[table.topic]
         known = table.followers.get(follower.name, _NOTHING)
-        standing = await follower.expire(TableRef(table.topic, topic.name, table.root), known.location)
+        standing = await follower.expire(_ref(table), known.location)
         self._expired[(follower.name, table.topic)] = self._clock.monotonic()
         if (standing.oldest, standing.location) != (known.oldest, known.location):
             await self._enter(replica, lease, follower, table, known, standing)
+
+    async def _drop(
+        self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
+    ) -> None:
+        """The topic is deleted: its table goes from the catalog, then its files may go."""
+        await follower.drop(_ref(table), table.followers[follower.name].location)
+        await self._unfollow(replica, lease, follower, table)
+
+    async def _unfollow(
+        self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
+    ) -> None:
+        [result] = await replica.submit([Unfollow(lease, table.topic, follower.name)])
+        if not isinstance(result, Done):
+            raise NotReady(f"{follower.name} of {table.root}: {result}")
 
     @staticmethod
     def _batch(table: TopicTable, after: int) -> Batch:
@@ -191,7 +231,10 @@ class Following:
         if entries is None:
             upto, entries = table.last_sequence, []
         else:
-            entries = entries[:MAX_ENTRIES_PER_COMMIT]
+            # Merges come as versions of their own: readers of changes skip them, and must not skip rows with them.
+            replaces = entries[0].replaces
+            alike = itertools.takewhile(lambda entry: entry.replaces == replaces, entries)
+            entries = list(itertools.islice(alike, MAX_ENTRIES_PER_COMMIT))
             upto = entries[-1].sequence
         named = {number for entry in entries for number in (*entry.added, *entry.removed)}
         if any(number not in table.files for number in named):
@@ -216,5 +259,11 @@ class Following:
         )
         [result] = await replica.submit([command])
         if not isinstance(result, Done):
-            raise Retriable(f"{follower.name} of {table.root}: {result}")
+            raise NotReady(f"{follower.name} of {table.root}: {result}")
         return Follower(standing.cursor, standing.oldest, standing.location)
+
+
+def _ref(table: TopicTable) -> TableRef:
+    """The topic's name is part of the root, also when the topic is gone."""
+    name = table.root.rpartition("/")[2].removesuffix(f"-{table.topic}")
+    return TableRef(table.topic, name, table.root)

@@ -16,7 +16,8 @@ from headwater.metadata.index import IndexEntry
 from headwater.metadata.streams import Stream, StreamsState
 from headwater.metadata.tables import DataFile, TopicTable
 
-DATA = "data/"
+DATA = "_data/"
+"""With a leading underscore, so that Delta's VACUUM never looks into it, whatever retention it is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,4 +246,6 @@ def _merge_file(table: TopicTable, streams: list[Stream], files: list[DataFile],
         named += len(places)
     if not parts or named != sum(file.references for file in files):
         return None
-    return FileTask(table.topic.bytes, table.root, f"{DATA}{prefix}", parts, [file.name for file in files])
+    return FileTask(
+        table.topic.bytes, table.root, f"{DATA}{prefix}", parts, [(f.name, f.footer_checksum) for f in files]
+    )

@@ -43,8 +43,9 @@ class FileTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     root: str
     prefix: str
     parts: list[StreamPart]
-    sources: list[str]
-    """Files below the root whose rows, all of them, become this file. Empty when settling."""
+    sources: list[tuple[str, int]]
+    """Files below the root, with the checksums of their footers, whose rows, all of them, become this file. Empty when
+    settling."""
 
     @property
     def wal_bytes(self) -> int:

@@ -14,7 +14,7 @@ from headwater.log.batch import (
     record_timestamps,
     with_append_time,
 )
-from headwater.log.segment_cache import MAX_EMPTY, SegmentCache
+from headwater.log.segment_cache import MAX_EMPTY, Segment, SegmentCache
 from headwater.log.wal_cache import CachedWal, WalCache
 from headwater.metadata.index import IndexEntry
 from headwater.metadata.replica import Replica
@@ -140,8 +140,8 @@ class Reader:
         if not entry.file:
             end = min(entry.end, offset + MAX_EMPTY)
             return Encoded(empty_batch(offset, end), end)
-        path, size = _segment(state, stream, entry)
-        return await self._segments.encode(path, size, stream.partition, offset, entry.end, room, first_whole)
+        segment = _segment(state, stream, entry)
+        return await self._segments.encode(segment, stream.partition, offset, entry.end, room, first_whole)
 
     async def find_time(self, replica: Replica[StreamsState], stream_id: int, timestamp: int) -> TimedOffset | None:
         """The first record whose timestamp is at least `timestamp`."""
@@ -151,9 +151,8 @@ class Reader:
         while i < len(stream.index):
             entry = stream.index[i]
             if entry.file:
-                path, size = _segment(replica.state, stream, entry)
-                start = max(offset, entry.start)
-                found = await self._segments.find_time(path, size, stream.partition, timestamp, start)
+                segment, start = _segment(replica.state, stream, entry), max(offset, entry.start)
+                found = await self._segments.find_time(segment, stream.partition, timestamp, start)
                 if found is not None:
                     return TimedOffset(*found)
             for at, batch in [] if entry.settled else await self._walk(replica, entry):
@@ -188,11 +187,11 @@ def _stream(replica: Replica[StreamsState], stream_id: int) -> Stream:
     return stream
 
 
-def _segment(state: StreamsState, stream: Stream, entry: IndexEntry) -> tuple[str, int]:
-    """Path and size of the segment that an entry names."""
+def _segment(state: StreamsState, stream: Stream, entry: IndexEntry) -> Segment:
+    """The segment that an entry names."""
     table = state.tables[stream.topic]
     file = table.files[entry.file]
-    return f"{table.root}/{file.name}", file.size
+    return Segment(f"{table.root}/{file.name}", file.size, file.footer_checksum)
 
 
 def _batches(cached: CachedWal, entry: IndexEntry) -> list[Buffer]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import CorruptObject
 from headwater.log.segment_decode import compile_kernels, decode_runs
+from headwater.log.segment_read import check_footer
 from headwater.log.segment_schema import segment_schema
 from headwater.types import Buffer
 
@@ -185,11 +186,12 @@ class Piece:
             raise CorruptObject(f"row group {self._group} of a segment cannot be read: {error}") from error
 
 
-def read_pieces(data: Buffer) -> list[Piece]:
-    """The row groups of a whole segment, in its order. Page checksums are verified."""
+def read_pieces(data: Buffer, checksum: int) -> list[Piece]:
+    """The row groups of a whole segment, in its order. Page and footer checksums are verified."""
     import pyarrow as pa
     from pyarrow import parquet
 
+    check_footer(data, checksum)
     try:
         file = parquet.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headwater.objects import ObjectStore
@@ -22,6 +23,15 @@ MAX_EMPTY = 1 << 31
 """A batch covers no more offsets than this."""
 FOOTER_OVERHEAD = 16
 """A footer takes about so many times its size in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Which file, and what must be true of it."""
+
+    path: str
+    size: int
+    checksum: int
 
 
 class Offload(Protocol):
@@ -51,16 +61,19 @@ class SegmentCache:
     def __repr__(self) -> str:
         return f"<SegmentCache {len(self._held)} pieces, {self.bytes} of {self._limit} bytes>"
 
-    async def footer(self, path: str, size: int) -> SegmentReader:
+    async def footer(self, segment: Segment) -> SegmentReader:
         """A segment's row groups."""
 
         async def read() -> tuple[SegmentReader, int]:
             from headwater.log.segment_read import open_segment
 
-            reader = await open_segment(size, lambda start, length: self._store.get(path, start, length))
+            path = segment.path
+            reader = await open_segment(
+                segment.size, lambda start, length: self._store.get(path, start, length), segment.checksum
+            )
             return reader, reader.size_bytes * FOOTER_OVERHEAD
 
-        footer: SegmentReader = await self._get((path, -1), read)
+        footer: SegmentReader = await self._get((segment.path, -1), read)
         return footer
 
     async def rows(self, path: str, footer: SegmentReader, group: int) -> RowGroup:
@@ -76,7 +89,7 @@ class SegmentCache:
         return rows
 
     async def encode(
-        self, path: str, size: int, partition: int, offset: int, end: int, max_bytes: int, first_whole: bool
+        self, segment: Segment, partition: int, offset: int, end: int, max_bytes: int, first_whole: bool
     ) -> Encoded:
         """Record batches of a partition from an offset on, out of the row group that holds it.
 
@@ -84,7 +97,7 @@ class SegmentCache:
         """
         from headwater.log.segment_encode import Encoded, empty_batch
 
-        footer = await self.footer(path, size)
+        footer = await self.footer(segment)
         group = footer.find(partition, offset)
         if group is None or footer.groups[group].first_offset >= end:
             end = min(end, offset + MAX_EMPTY)
@@ -92,22 +105,22 @@ class SegmentCache:
         following = group + 1
         if following < len(footer.groups) and footer.groups[following].partition == partition:
             end = min(end, footer.groups[following].first_offset)
-        rows = await self.rows(path, footer, group)
+        rows = await self.rows(segment.path, footer, group)
         encoded: Encoded = await self._offload(rows.encode, offset, end, max_bytes, first_whole)
         return encoded
 
     async def find_time(
-        self, path: str, size: int, partition: int, timestamp: int, from_offset: int
+        self, segment: Segment, partition: int, timestamp: int, from_offset: int
     ) -> tuple[int, int] | None:
         """(offset, timestamp) of the first row from an offset on whose timestamp is at least the given one."""
-        footer = await self.footer(path, size)
+        footer = await self.footer(segment)
         first = footer.find(partition, from_offset)
         for group in range(first if first is not None else len(footer.groups), len(footer.groups)):
             facts = footer.groups[group]
             if facts.partition != partition:
                 break
             if facts.max_timestamp >= timestamp:
-                rows = await self.rows(path, footer, group)
+                rows = await self.rows(segment.path, footer, group)
                 found = rows.first_at_time(timestamp, from_offset)
                 if found is not None:
                     return found

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from crc32c import crc32c
+
 from headwater.errors import CorruptObject
 from headwater.log.segment_encode import READ_COLUMNS, RowGroup
 from headwater.types import Buffer
@@ -25,6 +27,8 @@ TAIL_BYTES = 64 << 10
 
 _MAGIC = b"PAR1"
 _END = struct.Struct("<I4s")
+FOOTER_END = _END.size
+"""The last bytes of a file, which say how long the footer is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +141,23 @@ def footer_bytes(tail: Buffer) -> int:
     return int(length) + _END.size
 
 
-async def open_segment(size: int, read: ReadRange) -> SegmentReader:
-    """The footer of a segment of a known size, by one ranged read or two."""
+def footer_checksum(tail: Buffer) -> int:
+    """The CRC32C of the footer that a file's tail ends in. Parquet has none, and pyarrow dies of some broken ones."""
+    needed = footer_bytes(tail)
+    if needed > len(tail):
+        raise CorruptObject(f"a footer of {needed} bytes in {len(tail)}")
+    checksum: int = crc32c(memoryview(tail)[len(tail) - needed :])
+    return checksum
+
+
+def check_footer(tail: Buffer, checksum: int) -> None:
+    """Refuse a footer that is not the one that was written."""
+    if footer_checksum(tail) != checksum:
+        raise CorruptObject("a segment's footer is not the one that was written")
+
+
+async def open_segment(size: int, read: ReadRange, checksum: int) -> SegmentReader:
+    """The footer of a segment of a known size and checksum, by one ranged read or two."""
     length = min(size, TAIL_BYTES)
     tail = await read(size - length, length)
     needed = footer_bytes(tail)
@@ -146,6 +165,7 @@ async def open_segment(size: int, read: ReadRange) -> SegmentReader:
         raise CorruptObject(f"a footer of {needed} bytes in a segment of {size}")
     if needed > length:
         tail = await read(size - needed, needed)
+    check_footer(tail, checksum)
     return SegmentReader(memoryview(tail)[len(tail) - needed :])
 
 

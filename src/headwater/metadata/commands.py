@@ -213,6 +213,7 @@ class NewFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     min_timestamp: int
     max_timestamp: int
     timestamp_nulls: int
+    footer_checksum: int
 
 
 class SegmentRun(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

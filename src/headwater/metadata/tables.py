@@ -32,6 +32,8 @@ class DataFile(msgspec.Struct, array_like=True, gc=False):
     max_timestamp: int
     timestamp_nulls: int
     """Rows whose timestamp no table can show."""
+    footer_checksum: int
+    """CRC32C of the Parquet footer, which has none of its own."""
     added: int
     removed: int
     """The journal sequence that removed it, 0 while it is part of the table."""

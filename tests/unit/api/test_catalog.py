@@ -86,7 +86,9 @@ def test_tables() -> None:
     assert body["identifiers"] == [{"namespace": ["topics"], "name": name} for name in sorted(NAMES)]
     assert ask("v1/namespaces/topics/tables/a%2Eb", "HEAD") == (204, None)
     assert ask("v1/namespaces/topics/tables/b", "HEAD")[0] == 404
-    assert ask("v1/namespaces/topics/tables/b")[1]["error"]["type"] == "NoSuchTableException"
+    for path in ("topics/tables/b", "topics%1Forders/tables/snapshots", "other/tables/orders"):
+        status, body = ask(f"v1/namespaces/{path}")
+        assert (status, body["error"]["type"]) == (404, "NoSuchTableException")
 
 
 def test_loading_a_table() -> None:

@@ -30,6 +30,7 @@ def segment(number: int, rows: int = 10, **facts: int) -> DataFile:
         "min_timestamp": START_MS,
         "max_timestamp": START_MS + rows - 1,
         "timestamp_nulls": 0,
+        "footer_checksum": 0,
         "added": 0,
         "removed": 0,
         "references": 0,

@@ -80,8 +80,8 @@ def test_the_first_version(world: World) -> None:
     assert meta["format"] == {"provider": "parquet", "options": {}}
     assert meta["configuration"] == {
         "delta.checkpointInterval": "10",
-        "delta.logRetentionDuration": "interval 5 days",
-        "delta.deletedFileRetentionDuration": "interval 5 days",
+        "delta.logRetentionDuration": "interval 3650 days",
+        "delta.deletedFileRetentionDuration": "interval 3650 days",
         "delta.enableExpiredLogCleanup": "false",
     }
     [add] = found["add"]

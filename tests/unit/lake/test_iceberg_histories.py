@@ -223,7 +223,7 @@ def beginning(commits: int) -> History:
     return asyncio.run(run())
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from([0, 5, 9]), st.lists(STEPS, min_size=3, max_size=25))
 def test_any_history(commits: int, steps: list[Step]) -> None:
     """T4: settles, merges, deletions, lost and old pointers, repetitions, crashes before and after every write."""

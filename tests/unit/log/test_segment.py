@@ -19,7 +19,7 @@ from headwater.client.records import Record, decode_batches
 from headwater.errors import CorruptObject
 from headwater.log.segment import SegmentFacts, SegmentWriter, compile_kernels, decode_runs, read_pieces
 from headwater.log.segment_encode import compile_encoder
-from headwater.log.segment_read import SegmentReader, footer_bytes, open_segment
+from headwater.log.segment_read import SegmentReader, footer_bytes, footer_checksum, open_segment
 from headwater.log.segment_schema import segment_schema
 from tests.support.batches import NO_PRODUCER, Rec, batch
 
@@ -261,7 +261,7 @@ def test_facts_and_parts() -> None:
     assert writer.end_part() == (1, 1)
     facts = writer.close()
     assert facts == SegmentFacts(3, 2, len(out.getvalue()), 1, 4, 7, 101, -1, 9, 1)
-    pieces = read_pieces(out.getvalue())
+    pieces = read_pieces(out.getvalue(), footer_checksum(out.getvalue()))
     assert [(piece.partition, piece.first_offset) for piece in pieces] == [(1, 100), (4, 7)]
     assert list(pieces[0].batches()) == first
 
@@ -270,7 +270,7 @@ def test_a_segment_without_rows() -> None:
     """T2"""
     data, facts = segment_of({0: rows_of(run_of([batch([Rec(b"x")], attributes=0x20)]))})
     assert facts == SegmentFacts(0, 0, len(data), -1, -1, -1, -1, -1, -1, 0)
-    assert read_pieces(data) == []
+    assert read_pieces(data, footer_checksum(data)) == []
 
 
 def test_rows_only_rise() -> None:
@@ -291,7 +291,7 @@ def test_small_row_groups_become_larger_ones() -> None:
     out = io.BytesIO()
     writer = SegmentWriter(out)
     for source in sources:
-        for piece in read_pieces(source):
+        for piece in read_pieces(source, footer_checksum(source)):
             for rows in piece.batches():
                 writer.add(piece.partition, rows)
     assert writer.end_part() == (0, 2)
@@ -312,7 +312,7 @@ def test_ranged_reads() -> None:
         return data[start : start + length]
 
     async def scenario() -> None:
-        reader = await open_segment(len(data), read)
+        reader = await open_segment(len(data), read, footer_checksum(data))
         assert len(reads) == 2
         assert reader.find(200, 0) is None
         assert reader.find(17, 50) is None

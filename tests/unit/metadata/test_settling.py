@@ -57,7 +57,7 @@ class Story:
 
     def file(self, rows: int = 1, groups: int = 4) -> NewFile:
         self.files += 1
-        return NewFile(f"data/{self.files}.parquet", 1_000, rows, groups, 0, 1, 0, 99, 1, 9, 0)
+        return NewFile(f"_data/{self.files}.parquet", 1_000, rows, groups, 0, 1, 0, 99, 1, 9, 0, 7)
 
     def settle(
         self, *runs: SegmentRun, files: int = 1, epoch: int = 9, lease: int | None = None, rows: int = 1
@@ -98,7 +98,7 @@ def test_entries_are_swapped_and_the_journal_grows(story: Story) -> None:
     assert (entry.max_timestamp, entry.running_max_timestamp) == (50, 50)
     assert (story.stream().settled, story.stream(B).settled, story.stream().size) == (7, 2, size)
     table = story.state.tables[TOPIC]
-    assert [f.name for f in table.live()] == ["data/1.parquet"]
+    assert [f.name for f in table.live()] == ["_data/1.parquet"]
     assert (table.files[1].references, table.files[1].rows, table.files[1].added) == (2, 9, 1)
     assert table.journal[0].ends == ((0, 7), (1, 2))
     assert story.settle(run(7, 12)) == Done(2)

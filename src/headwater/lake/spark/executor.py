@@ -24,6 +24,7 @@ from headwater.lake.tasks import (
     encode,
 )
 from headwater.log.segment import Piece, SegmentWriter, decode_runs, read_pieces
+from headwater.log.segment_read import FOOTER_END, footer_bytes, footer_checksum
 from headwater.metadata.commands import NewFile
 from headwater.objects import ObjectStore, open_store
 from headwater.types import Buffer
@@ -105,13 +106,31 @@ async def _write(store: ObjectStore, task: FileTask, ranges: _Ranges) -> FileFac
         return FileFacts(None, runs)
     name = f"{task.prefix}{SystemChance().uuid().hex}{SUFFIX}"
     await store.put(f"{task.root}/{name}", sink.pieces)
-    return FileFacts(
-        NewFile(
-            name, facts.size, facts.rows, facts.groups, facts.first_partition, facts.last_partition,
-            facts.first_offset, facts.last_offset, facts.min_timestamp, facts.max_timestamp, facts.timestamp_nulls,
-        ),
-        runs,
-    )  # fmt: skip
+    file = NewFile(
+        name=name,
+        size=facts.size,
+        rows=facts.rows,
+        groups=facts.groups,
+        first_partition=facts.first_partition,
+        last_partition=facts.last_partition,
+        first_offset=facts.first_offset,
+        last_offset=facts.last_offset,
+        min_timestamp=facts.min_timestamp,
+        max_timestamp=facts.max_timestamp,
+        timestamp_nulls=facts.timestamp_nulls,
+        footer_checksum=footer_checksum(_tail(sink.pieces)),
+    )
+    return FileFacts(file, runs)
+
+
+def _tail(pieces: list[bytes]) -> bytes:
+    """The end of a file, at least as long as its footer."""
+    tail = b""
+    for piece in reversed(pieces):
+        tail = piece + tail
+        if len(tail) >= FOOTER_END and len(tail) >= footer_bytes(tail):
+            break
+    return tail
 
 
 def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges) -> PartRun:
@@ -125,8 +144,8 @@ def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges) -> Pa
 async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter) -> list[PartRun]:
     """All rows of the sources, by partition and offset; row groups of one partition never overlap between files."""
     pieces: list[Piece] = []
-    for name in task.sources:
-        pieces += read_pieces(await store.get(f"{task.root}/{name}"))
+    for name, checksum in task.sources:
+        pieces += read_pieces(await store.get(f"{task.root}/{name}"), checksum)
     streams = {part.partition: part for part in task.parts}
     runs = []
     for partition in sorted({piece.partition for piece in pieces}):

@@ -196,6 +196,9 @@ class DeltaFollower:
         found = await self._open(table)
         return await self._standing(table, await self._maintain(table, found))
 
+    async def close(self) -> None:
+        """Nothing to release."""
+
     async def drop(self, table: TableRef, location: str) -> None:
         """The newest first, so that what a crash leaves is a table of the past."""
         directory = log_directory(table.root)

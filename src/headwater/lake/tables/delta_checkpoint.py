@@ -74,7 +74,8 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "add": Add,
     "remove": Remove,
 }
-_ATTRIBUTES = {f.encode_name: f.name for kind in (Action, *_KINDS.values()) for f in msgspec.structs.fields(kind)}
+_STRUCTS: list[type[msgspec.Struct]] = [Action, *_KINDS.values()]
+_ATTRIBUTES = {f.encode_name: f.name for kind in _STRUCTS for f in msgspec.structs.fields(kind)}
 
 
 @dataclass(slots=True)
@@ -161,7 +162,7 @@ def decode_checkpoint(path: str, data: bytes) -> list[Action]:
         raise CorruptObject(f"{path} is not a checkpoint of a Delta table: {error}") from error
 
 
-def _items(column: Any, kind: type[msgspec.Struct]) -> Iterator[msgspec.Struct]:
+def _items(column: Any, kind: type[msgspec.Struct]) -> Iterator[Any]:
     present = column.filter(column.is_valid())
     there = {inner.name for inner in present.type}
     known = [f for f in msgspec.structs.fields(kind) if f.encode_name in there]

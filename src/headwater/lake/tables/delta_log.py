@@ -168,8 +168,8 @@ COLUMNS = [
 PROTOCOL = TableProtocol(min_reader_version=1, min_writer_version=2)
 CONFIGURATION: dict[str, str | None] = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
-    "delta.logRetentionDuration": "interval 5 days",
-    "delta.deletedFileRetentionDuration": "interval 5 days",
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.deletedFileRetentionDuration": "interval 3650 days",
     "delta.enableExpiredLogCleanup": "false",
 }
 

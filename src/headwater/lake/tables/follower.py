@@ -78,4 +78,7 @@ class TableFollower(Protocol):
         """Drop versions past their retention and delete the metadata files that only they needed."""
 
     async def drop(self, table: TableRef, location: str) -> None:
-        """Remove the table's metadata: its topic is deleted."""
+        """Remove the table's metadata: its topic is deleted. Dropping what is gone succeeds."""
+
+    async def close(self) -> None:
+        """Release threads and connections. Idempotent."""

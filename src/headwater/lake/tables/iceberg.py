@@ -77,6 +77,9 @@ class IcebergFollower:
         after = model.succeeded(model.without(metadata, late), self._objects.url(location))
         return await self._publish(table, number_of(location) + 1, after, {})
 
+    async def close(self) -> None:
+        """Nothing to release."""
+
     async def drop(self, table: TableRef, location: str) -> None:
         await self._objects.sweep(_folder(table), lambda path: True)
 

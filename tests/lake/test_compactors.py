@@ -1,0 +1,260 @@
+"""T1, T2, T4, L3: compactors beside each other, catalogs that fail, foreign commits, deleted topics."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.app.node import Node
+from headwater.errors import StoreUnavailable
+from headwater.lake.tasks import Task, TaskFacts
+from headwater.metadata.cluster import Topic
+from tests.support.batches import Rec, batch
+from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
+from tests.support.virtual import run
+from tests.support.virtual_nodes import sent, topic
+
+
+async def produce(node: Node, made: Topic, *numbers: int) -> None:
+    for number in numbers:
+        for stream in made.streams:
+            await sent(node, stream, batch([Rec(b"%d-%d" % (number, i)) for i in range(3)]))
+    await asyncio.sleep(0.01)
+
+
+async def all_agree(world: LakeWorld, node: Node, made: Topic, rows: int) -> None:
+    await node.domains[ONE].barrier()
+    world.lay_out()
+    in_log = await log_rows(node, made)
+    assert len(in_log) == rows
+    assert world.iceberg_rows(node, made) == in_log
+    assert world.delta_rows(node, made) == in_log
+    stored, known = files_left(world, node)
+    assert stored == known
+
+
+def paused(compaction: Compaction) -> tuple[asyncio.Event, asyncio.Event]:
+    """Stop a compactor between its job and its command. (It is there, it may go on)"""
+    there, go = asyncio.Event(), asyncio.Event()
+    run_job = compaction.compactor._run_job
+
+    async def slow(tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
+        facts = await run_job(tag, tasks)
+        there.set()
+        await go.wait()
+        return facts
+
+    compaction.compactor._run_job = slow
+    return there, go
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    """T1: the lease lets one of them work; the other one finds nothing to do."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, partitions=2)
+        one, two = await world.compaction(), await world.compaction()
+        for number in range(6):
+            await produce(node, made, number)
+            await asyncio.gather(one.round(), two.round())
+        await one.finish()
+        assert (one.compactor.settled_files > 0) is not (two.compactor.settled_files > 0)
+        await all_agree(world, node, made, 36)
+        for compaction in (one, two):
+            await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "without its lease"])
+def test_one_that_slept_too_long(tmp_path: Path, fenced: bool) -> None:
+    """T1, L3: what a compactor did before it lost its lease or its epoch is refused, and its files go."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, partitions=2)
+        await produce(node, made, 0, 1)
+        sleeper = await world.compaction(lease_ms=2_000)
+        there, go = paused(sleeper)
+        asleep = asyncio.create_task(sleeper.compactor.round())
+        await there.wait()
+        if fenced:
+            assert sleeper.membership._task is not None
+            sleeper.membership._task.cancel()
+        await asyncio.sleep(10)
+        heir = await world.compaction()
+        await heir.round()
+        await produce(node, made, 2)
+        await heir.finish()
+        await all_agree_but_for(world, node, made, 18, sleeping=2)
+        go.set()
+        await asleep
+        assert sleeper.compactor.settled_files == 0
+        await heir.finish()
+        await all_agree(world, node, made, 18)
+        await heir.close()
+        await node.stop()
+
+    run(story())
+
+
+async def all_agree_but_for(world: LakeWorld, node: Node, made: Topic, rows: int, sleeping: int) -> None:
+    """While the other one sleeps its files may still be there."""
+    await node.domains[ONE].barrier()
+    assert len(await log_rows(node, made)) == rows
+    stored, known = files_left(world, node)
+    assert known <= stored
+    assert len(stored - known) <= sleeping
+
+
+def test_a_catalog_that_is_down(tmp_path: Path) -> None:
+    """T4: log, settling and the other follower do not notice; it catches up, several entries in one commit."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node)
+        compaction = await world.compaction(merge_files=1_000, keep_versions=50)
+        _, delta = compaction._followers
+        down = True
+        commit: Any = delta.commit
+
+        async def failing(*arguments: Any) -> Any:
+            if down:
+                raise StoreUnavailable("the catalog is down")
+            return await commit(*arguments)
+
+        delta.commit = failing  # type: ignore[method-assign]
+        for number in range(10):
+            await produce(node, made, number)
+            await compaction.round()
+            await asyncio.sleep(30)
+        table = compaction.domain.state.tables[made.id]
+        assert (table.last_sequence, table.followers["iceberg"].cursor) == (10, 10)
+        assert "delta" not in table.followers
+        [(key, trouble)] = compaction.following.alerts.items()
+        assert key == ("delta", made.id)
+        assert not trouble.foreign
+        down = False
+        await asyncio.sleep(120)
+        await compaction.finish()
+        assert compaction.following.alerts == {}
+        assert table.followers["delta"].cursor == 10
+        assert compaction.following.commits == {"iceberg": 10, "delta": 1}
+        await all_agree(world, node, made, 30)
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_a_foreign_commit(tmp_path: Path) -> None:
+    """T2: a follower whose table somebody else wrote to stops with an alert; everybody else goes on."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node)
+        compaction = await world.compaction(merge_files=1_000, keep_versions=50)
+        await produce(node, made, 0)
+        await compaction.finish(2)
+        table = compaction.domain.state.tables[made.id]
+        foreign = f"{table.root}/_delta_log/{1:020d}.json"
+        add = {"path": "x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+        world.store.objects[foreign] = json.dumps({"add": add}).encode()
+        for number in (1, 2):
+            await produce(node, made, number)
+            await compaction.finish(2)
+        assert (table.last_sequence, table.followers["iceberg"].cursor, table.followers["delta"].cursor) == (3, 3, 1)
+        [((name, topic_id), trouble)] = compaction.following.alerts.items()
+        assert (name, topic_id, trouble.foreign) == ("delta", made.id, True)
+        assert len(await log_rows(node, made)) == 9
+        del world.store.objects[foreign]
+        await asyncio.sleep(120)
+        await compaction.finish(2)
+        assert compaction.following.alerts == {}
+        await all_agree(world, node, made, 9)
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_a_table_that_somebody_took_away(tmp_path: Path) -> None:
+    """T2, T11: a follower whose metadata is gone is written anew, from the journal or from what is there now."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node)
+        compaction = await world.compaction()
+        for number in range(9):
+            await produce(node, made, number)
+            await compaction.round()
+        await compaction.finish()
+        for path in [p for p in world.store.objects if "/_delta_log/" in p]:
+            del world.store.objects[path]
+        await produce(node, made, 9)
+        await compaction.finish()
+        await all_agree(world, node, made, 30)
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_switching_a_table_on_later(tmp_path: Path) -> None:
+    """T11: a topic settles without a table; once it has one, the table includes the history."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, headwater_table_enable="false")
+        compaction = await world.compaction()
+        for number in range(9):
+            await produce(node, made, number)
+            await compaction.round()
+        table = compaction.domain.state.tables[made.id]
+        assert table.last_sequence >= 9
+        assert table.followers == {}
+        await node.broker.topics.alter(made, {"headwater.table.enable": "true"}, ())
+        await asyncio.sleep(0.1)
+        await compaction.finish()
+        await all_agree(world, node, made, 27)
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_a_deleted_topic(tmp_path: Path) -> None:
+    """L3: nothing of a deleted topic is left, and a new topic of its name starts with a table of its own."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, partitions=2)
+        compaction = await world.compaction()
+        await produce(node, made, 0, 1)
+        await compaction.finish()
+        assert any(path.startswith("tables/") for path in world.store.objects)
+        await node.broker.topics.delete(made)
+        await asyncio.sleep(0.1)
+        await compaction.finish()
+        assert not [path for path in world.store.objects if path.startswith("tables/")]
+        assert compaction.domain.state.tables == {}
+        again = await topic(node, partitions=2)
+        await produce(node, again, 0)
+        await compaction.finish()
+        await all_agree(world, node, again, 6)
+        await compaction.close()
+        await node.stop()
+
+    run(story())
