@@ -96,7 +96,10 @@ class Server:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(STOP_SECONDS)
+            code = self.process.wait(STOP_SECONDS)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            return code
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise ServerFailed(f"headwater did not stop within {STOP_SECONDS:g} s; see {self.log}") from None

@@ -258,3 +258,33 @@ def test_a_deleted_topic(tmp_path: Path) -> None:
         await node.stop()
 
     run(story())
+
+
+def test_retention_waits(tmp_path: Path) -> None:
+    """L6: old records stay in the log until they are in the tables; then the log forgets them and the tables do not."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, retention_ms="1000")
+        compaction = await world.compaction(freshness_ms=60_000)
+        await compaction.round()
+        await produce(node, made, 0, 1)
+        await asyncio.sleep(5)
+        await node.housekeeper.round()
+        assert node.housekeeper.waiting_streams == {ONE: 1}
+        assert len(await log_rows(node, made)) == 6
+        await asyncio.sleep(60)
+        await compaction.finish(2)
+        await node.domains[ONE].barrier()
+        await node.housekeeper.round()
+        assert node.housekeeper.waiting_streams == {ONE: 0}
+        await asyncio.sleep(0.1)
+        assert await log_rows(node, made) == []
+        world.lay_out()
+        assert [row[1] for row in world.iceberg_rows(node, made)] == list(range(6))
+        assert [row[1] for row in world.delta_rows(node, made)] == list(range(6))
+        await compaction.close()
+        await node.stop()
+
+    run(story())

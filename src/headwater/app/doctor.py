@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 
-from headwater.app.doctor_tables import check_segments, check_tables
+from headwater.app.doctor_tables import check_followers, check_segments, check_tables
 from headwater.app.node import DOMAINS, new_state
 from headwater.app.report import Report
 from headwater.config import Settings
 from headwater.errors import CorruptObject, HeadwaterError, Truncated
+from headwater.lake.tables import make_followers
 from headwater.log import wal
 from headwater.log.batch import offsets_of
 from headwater.metadata import open_ledger
@@ -30,6 +31,7 @@ async def examine(settings: Settings) -> Report:
     """Look at a cluster's ledger and objects."""
     report = Report()
     ledger, store = open_ledger(settings.ledger_url), open_store(settings.objects_url)
+    followers = make_followers(store, settings.lake)
     try:
         cluster = new_state(CLUSTER)
         await _load(ledger, store, cluster, report)
@@ -43,8 +45,11 @@ async def examine(settings: Settings) -> Report:
                 check_references(state, report)
                 check_tables(state, report)
                 await check_segments(store, state, report)
+                await check_followers(followers, state, report)
                 await _check_objects(ledger, store, state, report)
     finally:
+        for follower in followers:
+            await follower.close()
         await ledger.close()
         await store.close()
     return report

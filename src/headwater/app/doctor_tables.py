@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headwater.app.report import Report
+from headwater.errors import HeadwaterError
+from headwater.lake.tables.follower import TableFollower, ref_of
 from headwater.metadata.streams import StreamsState
+from headwater.metadata.tables import TopicTable
 from headwater.objects import ObjectMissing, ObjectStore
 
 
@@ -56,3 +61,31 @@ async def check_segments(store: ObjectStore, state: StreamsState, report: Report
                 continue
             if size != file.size:
                 report.add("segments", path, f"has {size} bytes, not {file.size}")
+
+
+async def check_followers(followers: Sequence[TableFollower], state: StreamsState, report: Report) -> None:
+    """Every catalog shows exactly the files of the journal sequence it stands at."""
+    for table in state.tables.values():
+        for follower in followers:
+            if not table.dropped and follower.name in table.followers:
+                await _check_follower(follower, table, report)
+
+
+async def _check_follower(follower: TableFollower, table: TopicTable, report: Report) -> None:
+    known, where = table.followers[follower.name], f"{table.root} {follower.name}"
+    try:
+        standing = await follower.standing(ref_of(table), known.location)
+        if standing.cursor != known.cursor:
+            report.notes.append(f"{where} is at {standing.cursor} and the ledger at {known.cursor}: it moves")
+            return
+        shown = await follower.shown(ref_of(table), known.location)
+    except HeadwaterError as error:
+        report.add("followers", where, error)
+        return
+    report.count("followers")
+    at = known.cursor
+    wanted = {f.name for f in table.files.values() if f.added <= at and (not f.removed or f.removed > at)}
+    for name in sorted(shown - wanted)[:10]:
+        report.add("followers", where, f"shows {name}, which is not part of version {at}")
+    for name in sorted(wanted - shown)[:10]:
+        report.add("followers", where, f"does not show {name}, which is part of version {at}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from headwater.clock import Chance, Clock
 from headwater.config import Lake
 from headwater.errors import HeadwaterError, NotReady, Retriable
-from headwater.lake.tables.follower import Batch, ForeignCommit, Standing, TableFollower, TableRef
+from headwater.lake.tables.follower import Batch, ForeignCommit, Standing, TableFollower, ref_of
 from headwater.metadata.cluster import ClusterState
 from headwater.metadata.commands import Follow, Unfollow
 from headwater.metadata.replica import Replica
@@ -189,7 +189,7 @@ class Following:
         self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
     ) -> None:
         """Commit batches until the follower has the whole journal."""
-        ref, known = _ref(table), table.followers.get(follower.name, _NOTHING)
+        ref, known = ref_of(table), table.followers.get(follower.name, _NOTHING)
         standing = await follower.standing(ref, known.location)
         if standing.cursor < known.cursor:  # somebody took the table back, or away: it is written anew
             await self._unfollow(replica, lease, follower, table)
@@ -206,7 +206,7 @@ class Following:
     ) -> None:
         """Drop versions past their retention, so that the files they show can go."""
         known = table.followers.get(follower.name, _NOTHING)
-        standing = await follower.expire(_ref(table), known.location)
+        standing = await follower.expire(ref_of(table), known.location)
         self._expired[(follower.name, table.topic)] = self._clock.monotonic()
         if (standing.oldest, standing.location) != (known.oldest, known.location):
             await self._enter(replica, lease, follower, table, known, standing)
@@ -215,7 +215,7 @@ class Following:
         self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
     ) -> None:
         """The topic is deleted: its table goes from the catalog, then its files may go."""
-        await follower.drop(_ref(table), table.followers[follower.name].location)
+        await follower.drop(ref_of(table), table.followers[follower.name].location)
         await self._unfollow(replica, lease, follower, table)
 
     async def _unfollow(
@@ -261,9 +261,3 @@ class Following:
         if not isinstance(result, Done):
             raise NotReady(f"{follower.name} of {table.root}: {result}")
         return Follower(standing.cursor, standing.oldest, standing.location)
-
-
-def _ref(table: TopicTable) -> TableRef:
-    """The topic's name is part of the root, also when the topic is gone."""
-    name = table.root.rpartition("/")[2].removesuffix(f"-{table.topic}")
-    return TableRef(table.topic, name, table.root)

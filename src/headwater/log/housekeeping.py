@@ -132,7 +132,7 @@ class Housekeeper:
             if topic is not None and len(stream.index):
                 written_ms = functools.partial(_written_ms, state, stream)
                 start = new_log_start(stream, TopicConfig.of(topic.configs), state.clock_ms, written_ms)
-                if state.tables and start > stream.settled:
+                if state.settles and start > stream.settled:
                     waiting += 1  # the table would never get what goes now
                     start = stream.settled
                 if start > stream.log_start:

@@ -26,6 +26,7 @@ from headwater.metadata.commands import (
     ExpireProducers,
     ForgetObjects,
     StreamConfig,
+    TakeLease,
     TrimStreams,
 )
 from headwater.metadata.index import APPEND_TIME, NO_TIMESTAMP, OffsetIndex
@@ -120,6 +121,7 @@ class StreamsImage(msgspec.Struct, array_like=True):
     tables: list[TableImage]
     last_file: int
     wanted: list[bytes]
+    settles: bool
 
 
 _decoder = msgspec.msgpack.Decoder(StreamsImage)
@@ -135,10 +137,18 @@ class StreamsState(State):
         self.tables: dict[uuid.UUID, TopicTable] = {}
         self.wanted: dict[uuid.UUID, None] = {}
         """Topics that somebody wants settled soon."""
+        self.settles = False
+        """Whether a compactor has ever worked here: from then on retention waits until records are settled."""
         self.last_file = 0
         """The newest segment's number; numbers are never used again."""
         self.on_append: Callable[[int], None] | None = None
         """Told of every stream whose end moved; set by the replica, no part of the state."""
+
+    def _take_lease(self, epoch: int, command: TakeLease) -> Result:
+        result = super()._take_lease(epoch, command)
+        if command.name == settling.COMPACTION and isinstance(result, Done):
+            self.settles = True
+        return result
 
     # --- streams -----------------------------------------------------------------------------------
 
@@ -367,6 +377,7 @@ class StreamsState(State):
                 tables=[table.pack() for table in self.tables.values()],
                 last_file=self.last_file,
                 wanted=[topic.bytes for topic in self.wanted],
+                settles=self.settles,
             )
         )
 
@@ -389,9 +400,11 @@ class StreamsState(State):
         self.tables = {table.topic: table for table in map(TopicTable.unpack, decoded.tables)}
         self.last_file = decoded.last_file
         self.wanted = {uuid.UUID(bytes=topic): None for topic in decoded.wanted}
+        self.settles = decoded.settles
 
     COMMANDS: ClassVar[dict[type, Callable[[Any, int, Any], Result]]] = {
         **COMMON_COMMANDS,
+        TakeLease: _take_lease,
         CreateStreams: _create,
         ConfigureStreams: _configure,
         DropStreams: _drop,

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from headwater.errors import CorruptObject, Retriable
 from headwater.lake.tables.delta_checkpoint import (
@@ -195,6 +196,10 @@ class DeltaFollower:
     async def expire(self, table: TableRef, location: str) -> Standing:
         found = await self._open(table)
         return await self._standing(table, await self._maintain(table, found))
+
+    async def shown(self, table: TableRef, location: str) -> frozenset[str]:
+        found = await self._open(table)
+        return frozenset(unquote(path) for path in (await self._state(table, found.listing)).adds)
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headwater.errors import HeadwaterError
-from headwater.metadata.tables import DataFile, JournalEntry
+from headwater.metadata.tables import DataFile, JournalEntry, TopicTable
 
 
 class ForeignCommit(HeadwaterError):
@@ -29,6 +29,12 @@ class TableRef:
     """The topic's name."""
     root: str
     """Where it lies, below the object store's root; data files are named below that."""
+
+
+def ref_of(table: TopicTable) -> TableRef:
+    """The topic's name is part of the root, also when the topic is gone."""
+    name = table.root.rpartition("/")[2].removesuffix(f"-{table.topic}")
+    return TableRef(table.topic, name, table.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,9 @@ class TableFollower(Protocol):
 
         Raises `Retriable` if it did not work this time or nobody knows whether it did: ask `standing` then.
         """
+
+    async def shown(self, table: TableRef, location: str) -> frozenset[str]:
+        """The data files of the newest version, named below the table's root."""
 
     async def expire(self, table: TableRef, location: str) -> Standing:
         """Drop versions past their retention and delete the metadata files that only they needed."""

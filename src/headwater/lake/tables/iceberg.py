@@ -77,6 +77,9 @@ class IcebergFollower:
         after = model.succeeded(model.without(metadata, late), self._objects.url(location))
         return await self._publish(table, number_of(location) + 1, after, {})
 
+    async def shown(self, table: TableRef, location: str) -> frozenset[str]:
+        return await self._objects.shown(table, await self._load(location)) if location else frozenset()
+
     async def close(self) -> None:
         """Nothing to release."""
 

@@ -100,6 +100,10 @@ class CatalogFollower:
         await self._objects.put(files)
         return _standing(await self._write(found, self._updates(metadata, snapshot, batch.upto)))
 
+    async def shown(self, table: TableRef, location: str) -> frozenset[str]:
+        found = await self._ask(self._load, table)
+        return await self._objects.shown(table, _metadata(found)) if found is not None else frozenset()
+
     async def expire(self, table: TableRef, location: str) -> Standing:
         found = await self._ask(self._load, table)
         if found is None:

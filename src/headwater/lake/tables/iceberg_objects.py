@@ -136,11 +136,19 @@ class TableObjects:
                 frozenset(f"{root}/{file.name}" for file in gone),
                 min((file.added for file in gone), default=0),
             )
-        fetched = MemoryFiles(await self._fetch([manifest.manifest_path for manifest in listed]))
-        shown = {e.data_file.file_path for manifest in listed for e in manifests.read_entries(manifest, fetched)}
+        shown = await self._shown(listed)
         live = {f"{root}/{file.name}": file for file in batch.live}
         new = [data_file(file, root) for url, file in live.items() if url not in shown]
         return Change(new, frozenset(shown - live.keys()), 0)
+
+    async def _shown(self, listed: list[ManifestFile]) -> set[str]:
+        fetched = MemoryFiles(await self._fetch([manifest.manifest_path for manifest in listed]))
+        return {e.data_file.file_path for manifest in listed for e in manifests.read_entries(manifest, fetched)}
+
+    async def shown(self, table: TableRef, metadata: TableMetadataV2) -> frozenset[str]:
+        """The data files of the current snapshot, named below the table's root."""
+        listed = await self._manifests(metadata.current_snapshot())
+        return frozenset(url.removeprefix(f"{self.url(table.root)}/") for url in await self._shown(listed))
 
     def _names(self, folder: str, number: int, sequence: int) -> Names:
         chance = self._chance.uuid()

@@ -1,0 +1,182 @@
+"""T2, T3, T9, K5: one set of files, read by everybody, after the WAL is gone.
+
+A real `headwater up` with its compactor on Spark; readers that others wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from demo.readers import ON_SPARK, PLAIN, Place, spark, sum_of
+from demo.server import Server, running
+
+# pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+TOPIC = "web.clicks-v2"
+PARTITIONS = 3
+RECORDS = 6_000
+START_MS = 1_700_000_000_000
+Sent = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
+"""Partition, offset, key, value, headers, timestamp."""
+
+
+def odd(i: int) -> dict[str, Any]:
+    """Records with everything that is easily lost: nulls, empties, duplicate headers, clocks that run backwards."""
+    return {
+        "key": (None, b"", b"k%d" % i)[i % 3],
+        "value": (b"v%d" % i, b"", None, b"\xff\x00" * (i % 40))[i % 4],
+        "headers": [("h", b"1"), ("h", b"2"), ("null", None), ("empty", b"")][: i % 5],
+        "timestamp": START_MS + (i * 7919) % 100_000,
+    }
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("everyone")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sent(server: Server) -> list[Sent]:
+    """What was produced, settled, and has left the WAL."""
+    forever = ["--config", "retention.ms=-1"]  # the records are years old
+    server.cli("topic", "create", TOPIC, "--partitions", str(PARTITIONS), *forever, "--bootstrap", server.bootstrap)
+    done: list[Sent] = []
+    producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 5, "compression.type": "zstd"})
+
+    def note(i: int) -> Any:
+        def delivered(error: Any, message: Any) -> None:
+            assert error is None, error
+            record = odd(i)
+            done.append(
+                (message.partition(), message.offset(), record["key"], record["value"], record["headers"],
+                 record["timestamp"])
+            )  # fmt: skip
+
+        return delivered
+
+    for i in range(RECORDS):
+        producer.produce(TOPIC, partition=i % PARTITIONS, on_delivery=note(i), **odd(i))
+        if i % 1_000 == 999:
+            producer.flush(60)
+    assert producer.flush(60) == 0
+    server.table("settle", TOPIC, "--timeout", "240")
+    server.wait_for_collection()
+    return sorted(done, key=lambda record: record[:2])
+
+
+@pytest.fixture(scope="module")
+def place(server: Server, sent: list[Sent]) -> Place:
+    return server.place(TOPIC)
+
+
+@pytest.fixture(scope="module")
+def session(place: Place) -> Iterator[Any]:
+    with spark(place) as session:
+        yield session
+
+
+def files_of(place: Place) -> set[str]:
+    return {str(path.relative_to(place.root)) for path in place.root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", PLAIN)
+def test_reads_the_same(name: str, place: Place, sent: list[Sent]) -> None:
+    """T2, T3"""
+    assert PLAIN[name](place) == sum_of(record[:4] for record in sent)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", ON_SPARK)
+def test_reads_the_same_on_spark(name: str, place: Place, session: Any, sent: list[Sent]) -> None:
+    """T2, T9"""
+    assert ON_SPARK[name](place, session) == sum_of(record[:4] for record in sent)
+
+
+@pytest.mark.timeout(400)
+def test_a_consumer_gets_every_byte(place: Place, sent: list[Sent]) -> None:
+    """T3: key, value, headers in order with duplicates and nulls, timestamp, offset; from any offset on."""
+    consumer = Consumer({"bootstrap.servers": place.bootstrap, "group.id": "x", "enable.auto.commit": False})
+    try:
+        for partition in range(PARTITIONS):
+            wanted = [record for record in sent if record[0] == partition]
+            for start in (0, 1, 1_234, len(wanted) - 1):
+                consumer.assign([TopicPartition(TOPIC, partition, start)])
+                got: list[Sent] = []
+                while len(got) < len(wanted) - start:
+                    for message in consumer.consume(5_000, timeout=30):
+                        assert not message.error(), message.error()
+                        got.append(
+                            (message.partition(), message.offset(), message.key(), message.value(),
+                             message.headers() or [], message.timestamp()[1])
+                        )  # fmt: skip
+                assert got == wanted[start:]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.timeout(400)
+def test_offsets_by_time_are_exact(place: Place, sent: list[Sent]) -> None:
+    """K5: the first record at or after a time, over settled rows whose clocks run backwards."""
+    consumer = Consumer({"bootstrap.servers": place.bootstrap, "group.id": "x"})
+    try:
+        for stamp in range(START_MS - 1, START_MS + 100_500, 9_973):
+            wanted = {}
+            for partition, offset, *_, time in reversed(sent):
+                if time >= stamp:
+                    wanted[partition] = offset
+            asked = [TopicPartition(TOPIC, p, stamp) for p in range(PARTITIONS)]
+            found = {p.partition: p.offset for p in consumer.offsets_for_times(asked, timeout=30)}
+            assert found == {p: wanted.get(p, -1) for p in range(PARTITIONS)}
+    finally:
+        consumer.close()
+
+
+@pytest.mark.timeout(400)
+def test_vacuum_finds_nothing(server: Server, place: Place, session: Any, sent: list[Sent]) -> None:
+    """T2: Spark's and delta-rs's VACUUM, without any retention, delete nothing of ours: neither segments that the table
+    shows, nor such as it does not show yet, nor Iceberg's metadata."""
+    from deltalake import DeltaTable
+
+    unfollowed = place.root / "_data" / "0000000001-00000001-unfollowed.parquet"
+    unfollowed.write_bytes(b"settled a moment ago")
+    before = files_of(place)
+    try:
+        session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        session.sql(f"VACUUM delta.`{place.root}` RETAIN 0 HOURS")
+        table = DeltaTable(str(place.root))
+        gone = table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+        assert gone == []
+        assert before - files_of(place) == set()
+    finally:
+        unfollowed.unlink()
+
+
+@pytest.mark.timeout(400)
+def test_icebergs_own_maintenance_is_refused(place: Place, session: Any, sent: list[Sent]) -> None:
+    """T2, T9: expiry, orphan removal and rewrites through the catalog change nothing."""
+    before = files_of(place)
+    table = f"topics.`{TOPIC}`"
+    for call in (
+        f"expire_snapshots(table => '{table}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)",
+        f"remove_orphan_files(table => '{table}', older_than => TIMESTAMP '2020-01-01 00:00:00')",
+        f"rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))",
+    ):
+        with pytest.raises(Exception):  # noqa: B017 - whatever Spark makes of the refusal
+            session.sql(f"CALL headwater.system.{call}").collect()
+        assert before - files_of(place) == set()
+
+
+def test_doctor_is_content(server: Server, sent: list[Sent]) -> None:
+    """T1"""
+    server.cli("doctor", "--config", str(server.config))
+    assert Path(server.data).exists()
