@@ -18,6 +18,7 @@ from typing import Any
 JARS = Path(__file__).resolve().parent.parent / ".tools" / "spark" / "jars"
 COLUMNS = ["partition", "offset", "key", "value"]
 MASK = (1 << 64) - 1
+SILENT_POLLS = 60
 CATALOG = "headwater"
 NAMESPACE = "topics"
 
@@ -80,10 +81,11 @@ def kafka(place: Place) -> Sum:
         ends = {p: consumer.get_watermark_offsets(TopicPartition(place.topic, p), timeout=30)[1] for p in partitions}
         consumer.assign([TopicPartition(place.topic, p, 0) for p in partitions])
         left = {p for p, end in ends.items() if end}
-        found = Sum()
+        found, silent = Sum(), 0
         while left:
-            messages = consumer.consume(10_000, timeout=30)
-            if not messages:
+            messages = consumer.consume(10_000, timeout=0.5)
+            silent = 0 if messages else silent + 1
+            if silent > SILENT_POLLS:
                 raise RuntimeError(f"the consumer got nothing more of {place.topic}, partitions {sorted(left)}")
             rows: list[tuple[int, int, bytes | None, bytes | None]] = []
             for message in messages:

@@ -113,7 +113,7 @@ def test_a_consumer_gets_every_byte(place: Place, sent: list[Sent]) -> None:
                 consumer.assign([TopicPartition(TOPIC, partition, start)])
                 got: list[Sent] = []
                 while len(got) < len(wanted) - start:
-                    for message in consumer.consume(5_000, timeout=30):
+                    for message in consumer.consume(5_000, timeout=0.5):
                         assert not message.error(), message.error()
                         got.append(
                             (message.partition(), message.offset(), message.key(), message.value(),

@@ -33,6 +33,8 @@ class Limits:
     """So many small files of a table are merged into one."""
     small_file_bytes: int = 8 << 20
     files_per_job: int = 5_000
+    parts_per_topic: int = 20_000
+    """Streams times files of a topic in one job: they have to fit one ledger record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +128,14 @@ def _files_of(
             ordered.append((newest, i, entry))
     ordered.sort(key=lambda item: (item[0], item[1], item[2].start))
     taken: dict[int, list[IndexEntry]] = {}
-    size, first = 0, (0, 0, 0)
+    size, parts, first = 0, 0, (0, 0, 0)
     for key, i, entry in ordered:
         if size and size + entry.length > limits.file_bytes:
             yield first, _file(state, plan, prefix, taken)
             room -= size
+            parts += len(taken)
             taken, size = {}, 0
-            if room <= 0:
+            if room <= 0 or parts + len(plan.streams) > limits.parts_per_topic:
                 return
         if not size:
             first = key
