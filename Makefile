@@ -6,7 +6,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run test lint sim bench bench-paths demo clean docs
+.PHONY: help install tools run test lint sim soak bench bench-paths bench-settle demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -38,11 +38,20 @@ test: install tools lint ## everything that must pass
 sim: install ## the simulation; SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
+soak: install ## runs that take an hour: 200 kills, 1,000 topics, 500 settles
+	$(BIN)/python -m tests.soak.settles
+	$(BIN)/python -m tests.soak.topics
+	$(BIN)/python -m tests.soak.kills
+
 bench: install tools ## Apache Kafka and Headwater side by side
 	$(BIN)/python -m benchmarks.peer $(ARGS)
 
 bench-paths: install ## the CPU cost of produce and apply, without disk or network
 	$(BIN)/python -m benchmarks.paths
+
+bench-settle: install ## settling end to end, beside a plain PySpark append
+	scripts/setup-tools spark
+	$(BIN)/python -m benchmarks.settle $(ARGS)
 
 demo: install ## a million records in over Kafka, read out of the same files by everybody
 	scripts/setup-tools spark

@@ -48,7 +48,15 @@ class CompactorProcess:
         self._jobs = Jobs(self._sessions, lake.spark.job_timeout_ms / 1000)
         self._thread = Threads(1, "spark")
         self.compactor = Compactor(
-            self.cluster, self.domains, self.store, self._run_job, lake, clock, chance, slots=slots(lake)
+            self.cluster,
+            self.domains,
+            self.store,
+            self._run_job,
+            lake,
+            clock,
+            chance,
+            slots=slots(lake),
+            prepare=self._warm_up,
         )
         self.following = Following(
             self.cluster, self.domains, make_followers(self.store, lake), self.compactor.lease, lake, clock, chance
@@ -60,6 +68,9 @@ class CompactorProcess:
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
         return await self._thread.run(self._jobs.run, tag, tasks)
+
+    async def _warm_up(self) -> None:
+        await self._thread.run(self._jobs.warm_up, slots(self.settings.lake))
 
     async def start(self) -> None:
         await self.cluster.start()

@@ -55,6 +55,7 @@ class Compactor:
         chance: Chance,
         *,
         slots: int,
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._cluster = cluster
         self._domains = domains
@@ -64,6 +65,8 @@ class Compactor:
         self._clock = clock
         self._chance = chance
         self._slots = slots
+        self._prepare = prepare
+        """Called once, as soon as there is something that will have to be settled: Spark takes seconds to start."""
         self._limits = Limits(
             file_bytes=settings.file_bytes,
             job_bytes=settings.job_bytes,
@@ -164,8 +167,10 @@ class Compactor:
 
     async def _settle(self, replica: Replica[StreamsState], lease: int) -> bool:
         now, state = state_clock(replica, self._clock), replica.state
-        plans = [p for p in self.plans(replica) if p.topic in state.wanted or due(state, p, now, self._limits)]
+        everything = self.plans(replica)
+        plans = [p for p in everything if p.topic in state.wanted or due(state, p, now, self._limits)]
         if not plans:
+            self._prepare_for(everything)
             return False
         roots = {plan.topic: plan.root for plan in plans}
         job, facts = await self._work(
@@ -182,6 +187,12 @@ class Compactor:
                 self.settled_files += len(command.files)
                 self.settled_rows += sum(file.rows for file in command.files)
         return bool(commands)
+
+    def _prepare_for(self, plans: list[TopicPlan]) -> None:
+        waiting = any(stream.settled < stream.next_offset for plan in plans for stream in plan.streams)
+        if waiting and self._prepare is not None:
+            self._tasks.append(asyncio.ensure_future(self._prepare()))
+            self._prepare = None
 
     async def _merge(self, replica: Replica[StreamsState], lease: int) -> bool:
         state = replica.state

