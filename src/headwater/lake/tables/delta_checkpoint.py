@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 from headwater.errors import CorruptObject
 from headwater.lake.tables.delta_log import Action, Add, DomainMetadata, Format, MetaData, Remove, TableProtocol, Txn
 
-RETENTION_MS = 5 * 24 * 3600 * 1000
-"""How long a removed file is remembered, so that a VACUUM leaves it alone."""
+RETENTION_MS = 3600 * 1000
+"""How long a checkpoint remembers a removed file, for readers that are about to open it. No VACUUM looks where our files
+lie, so it need not be longer, and checkpoints stay small."""
 HINT = "_last_checkpoint"
 _TEXTS = pa.map_(pa.string(), pa.string())
 _FORMAT = pa.struct({"provider": pa.string(), "options": _TEXTS})
