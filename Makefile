@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -c "from headwater.log import kernels; kernels.compile_kernels()"
+	$(BIN)/python -m headwater compile
 	touch $@
 
 install: $(VENV)/.installed ## a virtual environment in .venv with everything in it

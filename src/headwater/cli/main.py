@@ -82,6 +82,16 @@ def compactor(
     _serve(serve(load(config, environment, {"data": data, "http": http}), supervised=supervised))
 
 
+@app.command(name="compile", hidden=True)
+def compile_() -> None:
+    """Compile the loops over records, so that no process has to do it later."""
+    from headwater.log import kernels, segment, segment_encode
+
+    kernels.compile_kernels()
+    segment.compile_kernels()
+    segment_encode.compile_encoder()
+
+
 @app.command(hidden=True)
 def checkpoint(
     ledger: Annotated[str, typer.Option()],
