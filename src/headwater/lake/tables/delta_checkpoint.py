@@ -15,8 +15,8 @@ from headwater.errors import CorruptObject
 from headwater.lake.tables.delta_log import Action, Add, DomainMetadata, Format, MetaData, Remove, TableProtocol, Txn
 
 RETENTION_MS = 3600 * 1000
-"""How long a checkpoint remembers a removed file, for readers that are about to open it. No VACUUM looks where our files
-lie, so it need not be longer, and checkpoints stay small."""
+"""How long a checkpoint remembers a removed file, for readers that are about to open it. No VACUUM looks where our
+files lie, so it need not be longer, and checkpoints stay small."""
 HINT = "_last_checkpoint"
 _TEXTS = pa.map_(pa.string(), pa.string())
 _FORMAT = pa.struct({"provider": pa.string(), "options": _TEXTS})
