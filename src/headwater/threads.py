@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
 
 _T = TypeVar("_T")
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
@@ -80,3 +80,14 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+class Offload(Protocol):
+    """Has a call made somewhere."""
+
+    def __call__(self, call: Callable[..., _T], *arguments: Any) -> Awaitable[_T]: ...
+
+
+async def inline(call: Callable[..., _T], *arguments: Any) -> _T:
+    """Right here."""
+    return call(*arguments)

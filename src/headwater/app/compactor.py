@@ -58,9 +58,9 @@ class CompactorProcess:
             slots=slots(lake),
             prepare=self._warm_up,
         )
-        self.following = Following(
-            self.cluster, self.domains, make_followers(self.store, lake), self.compactor.lease, lake, clock, chance
-        )
+        self._tables = Threads(1, "tables")
+        followers = make_followers(self.store, lake, self._tables.run)
+        self.following = Following(self.cluster, self.domains, followers, self.compactor.lease, lake, clock, chance)
         self.http = HttpServer(
             {"/metrics": self._metrics, "/healthz": self._alive, "/readyz": self._ready, "/health": self._ready}
         )
@@ -92,6 +92,7 @@ class CompactorProcess:
         await self.cluster.close()
         await self.http.close()
         await asyncio.to_thread(self._sessions.close)
+        await self._tables.close()
         await self.ledger.close()
         await self.store.close()
 

@@ -9,7 +9,7 @@ from headwater.clock import Chance, Clock
 from headwater.config import Settings
 from headwater.log.housekeeping import Housekeeper
 from headwater.log.reader import Reader
-from headwater.log.segment_cache import Offload, SegmentCache, inline
+from headwater.log.segment_cache import SegmentCache
 from headwater.log.wal_cache import WalCache
 from headwater.log.writer import Writer, Writers
 from headwater.metadata.checkpoint import write_checkpoint
@@ -20,6 +20,7 @@ from headwater.metadata.membership import Membership
 from headwater.metadata.replica import Replica
 from headwater.metadata.streams import StreamsState
 from headwater.objects import ObjectStore
+from headwater.threads import Offload, inline
 from headwater.types import CLUSTER, Domain
 
 DOMAINS = (Domain(1),)

@@ -10,15 +10,15 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from headwater.objects import ObjectStore
+from headwater.threads import Offload, inline
 
 if TYPE_CHECKING:
     from headwater.log.segment_encode import Encoded, RowGroup
     from headwater.log.segment_read import SegmentReader
 
-_T = TypeVar("_T")
 MAX_EMPTY = 1 << 31
 """A batch covers no more offsets than this."""
 FOOTER_OVERHEAD = 16
@@ -32,17 +32,6 @@ class Segment:
     path: str
     size: int
     checksum: int
-
-
-class Offload(Protocol):
-    """Has a call made somewhere."""
-
-    def __call__(self, call: Callable[..., _T], *arguments: Any) -> Awaitable[_T]: ...
-
-
-async def inline(call: Callable[..., _T], *arguments: Any) -> _T:
-    """Right here."""
-    return call(*arguments)
 
 
 class SegmentCache:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from headwater.config import Lake
 from headwater.lake.tables.follower import TableFollower
 from headwater.objects import ObjectStore
+from headwater.threads import Offload, inline
 
 
-def make_followers(store: ObjectStore, lake: Lake) -> list[TableFollower]:
-    """The followers that the settings ask for."""
+def make_followers(store: ObjectStore, lake: Lake, offload: Offload = inline) -> list[TableFollower]:
+    """The followers that the settings ask for. What takes them long to compute is done where `offload` says."""
     found: list[TableFollower] = []
     if "iceberg" in lake.followers:
         from headwater.lake.tables.iceberg import IcebergFollower
@@ -17,7 +18,7 @@ def make_followers(store: ObjectStore, lake: Lake) -> list[TableFollower]:
     if "delta" in lake.followers:
         from headwater.lake.tables.delta import DeltaFollower
 
-        found.append(DeltaFollower(store, keep_versions=lake.keep_versions))
+        found.append(DeltaFollower(store, keep_versions=lake.keep_versions, offload=offload))
     for name, properties in lake.catalogs.items():
         from headwater.lake.tables.iceberg_catalog import CatalogFollower
 

@@ -8,7 +8,6 @@ up for by the next.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,6 +44,7 @@ from headwater.lake.tables.delta_log import (
 from headwater.lake.tables.follower import Batch, ForeignCommit, Standing, TableRef
 from headwater.metadata.tables import DataFile, JournalEntry
 from headwater.objects import ObjectMissing, ObjectStore
+from headwater.threads import Offload, inline
 
 log = logging.getLogger("headwater.followers")
 ATTEMPTS = 10
@@ -167,8 +167,9 @@ class DeltaFollower:
 
     name = "delta"
 
-    def __init__(self, store: ObjectStore, *, keep_versions: int = 50) -> None:
+    def __init__(self, store: ObjectStore, *, keep_versions: int = 50, offload: Offload = inline) -> None:
         self._store = store
+        self._offload = offload
         self._keep = max(1, keep_versions)
 
     def __repr__(self) -> str:
@@ -246,7 +247,7 @@ class DeltaFollower:
             data = await self._store.get(path)
         except ObjectMissing as error:
             raise Retriable(f"{path} was removed while the log was read") from error
-        return await asyncio.to_thread(decode_checkpoint, path, data)
+        return await self._offload(decode_checkpoint, path, data)
 
     async def _checkpointed(self, table: TableRef, version: int) -> int:
         """Our sequence as a checkpoint has it, where our own commit is gone."""
@@ -318,7 +319,7 @@ class DeltaFollower:
         state = await self._state(table, listing)
         newest = max((txn.last_updated or 0 for txn in state.txns.values()), default=0)
         actions = state.actions(removed_after=newest - RETENTION_MS)
-        data = await asyncio.to_thread(encode_checkpoint, actions)
+        data = await self._offload(encode_checkpoint, actions)
         await self._store.create(_path(table, name), [data])
         await self._store.put(_path(table, HINT), [encode_hint(listing.newest, actions, len(data))])
 
