@@ -142,26 +142,6 @@ def test_offsets_by_time_are_exact(place: Place, sent: list[Sent]) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_vacuum_finds_nothing(server: Server, place: Place, session: Any, sent: list[Sent]) -> None:
-    """T2: Spark's and delta-rs's VACUUM, without any retention, delete nothing of ours: neither segments that the table
-    shows, nor such as it does not show yet, nor Iceberg's metadata."""
-    from deltalake import DeltaTable
-
-    unfollowed = place.root / "_data" / "0000000001-00000001-unfollowed.parquet"
-    unfollowed.write_bytes(b"settled a moment ago")
-    before = files_of(place)
-    try:
-        session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        session.sql(f"VACUUM delta.`{place.root}` RETAIN 0 HOURS")
-        table = DeltaTable(str(place.root))
-        gone = table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
-        assert gone == []
-        assert before - files_of(place) == set()
-    finally:
-        unfollowed.unlink()
-
-
-@pytest.mark.timeout(400)
 def test_icebergs_own_maintenance_is_refused(place: Place, session: Any, sent: list[Sent]) -> None:
     """T2, T9: expiry, orphan removal and rewrites through the catalog change nothing."""
     before = files_of(place)
