@@ -14,6 +14,7 @@ from headwater.lake.spark.java import java_home
 from headwater.objects import open_store
 from headwater.ops.http import HttpServer
 from tests.engines.test_iceberg_readers import OneTable, make_table
+from tests.faults.running import needs
 
 JARS = sorted((Path(__file__).parents[2] / ".tools" / "spark" / "jars").glob("iceberg-spark-runtime-*.jar"))
 TABLE = "headwater.topics.`web.clicks-v2`"
@@ -62,10 +63,10 @@ spark.stop()
 """
 
 
-@pytest.mark.skipif(not JARS, reason="Spark's Iceberg connector is not in .tools/spark/jars")
 @pytest.mark.timeout(300)
 def test_spark_reads_through_the_catalog(tmp_path: Path) -> None:
     """T3: rows, filters, earlier versions and metadata tables; writing is refused."""
+    needs("Spark's Iceberg connector in .tools/spark/jars: run scripts/setup-tools spark", bool(JARS))
 
     async def run() -> str:
         _, location = await make_table(tmp_path)
