@@ -17,13 +17,13 @@ from headwater.errors import HeadwaterError, Retriable
 from headwater.log import wal
 from headwater.log.retention import new_log_start
 from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import ExpireProducers, ForgetObjects, TakeLease, TrimStreams
+from headwater.metadata.commands import DropStreams, ExpireProducers, ForgetObjects, TakeLease, TrimStreams
 from headwater.metadata.index import IndexEntry
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Done
 from headwater.metadata.streams import HOUSEKEEPING, Stream, StreamsState
 from headwater.metadata.topic_configs import TopicConfig
-from headwater.metadata.topics import Topics
+from headwater.metadata.topics import Topics, TopicUnknown
 from headwater.objects import ObjectStore
 from headwater.types import Domain
 
@@ -110,18 +110,31 @@ class Housekeeper:
         if await self._lease(self._cluster) is None:
             return
         for topic in self._topics.pending():
-            await self._topics.carry_through(topic)
+            with contextlib.suppress(TopicUnknown):  # deleted meanwhile
+                await self._topics.carry_through(topic)
         await self._write_checkpoint(self._cluster)
 
     async def _keep(self, replica: Replica[StreamsState]) -> None:
         lease = await self._lease(replica)
         if lease is None:
             return
+        await self._drop_forgotten(replica)
         await self._retain(replica)
         await self._expire_producers(replica)
         await self._collect(replica, lease)
         await self._sweep(replica)
         await self._write_checkpoint(replica)
+
+    async def _drop_forgotten(self, replica: Replica[StreamsState]) -> None:
+        """Drop streams of topics that are gone: a topic deleted while it was being created can leave them."""
+        topics = self._cluster.state.topics
+        strange = [stream for stream in replica.state.streams.values() if stream.topic not in topics]
+        if not strange:
+            return
+        await self._cluster.barrier()  # a topic is entered before its streams: what is unknown now is gone
+        gone = [int(stream.id) for stream in strange if stream.topic not in self._cluster.state.topics]
+        for i in range(0, len(gone), BATCH):
+            await replica.submit([DropStreams(tuple(gone[i : i + BATCH]))])
 
     async def _retain(self, replica: Replica[StreamsState]) -> None:
         state, topics = replica.state, self._cluster.state.topics

@@ -1,6 +1,7 @@
 """Retention, garbage collection, orphans, producers, checkpoints, by whoever holds the lease (L3, L6, K11, M1)."""
 
 import asyncio
+import uuid
 
 import pytest
 
@@ -8,8 +9,8 @@ from headwater.app.node import Node
 from headwater.config import Housekeeping
 from headwater.errors import StoreUnavailable
 from headwater.log import wal
-from headwater.metadata.commands import Fence, Tick, TrimStreams
-from headwater.metadata.results import Verdict
+from headwater.metadata.commands import Command, CreateStreams, CreateTopic, Fence, Tick, TrimStreams
+from headwater.metadata.results import Result, Verdict
 from headwater.metadata.streams import HOUSEKEEPING
 from headwater.types import WalId
 from tests.support.batches import Rec, batch, values
@@ -61,6 +62,35 @@ def test_retention_by_time_and_size() -> None:
         assert [v for v, _ in values(await read(node, by_time, 2))] == [2]
         await node.housekeeper.round()
         assert node.housekeeper.trimmed_streams == 2
+
+    run(told())
+
+
+def test_a_topic_deleted_while_it_is_created_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """K7: whoever carried its creation through finds it gone; streams entered too late are dropped."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS)
+        kept = await topic(node, "kept")
+        topic_id = uuid.UUID(int=7)
+        await node.cluster.submit([CreateTopic(topic_id, "late", 2, {}, ONE)])
+        late = node.cluster.state.topics[topic_id]
+        streams = tuple(late.streams)
+        submit = node.domains[ONE].submit
+
+        async def deleted_first(commands: list[Command]) -> list[Result]:
+            if any(isinstance(command, CreateStreams) for command in commands):
+                node.domains[ONE].submit = submit  # type: ignore[method-assign]
+                await node.broker.topics.delete(late)
+            return await submit(commands)
+
+        node.domains[ONE].submit = deleted_first  # type: ignore[method-assign, assignment]
+        await node.housekeeper.round()
+        assert topic_id not in node.cluster.state.topics
+        assert not any(record.levelname == "ERROR" for record in caplog.records)
+        assert sorted(node.domains[ONE].state.streams) == sorted(kept.streams)
+        assert not set(streams) & set(kept.streams)
 
     run(told())
 
