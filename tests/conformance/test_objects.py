@@ -17,6 +17,7 @@ from headwater.objects.conformance import checks
 from headwater.objects.local import HANDLES_PER_THREAD, TEMPORARY, THREADS, LocalStore
 from headwater.objects.memory import MemoryStore
 from headwater.objects.remote import RemoteStore
+from tests.support.files import temporary_files
 
 Opener = Callable[[], Awaitable[ObjectStore]]
 
@@ -133,7 +134,7 @@ def test_local_data_then_name_then_directory(tmp_path: Path, monkeypatch: pytest
     root = tmp_path / "objects"
     made = [(name, path) for name, path in calls.made if path.startswith(str(tmp_path))]
     temporary = next(path for name, path in made if name == "open dsync")
-    assert Path(temporary).parent == root / TEMPORARY
+    assert Path(temporary).parent.parent == root / TEMPORARY
     order = [
         ("mkdir", str(root / "deep")),
         ("fsync", str(root)),
@@ -224,11 +225,11 @@ def test_local_failure_leaves_nothing(
         failing.set()
         with pytest.raises(kind):
             await store.put("a/object", [b"data"])
-        assert os.listdir(tmp_path / TEMPORARY) == []
+        assert temporary_files(tmp_path) == []
         assert [info.path async for info in store.scan("")] == ["a/before"]
         await store.put("a/object", [b"data"])
         assert await store.get("a/object") == b"data"
-        assert os.listdir(tmp_path / TEMPORARY) == []
+        assert temporary_files(tmp_path) == []
         await store.close()
 
     asyncio.run(work())

@@ -38,7 +38,7 @@ def main() -> None:
             writer.finish()
         bars.update(bar, now="reading everything back")
         tables = check_all(server, writer)
-        temporary = sum(1 for _ in (server.data / "objects" / ".tmp").iterdir())
+        temporary = sum(path.is_file() for path in (server.data / "objects" / ".tmp").rglob("*"))
         for moment, count in sorted(moments.items()):
             verdict.fact(f"killed: {moment}", count)
         verdict.fact("records acknowledged, read back alike by all", writer.count)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from headwater.clock import SystemChance
 from headwater.errors import OutcomeUnknown, StoreFull, StoreUnavailable
+from headwater.objects.scratch import Scratch
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
 from headwater.threads import Threads
 from headwater.types import Pieces
@@ -25,8 +24,6 @@ THREADS = 4
 TEMPORARY = ".tmp"
 HANDLES_PER_THREAD = 16
 _IOV_MAX = 1000
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_DSYNC
-"""With O_DSYNC a write returns when its data, and what is needed to find it again, is on the disk."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _T = TypeVar("_T")
@@ -38,16 +35,14 @@ class LocalStore:
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).absolute()
         self.url = self._root.as_uri()
-        self._temporary = self._root / TEMPORARY
+        self._scratch = Scratch(self._root / TEMPORARY)
         self._threads = Threads(THREADS, "objects")
-        self._count = itertools.count()
         self._known: set[Path] = set()
         self._handles: dict[int, dict[Path, int]] = {}
         """Per thread, so that no thread closes what another one is about to sync."""
-        self._name = SystemChance().uuid().hex
-        """Makes temporary names unique over processes, machines that share the directory, and restarts."""
         try:
-            self._make(self._temporary)
+            self._make(self._root / TEMPORARY)
+            self._scratch.prepare()
         except OSError as error:
             raise StoreUnavailable(f"cannot use {self._root}: {error}") from error
 
@@ -78,6 +73,7 @@ class LocalStore:
 
     async def close(self) -> None:
         await self._threads.close()
+        self._scratch.close()
         while self._handles:
             for handle in self._handles.popitem()[1].values():
                 os.close(handle)
@@ -116,8 +112,7 @@ class LocalStore:
     @contextlib.contextmanager
     def _written(self, pieces: Pieces) -> Iterator[Path]:
         """A temporary file that holds an object's bytes, on the disk; it goes if the caller fails."""
-        temporary = self._temporary / f"{self._name}-{next(self._count)}"
-        handle = os.open(temporary, _CREATE, 0o644)
+        temporary, handle = self._scratch.open()
         try:
             try:
                 _write_all(handle, pieces)

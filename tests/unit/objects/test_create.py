@@ -16,6 +16,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDenie
 from headwater.errors import OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.objects.local import TEMPORARY, LocalStore
 from headwater.objects.remote import RemoteStore
+from tests.support.files import temporary_files
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
@@ -58,11 +59,11 @@ def test_local_data_then_name_then_directory(tmp_path: Path, monkeypatch: pytest
         temporary = made[0][1]
         wanted = [("writev", temporary), ("link", temporary), ("unlink", temporary), ("fsync", str(tmp_path / "log"))]
         assert made == wanted
-        assert Path(temporary).parent == tmp_path / TEMPORARY
+        assert Path(temporary).parent.parent == tmp_path / TEMPORARY
         made.clear()
         assert not await store.create("log/object", [b"y"])
         assert made[-1] == ("fsync", str(tmp_path / "log"))
-        assert os.listdir(tmp_path / TEMPORARY) == []
+        assert temporary_files(tmp_path) == []
 
     on(tmp_path, work)
 
@@ -86,7 +87,7 @@ def test_local_failure_leaves_nothing(
             patch.setattr(os, call, failing(code))
             with pytest.raises(kind):
                 await store.create("a/object", [b"data"])
-        assert os.listdir(tmp_path / TEMPORARY) == []
+        assert temporary_files(tmp_path) == []
         assert [info.path async for info in store.scan("")] == []
         assert await store.create("a/object", [b"data"])
 

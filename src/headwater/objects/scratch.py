@@ -1,0 +1,118 @@
+"""Temporary files of the local store, in directories far apart on the disk.
+
+ext4 without a journal, as many virtual machines have it, keeps a deleted inode unused for minutes and looks through all
+of those near a directory whenever a file is created there: after a few thousand deletions a creation costs half a
+millisecond instead of ten microseconds. So every few thousand files get a directory of their own, which the file system
+is asked to place somewhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import struct
+import threading
+from pathlib import Path
+
+from headwater.clock import SystemChance, SystemClock
+from headwater.errors import StoreUnavailable
+
+FILES_PER_DIRECTORY = 4096
+KEPT = 2
+"""Directories before the newest that stay: some thread may be about to use them."""
+ATTEMPTS = 10
+STALE_MS = 3_600_000
+"""No file is under way for so long: what is older was left by a crash."""
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_DSYNC
+"""With O_DSYNC a write returns when its data, and what is needed to find it again, is on the disk."""
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
+_SPREAD_CHILDREN = 0x20000
+_LONG = struct.Struct("l")
+
+
+class Scratch:
+    """Opens temporary files below one directory, which other processes may use as well."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._name = SystemChance().uuid().hex
+        """Makes names unique over processes, machines that share the directory, and restarts."""
+        self._count = itertools.count()
+        self._lock = threading.Lock()
+        self._directory: Path | None = None
+        self._old: list[Path] = []
+
+    def __repr__(self) -> str:
+        return f"<Scratch {self._root}>"
+
+    def prepare(self) -> None:
+        """Have children placed apart, and remove what crashes left."""
+        _spread_children(self._root)
+        oldest = SystemClock().wall_ms() - STALE_MS
+        for entry in os.scandir(self._root):
+            with contextlib.suppress(FileNotFoundError):
+                if entry.stat(follow_symlinks=False).st_mtime * 1000 > oldest:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)
+
+    def open(self) -> tuple[Path, int]:
+        """A new file and a handle whose writes are synced."""
+        number = next(self._count)
+        directory = self._directory
+        if directory is None or number % FILES_PER_DIRECTORY == 0:
+            directory = self._move_on(number)
+        for _ in range(ATTEMPTS):
+            path = directory / str(number)
+            try:
+                return path, os.open(path, _CREATE, 0o644)
+            except FileNotFoundError:  # tidied up meanwhile, by us or by somebody
+                directory = self._move_on(number)
+        raise StoreUnavailable(f"{self._root}: its directories are removed as fast as they are made")
+
+    def close(self) -> None:
+        """Remove the directories that are empty."""
+        with self._lock:
+            if self._directory is not None:
+                self._old.append(self._directory)
+                self._directory = None
+            self._remove_old(keep=0)
+
+    def _move_on(self, number: int) -> Path:
+        with self._lock:
+            if self._directory is not None:
+                self._old.append(self._directory)
+            self._directory = self._root / f"{self._name}-{number}"
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._remove_old(keep=KEPT)
+            return self._directory
+
+    def _remove_old(self, keep: int) -> None:
+        """Those that still have files under way wait for the next time."""
+        first = max(len(self._old) - keep, 0)
+        left = []
+        for directory in self._old[:first]:
+            try:
+                directory.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:
+                left.append(directory)
+        self._old = left + self._old[first:]
+
+
+def _spread_children(directory: Path) -> None:
+    """What `chattr +T` does; only some file systems know it, and none needs it to be right."""
+    with contextlib.suppress(OSError):
+        handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            (flags,) = _LONG.unpack(fcntl.ioctl(handle, _GET_FLAGS, _LONG.pack(0)))
+            fcntl.ioctl(handle, _SET_FLAGS, _LONG.pack(flags | _SPREAD_CHILDREN))
+        finally:
+            os.close(handle)
