@@ -46,8 +46,8 @@ class Profile(_Section, frozen=True):
     min_interval_ms: int
     """At least this long between the starts of two flushes, unless an object is full."""
     gather_ms: int
-    """Under load, how long a flush waits for as many batches as the last ones took: clients answered together send
-    again together, and one flush for all of them costs a fraction of one for each."""
+    """How long a flush waits at most for clients that were just answered to send again: one flush for all of them costs
+    a fraction of one for each. Where they do not, it stops waiting."""
     flushes: int
     """How many may be under way at once, from the upload to the ledger. One is best where both take about a
     millisecond: a client that waits for its acknowledgements fills the next flush, not the one after it."""

@@ -29,6 +29,8 @@ from headwater.types import Domain, Epoch, WalId
 MAX_BATCHES_PER_OBJECT = 10_000
 """Keeps a record well below the ledger's limit, whatever the size of the batches."""
 
+MAX_MISSES = 6
+
 
 @dataclass(slots=True)
 class _Flush:
@@ -66,8 +68,9 @@ class Writer:
         self._epoch = Epoch(0)
         self._queue: list[Part] = []
         self._queued_bytes = 0
-        self._expected = self._before = 0
-        """How many batches the last two flushes took at most: clients that were answered send as many again."""
+        self._expected = 0
+        """How many batches will be here soon: those that wait, and as many as were just answered."""
+        self._misses = self._skip = 0
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(profile.flushes)
         self._flushes: set[asyncio.Task[None]] = set()
@@ -116,7 +119,6 @@ class Writer:
     async def _run(self) -> None:
         last_start = 0.0
         interval = self._profile.min_interval_ms / 1000
-        gather = self._profile.gather_ms / 1000
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -125,18 +127,38 @@ class Writer:
                 if pause > 0:
                     await self._gather(pause, MAX_BATCHES_PER_OBJECT)
                 await self._slots.acquire()
-                if gather and self._expected > 1:
-                    await self._gather(gather, self._expected)
+                await self._await_answered()
                 last_start = self._clock.monotonic()
                 self._start_flush()
 
-    async def _gather(self, seconds: float, batches: int) -> None:
-        """Wait until that many batches, or a whole object's bytes, are there, or the time is over."""
-        with contextlib.suppress(TimeoutError):
+    async def _await_answered(self) -> None:
+        """Give clients that were just answered a moment to send again.
+
+        A client with a window of requests would otherwise spread it over two flushes, each of which costs as much as
+        one for all. Clients that do not come back are waited for ever more seldom.
+        """
+        target = self._expected * 4 // 5
+        if not self._profile.gather_ms or len(self._queue) >= target:
+            return
+        if self._skip:
+            self._skip -= 1
+            return
+        if await self._gather(self._profile.gather_ms / 1000, target):
+            self._misses = 0
+        else:
+            self._misses = min(self._misses + 1, MAX_MISSES)
+            self._skip = (1 << self._misses) - 1
+
+    async def _gather(self, seconds: float, batches: int) -> bool:
+        """Wait until that many batches, or a whole object's bytes, are there; false if the time is over before."""
+        try:
             async with asyncio.timeout(seconds):
                 while self._queued_bytes < self._profile.object_bytes and len(self._queue) < batches:
                     await self._wake.wait()
                     self._wake.clear()
+        except TimeoutError:
+            return False
+        return True
 
     def _start_flush(self) -> None:
         parts = self._take()
@@ -160,7 +182,6 @@ class Writer:
             count += 1
         parts, self._queue = self._queue[:count], self._queue[count:]
         self._queued_bytes -= size
-        self._expected, self._before = max(count, self._before), count
         return parts
 
     def _prepare(self, parts: list[Part]) -> _Flush:
@@ -225,6 +246,7 @@ class Writer:
             return
         self._cache.put(self._replica.domain, flush.id, WrittenWal(flush.image))
         accepted = self._report(flush, result.chunks)
+        self._expected = len(flush.parts) + len(self._queue)
         if not accepted:
             await self._remove(path)
 

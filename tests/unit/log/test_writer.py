@@ -109,6 +109,47 @@ def test_uploads_overlap_and_order_is_kept() -> None:
     run(told())
 
 
+def test_a_window_of_requests_shares_a_flush() -> None:
+    """L5: clients that were just answered are given a moment to send again, so that nobody's window is torn in two."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(wal=Wal(latency=profile(gather_ms=2)))
+        [stream] = (await topic(node)).streams
+        world.store.put_seconds = 0.005
+
+        async def client(first_at: float) -> None:
+            await asyncio.sleep(first_at)
+            for i in range(20):
+                await sent(node, stream, numbered(i))
+                await asyncio.sleep(0.001)  # what it takes a client to send again
+
+        await asyncio.gather(*(client(at) for at in (0, 0.001, 0.002, 0.003, 0.004)))
+        assert world.store.puts <= 25  # 100 batches by twos and threes would be 40 flushes
+
+    run(told())
+
+
+def test_clients_that_do_not_come_back_are_not_waited_for() -> None:
+    """L5: a steady trickle waits for nobody, but for a look every now and then whether that has changed."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(wal=Wal(latency=profile(gather_ms=2)))
+        [stream] = (await topic(node)).streams
+        world.store.put_seconds = 0.001
+        loop, late = asyncio.get_running_loop(), 0
+        for i in range(256):
+            burst = [send(node, stream, numbered(i)) for _ in range(10 if i % 2 else 2)]
+            began = loop.time()
+            await asyncio.gather(*burst)
+            late += loop.time() - began > 0.003
+            await asyncio.sleep(0.1)
+        assert 0 < late <= 10
+
+    run(told())
+
+
 def test_the_interval() -> None:
     """L5: the cost profile makes few objects, unless one is full before its time."""
 
