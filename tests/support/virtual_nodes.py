@@ -12,6 +12,7 @@ from headwater.log.parts import Outcome, Part
 from headwater.metadata.cluster import Topic
 from headwater.metadata.commands import Listener
 from headwater.metadata.memory import MemoryLedger
+from headwater.metadata.results import Verdict
 from headwater.objects.memory import MemoryStore
 from headwater.types import Domain, Pieces
 from tests.support.virtual import EPOCH_MS, FaultyLedger, SeededChance, VirtualClock
@@ -91,14 +92,27 @@ async def topic(node: Node, name: str = "t", partitions: int = 1, **configs: str
     return made
 
 
+class One:
+    """Waits for one batch's outcome."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[Outcome | HeadwaterError] = asyncio.get_running_loop().create_future()
+
+    def accepted(self, number: int, offset: int, log_start: int, append_ms: int) -> None:
+        self.done.set_result(Outcome(Verdict.ACCEPTED, offset, log_start, append_ms))
+
+    def decided(self, number: int, outcome: Outcome | HeadwaterError) -> None:
+        self.done.set_result(outcome)
+
+
 def send(
     node: Node, stream: int, data: bytes | Batch, profile: str = "latency"
 ) -> "asyncio.Future[Outcome | HeadwaterError]":
     """Append one batch; what becomes of it comes later."""
-    done: asyncio.Future[Outcome | HeadwaterError] = asyncio.get_running_loop().create_future()
+    caller = One()
     checked = data if isinstance(data, Batch) else check_batch(data, LAX, EPOCH_MS)
-    node.writers.of(1, profile).append(Part(stream, checked, done.set_result))
-    return done
+    node.writers.of(1, profile).append(Part(stream, checked, caller, 0))
+    return caller.done
 
 
 async def sent(node: Node, stream: int, data: bytes | Batch, profile: str = "latency") -> Outcome:

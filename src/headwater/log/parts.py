@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -20,12 +20,23 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     append_ms: int = -1
 
 
+class Caller(Protocol):
+    """Whoever sent batches and wants to know what became of each. It gave each a number."""
+
+    def accepted(self, number: int, offset: int, log_start: int, append_ms: int) -> None:
+        """The batch is in the log."""
+
+    def decided(self, number: int, outcome: Outcome | HeadwaterError) -> None:
+        """Anything else became of it."""
+
+
 class Part:
     """One batch on its way, and whom to tell."""
 
-    __slots__ = ("batch", "done", "stream")
+    __slots__ = ("batch", "caller", "number", "stream")
 
-    def __init__(self, stream: int, batch: Batch, done: Callable[[Outcome | HeadwaterError], None]) -> None:
+    def __init__(self, stream: int, batch: Batch, caller: Caller, number: int) -> None:
         self.stream = stream
         self.batch = batch
-        self.done = done
+        self.caller = caller
+        self.number = number

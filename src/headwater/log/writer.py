@@ -94,7 +94,8 @@ class Writer:
     def append(self, part: Part) -> None:
         """Take a batch. Its outcome is told later, never from within this call."""
         if self._closing:
-            asyncio.get_running_loop().call_soon(part.done, NotReady("the broker is shutting down"))
+            closing = NotReady("the broker is shutting down")
+            asyncio.get_running_loop().call_soon(part.caller.decided, part.number, closing)
         elif part.batch.producer_id == NO_PRODUCER or not self._holding.hold(part):
             self._enqueue(part)
 
@@ -164,7 +165,7 @@ class Writer:
         parts = self._take()
         if not self._epoch:
             for part in parts:
-                part.done(EpochLost("no epoch is held at present"))
+                part.caller.decided(part.number, EpochLost("no epoch is held at present"))
             self._slots.release()
             return
         flush = self._prepare(parts)
@@ -264,25 +265,27 @@ class Writer:
         """Tell everybody; answer whether anything was accepted."""
         accepted = False
         for (_, parts), result in zip(flush.chunks, results, strict=True):
-            offset = result.first_offset
-            for i, part in enumerate(parts):
-                if result.verdicts is None:
-                    verdict, at = Verdict.ACCEPTED, offset
+            offset, log_start, append_ms = result.first_offset, result.log_start, result.append_ms
+            if result.verdicts is None:
+                accepted = True
+                for part in parts:
+                    self._holding.decided(part)
+                    part.caller.accepted(part.number, offset, log_start, append_ms)
                     offset += part.batch.offsets
+                continue
+            for part, (verdict, at) in zip(parts, result.verdicts, strict=True):
+                self._holding.decided(part)
+                if verdict is Verdict.ACCEPTED:
+                    accepted = True
+                    part.caller.accepted(part.number, at, log_start, append_ms)
                 else:
-                    verdict, at = result.verdicts[i]
-                accepted = accepted or verdict is Verdict.ACCEPTED
-                self._settle(part, Outcome(verdict, at, result.log_start, result.append_ms))
+                    part.caller.decided(part.number, Outcome(verdict, at, log_start, append_ms))
         return accepted
 
     def _fail(self, flush: _Flush, error: HeadwaterError) -> None:
         for part in flush.parts:
-            self._settle(part, error)
-
-    def _settle(self, part: Part, outcome: Outcome | HeadwaterError) -> None:
-        if part.batch.producer_id != NO_PRODUCER:
             self._holding.decided(part)
-        part.done(outcome)
+            part.caller.decided(part.number, error)
 
     async def _remove(self, path: str) -> None:
         with contextlib.suppress(Retriable):

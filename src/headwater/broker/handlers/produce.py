@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -38,17 +37,28 @@ def _accepted(version: int) -> Callable[[Sequence[int]], bytes]:
 
 
 class _Produce:
-    """One request until its last partition is decided."""
+    """One request until its last partition is decided. Partitions are numbered over all topics."""
 
-    __slots__ = ("_accepted", "_answers", "_silent", "_timer", "_topics", "_undecided", "_with_start", "done")
+    __slots__ = (
+        "_accepted",
+        "_answers",
+        "_indexes",
+        "_silent",
+        "_timer",
+        "_topics",
+        "_undecided",
+        "_with_start",
+        "done",
+    )
 
-    def __init__(self, version: int, topics: list[tuple[Any, list[int]]], silent: bool) -> None:
+    def __init__(self, version: int, topics: list[tuple[Any, int]], indexes: list[int], silent: bool) -> None:
         self._accepted = _accepted(version)
         self._with_start = version >= LOG_START_SINCE
         self._topics = topics
+        self._indexes = indexes
         self._silent = silent
-        self._answers: dict[tuple[int, int], Values | bytes] = {}
-        self._undecided = sum(len(partitions) for _, partitions in topics)
+        self._answers: list[Values | bytes | None] = [None] * len(indexes)
+        self._undecided = len(indexes)
         self._timer: asyncio.TimerHandle | None = None
         self.done: asyncio.Future[Values | None] = asyncio.get_running_loop().create_future()
         if not self._undecided:
@@ -59,35 +69,38 @@ class _Produce:
         if not self.done.done():
             self._timer = asyncio.get_running_loop().call_later(seconds, self._finish)
 
-    def decide(self, topic: int, partition: int, outcome: Outcome | HeadwaterError) -> None:
-        """A partition's outcome, from the writer."""
-        if isinstance(outcome, HeadwaterError):
-            self.refuse(topic, partition, code_of(outcome), str(outcome))
-        elif outcome.verdict is Verdict.ACCEPTED or outcome.verdict is Verdict.DUPLICATE:
-            numbers = (self._topics[topic][1][partition], outcome.offset, outcome.append_ms, outcome.log_start)
-            self._answer((topic, partition), self._accepted(numbers if self._with_start else numbers[:3]))
-        else:
-            self.refuse(topic, partition, OF_VERDICT[outcome.verdict], log_start_offset=outcome.log_start)
+    def accepted(self, number: int, offset: int, log_start: int, append_ms: int) -> None:
+        """See `Caller`."""
+        index = self._indexes[number]
+        numbers = (index, offset, append_ms, log_start) if self._with_start else (index, offset, append_ms)
+        self._answer(number, self._accepted(numbers))
 
-    def refuse(
-        self, topic: int, partition: int, code: ErrorCode, message: str | None = None, log_start_offset: int = -1
-    ) -> None:
+    def decided(self, number: int, outcome: Outcome | HeadwaterError) -> None:
+        """See `Caller`."""
+        if isinstance(outcome, HeadwaterError):
+            self.refuse(number, code_of(outcome), str(outcome))
+        elif outcome.verdict is Verdict.DUPLICATE:
+            self.accepted(number, outcome.offset, outcome.log_start, outcome.append_ms)
+        else:
+            self.refuse(number, OF_VERDICT[outcome.verdict], log_start_offset=outcome.log_start)
+
+    def refuse(self, number: int, code: ErrorCode, message: str | None = None, log_start_offset: int = -1) -> None:
         """A partition that takes nothing."""
         refusal = {
-            "index": self._topics[topic][1][partition],
+            "index": self._indexes[number],
             "error_code": code,
             "error_message": message,
             "base_offset": -1,
             "log_append_time": -1,
             "log_start_offset": log_start_offset,
         }
-        self._answer((topic, partition), refusal)
+        self._answer(number, refusal)
 
-    def _answer(self, key: tuple[int, int], answer: Values | bytes) -> None:
+    def _answer(self, number: int, answer: Values | bytes) -> None:
         """A partition's answer. The last one completes the request."""
-        if key in self._answers:
+        if self._answers[number] is not None:
             return
-        self._answers[key] = answer
+        self._answers[number] = answer
         self._undecided -= 1
         if not self._undecided:
             self._finish()
@@ -102,19 +115,24 @@ class _Produce:
         """The answer; with acks=0 there is none, but the request counts as under way until it is decided."""
         if self._silent:
             return None
-        timed_out = {"error_code": ErrorCode.request_timed_out, "base_offset": -1, "log_start_offset": -1}
-        return {
-            "responses": [
+        answers: list[Values | bytes] = [
+            {"index": index, "error_code": ErrorCode.request_timed_out, "base_offset": -1, "log_start_offset": -1}
+            if answer is None
+            else answer
+            for index, answer in zip(self._indexes, self._answers, strict=True)
+        ]
+        responses, first = [], 0
+        for topic, count in self._topics:
+            named = isinstance(topic, str)
+            responses.append(
                 {
-                    "name": topic if isinstance(topic, str) else "",
-                    "topic_id": None if isinstance(topic, str) else topic,
-                    "partition_responses": [
-                        self._answers.get((i, j), {**timed_out, "index": index}) for j, index in enumerate(partitions)
-                    ],
+                    "name": topic if named else "",
+                    "topic_id": None if named else topic,
+                    "partition_responses": answers[first : first + count],
                 }
-                for i, (topic, partitions) in enumerate(self._topics)
-            ]
-        }
+            )
+            first += count
+        return {"responses": responses}
 
 
 @api(KEY, 3, 13)
@@ -141,19 +159,22 @@ async def _after_metadata(broker: Broker, request: Request) -> Values | None:
 def _begin(broker: Broker, request: Request, views: list[TopicView | None]) -> asyncio.Future[Values | None]:
     body = request.body
     by_id = request.version >= 13
-    topics = [(t.topic_id if by_id else t.name, [p.index for p in t.partition_data]) for t in body.topic_data]
-    state = _Produce(request.version, topics, silent=not body.acks)
+    topics = [(t.topic_id if by_id else t.name, len(t.partition_data)) for t in body.topic_data]
+    indexes = [p.index for t in body.topic_data for p in t.partition_data]
+    state = _Produce(request.version, topics, indexes, silent=not body.acks)
     refusal = _refusal(broker, body)
     unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
     now = broker.clock.wall_ms()
-    for i, (topic, view) in enumerate(zip(body.topic_data, views, strict=True)):
-        for j, data in enumerate(topic.partition_data):
+    number = 0
+    for topic, view in zip(body.topic_data, views, strict=True):
+        for data in topic.partition_data:
             if refusal is not None:
-                state.refuse(i, j, refusal)
+                state.refuse(number, refusal)
             elif view is None:
-                state.refuse(i, j, unknown)
+                state.refuse(number, unknown)
             else:
-                _append(broker, view, data, now, state, i, j)
+                _append(broker, view, data, now, state, number)
+            number += 1
     if body.acks:
         state.limit(max(body.timeout.total_seconds(), 0.001))
     return state.done
@@ -169,16 +190,17 @@ def _refusal(broker: Broker, body: Any) -> ErrorCode | None:
     return None
 
 
-def _append(broker: Broker, view: TopicView, data: Any, now: int, state: _Produce, topic: int, partition: int) -> None:
+def _append(broker: Broker, view: TopicView, data: Any, now: int, state: _Produce, number: int) -> None:
     stream = view.stream_id(data.index)
     if stream is None:
-        state.refuse(topic, partition, ErrorCode.unknown_topic_or_partition)
+        state.refuse(number, ErrorCode.unknown_topic_or_partition)
         return
     try:
         batch = check_batch(data.records or b"", view.rules, now)
     except HeadwaterError as error:
-        state.refuse(topic, partition, code_of(error), str(error))
+        state.refuse(number, code_of(error), str(error))
         return
-    broker.stats.produced_bytes += len(batch.data)
-    broker.stats.produced_records += batch.offsets
-    view.writer.append(Part(stream, batch, partial(state.decide, topic, partition)))
+    stats = broker.stats
+    stats.produced_bytes += len(batch.data)
+    stats.produced_records += batch.offsets
+    view.writer.append(Part(stream, batch, state, number))
