@@ -26,19 +26,26 @@ class CachedWal(Protocol):
 class WrittenWal:
     """An object in the pieces it was written from, so that keeping it copies nothing."""
 
-    __slots__ = ("_pieces", "_starts", "size")
+    __slots__ = ("_image", "_pieces", "_starts", "size")
 
     def __init__(self, image: wal.WalImage) -> None:
         self.size = image.size
-        self._pieces = image.pieces[2:-1:2]
+        self._image: wal.WalImage | None = image
+        self._pieces: list[Buffer] = []
         self._starts: list[int] = []
+
+    def batches(self, start: int, end: int) -> list[Buffer]:
+        if self._image is not None:
+            self._find_starts(self._image)
+        return self._pieces[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
+
+    def _find_starts(self, image: wal.WalImage) -> None:
+        """Done for the first reader: many objects never have one."""
         position = image.positions[0] if image.positions else 0
+        self._pieces, self._image = image.pieces[2:-1:2], None
         for batch in self._pieces:
             self._starts.append(position)
             position += wal.PREFIX_BYTES + len(batch)
-
-    def batches(self, start: int, end: int) -> list[Buffer]:
-        return self._pieces[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
 
 
 class ReadWal:

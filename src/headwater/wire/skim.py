@@ -53,8 +53,8 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     raise CorruptFrame("a varint of more than five bytes")
 
 
-def _skip(size: int) -> Step:
-    return lambda skim, at: at + size
+class _Fixed(int):
+    """A field of so many bytes, whatever they say."""
 
 
 def _length(flexible: bool, short: bool, optional: bool) -> Callable[[memoryview, int], tuple[int, int]]:
@@ -64,7 +64,11 @@ def _length(flexible: bool, short: bool, optional: bool) -> Callable[[memoryview
 
     def read(data: memoryview, at: int) -> tuple[int, int]:
         if flexible:
-            length, at = _varint(data, at)
+            length = data[at]
+            if length < 0x80:
+                at += 1
+            else:
+                length, at = _varint(data, at)
             length -= 1
         else:
             (length,) = unpack(data, at)
@@ -136,20 +140,20 @@ def _tags(known: dict[int, Step]) -> Step:
     return step
 
 
-def _scalar(kind: str, flexible: bool, optional: bool) -> Step:
+def _scalar(kind: str, flexible: bool, optional: bool) -> Step | _Fixed:
     if kind in FIXED:
-        return _skip(struct.calcsize(f">{FIXED[kind][0]}"))
+        return _Fixed(struct.calcsize(f">{FIXED[kind][0]}"))
     return _sized(flexible, short=kind == "string", optional=optional)
 
 
-def _field(kind: Any, kafka_type: str, flexible: bool) -> Step:
+def _field(kind: Any, kafka_type: str, flexible: bool) -> Step | _Fixed:
     optional = typing.get_origin(kind) in (UnionType, typing.Union)
     if optional:
         kind = next(argument for argument in typing.get_args(kind) if argument is not NoneType)
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         step = _entity(typing.cast(type, item)) if is_dataclass(item) else _scalar(kafka_type, flexible, False)
-        return _array(flexible, step, optional)
+        return _array(flexible, _walk([step]) if isinstance(step, _Fixed) else step, optional)
     if is_dataclass(kind):
         return _nullable(_entity(typing.cast(type, kind))) if optional else _entity(typing.cast(type, kind))
     return _scalar(kafka_type, flexible, optional)
@@ -159,43 +163,55 @@ def _field(kind: Any, kafka_type: str, flexible: bool) -> Step:
 def _entity(entity: type) -> Step:
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
     hints = typing.get_type_hints(entity)
-    steps: list[Step] = []
+    steps: list[Step | _Fixed] = []
     tagged: dict[int, Step] = {}
     for field in fields(entity):
         step = _field(hints[field.name], field.metadata.get("kafka_type", ""), flexible)
         if "tag" in field.metadata:
-            tagged[field.metadata["tag"]] = step
+            tagged[field.metadata["tag"]] = _walk([step])
         else:
             steps.append(step)
     if flexible:
         steps.append(_tags(tagged))
+    return _walk(steps)
+
+
+def _walk(fields: list[Step | _Fixed]) -> Step:
+    """All of these fields, one after the other; those of a fixed size cost nothing."""
+    steps: list[tuple[int, Step]] = []
+    rest = 0
+    for field in fields:
+        if isinstance(field, _Fixed):
+            rest += field
+        else:
+            steps.append((rest, field))
+            rest = 0
 
     def walk(skim: _Skim, at: int) -> int:
-        for step in steps:
-            at = step(skim, at)
-        return at
+        for before, step in steps:
+            at = step(skim, at + before)
+        return at + rest
 
     return walk
 
 
 @functools.cache
-def _request(schema: type) -> list[Step]:
+def _request(schema: type) -> Step:
     """The header, whose client id is of the old kind in every version, and the body."""
     header: Any = schema.__header_schema__  # type: ignore[attr-defined]
-    steps = [_skip(_FIXED_HEADER_BYTES)]
+    steps: list[Step | _Fixed] = [_Fixed(_FIXED_HEADER_BYTES)]
     if len(fields(header)) > 3:
         steps.append(_sized(flexible=False, short=True, optional=True))
     if header.__flexible__:
         steps.append(_tags({}))
-    return [*steps, _entity(schema)]
+    return _walk([*steps, _entity(schema)])
 
 
 def skim(schema: type, frame: memoryview) -> memoryview:
     """The frame as kio can take it; raises `CorruptFrame` if there is no such."""
-    found, at = _Skim(frame), 0
+    found = _Skim(frame)
     try:
-        for step in _request(schema):
-            at = step(found, at)
+        _request(schema)(found, 0)
     except (IndexError, struct.error) as error:
         raise CorruptFrame(f"cut short: {error}") from error
     return _without_unknown(frame, found) if found.unknown else frame
