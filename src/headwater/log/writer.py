@@ -29,7 +29,7 @@ from headwater.types import Domain, Epoch, WalId
 MAX_BATCHES_PER_OBJECT = 10_000
 """Keeps a record well below the ledger's limit, whatever the size of the batches."""
 
-MAX_MISSES = 6
+MAX_MISSES = 5
 
 
 @dataclass(slots=True)
@@ -70,6 +70,7 @@ class Writer:
         self._queued_bytes = 0
         self._expected = 0
         """How many batches will be here soon: those that wait, and as many as were just answered."""
+        self._flush_seconds = 0.0
         self._misses = self._skip = 0
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(profile.flushes)
@@ -135,16 +136,17 @@ class Writer:
     async def _await_answered(self) -> None:
         """Give clients that were just answered a moment to send again.
 
-        A client with a window of requests would otherwise spread it over two flushes, each of which costs as much as
-        one for all. Clients that do not come back are waited for ever more seldom.
+        A client with a window of requests would otherwise spread it over two flushes, each of which takes about as long
+        as one for all; so to wait for as long as that costs no throughput. Clients that do not come back are waited for
+        ever more seldom.
         """
-        target = self._expected * 4 // 5
+        target = self._expected - self._expected // 10
         if not self._profile.gather_ms or len(self._queue) >= target:
             return
         if self._skip:
             self._skip -= 1
             return
-        if await self._gather(self._profile.gather_ms / 1000, target):
+        if await self._gather(min(self._profile.gather_ms / 1000, self._flush_seconds), target):
             self._misses = 0
         else:
             self._misses = min(self._misses + 1, MAX_MISSES)
@@ -207,9 +209,11 @@ class Writer:
     # --- storing and entering --------------------------------------------------------------------------
 
     async def _flush(self, flush: _Flush) -> None:
+        began = self._clock.monotonic()
         try:
             await self._store_and_enter(flush)
         finally:
+            self._flush_seconds = self._clock.monotonic() - began
             self._slots.release()
 
     async def _store_and_enter(self, flush: _Flush) -> None:
