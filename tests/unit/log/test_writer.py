@@ -137,7 +137,7 @@ def test_clients_that_do_not_come_back_are_not_waited_for() -> None:
         world = NodeWorld()
         node = await world.node(wal=Wal(latency=profile(gather_ms=2)))
         [stream] = (await topic(node)).streams
-        world.store.put_seconds = 0.001
+        world.store.put_seconds = 0.002
         loop, late = asyncio.get_running_loop(), 0
         for i in range(256):
             burst = [send(node, stream, numbered(i)) for _ in range(10 if i % 2 else 2)]
