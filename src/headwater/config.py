@@ -109,6 +109,10 @@ class Lake(_Section, frozen=True):
     small_file_bytes: int = 8 * MIB
     keep_versions: int = 50
     """Versions of a table that can be read back."""
+    version_age_ms: int = 0
+    """Versions older than this go too, save for the newest; 0 if only their number counts."""
+    tag_hours: int = 120
+    """For so many hours Iceberg keeps the last version of every hour, as a tag; 0 for no tags."""
     expire_interval_ms: int = 600_000
     """How often the versions of tables that nothing is added to are looked at."""
     orphan_interval_ms: int = 600_000
@@ -237,6 +241,8 @@ def _check_lake(lake: Lake) -> None:
     times = (lake.spark.job_timeout_ms, lake.orphan_interval_ms, lake.expire_interval_ms)
     if lake.merge_files < 2 or min(times) <= 0:
         raise ConfigError("settings: lake.merge_files must be at least 2, and times above 0")
+    if min(lake.version_age_ms, lake.tag_hours) < 0:
+        raise ConfigError("settings: lake.version_age_ms and lake.tag_hours must not be negative")
     unknown = set(lake.followers) - {"iceberg", "delta"}
     if unknown:
         raise ConfigError(f"settings: lake.followers knows iceberg and delta, not {sorted(unknown)[0]}")

@@ -1,7 +1,8 @@
-"""T1, T2, T5, L3: a compactor that dies before or after any of its writes loses, doubles and leaves nothing.
+"""T1, T2, T5, L3, L6: a compactor that dies before or after any of its writes loses, doubles and leaves nothing.
 
-The whole way is covered: plan, run, settle, follow, merge, expire and garbage collection. A second compactor takes
-over; then the log, the Iceberg table and the Delta table hold exactly what was produced.
+The whole way is covered: plan, run, settle, follow, merge, retire, expire and garbage collection. A second compactor
+takes over; then the log holds exactly what was produced, and both tables show the same, save for files that their
+retention has taken out. Those go once the log has forgotten them too.
 """
 
 import asyncio
@@ -11,25 +12,30 @@ import pytest
 
 from headwater.app.node import Node
 from headwater.metadata.cluster import Topic
+from headwater.metadata.commands import TrimStreams
 from tests.support.batches import Rec, batch
-from tests.support.lake import Fate, LakeWorld, files_left, log_rows
-from tests.support.virtual import run
+from tests.support.lake import ONE, Fate, LakeWorld, files_left, log_rows
+from tests.support.virtual import EPOCH_MS, run
 from tests.support.virtual_nodes import sent, topic
 
 ROUNDS = 12
 """Enough small segments for a merge, and for versions to expire."""
+OUTDATED = 3
+"""So many rounds produce records that the table does not keep."""
+HOUR_MS = 3_600_000
 
 
 async def produce(node: Node, made: Topic, number: int) -> None:
     for partition, stream in enumerate(made.streams):
-        records = [Rec(b"v%d-%d-%d" % (number, partition, i), key=b"k%d" % i) for i in range(3)]
+        ms = EPOCH_MS - 2 * HOUR_MS * (number < OUTDATED)
+        records = [Rec(b"v%d-%d-%d" % (number, partition, i), key=b"k%d" % i, timestamp=ms) for i in range(3)]
         await sent(node, stream, batch(records))
 
 
 async def story(world: LakeWorld, fate: Fate) -> list[str]:
     """Produce and settle until the compactor dies or all is done; then have another one finish."""
     node = await world.node()
-    made = await topic(node, partitions=2)
+    made = await topic(node, partitions=2, headwater_table_retention_ms=str(HOUR_MS))
     first = await world.compaction(fate)
     number = 0
     while number < ROUNDS and not fate.dead:
@@ -45,14 +51,17 @@ async def story(world: LakeWorld, fate: Fate) -> list[str]:
     await asyncio.sleep(10)  # of virtual time: the broker sees that the beats have stopped
     second = await world.compaction()
     await second.finish()
-    await check(world, node, made)
+    await check(world, node, made, exact=fate.left is None)
+    await node.domains[ONE].submit([TrimStreams([(stream, 3 * OUTDATED) for stream in made.streams])])
+    await second.finish(2)
+    await check_files(world, node, made)
     await second.close()
     await node.stop()
     return fate.steps
 
 
-async def check(world: LakeWorld, node: Node, made: Topic) -> None:
-    await node.domains[1].barrier()  # type: ignore[index]
+async def check(world: LakeWorld, node: Node, made: Topic, *, exact: bool) -> None:
+    await node.domains[ONE].barrier()
     await asyncio.sleep(0.01)
     wanted = [
         (p, n * 3 + i, b"k%d" % i, b"v%d-%d-%d" % (n, p, i)) for p in range(2) for n in range(ROUNDS) for i in range(3)
@@ -60,11 +69,26 @@ async def check(world: LakeWorld, node: Node, made: Topic) -> None:
     world.lay_out()
     in_log = await log_rows(node, made)
     assert [(p, o, k, v) for p, o, _, k, v, _ in in_log] == wanted
-    assert world.iceberg_rows(node, made) == in_log
-    assert world.delta_rows(node, made) == in_log
+    shown = world.iceberg_rows(node, made)
+    assert world.delta_rows(node, made) == shown
+    assert len(shown) == sum(file.rows for file in node.domains[ONE].state.tables[made.id].live())
+    gone = [row for row in in_log if row not in shown]
+    assert [row for row in in_log if row not in gone] == shown
+    assert all(row[2] < EPOCH_MS - HOUR_MS for row in gone)
+    assert not exact or len(gone) == OUTDATED * 2 * 3
     stored, known = files_left(world, node)
     assert stored == known
-    assert all(s.settled == s.next_offset for s in node.domains[1].state.streams.values())  # type: ignore[index]
+    assert all(s.settled == s.next_offset for s in node.domains[ONE].state.streams.values())
+
+
+async def check_files(world: LakeWorld, node: Node, made: Topic) -> None:
+    """The log has forgotten what the table has: nobody needs those files."""
+    await node.domains[ONE].barrier()
+    stored, known = files_left(world, node)
+    assert stored == known
+    table = node.domains[ONE].state.tables[made.id]
+    assert table.ripe() == []
+    assert not any(file.references for file in table.files.values() if file.removed)
 
 
 def test_nobody_dies(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ def test_variables_of_the_tests_are_no_settings() -> None:
         {"advertise": "x"},
         {"http": ":8080"},
         {"http": "localhost:"},
+        {"lake.tag_hours": -1},
+        {"lake.version_age_ms": -1},
     ],
 )
 def test_refused(flags: dict[str, Any]) -> None:

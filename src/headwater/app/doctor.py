@@ -43,6 +43,7 @@ async def examine(settings: Settings) -> Report:
                 for stream in state.streams.values():
                     check_stream(stream, report)
                 check_references(state, report)
+                check_reservations(state, report)
                 check_tables(state, report)
                 await check_segments(store, state, report)
                 await check_followers(followers, state, report)
@@ -109,7 +110,7 @@ def check_stream(stream: Stream, report: Report) -> None:
         where = f"stream {stream.id} at {entry.start}"
         if end is not None and entry.start != end:
             report.add("index", where, f"begins at {entry.start} where {end} was to follow")
-        if entry.end <= entry.start or entry.length <= 0:
+        if entry.end <= entry.start or (entry.length <= 0 and (entry.in_wal or entry.file)):
             report.add("index", where, "is empty")
         if size is not None and entry.cumulative_size != size + entry.length:
             report.add("index", where, "sizes do not add up")
@@ -132,7 +133,7 @@ def check_references(state: StreamsState, report: Report) -> None:
     named: dict[WalId, int] = {}
     for stream in state.streams.values():
         for entry in stream.index:
-            if not entry.settled:
+            if entry.in_wal:
                 named[entry.object] = named.get(entry.object, 0) + 1
     for known in state.objects:
         if known.references != named.pop(known.id, 0):
@@ -141,12 +142,30 @@ def check_references(state: StreamsState, report: Report) -> None:
         report.add("references", object_id, "is named by an entry but not known")
 
 
+def check_reservations(state: StreamsState, report: Report) -> None:
+    """Reserved entries and open reservations are the same, and readers stop before the first of a stream."""
+    wanted = {(name, start, end): r.number for r in state.reservations.values() for name, start, end in r.parts}
+    for stream in state.streams.values():
+        reserved = [entry for entry in stream.index if entry.reservation]
+        if tuple(entry.start for entry in reserved) != stream.open:
+            report.add("reservations", f"stream {stream.id}", f"the head says that {stream.open} are open")
+        for entry in reserved:
+            if wanted.pop((int(stream.id), entry.start, entry.end), None) != entry.reservation:
+                report.add("reservations", f"stream {stream.id} at {entry.start}", "is reserved by nobody")
+    for (name, start, _), number in wanted.items():
+        report.add("reservations", f"stream {name} at {start}", f"is not kept for reservation {number}")
+    for found in state.reservations.values():
+        report.count("reservations")
+        if state.is_fenced(found.owner) or not 0 < found.number <= state.last_reservation:
+            report.add("reservations", f"reservation {found.number}", f"of epoch {found.owner} cannot be filled")
+
+
 async def _check_objects(ledger: Ledger, store: ObjectStore, state: StreamsState, report: Report) -> None:
     """Live objects are whole, and hold what the index says of them. Orphans are counted, not reported."""
     entries: dict[WalId, list[tuple[Stream, IndexEntry]]] = {}
     for stream in state.streams.values():
         for entry in stream.index:
-            if not entry.settled:
+            if entry.in_wal:
                 entries.setdefault(entry.object, []).append((stream, entry))
     for object_id, named in entries.items():
         known = state.objects.get(object_id)

@@ -26,6 +26,7 @@ class Visit:
     cluster: Replica[ClusterState]
     domains: dict[Domain, Replica[StreamsState]]
     store: ObjectStore
+    settings: Settings
 
     def topic(self, name: str) -> Topic:
         """A topic by its name."""
@@ -50,7 +51,7 @@ async def visit(settings: Settings, *, member: bool = False) -> AsyncIterator[Vi
         if member:
             await membership.join()
             membership.start()
-        yield Visit(cluster, domains, store)
+        yield Visit(cluster, domains, store, settings)
     finally:
         await membership.leave()
         for replica in domains.values():

@@ -57,5 +57,9 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                one(housekeeper.trimmed_streams)),
         Metric("headwater_retention_waiting", "gauge", "Streams whose retention waits for settling.",
                [({"domain": str(d)}, count) for d, count in housekeeper.waiting_streams.items()]),
+        Metric("headwater_reservations", "gauge", "Bulk appends under way, before which readers stop.",
+               [({"domain": str(d)}, len(r.state.reservations)) for d, r in broker.domains.items()]),
+        Metric("headwater_reservations_expired_total", "counter", "Bulk appends that did not come in time.",
+               one(housekeeper.released_reservations)),
         Metric("headwater_epoch", "gauge", "This process's epoch, 0 if none.", one(broker.membership.epoch)),
     ]  # fmt: skip

@@ -18,15 +18,16 @@ from headwater.clock import Chance, Clock
 from headwater.config import Lake
 from headwater.errors import HeadwaterError, Retriable
 from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, plan_merge, plan_settle, table_root
+from headwater.lake.retiring import outdated
 from headwater.lake.tasks import FileFacts, Task, TaskFacts
 from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import ForgetFiles, Merge, NewFile, SegmentRun, Settle, TakeLease
+from headwater.metadata.commands import ForgetFiles, Merge, NewFile, Retire, SegmentRun, Settle, TakeLease
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Done, Result
 from headwater.metadata.settling import COMPACTION
 from headwater.metadata.streams import Stream, StreamsState
 from headwater.metadata.tables import TopicTable
-from headwater.metadata.topic_configs import TopicConfig
+from headwater.metadata.topic_configs import TABLE_RETENTION, TopicConfig
 from headwater.objects import ObjectStore
 from headwater.types import Domain
 
@@ -80,6 +81,7 @@ class Compactor:
         self.settled_files = 0
         self.settled_rows = 0
         self.merged_files = 0
+        self.retired_files = 0
         self.deleted_files = 0
         self.deleted_orphans = 0
         self.failed_jobs = 0
@@ -146,6 +148,7 @@ class Compactor:
             return False
         settled = await self._settle(replica, lease)
         merged = await self._merge(replica, lease)
+        await self._retire(replica, lease)
         await self._collect(replica, lease)
         await self._sweep(replica)
         return settled or merged
@@ -189,7 +192,7 @@ class Compactor:
         return bool(commands)
 
     def _prepare_for(self, plans: list[TopicPlan]) -> None:
-        waiting = any(stream.settled < stream.next_offset for plan in plans for stream in plan.streams)
+        waiting = any(stream.settled < stream.end for plan in plans for stream in plan.streams)
         if waiting and self._prepare is not None:
             self._tasks.append(asyncio.ensure_future(self._prepare()))
             self._prepare = None
@@ -246,6 +249,19 @@ class Compactor:
         return False
 
     # --- removing ----------------------------------------------------------------------------------------------
+
+    async def _retire(self, replica: Replica[StreamsState], lease: int) -> None:
+        """Take files out of tables whose topics say how long their tables keep rows."""
+        now, state = state_clock(replica, self._clock), replica.state
+        for topic in list(self._cluster.state.topics.values()):
+            table = state.tables.get(topic.id)
+            if TABLE_RETENTION not in topic.configs or topic.deleting or table is None or table.dropped:
+                continue
+            files = outdated(table, TopicConfig.of(topic.configs).table_retention_ms, now)
+            if files:
+                [result] = await replica.submit([Retire(lease, topic.id, [file.number for file in files])])
+                if isinstance(result, Done):
+                    self.retired_files += len(files)
 
     async def _collect(self, replica: Replica[StreamsState], lease: int) -> None:
         """Delete segments that no version, index entry or follower needs, then forget them."""

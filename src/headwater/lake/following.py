@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from headwater.clock import Chance, Clock
 from headwater.config import Lake
 from headwater.errors import HeadwaterError, NotReady, Retriable
-from headwater.lake.tables.follower import Batch, ForeignCommit, Standing, TableFollower, ref_of
+from headwater.lake.tables.follower import HOUR_MS, Batch, Expiry, ForeignCommit, Standing, TableFollower, ref_of
 from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import Follow, Unfollow
+from headwater.metadata.commands import Command, Expired, Follow, Pin, Unfollow
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Done
 from headwater.metadata.streams import StreamsState
-from headwater.metadata.tables import Follower, TopicTable
+from headwater.metadata.tables import Follower, JournalEntry, TopicTable
 from headwater.metadata.topic_configs import TopicConfig
 from headwater.types import Domain
 
@@ -148,7 +148,9 @@ class Following:
         return table.dropped and follower.name in table.followers
 
     def _is_stale(self, follower: TableFollower, table: TopicTable) -> bool:
-        """Whether it is time to look for versions past their retention."""
+        """Whether it is time to look for versions past their retention, or somebody asked for it."""
+        if table.expiry is not None and follower.name in table.expiry.waiting:
+            return not table.dropped
         if follower.name not in table.followers or not self._is_shown(table):
             return False
         due = self._expired.setdefault((follower.name, table.topic), self._clock.monotonic())
@@ -206,10 +208,17 @@ class Following:
     ) -> None:
         """Drop versions past their retention, so that the files they show can go."""
         known = table.followers.get(follower.name, _NOTHING)
-        standing = await follower.expire(ref_of(table), known.location)
+        asked = table.expiry if table.expiry is not None and follower.name in table.expiry.waiting else None
+        now = max(replica.state.clock_ms, self._clock.wall_ms())
+        expiry = Expiry(now, asked.keep, asked.before_ms) if asked is not None else Expiry(now)
+        standing = await follower.expire(ref_of(table), known.location, expiry)
         self._expired[(follower.name, table.topic)] = self._clock.monotonic()
-        if (standing.oldest, standing.location) != (known.oldest, known.location):
-            await self._enter(replica, lease, follower, table, known, standing)
+        if standing != _standing(known):
+            known = await self._enter(replica, lease, follower, table, known, standing)
+            if asked is not None:  # what only the dropped versions needed can go from here on
+                await follower.expire(ref_of(table), known.location, expiry)
+        if asked is not None:
+            await replica.submit([Expired(lease, table.topic, follower.name, asked.number)])
 
     async def _drop(
         self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
@@ -231,9 +240,10 @@ class Following:
         if entries is None:
             upto, entries = table.last_sequence, []
         else:
-            # Merges come as versions of their own: readers of changes skip them, and must not skip rows with them.
-            replaces = entries[0].replaces
-            alike = itertools.takewhile(lambda entry: entry.replaces == replaces, entries)
+            # Merges come as versions of their own: readers of changes skip them, and must not skip rows with them. So
+            # do removals; and what an hour ended with is a version, whenever it is committed.
+            kind = _kind(entries[0])
+            alike = itertools.takewhile(lambda entry: _kind(entry) == kind, entries)
             entries = list(itertools.islice(alike, MAX_ENTRIES_PER_COMMIT))
             upto = entries[-1].sequence
         named = {number for entry in entries for number in (*entry.added, *entry.removed)}
@@ -254,10 +264,19 @@ class Following:
         standing: Standing,
     ) -> Follower:
         """Tell the ledger. For a format whose pointer lies there, this is the commit."""
-        command = Follow(
-            lease, table.topic, follower.name, known.location, standing.location, standing.cursor, standing.oldest
-        )
-        [result] = await replica.submit([command])
-        if not isinstance(result, Done):
-            raise NotReady(f"{follower.name} of {table.root}: {result}")
-        return Follower(standing.cursor, standing.oldest, standing.location)
+        cursor, oldest, location = standing.cursor, standing.oldest, standing.location
+        commands: list[Command] = [Follow(lease, table.topic, follower.name, known.location, location, cursor, oldest)]
+        if (standing.recent, standing.pinned) != (known.recent, known.pinned):
+            commands.append(Pin(lease, table.topic, follower.name, location, cursor, standing.recent, standing.pinned))
+        for result in await replica.submit(commands):
+            if not isinstance(result, Done):
+                raise NotReady(f"{follower.name} of {table.root}: {result}")
+        return Follower(cursor, oldest, location, standing.recent, standing.pinned)
+
+
+def _kind(entry: JournalEntry) -> tuple[str, int]:
+    return entry.operation, entry.ms // HOUR_MS
+
+
+def _standing(known: Follower) -> Standing:
+    return Standing(known.cursor, known.oldest, known.location, known.recent, known.pinned)

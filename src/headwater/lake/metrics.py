@@ -60,6 +60,8 @@ def collect(
         Metric("headwater_settled_files_total", "counter", "Segments settled.", one(compactor.settled_files)),
         Metric("headwater_settled_rows_total", "counter", "Rows settled.", one(compactor.settled_rows)),
         Metric("headwater_merged_files_total", "counter", "Segments merged away.", one(compactor.merged_files)),
+        Metric("headwater_retired_files_total", "counter", "Segments that tables no longer keep.",
+               one(compactor.retired_files)),
         Metric("headwater_settle_failed_jobs_total", "counter", "Spark jobs that failed.", one(compactor.failed_jobs)),
         Metric("headwater_gc_files_total", "counter", "Segments deleted.", one(compactor.deleted_files)),
         Metric("headwater_gc_file_orphans_total", "counter", "Orphans deleted.", one(compactor.deleted_orphans)),

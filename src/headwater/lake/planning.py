@@ -67,9 +67,12 @@ def table_root(name: str, topic: uuid.UUID) -> str:
 
 
 def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
-    """The entries of a stream that are not settled, oldest first."""
+    """The entries of a stream that can be settled now, oldest first: up to a bulk append, open or done."""
     for i in range(stream.index.find(stream.settled), len(stream.index)):
-        yield stream.index[i]
+        entry = stream.index[i]
+        if not entry.in_wal:
+            return
+        yield entry
 
 
 def oldest_pending_ms(state: StreamsState, stream: Stream) -> int | None:
@@ -81,7 +84,7 @@ def oldest_pending_ms(state: StreamsState, stream: Stream) -> int | None:
 
 
 def pending_bytes(stream: Stream) -> int:
-    """WAL bytes of a stream that are not settled."""
+    """Bytes of a stream past its settled end, bulk appends among them."""
     return stream.bytes_from(stream.settled)
 
 
@@ -189,21 +192,44 @@ def _job(files: list[tuple[uuid.UUID, FileTask]], store: str, slots: int, total:
 # --- merging -----------------------------------------------------------------------------------------------
 
 
-def mergeable(table: TopicTable, limits: Limits) -> list[DataFile]:
-    """The oldest run of small files that is worth a rewrite, or nothing."""
-    small: list[DataFile] = []
-    size = 0
+def mergeable(table: TopicTable, streams: list[Stream], limits: Limits) -> Iterator[list[DataFile]]:
+    """Runs of small files that are worth a rewrite, oldest first.
+
+    Files are numbered as they were entered, which is not always the order of their offsets: a bulk append may be
+    entered before the WAL that lies before it.
+    """
+    numbers = {f.number for f in table.live() if f.size < limits.small_file_bytes and f.references}
+    if len(numbers) < limits.merge_files:
+        return
+    before = _things_before(streams, numbers)
+    run: list[DataFile] = []
+    size, places = 0, dict[int, int]()
     for file in sorted(table.live(), key=lambda f: f.number):
-        if file.size >= limits.small_file_bytes or not file.references:
-            if len(small) >= limits.merge_files:
-                break
-            small, size = [], 0
-            continue
-        if size + file.size > limits.file_bytes:
-            break
-        small.append(file)
-        size += file.size
-    return small if len(small) >= limits.merge_files else []
+        place = before.get(file.number, {})
+        apart = any(places.get(stream, count) != count for stream, count in place.items())
+        if file.number not in numbers or apart or size + file.size > limits.file_bytes:
+            if len(run) >= limits.merge_files:
+                yield run
+            run, size, places = [], 0, {}
+        if file.number in numbers:
+            run.append(file)
+            size += file.size
+            places |= place
+    if len(run) >= limits.merge_files:
+        yield run
+
+
+def _things_before(streams: list[Stream], numbers: set[int]) -> dict[int, dict[int, int]]:
+    """For each of these files, by stream, how many entries that are not to be merged lie before it."""
+    found: dict[int, dict[int, int]] = {}
+    for stream in streams:
+        others = 0
+        for entry in stream.index:
+            if entry.file in numbers:
+                found.setdefault(entry.file, {})[stream.id] = others
+            elif entry.file or not entry.settled:
+                others += 1
+    return found
 
 
 def plan_merge(
@@ -220,13 +246,14 @@ def plan_merge(
     removed: dict[uuid.UUID, list[int]] = {}
     total = 0
     for table in tables:
-        files = mergeable(table, limits)
-        task = _merge_file(table, streams_of(table.topic), files, prefix) if files else None
-        if task is None:
-            continue
-        chosen.append((table.topic, task))
-        removed[table.topic] = [file.number for file in files]
-        total += sum(file.size for file in files)
+        streams = streams_of(table.topic)
+        for files in mergeable(table, streams, limits):
+            task = _merge_file(table, streams, files, prefix)
+            if task is not None:
+                chosen.append((table.topic, task))
+                removed[table.topic] = [file.number for file in files]
+                total += sum(file.size for file in files)
+                break
         if total >= limits.job_bytes:
             break
     job = _job(chosen, store, slots, total, limits)

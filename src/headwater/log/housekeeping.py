@@ -17,7 +17,7 @@ from headwater.errors import HeadwaterError, Retriable
 from headwater.log import wal
 from headwater.log.retention import new_log_start
 from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import DropStreams, ExpireProducers, ForgetObjects, TakeLease, TrimStreams
+from headwater.metadata.commands import DropStreams, ExpireProducers, ForgetObjects, Release, TakeLease, TrimStreams
 from headwater.metadata.index import IndexEntry
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Done
@@ -59,6 +59,7 @@ class Housekeeper:
         self.deleted_objects = 0
         self.deleted_orphans = 0
         self.trimmed_streams = 0
+        self.released_reservations = 0
         self.waiting_streams: dict[Domain, int] = {}
         """Streams whose retention waits until their records are settled."""
 
@@ -119,6 +120,7 @@ class Housekeeper:
         if lease is None:
             return
         await self._drop_forgotten(replica)
+        await self._release_expired(replica)
         await self._retain(replica)
         await self._expire_producers(replica)
         await self._collect(replica, lease)
@@ -135,6 +137,17 @@ class Housekeeper:
         gone = [int(stream.id) for stream in strange if stream.topic not in self._cluster.state.topics]
         for i in range(0, len(gone), BATCH):
             await replica.submit([DropStreams(tuple(gone[i : i + BATCH]))])
+
+    async def _release_expired(self, replica: Replica[StreamsState]) -> None:
+        """Let readers go on where a bulk append did not come in time. The ledger's own time decides."""
+        now = max(replica.state.clock_ms, self._clock.wall_ms())
+        expired = [Release(found.number) for found in replica.state.reservations.values() if found.expired(now)]
+        if expired:
+            results = await replica.submit(expired[:BATCH])
+            released = sum(isinstance(result, Done) for result in results)
+            self.released_reservations += released
+            if released:
+                log.warning("bulk appends did not come in time", extra={"domain": replica.domain, "number": released})
 
     async def _retain(self, replica: Replica[StreamsState]) -> None:
         state, topics = replica.state, self._cluster.state.topics

@@ -73,7 +73,7 @@ class Reader:
                 raise OffsetOutOfRange(f"stream {stream_id} starts at {stream.log_start}, not {offset}")
             entries = self._plan(stream, offset, max_bytes)
             try:
-                if entries and entries[0].settled:
+                if entries and not entries[0].in_wal:
                     return await self._read_settled(replica, stream_id, offset, max_bytes, first_whole)
                 objects = await self._load(replica, entries)
             except ObjectMissing as error:
@@ -91,8 +91,10 @@ class Reader:
         index, i, size = stream.index, stream.index.find(offset), 0
         while i < len(index) and size < max_bytes + 1 and len(entries) < MAX_ENTRIES_PER_READ:
             entry = index[i]
+            if entries and not entry.in_wal:
+                break
             entries.append(entry)
-            if entry.settled:
+            if not entry.in_wal:
                 break
             size += entry.length
             i += 1
@@ -115,13 +117,13 @@ class Reader:
     async def _read_settled(
         self, replica: Replica[StreamsState], stream_id: int, offset: int, room: int, first_whole: bool
     ) -> ReadResult:
-        """Rows of segments as batches, up to where the settled part ends. The index may be swapped while we read."""
+        """Rows of segments as batches, up to the next entry of another kind. The index may be swapped while we read."""
         pieces: list[Buffer] = []
         at = offset
         while room > 0 or not pieces:
             stream = _stream(replica, stream_id)
             i = stream.index.find(at)
-            if at >= stream.settled or i == len(stream.index):
+            if i == len(stream.index) or not stream.index[i].settled:
                 break
             encoded = await self._encode(replica.state, stream, stream.index[i], at, room, first_whole and not pieces)
             if encoded.next_offset == at:
@@ -130,7 +132,7 @@ class Reader:
             room -= len(encoded.records)
             at = encoded.next_offset
         stream = _stream(replica, stream_id)
-        return ReadResult(b"".join(pieces), stream.next_offset, stream.log_start)
+        return ReadResult(b"".join(pieces), stream.end, stream.log_start)
 
     async def _encode(
         self, state: StreamsState, stream: Stream, entry: IndexEntry, offset: int, room: int, first_whole: bool
@@ -148,14 +150,14 @@ class Reader:
         stream = _stream(replica, stream_id)
         offset = stream.log_start
         i = stream.index.find_time(timestamp)
-        while i < len(stream.index):
+        while i < len(stream.index) and stream.index[i].end <= stream.end:
             entry = stream.index[i]
             if entry.file:
                 segment, start = _segment(replica.state, stream, entry), max(offset, entry.start)
                 found = await self._segments.find_time(segment, stream.partition, timestamp, start)
                 if found is not None:
                     return TimedOffset(*found)
-            for at, batch in [] if entry.settled else await self._walk(replica, entry):
+            for at, batch in await self._walk(replica, entry) if entry.in_wal else []:
                 if max_timestamp_of(batch) < timestamp:
                     continue
                 for delta, stamp in record_timestamps(batch, self._opened_limit):
@@ -229,4 +231,4 @@ def _assemble(
 
 
 def _result(batches: list[Buffer], base: int, stream: Stream) -> ReadResult:
-    return ReadResult(join_patched(batches, base) if batches else b"", stream.next_offset, stream.log_start)
+    return ReadResult(join_patched(batches, base) if batches else b"", stream.end, stream.log_start)

@@ -31,7 +31,7 @@ def new_log_start(
         keep = max(keep, _first_within(stream, config.retention_bytes))
     if not keep:
         return stream.log_start
-    return max(stream.log_start, stream.index[keep - 1].end)
+    return max(stream.log_start, min(stream.index[keep - 1].end, stream.end))
 
 
 def _first_within(stream: Stream, limit: int) -> int:

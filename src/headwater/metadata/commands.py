@@ -274,12 +274,82 @@ class Unfollow(_Command, frozen=True, tag="unfollow"):
     follower: str
 
 
+class Pin(_Command, frozen=True, tag="pin"):
+    """Which versions a follower still shows before a sequence. Refused unless it stands where this was read."""
+
+    lease: int
+    topic: uuid.UUID
+    follower: str
+    location: str
+    cursor: int
+    recent: int
+    pinned: tuple[int, ...]
+
+
+class Retire(_Command, frozen=True, tag="retire"):
+    """Files leave a topic's table for good, with their rows; the log keeps what its index still names."""
+
+    lease: int
+    topic: uuid.UUID
+    files: list[int]
+
+
+class WantExpired(_Command, frozen=True, tag="expire?"):
+    """Somebody wants a table's old versions gone now; see `ExpiryRequest`. Yields the request's number."""
+
+    topic: uuid.UUID
+    keep: int
+    before_ms: int
+
+
+class Expired(_Command, frozen=True, tag="expired"):
+    """A follower has dropped the versions that a request asked for."""
+
+    lease: int
+    topic: uuid.UUID
+    follower: str
+    request: int
+
+
 class ForgetFiles(_Command, frozen=True, tag="files-"):
     """These segments are deleted from the store; a dropped table without files is forgotten as a whole."""
 
     lease: int
     topic: uuid.UUID
     files: list[int]
+
+
+# --- domains 1 to N: bulk appends --------------------------------------------------------------------
+
+
+class Reserve(_Command, frozen=True, tag="reserve"):
+    """Give out offsets of a topic's streams whose records come later, in segments; yields the reservation's number.
+
+    Readers see the log end there until it is filled or released. Appends go on behind it.
+    """
+
+    topic: uuid.UUID
+    parts: list[tuple[int, int]]
+    """(stream, how many offsets)"""
+    limit_ms: int
+    """From then on it can no longer be filled."""
+
+
+class Fill(_Command, frozen=True, tag="fill"):
+    """Every offset of a reservation lies in a segment now: swap the index entries, enter the files into the journal."""
+
+    reservation: int
+    root: str
+    files: list[NewFile]
+    runs: list[SegmentRun]
+    newest: list[int]
+    """The largest timestamp of each run."""
+
+
+class Release(_Command, frozen=True, tag="release"):
+    """A reservation is given up by who made it, or has expired: its offsets stay empty for ever."""
+
+    reservation: int
 
 
 Command: TypeAlias = (
@@ -308,7 +378,14 @@ Command: TypeAlias = (
     | Merge
     | Follow
     | Unfollow
+    | Pin
+    | Retire
+    | WantExpired
+    | Expired
     | ForgetFiles
+    | Reserve
+    | Fill
+    | Release
 )
 
 

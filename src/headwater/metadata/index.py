@@ -19,6 +19,10 @@ ENTRY_BYTES = _ENTRY.size
 _END = struct.Struct("<q")
 _RUNNING = struct.Struct("<q")
 _RUNNING_AT = 24
+_SIZE_AT = 8
+_OWN_AT = 16
+_LENGTH = struct.Struct("<I")
+_LENGTH_AT = 48
 
 NO_TIMESTAMP = -1
 
@@ -29,6 +33,9 @@ SEGMENT = 2
 holds the first row group and how many there are. The length stays that of the WAL runs it stands for."""
 GAP = 4
 """Flag: none of the offsets holds a record any more."""
+RESERVED = 8
+"""Flag: the offsets are given out, and their records are still to come. The object's sequence is the reservation's
+number."""
 MAX_GROUPS = 0xFFFF
 
 
@@ -53,8 +60,18 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def settled(self) -> bool:
-        """Whether this is no longer a run inside a WAL object."""
+        """Whether this lies in a segment, or is gone."""
         return bool(self.flags & (SEGMENT | GAP))
+
+    @property
+    def reservation(self) -> int:
+        """The number of the open reservation, 0 if there is none."""
+        return self.object.sequence if self.flags & RESERVED else 0
+
+    @property
+    def in_wal(self) -> bool:
+        """Whether this is a run inside a WAL object."""
+        return not self.flags & (SEGMENT | GAP | RESERVED)
 
     @property
     def file(self) -> int:
@@ -190,12 +207,24 @@ class OffsetIndex:
             )  # fmt: skip
         self._data[first * ENTRY_BYTES : last * ENTRY_BYTES] = packed
 
+    def restate(self, behind: int) -> int:
+        """Make sizes and running maxima anew behind an entry whose own are right; tells the size at the end."""
+        before = self[behind]
+        size, running = before.cumulative_size, before.running_max_timestamp
+        for at in range((behind + 1) * ENTRY_BYTES, len(self._data), ENTRY_BYTES):
+            length: int = _LENGTH.unpack_from(self._data, at + _LENGTH_AT)[0]
+            own: int = _END.unpack_from(self._data, at + _OWN_AT)[0]
+            size, running = size + length, max(running, own)
+            _END.pack_into(self._data, at + _SIZE_AT, size)
+            _RUNNING.pack_into(self._data, at + _RUNNING_AT, running)
+        return size
+
     def _restart_running_maximum(self) -> None:
         """What is gone no longer counts: correct the running maximum until it meets the stored one."""
         running = None
         for i in range(len(self)):
             at = i * ENTRY_BYTES
-            own: int = _END.unpack_from(self._data, at + 16)[0]
+            own: int = _END.unpack_from(self._data, at + _OWN_AT)[0]
             running = own if running is None else max(running, own)
             if _RUNNING.unpack_from(self._data, at + _RUNNING_AT)[0] == running:
                 return

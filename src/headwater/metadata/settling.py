@@ -6,15 +6,31 @@ saw it: whatever moved in between (a trim, another settle, a deleted topic) refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+import itertools
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from headwater.metadata.commands import Follow, ForgetFiles, Merge, NewFile, SegmentRun, Settle, Unfollow, WantSettled
+from headwater.metadata.commands import (
+    Expired,
+    Follow,
+    ForgetFiles,
+    Merge,
+    NewFile,
+    Pin,
+    Retire,
+    SegmentRun,
+    Settle,
+    Unfollow,
+    WantExpired,
+    WantSettled,
+)
 from headwater.metadata.index import MAX_GROUPS, IndexEntry, SettledEntry
 from headwater.metadata.results import Done, Reason, Refused, Result
-from headwater.metadata.tables import DataFile, Follower, TopicTable
+from headwater.metadata.tables import DataFile, ExpiryRequest, Follower, TopicTable
 
 if TYPE_CHECKING:
     from headwater.metadata.streams import Stream, StreamsState
@@ -25,6 +41,7 @@ COMPACTION = "compaction"
 U32_MAX = (1 << 32) - 1
 MAX_FOLLOWERS = 16
 MAX_LOCATION = 2_000
+MAX_PINNED = 10_000
 
 
 class _Swap:
@@ -47,82 +64,94 @@ class _Flaw(Exception):
         self.refusal = Refused(reason, detail)
 
 
+class _Leased(Protocol):
+    @property
+    def lease(self) -> int: ...
+
+
+_C = TypeVar("_C", bound=_Leased)
+
+
+def _leased(judge: Callable[[StreamsState, int, _C], Result]) -> Callable[[StreamsState, int, _C], Result]:
+    """What only the holder of the compaction lease may say. A flaw found on the way refuses it."""
+
+    @functools.wraps(judge)
+    def judged(state: StreamsState, epoch: int, command: _C) -> Result:
+        if not state._holds(epoch, COMPACTION, command.lease):
+            return Refused(Reason.STALE, "the compaction lease has passed on")
+        try:
+            return judge(state, epoch, command)
+        except _Flaw as flaw:
+            return flaw.refusal
+
+    return judged
+
+
 def want_settled(state: StreamsState, epoch: int, command: WantSettled) -> Result:
     """See `WantSettled`. Yields how many streams are not settled."""
-    waiting = sum(s.topic == command.topic and s.settled < s.next_offset for s in state.streams.values())
+    waiting = sum(s.topic == command.topic and s.settled < s.end for s in state.streams.values())
     if waiting:
         state.wanted[command.topic] = None
     state._roll("want", command.topic, waiting)
     return Done(waiting)
 
 
+@_leased
 def settle(state: StreamsState, epoch: int, command: Settle) -> Result:
     """See `Settle`."""
-    try:
-        _check_lease(state, epoch, command.lease)
-        files = _numbered(state, command.files)
-        swaps = _plan_swaps(state, command, files)
-        for swap in swaps:
-            if swap.entries[0].start != swap.stream.settled:
-                raise _Flaw(Reason.STALE, f"stream {swap.stream.id} is settled up to {swap.stream.settled}")
-        _check_all_used(files, swaps)
-        table = state.tables.get(command.topic)
-        if table is not None and table.dropped:
-            raise _Flaw(Reason.UNKNOWN, "the topic is being deleted")
-    except _Flaw as flaw:
-        return flaw.refusal
+    files = _numbered(state, command.files)
+    swaps = _plan_swaps(state, command, files)
+    for swap in swaps:
+        if swap.entries[0].start != swap.stream.settled:
+            raise _Flaw(Reason.STALE, f"stream {swap.stream.id} is settled up to {swap.stream.settled}")
+    _check_all_used(files, swaps)
+    table = state.tables.get(command.topic)
+    if table is not None and table.dropped:
+        raise _Flaw(Reason.UNKNOWN, "the topic is being deleted")
     if table is None:
         table = state.tables[command.topic] = TopicTable(command.topic, command.root)
-    state.wanted.pop(command.topic, None)
-    ends = []
+    ends, more = [], False
     for swap in swaps:
         _carry_out(state, swap, files)
-        swap.stream.settled = swap.entries[-1].end
+        end = swap.stream.settled = swap.entries[-1].end
+        swap.stream.advance()
+        more = more or end < swap.stream.settled < swap.stream.end  # WAL behind a bulk append, which no plan went over
         ends.append((swap.stream.partition, swap.stream.settled))
+    if not more:
+        state.wanted.pop(command.topic, None)
     return _enter(state, table, files, (), ends, replaces=False)
 
 
+@_leased
 def merge(state: StreamsState, epoch: int, command: Merge) -> Result:
     """See `Merge`."""
-    try:
-        _check_lease(state, epoch, command.lease)
-        table = state.tables.get(command.topic)
-        if table is None or table.dropped:
-            raise _Flaw(Reason.UNKNOWN, "the topic has no table")
-        gone = set(command.removed)
-        if not gone or any(n not in table.files or table.files[n].removed for n in gone):
-            raise _Flaw(Reason.STALE, "a file to merge is not in the table any more")
-        files = _numbered(state, command.files)
-        swaps = _plan_swaps(state, command, files)
-        replaced = dict.fromkeys(sorted(gone), 0)
-        for swap in swaps:
-            for i in range(swap.first, swap.last):
-                number = swap.stream.index[i].file
-                if number and number not in gone:
-                    raise _Flaw(Reason.STALE, f"stream {swap.stream.id} lies in other files by now")
-                if number:
-                    replaced[number] += 1
-        if any(table.files[number].references != count for number, count in replaced.items()):
-            raise _Flaw(Reason.STALE, "the index refers to a file in more places than are merged")
-        if sum(f.rows for f in files) != sum(table.files[number].rows for number in replaced):
-            raise _Flaw(Reason.INVALID, "a merge that changes the number of rows")
-        _check_all_used(files, swaps)
-    except _Flaw as flaw:
-        return flaw.refusal
+    table = _standing_table(state, command.topic)
+    gone = set(command.removed)
+    _check_live(table, gone)
+    files = _numbered(state, command.files)
+    swaps = _plan_swaps(state, command, files)
+    replaced = dict.fromkeys(sorted(gone), 0)
+    for swap in swaps:
+        for i in range(swap.first, swap.last):
+            number = swap.stream.index[i].file
+            if number and number not in gone:
+                raise _Flaw(Reason.STALE, f"stream {swap.stream.id} lies in other files by now")
+            if number:
+                replaced[number] += 1
+    if any(table.files[number].references != count for number, count in replaced.items()):
+        raise _Flaw(Reason.STALE, "the index refers to a file in more places than are merged")
+    if sum(f.rows for f in files) != sum(table.files[number].rows for number in replaced):
+        raise _Flaw(Reason.INVALID, "a merge that changes the number of rows")
+    _check_all_used(files, swaps)
     for swap in swaps:
         _carry_out(state, swap, files)
     return _enter(state, table, files, command.removed, (), replaces=True)
 
 
+@_leased
 def follow(state: StreamsState, epoch: int, command: Follow) -> Result:
     """See `Follow`."""
-    try:
-        _check_lease(state, epoch, command.lease)
-    except _Flaw as flaw:
-        return flaw.refusal
-    table = state.tables.get(command.topic)
-    if table is None or table.dropped:
-        return Refused(Reason.UNKNOWN, "the topic has no table")
+    table = _standing_table(state, command.topic)
     known = table.followers.get(command.follower)
     if known is None and len(table.followers) >= MAX_FOLLOWERS:
         return Refused(Reason.INVALID, f"the table has {MAX_FOLLOWERS} followers")
@@ -132,30 +161,85 @@ def follow(state: StreamsState, epoch: int, command: Follow) -> Result:
         return Refused(Reason.STALE, f"{command.follower} is at {known.cursor} already")
     if not 0 <= command.oldest <= command.cursor <= table.last_sequence or len(command.location) > MAX_LOCATION:
         return Refused(Reason.INVALID, f"a cursor at {command.cursor} of {table.last_sequence}")
-    table.followed(command.follower, Follower(command.cursor, command.oldest, command.location))
+    recent, pinned = (known.recent, known.pinned) if known else (0, ())
+    table.followed(command.follower, Follower(command.cursor, command.oldest, command.location, recent, pinned))
     state._roll("follow", command.follower, command.cursor, command.location)
     return Done()
 
 
+@_leased
+def pin(state: StreamsState, epoch: int, command: Pin) -> Result:
+    """See `Pin`."""
+    table = _standing_table(state, command.topic)
+    known = table.followers.get(command.follower)
+    if known is None or (known.location, known.cursor) != (command.location, command.cursor):
+        raise _Flaw(Reason.STALE, f"{command.follower} has moved on")
+    rising = (-1, *command.pinned, command.recent)
+    if len(command.pinned) > MAX_PINNED or any(a >= b for a, b in itertools.pairwise(rising)):
+        raise _Flaw(Reason.INVALID, f"{len(command.pinned)} versions that do not rise up to {command.recent}")
+    if command.recent > known.cursor:
+        raise _Flaw(Reason.INVALID, f"versions up to {command.recent} of {known.cursor}")
+    table.followers[command.follower] = msgspec.structs.replace(known, recent=command.recent, pinned=command.pinned)
+    state._roll("pin", command.follower, command.recent, command.pinned)
+    return Done()
+
+
+@_leased
+def retire(state: StreamsState, epoch: int, command: Retire) -> Result:
+    """See `Retire`."""
+    table = _standing_table(state, command.topic)
+    _check_live(table, set(command.files))
+    return _enter(state, table, [], sorted(set(command.files)), (), replaces=False)
+
+
+def want_expired(state: StreamsState, epoch: int, command: WantExpired) -> Result:
+    """See `WantExpired`. With nobody to do it there is nothing to wait for."""
+    table = state.tables.get(command.topic)
+    if table is None or table.dropped:
+        return Refused(Reason.UNKNOWN, "the topic has no table")
+    if min(command.keep, command.before_ms) < 0:
+        return Refused(Reason.INVALID, f"to keep {command.keep} versions, from {command.before_ms} on")
+    keep, before = command.keep, command.before_ms
+    if table.expiry is not None:  # whoever waits for that one must get no less
+        keep = min(keep or table.expiry.keep, table.expiry.keep or keep)
+        before = max(before, table.expiry.before_ms)
+    table.expiries += 1
+    table.expiry = ExpiryRequest(table.expiries, keep, before, list(table.followers)) if table.followers else None
+    state._roll("expire", command.topic, table.expiries, keep, before)
+    return Done(table.expiries)
+
+
+@_leased
+def expired(state: StreamsState, epoch: int, command: Expired) -> Result:
+    """See `Expired`."""
+    table = _standing_table(state, command.topic)
+    if table.expiry is None or table.expiry.number != command.request:
+        raise _Flaw(Reason.STALE, f"request {command.request} is not the newest")
+    _no_longer_waits(table, command.follower)
+    state._roll("expired", command.follower, command.request)
+    return Done()
+
+
+def _no_longer_waits(table: TopicTable, follower: str) -> None:
+    if table.expiry is not None:
+        waiting = [name for name in table.expiry.waiting if name != follower]
+        table.expiry = msgspec.structs.replace(table.expiry, waiting=waiting) if waiting else None
+
+
+@_leased
 def unfollow(state: StreamsState, epoch: int, command: Unfollow) -> Result:
     """See `Unfollow`."""
-    try:
-        _check_lease(state, epoch, command.lease)
-    except _Flaw as flaw:
-        return flaw.refusal
     table = state.tables.get(command.topic)
     if table is None or table.followers.pop(command.follower, None) is None:
         return Refused(Reason.UNKNOWN, f"nobody follows as {command.follower}")
+    _no_longer_waits(table, command.follower)
     state._roll("unfollow", command.follower)
     return Done()
 
 
+@_leased
 def forget_files(state: StreamsState, epoch: int, command: ForgetFiles) -> Result:
     """See `ForgetFiles`."""
-    try:
-        _check_lease(state, epoch, command.lease)
-    except _Flaw as flaw:
-        return flaw.refusal
     table = state.tables.get(command.topic)
     if table is None:
         return Done()
@@ -175,16 +259,23 @@ def release(state: StreamsState, stream: Stream, entries: Iterable[IndexEntry]) 
     for entry in entries:
         if entry.file:
             state.tables[stream.topic].files[entry.file].references -= 1
-        elif not entry.settled:
+        elif entry.in_wal:
             state.objects.release(entry.object, state.clock_ms)
 
 
 # --- the checks ----------------------------------------------------------------------------------------
 
 
-def _check_lease(state: StreamsState, epoch: int, lease: int) -> None:
-    if not state._holds(epoch, COMPACTION, lease):
-        raise _Flaw(Reason.STALE, "the compaction lease has passed on")
+def _standing_table(state: StreamsState, topic: uuid.UUID) -> TopicTable:
+    table = state.tables.get(topic)
+    if table is None or table.dropped:
+        raise _Flaw(Reason.UNKNOWN, "the topic has no table")
+    return table
+
+
+def _check_live(table: TopicTable, numbers: Collection[int]) -> None:
+    if not numbers or any(n not in table.files or table.files[n].removed for n in numbers):
+        raise _Flaw(Reason.STALE, "a file to remove is not in the table any more")
 
 
 def _numbered(state: StreamsState, files: Sequence[NewFile]) -> list[DataFile]:
@@ -219,17 +310,12 @@ def _plan_swap(
     first = at = index.find(runs[0].start)
     entries, expected = [], runs[0].start
     for run in runs:
-        if run.start != expected or not 0 < run.end - run.start <= U32_MAX:
-            raise _Flaw(Reason.INVALID, f"stream {name}: runs that do not follow one another")
-        if not -1 <= run.file < len(files):
-            raise _Flaw(Reason.INVALID, f"stream {name}: no file {run.file}")
-        if run.file >= 0 and not 0 <= run.first_group < run.first_group + run.groups <= files[run.file].groups:
-            raise _Flaw(Reason.INVALID, f"stream {name}: no row groups {run.first_group} and on")
+        _check_run(name, run, expected, files)
         size = length = 0
         largest = None
         while at < len(index) and index[at].end <= run.end:
             old = index[at]
-            if old.settled is not isinstance(command, Merge):
+            if not (old.settled if isinstance(command, Merge) else old.in_wal):
                 raise _Flaw(Reason.STALE, f"stream {name}: the entry up to {old.end} is not as it was planned")
             size, length = old.cumulative_size, length + old.length
             largest = old.max_timestamp if largest is None else max(largest, old.max_timestamp)
@@ -246,6 +332,16 @@ def _plan_swap(
     if max(index[first].start, stream.log_start) != max(runs[0].start, stream.log_start):
         raise _Flaw(Reason.STALE, f"stream {name}: no entry begins at {runs[0].start}")
     return _Swap(stream, first, at, entries)
+
+
+def _check_run(name: int, run: SegmentRun, expected: int, files: list[DataFile]) -> None:
+    """A run begins where it is expected and lies in row groups of one of the files, or nowhere."""
+    if run.start != expected or not 0 < run.end - run.start <= U32_MAX:
+        raise _Flaw(Reason.INVALID, f"stream {name}: runs that do not follow one another")
+    if not -1 <= run.file < len(files):
+        raise _Flaw(Reason.INVALID, f"stream {name}: no file {run.file}")
+    if run.file >= 0 and not 0 <= run.first_group < run.first_group + run.groups <= files[run.file].groups:
+        raise _Flaw(Reason.INVALID, f"stream {name}: no row groups {run.first_group} and on")
 
 
 def _check_all_used(files: list[DataFile], swaps: list[_Swap]) -> None:
@@ -289,5 +385,9 @@ COMMANDS: dict[type, Callable[[Any, int, Any], Result]] = {
     Merge: merge,
     Follow: follow,
     Unfollow: unfollow,
+    Pin: pin,
+    Retire: retire,
+    WantExpired: want_expired,
+    Expired: expired,
     ForgetFiles: forget_files,
 }

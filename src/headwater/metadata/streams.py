@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from headwater.errors import Halted
-from headwater.metadata import settling
+from headwater.metadata import reserving, settling
 from headwater.metadata.base import COMMON_COMMANDS, BaseImage, State
 from headwater.metadata.commands import (
     AppendWal,
@@ -24,6 +24,7 @@ from headwater.metadata.commands import (
     CreateStreams,
     DropStreams,
     ExpireProducers,
+    Fence,
     ForgetObjects,
     StreamConfig,
     TakeLease,
@@ -31,6 +32,7 @@ from headwater.metadata.commands import (
 )
 from headwater.metadata.index import APPEND_TIME, NO_TIMESTAMP, OffsetIndex
 from headwater.metadata.producers import Producers
+from headwater.metadata.reserving import Reservation
 from headwater.metadata.results import Appended, ChunkResult, Done, Reason, Refused, Result, Verdict
 from headwater.metadata.tables import TableImage, TopicTable
 from headwater.metadata.wal_objects import WalObjects
@@ -58,6 +60,7 @@ class Stream:
         "index",
         "log_start",
         "next_offset",
+        "open",
         "partition",
         "producers",
         "settled",
@@ -73,7 +76,9 @@ class Stream:
         self.next_offset = 0
         self.log_start = 0
         self.settled = 0
-        """Everything before this offset lies in segments, or is gone."""
+        """Everything before this offset lies in segments, or is gone; what comes next does not."""
+        self.open: tuple[int, ...] = ()
+        """Where open reservations begin, rising."""
         self.size = 0
         """WAL bytes ever accepted, the last entry's cumulative size."""
         self.index = OffsetIndex()
@@ -83,17 +88,33 @@ class Stream:
         return f"<Stream {self.id}: {self.log_start} to {self.next_offset}, {len(self.index)} entries>"
 
     @property
+    def end(self) -> int:
+        """Where the log ends for readers: before the first open reservation. Appends go on at `next_offset`."""
+        return self.open[0] if self.open else self.next_offset
+
+    @property
     def max_timestamp(self) -> int:
         """The largest timestamp in the log, or -1."""
-        return self.index[-1].running_max_timestamp if len(self.index) else NO_TIMESTAMP
+        entries = self.index.find(self.open[0]) if self.open else len(self.index)
+        return self.index[entries - 1].running_max_timestamp if entries else NO_TIMESTAMP
 
     def bytes_from(self, offset: int) -> int:
-        """How many stored bytes lie at and beyond an offset, to the granularity of an entry."""
+        """How many stored bytes lie at and beyond an offset, up to the log's end, to the granularity of an entry."""
         i = self.index.find(offset)
         if i == len(self.index):
             return 0
         entry = self.index[i]
-        return self.size - entry.cumulative_size + entry.length
+        size = self.index[self.index.find(self.open[0])].cumulative_size if self.open else self.size
+        return max(0, size - entry.cumulative_size + entry.length)
+
+    def advance(self) -> bool:
+        """Move the settled end over all that is settled already; tells whether rows of a segment were among it."""
+        i, rows = self.index.find(self.settled), False
+        while i < len(self.index) and self.index[i].settled:
+            rows = rows or bool(self.index[i].file)
+            self.settled = self.index[i].end
+            i += 1
+        return rows
 
 
 class StreamImage(msgspec.Struct, array_like=True):
@@ -122,6 +143,8 @@ class StreamsImage(msgspec.Struct, array_like=True):
     last_file: int
     wanted: list[bytes]
     settles: bool
+    reservations: list[Reservation] = []
+    last_reservation: int = 0
 
 
 _decoder = msgspec.msgpack.Decoder(StreamsImage)
@@ -141,6 +164,9 @@ class StreamsState(State):
         """Whether a compactor has ever worked here: from then on retention waits until records are settled."""
         self.last_file = 0
         """The newest segment's number; numbers are never used again."""
+        self.reservations: dict[int, Reservation] = {}
+        """Those that are open, by number."""
+        self.last_reservation = 0
         self.on_append: Callable[[int], None] | None = None
         """Told of every stream whose end moved; set by the replica, no part of the state."""
 
@@ -148,6 +174,12 @@ class StreamsState(State):
         result = super()._take_lease(epoch, command)
         if command.name == settling.COMPACTION and isinstance(result, Done):
             self.settles = True
+        return result
+
+    def _fence(self, epoch: int, command: Fence) -> Result:
+        result = super()._fence(epoch, command)
+        if isinstance(result, Done):
+            reserving.abandon_all(self, command.epoch)
         return result
 
     # --- streams -----------------------------------------------------------------------------------
@@ -168,6 +200,7 @@ class StreamsState(State):
         return Done()
 
     def _drop(self, epoch: int, command: DropStreams) -> Result:
+        reserving.abandon_streams(self, command.streams)
         for name in command.streams:
             stream = self.streams.pop(name, None)
             if stream is not None:
@@ -188,11 +221,13 @@ class StreamsState(State):
         moved = 0
         for name, start in command.starts:
             stream = self.streams.get(name)
-            if stream is None or not stream.log_start < start <= stream.next_offset:
+            if stream is None or not stream.log_start < start <= stream.end:
                 continue
             stream.log_start = start
             stream.settled = max(stream.settled, start)
             self._release(stream, stream.index.find(start))
+            if stream.advance():
+                reserving.note_end(self, stream)
             moved += 1
             self._roll("trim", name, start)
             if self.on_append:
@@ -378,6 +413,8 @@ class StreamsState(State):
                 last_file=self.last_file,
                 wanted=[topic.bytes for topic in self.wanted],
                 settles=self.settles,
+                reservations=list(self.reservations.values()),
+                last_reservation=self.last_reservation,
             )
         )
 
@@ -401,10 +438,16 @@ class StreamsState(State):
         self.last_file = decoded.last_file
         self.wanted = {uuid.UUID(bytes=topic): None for topic in decoded.wanted}
         self.settles = decoded.settles
+        self.reservations = {found.number: found for found in decoded.reservations}
+        self.last_reservation = decoded.last_reservation
+        for found in decoded.reservations:
+            for name, start, _ in found.parts:
+                self.streams[name].open += (start,)
 
     COMMANDS: ClassVar[dict[type, Callable[[Any, int, Any], Result]]] = {
         **COMMON_COMMANDS,
         TakeLease: _take_lease,
+        Fence: _fence,
         CreateStreams: _create,
         ConfigureStreams: _configure,
         DropStreams: _drop,
@@ -413,6 +456,7 @@ class StreamsState(State):
         ExpireProducers: _expire,
         ForgetObjects: _forget,
         **settling.COMMANDS,
+        **reserving.COMMANDS,
     }
 
 

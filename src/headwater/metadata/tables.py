@@ -8,6 +8,7 @@ sequence has passed that.
 from __future__ import annotations
 
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -54,6 +55,13 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ends: tuple[tuple[int, int], ...]
     """Settled end of every partition that moved."""
 
+    @property
+    def operation(self) -> str:
+        """What happened: rows came, files were rewritten, or rows went."""
+        if self.replaces:
+            return "merge"
+        return "retire" if self.removed else "settle"
+
 
 class Follower(msgspec.Struct, array_like=True):
     """A catalog that follows the journal."""
@@ -64,6 +72,31 @@ class Follower(msgspec.Struct, array_like=True):
     """The oldest sequence that one of its versions still shows: files removed up to there are no longer needed."""
     location: str
     """Where its newest metadata lies, for those whose pointer is kept here."""
+    recent: int = 0
+    """From this sequence on every version may still be shown; before it, only those in `pinned`."""
+    pinned: tuple[int, ...] = ()
+    """Sequences before `recent` that a version still shows, rising: those with a tag."""
+
+    def needs(self, file: DataFile) -> bool:
+        """Whether one of its versions may show a file that was removed."""
+        if file.removed <= self.oldest:
+            return False
+        if file.removed > self.recent:
+            return True
+        at = bisect_left(self.pinned, file.added)
+        return at < len(self.pinned) and self.pinned[at] < file.removed
+
+
+class ExpiryRequest(msgspec.Struct, array_like=True):
+    """Somebody wants old versions gone, sooner than the settings say."""
+
+    number: int
+    keep: int
+    """All but so many of the newest; 0 if only the settings count."""
+    before_ms: int
+    """And all that were made before; 0 if only the settings count."""
+    waiting: list[str]
+    """Followers that have not done it yet."""
 
 
 class TableImage(msgspec.Struct, array_like=True):
@@ -76,12 +109,17 @@ class TableImage(msgspec.Struct, array_like=True):
     files: list[DataFile]
     journal: list[JournalEntry]
     followers: dict[str, Follower]
+    passed: dict[int, int] = {}
+    expiry: ExpiryRequest | None = None
+    expiries: int = 0
 
 
 class TopicTable:
     """One topic's table."""
 
-    __slots__ = ("dropped", "files", "followers", "journal", "last_sequence", "root", "topic")
+    __slots__ = (
+        "dropped", "expiries", "expiry", "files", "followers", "journal", "last_sequence", "passed", "root", "topic"
+    )  # fmt: skip
 
     def __init__(self, topic: uuid.UUID, root: str) -> None:
         self.topic = topic
@@ -93,6 +131,11 @@ class TopicTable:
         self.files: dict[int, DataFile] = {}
         self.journal: list[JournalEntry] = []
         self.followers: dict[str, Follower] = {}
+        self.passed: dict[int, int] = {}
+        """Settled ends by partition, as of the version before the journal's first entry."""
+        self.expiry: ExpiryRequest | None = None
+        self.expiries = 0
+        """The newest expiry request's number."""
 
     def __repr__(self) -> str:
         return f"<TopicTable {self.root}: {len(self.files)} files, journal up to {self.last_sequence}>"
@@ -131,6 +174,18 @@ class TopicTable:
             return None
         return self.journal[sequence + 1 - first :]
 
+    @property
+    def first_version(self) -> int:
+        """The oldest version that the journal can tell of."""
+        return self.journal[0].sequence - 1 if self.journal else self.last_sequence
+
+    def ends_at(self, version: int) -> dict[int, int]:
+        """The settled end of every partition as of a version that the journal reaches."""
+        ends = dict(self.passed)
+        for entry in self.journal[: max(0, version - self.first_version)]:
+            ends.update(entry.ends)
+        return ends
+
     def followed(self, name: str, follower: Follower) -> None:
         """A follower has come further."""
         self.followers[name] = follower
@@ -143,6 +198,7 @@ class TopicTable:
         passed = min((f.cursor for f in self.followers.values()), default=self.last_sequence)
         keep = 0
         while keep < spare and self.journal[keep].sequence <= passed:
+            self.passed.update(self.journal[keep].ends)
             keep += 1
         del self.journal[:keep]
 
@@ -150,8 +206,8 @@ class TopicTable:
         """Files that nobody needs any more."""
         if self.dropped:
             return [f for f in self.files.values() if not f.references]
-        oldest = min((f.oldest for f in self.followers.values()), default=self.last_sequence)
-        return [f for f in self.files.values() if f.removed and f.removed <= oldest and not f.references]
+        gone = (f for f in self.files.values() if f.removed and not f.references)
+        return [file for file in gone if not any(f.needs(file) for f in self.followers.values())]
 
     def pack(self) -> TableImage:
         """The table as plain data, for a checkpoint."""
@@ -163,6 +219,9 @@ class TopicTable:
             files=list(self.files.values()),
             journal=list(self.journal),
             followers=dict(self.followers),
+            passed=dict(self.passed),
+            expiry=self.expiry,
+            expiries=self.expiries,
         )
 
     @classmethod
@@ -174,4 +233,7 @@ class TopicTable:
         self.files = {file.number: file for file in image.files}
         self.journal = list(image.journal)
         self.followers = dict(image.followers)
+        self.passed = dict(image.passed)
+        self.expiry = image.expiry
+        self.expiries = image.expiries
         return self

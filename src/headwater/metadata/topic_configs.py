@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.errors import ConfigError
 
+TABLE_RETENTION = "headwater.table.retention.ms"
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 
@@ -106,6 +107,8 @@ _KEYS = [
               "Whether Iceberg, Delta and other catalogs show the topic as a table. It settles in any case."),
     ConfigKey("headwater.table.freshness.ms", Kind.LONG, "", _optional_duration,
               "How far the table may lag behind the log. Empty: the compactor's default."),
+    ConfigKey(TABLE_RETENTION, Kind.LONG, "-1", _duration,
+              "How long the table keeps its rows, whatever the log keeps. -1: for ever."),
     ConfigKey("headwater.wal.profile", Kind.STRING, "", _one_of("", "cost", "latency"),
               "How appends are gathered: few large objects, or quick small ones. Empty: the store's default."),
     ConfigKey("max.message.bytes", Kind.INT, "1048588", _number(0, INT_MAX), "The largest record batch."),
@@ -174,6 +177,8 @@ class TopicConfig(msgspec.Struct, frozen=True):
     table: bool
     freshness_ms: int
     """0 if the topic leaves it to the compactor."""
+    table_retention_ms: int
+    """-1 for ever."""
 
     @property
     def compacted(self) -> bool:
@@ -197,4 +202,5 @@ class TopicConfig(msgspec.Struct, frozen=True):
             retention_ms=int(value("retention.ms")),
             table=value("headwater.table.enable") == "true",
             freshness_ms=int(value("headwater.table.freshness.ms") or 0),
+            table_retention_ms=int(value(TABLE_RETENTION)),
         )

@@ -15,10 +15,10 @@ from headwater.lake.tables import delta_log
 from headwater.lake.tables.delta import DeltaFollower
 from headwater.lake.tables.delta_checkpoint import RETENTION_MS, decode_checkpoint, encode_checkpoint
 from headwater.lake.tables.delta_log import Listing
-from headwater.lake.tables.follower import Standing
+from headwater.lake.tables.follower import Expiry, Standing
 from headwater.objects.memory import MemoryStore
 from headwater.types import Pieces
-from tests.unit.lake.delta_tables import REF, Journal, log_files, newest, shown, versions
+from tests.unit.lake.delta_tables import REF, START_MS, Journal, log_files, newest, shown, versions
 
 _T = TypeVar("_T")
 
@@ -199,6 +199,53 @@ def test_a_checkpoint_forgets_old_removals() -> None:
         assert decode_checkpoint("c", encode_checkpoint(actions)) == actions
         assert sum(a.remove is not None for a in actions) == left
     assert RETENTION_MS == 3_600_000
+
+
+@pytest.mark.parametrize("expiry", [Expiry(keep=1), Expiry(keep=7), Expiry(before_ms=START_MS + 26_500)], ids=repr)
+def test_expiry_on_demand(expiry: Expiry) -> None:
+    """T5: exactly as many versions stay as are wanted, by number or by age, and a crash at any write harms nothing."""
+    journal, grown = story(8), MemoryStore()
+    run(follow(journal, grown, keep=50))
+
+    def table() -> Breaking:
+        store = Breaking()
+        store.objects.update(grown.objects)
+        return store
+
+    whole = table()
+    standing = run(DeltaFollower(whole).expire(REF, "", expiry))
+    first = 33 - expiry.keep if expiry.keep else next(e.sequence for e in journal.entries if e.ms >= expiry.before_ms)
+    assert standing == Standing(32, first, "")
+    check(journal, whole.objects, standing)
+    assert versions(whole.objects) == list(range(first - 1, 32))
+    found = run(DeltaFollower(whole).versions(REF, ""))
+    assert [(v.number, v.first, v.sequence) for v in found] == [(n - 1, n, n) for n in range(first, 33)]
+    writes = whole.writes
+    assert run(DeltaFollower(whole).expire(REF, "", expiry)) == standing
+    for fatal in range(writes):
+        for done in (False, True):
+            store = table()
+            store.fatal, store.done = fatal, done
+            with pytest.raises(Crash):
+                run(DeltaFollower(store).expire(REF, "", expiry))
+            store.fatal = -1
+            check(journal, store.objects, run(DeltaFollower(store).standing(REF, "")))
+            assert run(DeltaFollower(store).expire(REF, "", expiry)) == standing
+            check(journal, store.objects, standing)
+
+
+def test_expiry_by_age() -> None:
+    """T5: a table that stands still lets its old versions go, in steps of a checkpoint, and keeps the newest."""
+    journal, store = story(4), MemoryStore()
+    run(follow(journal, store, keep=50))
+    follower = DeltaFollower(store, max_age_ms=100_000)
+    newest_ms = journal.entries[-1].ms
+    for passed, oldest in ((0, 1), (85_500, 2), (89_500, 6), (95_500, 11), (99_500, 11), (500_000, 16)):
+        standing = run(follower.expire(REF, "", Expiry(newest_ms + passed)))
+        assert standing.cursor == 16
+        assert standing.oldest >= oldest, passed
+        check(journal, store.objects, standing)
+    assert standing == Standing(16, 16, "")
 
 
 def test_retention_counts_versions() -> None:

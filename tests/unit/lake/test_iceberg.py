@@ -11,9 +11,10 @@ from pyiceberg.table.refs import SnapshotRef
 
 from headwater.errors import Retriable
 from headwater.lake.tables.follower import Standing
-from headwater.lake.tables.iceberg import FOLDER, SLACK, IcebergFollower
+from headwater.lake.tables.iceberg import FOLDER, IcebergFollower
 from headwater.lake.tables.iceberg_manifests import SMALL_MANIFESTS
 from headwater.lake.tables.iceberg_metadata import METADATA_LOG
+from headwater.lake.tables.iceberg_retention import SLACK
 from headwater.lake.tables.iceberg_schema import data_file
 from headwater.metadata.tables import Follower
 from headwater.objects import ObjectInfo
@@ -50,7 +51,7 @@ class CountingStore(MemoryStore):
 class Follow:
     """A story, a store and its follower."""
 
-    def __init__(self, keep_versions: int = 50, max_age_ms: int | None = None) -> None:
+    def __init__(self, keep_versions: int = 50, max_age_ms: int = 0) -> None:
         self.store = CountingStore()
         self.follower = IcebergFollower(self.store, keep_versions=keep_versions, max_age_ms=max_age_ms)
         self.story = Story()
@@ -389,7 +390,7 @@ def test_versions_expire() -> None:
         for turn in range(5, 30):
             it.story.settle()
             standing = await it.now()
-            assert standing == Standing(turn, 1 if turn < 8 else 2, it.location)
+            assert (standing.cursor, standing.oldest) == (turn, 1 if turn < 8 else 2)
             metadata = read(it.store, it.location).metadata
             assert len(metadata.snapshots) <= 3 + 3 + 1
             assert tagged in {s.snapshot_id for s in metadata.snapshots}
@@ -398,7 +399,7 @@ def test_versions_expire() -> None:
         metadata = read(it.store, it.location).metadata
         assert [s.sequence_number for s in metadata.snapshots] == [2, 27, 28, 29]
         assert [e.snapshot_id for e in metadata.snapshot_log] == [s.snapshot_id for s in metadata.snapshots[1:]]
-        assert standing == Standing(29, 2, it.location)
+        assert standing == Standing(29, 2, it.location, 27, (2,))
         assert await it.follower.expire(REF, it.location) == standing
         table = read(it.store, it.location)
         for snapshot in metadata.snapshots:

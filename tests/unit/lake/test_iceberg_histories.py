@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import OutcomeUnknown, Retriable, StoreUnavailable
+from headwater.lake.tables.follower import HOUR_MS
 from headwater.lake.tables.iceberg import IcebergFollower
 from headwater.metadata.tables import Follower
 from headwater.objects.memory import MemoryStore
@@ -119,6 +120,7 @@ class History:
     async def step(self, step: Step) -> None:
         match step:
             case Settle(partition, files):
+                self.story.ms += HOUR_MS // 2
                 self.story.settle(partition, 2, files)
             case Merge(picks, replaces):
                 live = sorted(file.number for file in self.story.table.live())
@@ -137,7 +139,7 @@ class History:
 
     def follower(self) -> IcebergFollower:
         """Nothing is remembered from one attempt to the next."""
-        return IcebergFollower(self.store, keep_versions=3)
+        return IcebergFollower(self.store, keep_versions=3, tag_hours=2)
 
     def pointer(self, old: bool) -> Follower:
         return self.pointers[max(0, len(self.pointers) - 4)] if old else self.pointers[-1]
@@ -178,12 +180,15 @@ class History:
         standing = await self.follower().standing(REF, known.location)
         assert (standing.cursor, standing.oldest, standing.location) == (known.cursor, known.oldest, known.location)
         table = read(self.store, known.location)
+        told = Follower(standing.cursor, standing.oldest, "", standing.recent, standing.pinned)
+        assert len(standing.pinned) <= 2 + 3
         assert shown(table) == self.story.names(known.cursor)
         for snapshot in table.metadata.snapshots:
             sequence = snapshot.sequence_number
             assert sequence is not None
             assert sequence >= known.oldest
             assert shown(table, snapshot.snapshot_id) == self.story.names(sequence)
+            assert all(told.needs(f) for f in self.story.table.files.values() if f.added <= sequence < f.removed)
             live = self.story.batch(0, sequence).live
             assert snapshot.summary is not None
             assert snapshot.summary["total-data-files"] == str(len(live))

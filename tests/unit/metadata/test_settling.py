@@ -6,21 +6,25 @@ import pytest
 
 from headwater.metadata.commands import (
     DropStreams,
+    Expired,
     Fence,
     Follow,
     ForgetFiles,
     Merge,
     NewFile,
+    Pin,
+    Retire,
     SegmentRun,
     Settle,
     TakeLease,
     TrimStreams,
     Unfollow,
+    WantExpired,
 )
 from headwater.metadata.results import Done, Reason, Refused, Result
 from headwater.metadata.settling import COMPACTION
 from headwater.metadata.streams import Stream, StreamsState
-from headwater.metadata.tables import JOURNAL_KEPT
+from headwater.metadata.tables import JOURNAL_KEPT, ExpiryRequest
 from headwater.types import Domain, WalId
 from tests.support.scribe import START_MS, TOPIC, Scribe
 
@@ -318,3 +322,103 @@ def test_a_checkpoint_holds_tables(story: Story) -> None:
     assert other.image() == image
     assert [(e.start, e.end, e.file) for e in other.streams[A].index] == story.shape()
     assert other.tables[TOPIC].followers["iceberg"].location == "here"
+
+
+def test_retiring(story: Story) -> None:
+    """L6: files leave the table with their rows; the log still names them, and keeps them until it forgets them."""
+    story.append(A, 3, 4, 5)
+    for start, end in ((0, 3), (3, 7), (7, 12)):
+        story.settle(run(start, end), rows=end - start)
+    story.follow(3, 1)
+    assert story.scribe.do(9, Retire(story.lease, TOPIC, [2, 1])) == Done(4)
+    table = story.state.tables[TOPIC]
+    entry = table.journal[-1]
+    assert (entry.operation, entry.added, entry.removed, entry.ends) == ("retire", (), (1, 2), ())
+    assert [f.number for f in table.live()] == [3]
+    assert story.shape() == [(0, 3, 1), (3, 7, 2), (7, 12, 3)]
+    story.follow(4, 4)
+    assert table.ripe() == []  # the log reads them
+    story.scribe.do(1, TrimStreams([(A, 3)]))
+    assert [f.number for f in table.ripe()] == [1]
+    image = story.state.image()
+    for wrong in ([], [1], [3, 2], [3, 9]):
+        refused = story.scribe.do(9, Retire(story.lease, TOPIC, wrong))
+        assert isinstance(refused, Refused)
+        assert refused.reason is Reason.STALE
+    assert isinstance(story.scribe.do(9, Retire(story.lease + 1, TOPIC, [3])), Refused)
+    assert isinstance(story.scribe.do(9, Retire(story.lease, uuid.UUID(int=8), [3])), Refused)
+    assert len(story.state.image()) == len(image)
+    assert isinstance(story.merge([2, 3], run(3, 12, groups=2), rows=9), Refused)  # one of them is retired
+
+
+def test_pinned_versions_keep_their_files(story: Story) -> None:
+    """T5, L3: what a tag shows stays, what lies between tags goes; a pin that rests on another standing is refused."""
+    for i in range(6):
+        story.append(A, 1)
+        story.settle(run(i, i + 1))
+    for i in range(1, 6):  # file i leaves with sequence 6 + i
+        story.scribe.do(9, Retire(story.lease, TOPIC, [i]))
+    story.scribe.do(1, TrimStreams([(A, 6)]))
+    table = story.state.tables[TOPIC]
+    story.follow(11, 3, "iceberg", location="one")
+    assert table.ripe() == []
+
+    def pin(recent: int, *pinned: int, location: str = "one", cursor: int = 11, lease: int = 0) -> Result:
+        command = Pin(lease or story.lease, TOPIC, "iceberg", location, cursor, recent, pinned)
+        return story.scribe.do(9, command)
+
+    for wrong in (
+        pin(11, 3, location="two"),
+        pin(11, 3, cursor=10),
+        pin(11, 3, lease=story.lease + 1),
+        pin(11, 5, 4),
+        pin(11, 11),
+        pin(12, 3),
+    ):
+        assert isinstance(wrong, Refused)
+    assert pin(10, 3, 8) == Done()
+    assert [f.number for f in table.ripe()] == []  # 3 shows files 1 to 3, 8 shows 3 to 5
+    assert pin(11, 8) == Done()
+    assert [f.number for f in table.ripe()] == [1, 2]
+    assert pin(11) == Done()
+    assert [f.number for f in table.ripe()] == [1, 2, 3, 4, 5]
+    assert pin(11, 8) == Done()
+    other = StreamsState(Domain(1))
+    other.restore(story.state.image())
+    assert other.tables[TOPIC].followers == table.followers
+    story.follow(11, 8, "iceberg", "one", "two")
+    assert (table.followers["iceberg"].recent, table.followers["iceberg"].pinned) == (11, (8,))
+
+
+def test_wishes_for_expiry(story: Story) -> None:
+    """T5: a wish waits for every follower; a newer one takes in the older; nobody to do it, nothing to wait for."""
+
+    def want(keep: int, before_ms: int = 0, topic: uuid.UUID = TOPIC) -> Result:
+        return story.scribe.do(1, WantExpired(topic, keep, before_ms))
+
+    def done(follower: str, request: int, lease: int = 0) -> Result:
+        return story.scribe.do(9, Expired(lease or story.lease, TOPIC, follower, request))
+
+    assert isinstance(want(1), Refused)
+    story.append(A, 3)
+    story.settle(run(0, 3))
+    table = story.state.tables[TOPIC]
+    assert want(1) == Done(1)
+    assert table.expiry is None
+    story.follow(1, 1)
+    story.follow(1, 1, "iceberg", location="one")
+    assert isinstance(want(-1), Refused)
+    assert want(4) == Done(2)
+    assert want(0, 70) == Done(3)
+    assert want(9, 50) == Done(4)
+    assert table.expiry == ExpiryRequest(4, 4, 70, ["delta", "iceberg"])
+    assert isinstance(done("delta", 3), Refused)
+    assert isinstance(done("delta", 4, story.lease + 1), Refused)
+    assert done("delta", 4) == Done()
+    assert table.expiry == ExpiryRequest(4, 4, 70, ["iceberg"])
+    other = StreamsState(Domain(1))
+    other.restore(story.state.image())
+    assert other.tables[TOPIC].expiry == table.expiry
+    story.scribe.do(9, Unfollow(story.lease, TOPIC, "iceberg"))
+    assert table.expiry is None
+    assert isinstance(done("iceberg", 4), Refused)

@@ -90,11 +90,13 @@ def test_typed() -> None:
         retention_ms=604_800_000,
         table=True,
         freshness_ms=0,
+        table_retention_ms=-1,
     )
     given = {
         "cleanup.policy": "compact,delete",
         "headwater.table.enable": "False",
         "headwater.table.freshness.ms": "5000",
+        "headwater.table.retention.ms": "6000",
         "headwater.wal.profile": "latency",
         "max.message.bytes": "7",
         "message.timestamp.after.max.ms": "8",
@@ -105,6 +107,6 @@ def test_typed() -> None:
         "segment.bytes": "20",
     }
     config = TopicConfig.of({name: checked(name, value) for name, value in given.items()})
-    assert config == TopicConfig(("compact", "delete"), "latency", 7, 8, 9, True, 10, -1, False, 5_000)
+    assert config == TopicConfig(("compact", "delete"), "latency", 7, 8, 9, True, 10, -1, False, 5_000, 6_000)
     assert config.compacted
     assert not TopicConfig.of({}).compacted

@@ -182,7 +182,7 @@ def _available(views: dict[str | uuid.UUID, TopicView | None], wanted: list[Want
     size = 0
     for w, view in _pairs(views, wanted):
         stream = view.stream(w.partition) if view is not None else None
-        if stream is not None and stream.log_start <= w.offset < stream.next_offset:
+        if stream is not None and stream.log_start <= w.offset < stream.end:
             size += stream.bytes_from(w.offset)
     return size
 
@@ -201,8 +201,8 @@ async def _read_all(
             one.error = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
             continue
         one.error = _objection(w, stream)
-        one.high_watermark, one.log_start = stream.next_offset, stream.log_start
-        if one.error is not ErrorCode.none or w.offset == stream.next_offset or (limit <= 0 and not empty):
+        one.high_watermark, one.log_start = stream.end, stream.log_start
+        if one.error is not ErrorCode.none or w.offset == stream.end or (limit <= 0 and not empty):
             continue
         try:
             result = await broker.reader.read(
@@ -221,7 +221,7 @@ async def _read_all(
 def _objection(wanted: Wanted, stream: Stream) -> ErrorCode:
     if wanted.leader_epoch > LEADER_EPOCH:
         return ErrorCode.unknown_leader_epoch
-    if not stream.log_start <= wanted.offset <= stream.next_offset:
+    if not stream.log_start <= wanted.offset <= stream.end:
         return ErrorCode.offset_out_of_range
     return ErrorCode.none
 

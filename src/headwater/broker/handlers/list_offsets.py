@@ -60,7 +60,7 @@ async def _offset(broker: Broker, version: int, view: TopicView | None, wanted: 
     if version >= 4 and wanted.current_leader_epoch > LEADER_EPOCH:
         return {"error_code": ErrorCode.unknown_leader_epoch}
     if wanted.timestamp == LATEST:
-        return _found(stream.next_offset, -1)
+        return _found(stream.end, -1)
     if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
         return _found(stream.log_start, -1)
     if wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -106,7 +106,7 @@ async def offset_for_leader_epoch(broker: Broker, request: Request) -> Values:
             return {"error_code": ErrorCode.unknown_leader_epoch}
         if p.leader_epoch != LEADER_EPOCH:
             return {"error_code": ErrorCode.none, "leader_epoch": -1, "end_offset": -1}
-        return {"error_code": ErrorCode.none, "leader_epoch": LEADER_EPOCH, "end_offset": stream.next_offset}
+        return {"error_code": ErrorCode.none, "leader_epoch": LEADER_EPOCH, "end_offset": stream.end}
 
     return _epochs(request, answer)
 

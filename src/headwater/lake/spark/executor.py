@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from headwater.client.records import Record, encode_batch
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError, CorruptObject
+from headwater.lake.segments import NewSegment
 from headwater.lake.tasks import (
     VERSION,
     FileFacts,
@@ -25,14 +26,11 @@ from headwater.lake.tasks import (
     encode,
 )
 from headwater.log.segment import Piece, SegmentWriter, decode_runs, read_pieces
-from headwater.log.segment_read import FOOTER_END, footer_bytes, footer_checksum
 from headwater.log.wal import PREFIX_BYTES
-from headwater.metadata.commands import NewFile
 from headwater.objects import ObjectStore, open_store
 from headwater.types import Buffer
 
 OPENED_LIMIT = 64 << 20
-SUFFIX = ".parquet"
 
 
 def run_task(data: bytes) -> bytes:
@@ -47,11 +45,11 @@ def warm_up() -> None:
     """Load and compile what a first task would have to wait for, by settling one record into thin air."""
     batch = encode_batch([Record(0, 0, b"key", b"value", (("name", b"value"),))])
     run = len(batch).to_bytes(PREFIX_BYTES, "big") + batch
-    writer = SegmentWriter(_Sink())
+    segment = NewSegment()
     for piece in decode_runs(0, [(run, 0, -1)], 0, OPENED_LIMIT):
-        writer.add(0, piece)
-    writer.end_part()
-    writer.close()
+        segment.writer.add(0, piece)
+    segment.writer.end_part()
+    segment.close("", SystemChance())
 
 
 async def _run(task: Task) -> TaskFacts:
@@ -96,54 +94,16 @@ async def _load(store: ObjectStore, runs: list[WalRun]) -> _Ranges:
     return ranges
 
 
-class _Sink:
-    """Collects what a Parquet writer writes."""
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-
-    def write(self, data: Buffer) -> int:
-        self.pieces.append(bytes(data))
-        return len(data)
-
-
 async def _write(store: ObjectStore, task: FileTask, ranges: _Ranges) -> FileFacts:
-    sink = _Sink()
-    writer = SegmentWriter(sink)
+    segment = NewSegment()
     if task.sources:
-        runs = await _merge(store, task, writer)
+        runs = await _merge(store, task, segment.writer)
     else:
-        runs = [_settle_part(writer, part, ranges) for part in task.parts]
-    facts = writer.close()
-    if not facts.rows:
-        return FileFacts(None, runs)
-    name = f"{task.prefix}{SystemChance().uuid().hex}{SUFFIX}"
-    await store.put(f"{task.root}/{name}", sink.pieces)
-    file = NewFile(
-        name=name,
-        size=facts.size,
-        rows=facts.rows,
-        groups=facts.groups,
-        first_partition=facts.first_partition,
-        last_partition=facts.last_partition,
-        first_offset=facts.first_offset,
-        last_offset=facts.last_offset,
-        min_timestamp=facts.min_timestamp,
-        max_timestamp=facts.max_timestamp,
-        timestamp_nulls=facts.timestamp_nulls,
-        footer_checksum=footer_checksum(_tail(sink.pieces)),
-    )
+        runs = [_settle_part(segment.writer, part, ranges) for part in task.parts]
+    file = segment.close(task.prefix, SystemChance())
+    if file is not None:
+        await store.put(f"{task.root}/{file.name}", segment.pieces)
     return FileFacts(file, runs)
-
-
-def _tail(pieces: list[bytes]) -> bytes:
-    """The end of a file, at least as long as its footer."""
-    tail = b""
-    for piece in reversed(pieces):
-        tail = piece + tail
-        if len(tail) >= FOOTER_END and len(tail) >= footer_bytes(tail):
-            break
-    return tail
 
 
 def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges) -> PartRun:

@@ -41,7 +41,7 @@ from headwater.lake.tables.delta_log import (
     remove_action,
     table_metadata,
 )
-from headwater.lake.tables.follower import Batch, ForeignCommit, Standing, TableRef
+from headwater.lake.tables.follower import Batch, Expiry, ForeignCommit, Keeping, Standing, TableRef, Version
 from headwater.metadata.tables import DataFile, JournalEntry
 from headwater.objects import ObjectMissing, ObjectStore
 from headwater.threads import Offload, inline
@@ -49,6 +49,8 @@ from headwater.threads import Offload, inline
 log = logging.getLogger("headwater.followers")
 ATTEMPTS = 10
 """How often somebody else may be faster before the caller hears of it."""
+_OPERATIONS = {"WRITE": "append", "OPTIMIZE": "replace", "DELETE": "delete"}
+_BY_SETTINGS = Expiry()
 
 
 # --- what to commit, without I/O ---------------------------------------------------------------------
@@ -167,13 +169,15 @@ class DeltaFollower:
 
     name = "delta"
 
-    def __init__(self, store: ObjectStore, *, keep_versions: int = 50, offload: Offload = inline) -> None:
+    def __init__(
+        self, store: ObjectStore, *, keep_versions: int = 50, max_age_ms: int = 0, offload: Offload = inline
+    ) -> None:
         self._store = store
         self._offload = offload
-        self._keep = max(1, keep_versions)
+        self._keeping = Keeping(max(1, keep_versions), max_age_ms)
 
     def __repr__(self) -> str:
-        return f"<DeltaFollower over {self._store!r}, keeps {self._keep} versions>"
+        return f"<DeltaFollower over {self._store!r}, keeps {self._keeping.versions} versions>"
 
     async def standing(self, table: TableRef, location: str) -> Standing:
         return await self._standing(table, await self._open(table))
@@ -194,9 +198,22 @@ class DeltaFollower:
                 found = await self._open(table)
         return await self._standing(table, found)
 
-    async def expire(self, table: TableRef, location: str) -> Standing:
-        found = await self._open(table)
-        return await self._standing(table, await self._maintain(table, found))
+    async def versions(self, table: TableRef, location: str) -> list[Version]:
+        listing = (await self._open(table)).listing
+        if listing.oldest < 0:
+            return []
+        wanted = sorted(v for v in listing.commits if v >= listing.oldest)
+        paths = [_path(table, commit_name(version)) for version in wanted]
+        found = []
+        for version, path, data in zip(wanted, paths, await self._store.get_many(paths), strict=True):
+            shown = _version(table, version, read_commit(path, data)) if data is not None else None
+            if shown is not None:
+                found.append(shown)
+        return found
+
+    async def expire(self, table: TableRef, location: str, expiry: Expiry = _BY_SETTINGS) -> Standing:
+        found = await self._maintain(table, await self._open(table))
+        return await self._standing(table, await self._shorten(table, found, expiry))
 
     async def shown(self, table: TableRef, location: str) -> frozenset[str]:
         found = await self._open(table)
@@ -268,13 +285,13 @@ class DeltaFollower:
             sequence = await self._checkpointed(table, oldest)
         return Standing(found.cursor, sequence or 0, "")
 
-    async def _state(self, table: TableRef, listing: Listing) -> TableState:
-        """The newest version's state, from the newest checkpoint and the commits after it."""
-        state = TableState()
-        base = listing.newest_checkpoint
+    async def _state(self, table: TableRef, listing: Listing, upto: int | None = None) -> TableState:
+        """A version's state, the newest one's if none is named, from a checkpoint and the commits after it."""
+        state, last = TableState(), listing.newest if upto is None else upto
+        base = listing.checkpoint_up_to(last)
         if base >= 0:
             state.apply(await self._checkpoint_of(table, base))
-        paths = [_path(table, commit_name(version)) for version in range(base + 1, listing.newest + 1)]
+        paths = [_path(table, commit_name(version)) for version in range(base + 1, last + 1)]
         for path, data in zip(paths, await self._store.get_many(paths), strict=True):
             if data is None:
                 raise Retriable(f"{path} was removed while the log was read")
@@ -306,26 +323,70 @@ class DeltaFollower:
         """Write a checkpoint if one is due, and remove what no retained version needs."""
         listing = found.listing
         if listing.checkpoint_due:
-            name = checkpoint_name(listing.newest)
-            await self._checkpoint(table, listing, name)
-            listing = listing.grown(name)
-        gone = listing.obsolete(self._keep)
+            listing = await self._checkpoint(table, listing, listing.newest)
+        return await self._remove(table, _Log(listing, found.cursor), self._keeping.versions)
+
+    async def _shorten(self, table: TableRef, found: _Log, expiry: Expiry) -> _Log:
+        """Remove versions that are too old, or that somebody wants gone.
+
+        A version can go only if the next one has a checkpoint; where it matters, one is written for that.
+        """
+        listing = found.listing
+        since = max(self._keeping.since(expiry.now_ms), expiry.before_ms)
+        first = listing.newest + 1 - min(expiry.keep or self._keeping.versions, self._keeping.versions)
+        aged = await self._first_since(table, listing, since) if since > 0 else 0
+        wanted = max(first if expiry.asked else 0, aged)
+        if not 0 <= listing.oldest < wanted:
+            return found
+        base = listing.checkpoint_up_to(wanted)
+        if base < wanted and (expiry.asked or base <= listing.oldest):
+            listing = await self._checkpoint(table, listing, wanted)
+        return await self._remove(table, _Log(listing, found.cursor), listing.newest + 1 - wanted)
+
+    async def _first_since(self, table: TableRef, listing: Listing, ms: int) -> int:
+        """The oldest version made at or after a time, or the newest one."""
+        for version in sorted(v for v in listing.commits if v >= listing.oldest):
+            actions = read_commit(*await self._commit_of(table, version))
+            info = next((action.commit_info for action in actions if action.commit_info is not None), None)
+            if info is not None and info.timestamp is not None and info.timestamp >= ms:
+                return version
+        return listing.newest
+
+    async def _remove(self, table: TableRef, found: _Log, keep: int) -> _Log:
+        """Remove what none of the newest versions needs."""
+        gone = found.listing.obsolete(keep)
         for name in gone:
             await self._store.delete(_path(table, name))
-        return _Log(listing.without(gone), found.cursor)
+        return _Log(found.listing.without(gone), found.cursor)
 
-    async def _checkpoint(self, table: TableRef, listing: Listing, name: str) -> None:
-        """Write the newest version's whole state, then the hint that leads to it."""
-        state = await self._state(table, listing)
+    async def _checkpoint(self, table: TableRef, listing: Listing, version: int) -> Listing:
+        """Write a version's whole state, then the hint that leads to it if it is the newest such."""
+        state, name = await self._state(table, listing, version), checkpoint_name(version)
         newest = max((txn.last_updated or 0 for txn in state.txns.values()), default=0)
         actions = state.actions(removed_after=newest - RETENTION_MS)
         data = await self._offload(encode_checkpoint, actions)
         await self._store.create(_path(table, name), [data])
-        await self._store.put(_path(table, HINT), [encode_hint(listing.newest, actions, len(data))])
+        if version > listing.newest_checkpoint:
+            await self._store.put(_path(table, HINT), [encode_hint(version, actions, len(data))])
+        return listing.grown(name)
 
 
 def _path(table: TableRef, name: str) -> str:
     return log_directory(table.root) + name
+
+
+def _version(table: TableRef, number: int, actions: Iterable[Action]) -> Version | None:
+    """What a commit of ours says of itself, before it names files."""
+    info = None
+    for action in actions:
+        info = action.commit_info or info
+        if action.txn is not None and action.txn.app_id == app_id(table) and info is not None:
+            kind = _OPERATIONS.get(info.operation or "", "overwrite")
+            if kind == "append" and not info.is_blind_append:
+                kind = "overwrite"
+            after = (info.operation_parameters or {}).get("journalAfter")
+            return Version(number, int(str(after or 0)) + 1, action.txn.version, kind)
+    return None
 
 
 def _sequence(table: TableRef, actions: Iterable[Action]) -> int | None:

@@ -317,7 +317,11 @@ class Listing:
     @property
     def newest_checkpoint(self) -> int:
         """The newest that a version can be read from; -1 if there is none."""
-        return max((v for v in self.checkpoints if v <= self.newest), default=-1)
+        return self.checkpoint_up_to(self.newest)
+
+    def checkpoint_up_to(self, version: int) -> int:
+        """The newest checkpoint that a version can be read from; -1 if there is none."""
+        return max((v for v in self.checkpoints if v <= version), default=-1)
 
     @property
     def checkpoint_due(self) -> bool:

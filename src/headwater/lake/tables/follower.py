@@ -15,6 +15,8 @@ from typing import Protocol
 from headwater.errors import HeadwaterError
 from headwater.metadata.tables import DataFile, JournalEntry, TopicTable
 
+HOUR_MS = 3_600_000
+
 
 class ForeignCommit(HeadwaterError):
     """Somebody else wrote data into a topic table. Nothing is committed there until an operator has looked at it."""
@@ -47,6 +49,56 @@ class Standing:
     """The journal sequence of the oldest version that is still readable."""
     location: str
     """Where the newest metadata lies, if the format's pointer is kept in the ledger; else empty."""
+    recent: int = 0
+    """Before this journal sequence only the versions in `pinned` are readable. 0 if that says no more than `oldest`."""
+    pinned: tuple[int, ...] = ()
+    """Their journal sequences, rising."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How many versions of a table stay readable, and for how long."""
+
+    versions: int = 50
+    age_ms: int = 0
+    """Older ones go, save for the newest; 0 if age does not matter."""
+    tag_hours: int = 0
+    """For so many hours the last version of every hour stays under a name, where the format has names."""
+
+    def since(self, now_ms: int) -> int:
+        """Versions made before that are too old."""
+        return now_ms - self.age_ms if self.age_ms else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Which versions can go, beyond what the follower's own settings say."""
+
+    now_ms: int = 0
+    keep: int = 0
+    """All but so many of the newest; 0 for no such limit."""
+    before_ms: int = 0
+    """And all that were made before."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody wants more than the settings say."""
+        return bool(self.keep or self.before_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A readable version of a follower's table."""
+
+    number: int
+    """As the format counts: a snapshot id, a version."""
+    first: int
+    """The first journal sequence that came with it."""
+    sequence: int
+    """The last one: this is what it shows."""
+    operation: str
+    """`append` if rows came and none went, `replace` if rows stayed, `delete` if rows went, else `overwrite`."""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +135,14 @@ class TableFollower(Protocol):
     async def shown(self, table: TableRef, location: str) -> frozenset[str]:
         """The data files of the newest version, named below the table's root."""
 
-    async def expire(self, table: TableRef, location: str) -> Standing:
-        """Drop versions past their retention and delete the metadata files that only they needed."""
+    async def versions(self, table: TableRef, location: str) -> list[Version]:
+        """All readable versions that repeat the journal, oldest first."""
+
+    async def expire(self, table: TableRef, location: str, expiry: Expiry) -> Standing:
+        """Drop versions past their retention and delete the metadata files that only they needed.
+
+        Metadata files of versions that this very call drops may stay until the next.
+        """
 
     async def drop(self, table: TableRef, location: str) -> None:
         """Remove the table's metadata: its topic is deleted. Dropping what is gone succeeds."""

@@ -13,33 +13,35 @@ from pyiceberg.table.metadata import TableMetadataV2
 from headwater.clock import Chance, SystemChance
 from headwater.errors import Retriable
 from headwater.lake.tables import iceberg_metadata as model
-from headwater.lake.tables.follower import Batch, Standing, TableRef
+from headwater.lake.tables import iceberg_retention as retention
+from headwater.lake.tables.follower import Batch, Expiry, Keeping, Standing, TableRef, Version
 from headwater.lake.tables.iceberg_objects import Cache, TableObjects, number_of
 from headwater.objects import ObjectMissing, ObjectStore
 
 log = logging.getLogger("headwater.iceberg")
 FOLDER = "_iceberg"
-SLACK = 10
-"""Snapshots are expired, and objects swept, only every so many commits."""
+SWEEP_EVERY = 10
+"""Objects are swept only every so many commits."""
 METADATA_CACHED = 64
+_BY_SETTINGS = Expiry()
 
 
 class IcebergFollower:
-    """See `TableFollower`. Versions past the newest `keep_versions`, or older than `max_age_ms`, are expired."""
+    """See `TableFollower`."""
 
     def __init__(
         self,
         store: ObjectStore,
         *,
         keep_versions: int = 50,
-        max_age_ms: int | None = None,
+        max_age_ms: int = 0,
+        tag_hours: int = 0,
         chance: Chance | None = None,
     ) -> None:
         self.name = "iceberg"
         self._chance = chance or SystemChance()
         self._objects = TableObjects(store, self._chance)
-        self._keep = keep_versions
-        self._max_age_ms = max_age_ms
+        self._keeping = Keeping(keep_versions, max_age_ms, tag_hours)
         self._metadata: Cache[str, TableMetadataV2] = Cache(METADATA_CACHED)
 
     def __repr__(self) -> str:
@@ -48,33 +50,36 @@ class IcebergFollower:
     async def standing(self, table: TableRef, location: str) -> Standing:
         if not location:
             return Standing(0, 0, "")
-        return _standing(await self._load(location), location)
+        return model.standing(await self._load(location), location)
 
     async def commit(self, table: TableRef, location: str, batch: Batch) -> Standing:
         metadata = await self._load(location) if location else self._new(table)
         if location and model.cursor(metadata) >= batch.upto:
-            return _standing(metadata, location)
+            return model.standing(metadata, location)
         if model.cursor(metadata) != batch.after:
             raise Retriable(f"{table.root} is at {model.cursor(metadata)}, not at {batch.after}: begin from there")
-        if location and number_of(location) % SLACK == 0:
+        if location and number_of(location) % SWEEP_EVERY == 0:
             await self._sweep_if_possible(table, location, metadata)
         version = number_of(location) + 1 if location else 1
         snapshot, files = await self._objects.new_snapshot(table, _folder(table), version, batch.upto, metadata, batch)
         previous = self._objects.url(location) if location else ""
         after = model.with_snapshot(metadata, previous, snapshot, batch.upto)
-        if model.overdue(after, self._keep + min(SLACK, self._keep), self._max_age_ms):
-            after = model.without(after, model.overdue(after, self._keep, self._max_age_ms))
+        after = retention.tidied(after, retention.after_commit(after, self._keeping), self._keeping)
         return await self._publish(table, version, after, files)
 
-    async def expire(self, table: TableRef, location: str) -> Standing:
+    async def versions(self, table: TableRef, location: str) -> list[Version]:
+        return model.versions(await self._load(location)) if location else []
+
+    async def expire(self, table: TableRef, location: str, expiry: Expiry = _BY_SETTINGS) -> Standing:
         if not location:
             return Standing(0, 0, "")
         metadata = await self._load(location)
         await self._sweep(table, location, metadata)
-        late = model.overdue(metadata, self._keep, self._max_age_ms)
-        if not late:
-            return _standing(metadata, location)
-        after = model.succeeded(model.without(metadata, late), self._objects.url(location))
+        tidying = retention.on_expiry(metadata, self._keeping, expiry)
+        if not tidying:
+            return model.standing(metadata, location)
+        after = retention.tidied(metadata, tidying, self._keeping)
+        after = model.succeeded(after, self._objects.url(location))
         return await self._publish(table, number_of(location) + 1, after, {})
 
     async def shown(self, table: TableRef, location: str) -> frozenset[str]:
@@ -106,7 +111,7 @@ class IcebergFollower:
         location = f"{_folder(table)}/{version:05d}-{self._chance.uuid()}.metadata.json"
         await self._objects.put({**files, location: metadata.model_dump_json().encode()})
         self._metadata.put(location, metadata)
-        return _standing(metadata, location)
+        return model.standing(metadata, location)
 
     async def _sweep_if_possible(self, table: TableRef, location: str, metadata: TableMetadataV2) -> None:
         try:
@@ -124,7 +129,3 @@ class IcebergFollower:
 
 def _folder(table: TableRef) -> str:
     return f"{table.root}/{FOLDER}"
-
-
-def _standing(metadata: TableMetadataV2, location: str) -> Standing:
-    return Standing(model.cursor(metadata), model.oldest(metadata), location)

@@ -11,7 +11,7 @@ topics' names. A catalog that cannot carry a name (Hive and Glue know no dots) r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from pyiceberg.catalog import Catalog, load_catalog
@@ -29,6 +29,7 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
@@ -39,7 +40,8 @@ from pyiceberg.table.update import (
 from headwater.clock import Chance, SystemChance
 from headwater.errors import HeadwaterError, OutcomeUnknown, Retriable, StoreUnavailable
 from headwater.lake.tables import iceberg_metadata as model
-from headwater.lake.tables.follower import Batch, ForeignCommit, Standing, TableRef
+from headwater.lake.tables import iceberg_retention as retention
+from headwater.lake.tables.follower import Batch, Expiry, ForeignCommit, Keeping, Standing, TableRef, Version
 from headwater.lake.tables.iceberg_objects import TableObjects, number_of
 from headwater.lake.tables.iceberg_schema import JOURNAL_LAST, JOURNAL_SEQUENCE, ORDER, SCHEMA, SPEC, properties
 from headwater.objects import ObjectStore
@@ -48,8 +50,7 @@ from headwater.threads import Threads
 log = logging.getLogger("headwater.iceberg")
 NAMESPACE = "topics"
 NAMESPACE_PROPERTY = "headwater.namespace"
-SLACK = 10
-"""Snapshots are expired, and objects swept, only every so many commits."""
+_BY_SETTINGS = Expiry()
 
 _T = TypeVar("_T")
 
@@ -64,13 +65,15 @@ class CatalogFollower:
         store: ObjectStore,
         *,
         keep_versions: int = 50,
+        max_age_ms: int = 0,
+        tag_hours: int = 0,
         chance: Chance | None = None,
     ) -> None:
         self.name = name
         self._properties = {key: value for key, value in properties.items() if key != NAMESPACE_PROPERTY}
         self._namespace = properties.get(NAMESPACE_PROPERTY, NAMESPACE)
         self._objects = TableObjects(store, chance or SystemChance())
-        self._keep = keep_versions
+        self._keeping = Keeping(keep_versions, max_age_ms, tag_hours)
         self._threads = Threads(1, f"catalog-{name}")
         self._catalog: Catalog | None = None
 
@@ -91,7 +94,7 @@ class CatalogFollower:
                 f"{table.name} in catalog {self.name} is at {model.cursor(metadata)}, not at {batch.after}: "
                 "begin from there"
             )
-        if len(metadata.snapshots) == self._keep:
+        if retention.recent(metadata) == self._keeping.versions:  # as it is after each expiry
             await self._sweep_if_possible(table, metadata)
         sequence = max(batch.upto, metadata.last_sequence_number + 1)
         snapshot, files = await self._objects.new_snapshot(
@@ -104,13 +107,17 @@ class CatalogFollower:
         found = await self._ask(self._load, table)
         return await self._objects.shown(table, _metadata(found)) if found is not None else frozenset()
 
-    async def expire(self, table: TableRef, location: str) -> Standing:
+    async def versions(self, table: TableRef, location: str) -> list[Version]:
+        found = await self._ask(self._load, table)
+        return model.versions(_metadata(found)) if found is not None else []
+
+    async def expire(self, table: TableRef, location: str, expiry: Expiry = _BY_SETTINGS) -> Standing:
         found = await self._ask(self._load, table)
         if found is None:
             return Standing(0, 0, "")
-        late = model.overdue(_metadata(found), self._keep, None)
-        if late:
-            found = await self._write(found, (_removal(late),))
+        tidying = retention.on_expiry(_metadata(found), self._keeping, expiry)
+        if tidying:
+            found = await self._write(found, tuple(self._tidying(tidying)))
         await self._sweep(table, _metadata(found))
         return _standing(found)
 
@@ -211,9 +218,17 @@ class CatalogFollower:
             SetPropertiesUpdate(updates={JOURNAL_SEQUENCE: str(sequence)}),
         )
         after = model.with_snapshot(metadata, "", snapshot, sequence)
-        if model.overdue(after, self._keep + min(SLACK, self._keep), None):
-            updates += (_removal(model.overdue(after, self._keep, None)),)
-        return updates
+        return (*updates, *self._tidying(retention.after_commit(after, self._keeping)))
+
+    def _tidying(self, tidying: retention.Tidying) -> Iterator[TableUpdate]:
+        """Tags first, then what they no longer hold."""
+        for name, snapshot in tidying.tagged.items():
+            tag = {"ref-name": name, **retention.tag(snapshot, self._keeping)}
+            yield SetSnapshotRefUpdate.model_validate(tag)
+        for name in sorted(tidying.untagged):
+            yield RemoveSnapshotRefUpdate.model_validate({"ref-name": name})
+        if tidying.expired:
+            yield RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(tidying.expired)})
 
     # --- sweeping ------------------------------------------------------------------------------------------------
 
@@ -242,10 +257,4 @@ def _metadata(found: Table) -> TableMetadataV2:
 
 
 def _standing(found: Table) -> Standing:
-    metadata = _metadata(found)
-    noted = (s.summary.get(JOURNAL_LAST) for s in metadata.snapshots if s.summary is not None)
-    return Standing(model.cursor(metadata), min((int(n) for n in noted if n is not None), default=0), "")
-
-
-def _removal(snapshots: frozenset[int]) -> RemoveSnapshotsUpdate:
-    return RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(snapshots)})
+    return model.standing(_metadata(found), "")

@@ -12,7 +12,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry, Summary
 
 from headwater.errors import CorruptObject
-from headwater.lake.tables.follower import Batch, TableRef
+from headwater.lake.tables.follower import Batch, Standing, TableRef, Version
 from headwater.lake.tables.iceberg_schema import (
     JOURNAL_FIRST,
     JOURNAL_LAST,
@@ -64,9 +64,38 @@ def cursor(metadata: TableMetadataV2) -> int:
     return int(metadata.properties[JOURNAL_SEQUENCE])
 
 
-def oldest(metadata: TableMetadataV2) -> int:
-    """The journal sequence of the oldest snapshot that can be read."""
-    return min((snapshot.sequence_number or 0 for snapshot in metadata.snapshots), default=0)
+def sequence_of(snapshot: Snapshot) -> int:
+    """The journal sequence that a snapshot shows; 0 if it is none of ours."""
+    noted = snapshot.summary.get(JOURNAL_LAST) if snapshot.summary is not None else None
+    return int(noted or 0)
+
+
+def standing(metadata: TableMetadataV2, location: str) -> Standing:
+    """How far a table has come, and what can still be read of it.
+
+    Tags keep single snapshots of the past: they are told one by one, so that what lies between them can go.
+    """
+    shown = sorted(sequence for s in metadata.snapshots if (sequence := sequence_of(s)))
+    oldest = shown[0] if shown else 0
+    pinned = {ref.snapshot_id for ref in metadata.refs.values()} - {metadata.current_snapshot_id}
+    recent = min((sequence_of(s) for s in metadata.snapshots if s.snapshot_id not in pinned), default=0)
+    before = tuple(sequence for sequence in shown if sequence < recent)
+    return Standing(cursor(metadata), oldest, location, recent if before else 0, before)
+
+
+def versions(metadata: TableMetadataV2) -> list[Version]:
+    """The readable snapshots that repeat the journal."""
+    tags: dict[int, list[str]] = {}
+    for name, ref in metadata.refs.items():
+        if ref.snapshot_ref_type is SnapshotRefType.TAG:
+            tags.setdefault(ref.snapshot_id, []).append(name)
+    found = []
+    for s in metadata.snapshots:
+        if s.summary is not None and sequence_of(s):
+            first = int(s.summary.get(JOURNAL_FIRST) or 0)
+            named = tuple(sorted(tags.get(s.snapshot_id, ())))
+            found.append(Version(s.snapshot_id, first, sequence_of(s), s.summary.operation.value, named))
+    return found
 
 
 def operation(batch: Batch, added: int, removed: int) -> Operation:
@@ -119,27 +148,6 @@ def with_snapshot(metadata: TableMetadataV2, previous_url: str, snapshot: Snapsh
             "properties": {**metadata.properties, JOURNAL_SEQUENCE: str(sequence)},
             "metadata_log": _log(metadata, previous_url),
         }
-    )
-
-
-def overdue(metadata: TableMetadataV2, keep: int, max_age_ms: int | None) -> frozenset[int]:
-    """Snapshots past their retention. The newest one, and those with a tag or branch of their own, never are."""
-    pinned = {ref.snapshot_id for ref in metadata.refs.values()}
-    free = [s for s in metadata.snapshots if s.snapshot_id not in pinned]
-    over = max(0, len(free) + 1 - max(1, keep))
-    late = {s.snapshot_id for s in free[:over]}
-    if max_age_ms is not None:
-        late |= {s.snapshot_id for s in free if s.timestamp_ms < metadata.last_updated_ms - max_age_ms}
-    return frozenset(late)
-
-
-def without(metadata: TableMetadataV2, expired: frozenset[int]) -> TableMetadataV2:
-    """The table without some snapshots. The history before the newest of them can no longer be told."""
-    told: list[SnapshotLogEntry] = []
-    for entry in metadata.snapshot_log:
-        told = [] if entry.snapshot_id in expired else [*told, entry]
-    return metadata.model_copy(
-        update={"snapshots": [s for s in metadata.snapshots if s.snapshot_id not in expired], "snapshot_log": told}
     )
 
 

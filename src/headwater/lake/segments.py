@@ -1,0 +1,56 @@
+"""A segment on its way into the store: its bytes, and what the ledger has to know of it."""
+
+from __future__ import annotations
+
+from headwater.clock import Chance
+from headwater.log.segment import SegmentWriter
+from headwater.log.segment_read import FOOTER_END, footer_bytes, footer_checksum
+from headwater.metadata.commands import NewFile
+from headwater.types import Buffer
+
+SUFFIX = ".parquet"
+
+
+class NewSegment:
+    """Collects what a segment's writer writes."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.writer = SegmentWriter(self)
+
+    def __repr__(self) -> str:
+        return f"<NewSegment, {sum(map(len, self.pieces))} bytes of {self.writer!r}>"
+
+    def write(self, data: Buffer) -> int:
+        """Take bytes from the writer."""
+        self.pieces.append(bytes(data))
+        return len(data)
+
+    def close(self, prefix: str, chance: Chance) -> NewFile | None:
+        """End the segment and give it a name that nobody else has; nothing if there are no rows."""
+        facts = self.writer.close()
+        if not facts.rows:
+            return None
+        return NewFile(
+            name=f"{prefix}{chance.uuid().hex}{SUFFIX}",
+            size=facts.size,
+            rows=facts.rows,
+            groups=facts.groups,
+            first_partition=facts.first_partition,
+            last_partition=facts.last_partition,
+            first_offset=facts.first_offset,
+            last_offset=facts.last_offset,
+            min_timestamp=facts.min_timestamp,
+            max_timestamp=facts.max_timestamp,
+            timestamp_nulls=facts.timestamp_nulls,
+            footer_checksum=footer_checksum(self._tail()),
+        )
+
+    def _tail(self) -> bytes:
+        """The end of the file, at least as long as its footer."""
+        tail = b""
+        for piece in reversed(self.pieces):
+            tail = piece + tail
+            if len(tail) >= FOOTER_END and len(tail) >= footer_bytes(tail):
+                break
+        return tail
