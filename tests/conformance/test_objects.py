@@ -79,12 +79,15 @@ def test_the_suite_finds_what_is_broken() -> None:
         run(checks()["an_object_is_whole_or_not_there"](shared(Torn())))
 
 
+async def _stored(store: ObjectStore) -> None:
+    await store.put("x", [b"y"])
+    await store.close()
+
+
 def test_urls(tmp_path: Path) -> None:
     """M7: a store is named by a URL; anything else is a mistake that says so."""
     for url in (f"file://{tmp_path}/a%20b", "memory://"):
-        store = open_store(url)
-        run(store.put("x", [b"y"]))
-        run(store.close())
+        run(_stored(open_store(url)))
     assert (tmp_path / "a b" / "x").read_bytes() == b"y"
     for url in ("file://host/path", "file:relative", "ftp://x", "nothing", ""):
         with pytest.raises(ConfigError):
@@ -167,7 +170,7 @@ def test_local_syncs_the_right_directory(tmp_path: Path, monkeypatch: pytest.Mon
         for i in range(directories):
             await store.put(f"{i}/first", [b"x"])
         monkeypatch.setattr(os, "fsync", fsync)
-        slow = asyncio.create_task(store.put("0/second", [b"x"]))
+        slow = asyncio.ensure_future(store.put("0/second", [b"x"]))
         await asyncio.gather(*(store.put(f"{i}/second", [b"x"]) for i in range(1, directories)))
         others_done.set()
         await slow

@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import Awaitable, Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from headwater.clock import SystemClock
 from headwater.lake.tables.delta import DeltaFollower
 from headwater.lake.tables.follower import ForeignCommit, Standing
 from headwater.metadata.tables import DataFile
+from headwater.objects import ObjectStore
 from headwater.objects.local import LocalStore
 from tests.unit.lake.delta_tables import APP, REF, ROOT, START_MS, TOPIC, Journal, segment
 
@@ -40,11 +41,12 @@ SCHEMA = pa.schema(
 )
 
 
-def run(work: Awaitable[_T]) -> _T:
-    async def awaited() -> _T:
-        return await work
+def run(work: Coroutine[Any, Any, _T]) -> _T:
+    return asyncio.run(work)
 
-    return asyncio.run(awaited())
+
+async def stored(store: ObjectStore, path: str, data: bytes) -> None:
+    await store.put(path, [data])
 
 
 def row(partition: int, offset: int) -> dict[str, Any]:
@@ -95,7 +97,7 @@ class Lake:
             min_timestamp=START_MS + first,
             max_timestamp=START_MS + last,
         )
-        run(self.store.put(f"{ROOT}/{file.name}", [sink.getvalue()]))
+        run(stored(self.store, f"{ROOT}/{file.name}", sink.getvalue()))
         self._offsets[number] = offsets
         return file
 
@@ -245,7 +247,7 @@ def test_vacuum_by_delta_rs_takes_nothing_that_is_shown(lake: Lake, full: bool) 
     lake.history(3)
     others = [f"{ROOT}/_iceberg/v1.metadata.json", f"{ROOT}/_iceberg/deep/snap.avro"]
     for path in others:
-        run(lake.store.put(path, [b"x"]))
+        run(stored(lake.store, path, b"x"))
     before = {path for path in lake.root.rglob("*") if path.is_file()}
     DeltaTable(lake.root).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=full)
     assert before <= {path for path in lake.root.rglob("*") if path.is_file()}

@@ -1,7 +1,8 @@
 """The write path: batches are gathered, stored as one WAL object, entered into the ledger, and then acknowledged.
 
 Natural batching: a flush starts as soon as the store has a free slot and the profile's interval has passed, and takes
-all that has arrived meanwhile. Uploads overlap; their records enter the ledger in the order the batches came.
+all that has arrived meanwhile. Uploads overlap; their records enter the ledger in the order the batches came. A flush
+that is entered starts the next one before it tells its clients, so that the store is at work meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from headwater.types import Domain, Epoch, WalId
 MAX_BATCHES_PER_OBJECT = 10_000
 """Keeps a record well below the ledger's limit, whatever the size of the batches."""
 
-MAX_MISSES = 5
+MAX_MISSES = 6
 
 
 @dataclass(slots=True)
@@ -38,9 +39,14 @@ class _Flush:
     parts: list[Part]
     chunks: list[tuple[int, list[Part]]]
     image: wal.WalImage
-    created_ms: int
+    command: AppendWal
+    path: str
+    began: float
+    storing: asyncio.Future[None]
     before: asyncio.Future[None] | None
     entered: asyncio.Future[None]
+    slot: bool = True
+    """Whether it still has its slot, or has passed it on to the next flush."""
 
 
 class Writer:
@@ -71,6 +77,7 @@ class Writer:
         self._expected = 0
         """How many batches will be here soon: those that wait, and as many as were just answered."""
         self._flush_seconds = 0.0
+        self._last_start = float("-inf")
         self._misses = self._skip = 0
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(profile.flushes)
@@ -119,34 +126,43 @@ class Writer:
     # --- gathering -----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        last_start = 0.0
-        interval = self._profile.min_interval_ms / 1000
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._queue:
-                pause = last_start + interval - self._clock.monotonic()
+                pause = self._pause()
                 if pause > 0:
                     await self._gather(pause, MAX_BATCHES_PER_OBJECT)
                 await self._slots.acquire()
-                await self._await_answered()
-                last_start = self._clock.monotonic()
-                self._start_flush()
+                if self._wants_more():
+                    await self._await_answered()
+                if self._queue:
+                    self._start_flush()
+                else:  # another flush took it along
+                    self._slots.release()
 
-    async def _await_answered(self) -> None:
-        """Give clients that were just answered a moment to send again.
+    def _pause(self) -> float:
+        """How long the profile wants to wait before the next flush."""
+        return self._last_start + self._profile.min_interval_ms / 1000 - self._clock.monotonic()
 
-        A client with a window of requests would otherwise spread it over two flushes, each of which takes about as long
-        as one for all; so to wait for as long as that costs no throughput. Clients that do not come back are waited for
-        ever more seldom.
+    def _wants_more(self) -> bool:
+        """Whether a flush had better wait a moment for clients that were just answered to send again.
+
+        A client with a window of small requests would otherwise spread it over two flushes, each of which takes as long
+        as one for all. Where they do not come back so quickly, they are waited for ever more seldom.
         """
-        target = self._expected - self._expected // 10
-        if not self._profile.gather_ms or len(self._queue) >= target:
-            return
+        if not self._profile.gather_ms or len(self._queue) >= self._enough():
+            return False
         if self._skip:
             self._skip -= 1
-            return
-        if await self._gather(min(self._profile.gather_ms / 1000, self._flush_seconds), target):
+            return False
+        return True
+
+    def _enough(self) -> int:
+        return self._expected - self._expected // 10
+
+    async def _await_answered(self) -> None:
+        if await self._gather(min(self._profile.gather_ms / 1000, self._flush_seconds / 4), self._enough()):
             self._misses = 0
         else:
             self._misses = min(self._misses + 1, MAX_MISSES)
@@ -164,6 +180,8 @@ class Writer:
         return True
 
     def _start_flush(self) -> None:
+        """Flush what is queued. The caller has a slot for it."""
+        self._last_start = self._clock.monotonic()
         parts = self._take()
         if not self._epoch:
             for part in parts:
@@ -200,46 +218,47 @@ class Writer:
             created_ms,
             [(stream, [part.batch for part in of_stream]) for stream, of_stream in chunks],
         )
+        path = wal.path_of(self._zone, self._replica.domain, created_ms, object_id)
+        storing = asyncio.ensure_future(self._store.put(path, image.pieces))
         before, entered = self._last_entered, asyncio.get_running_loop().create_future()
         self._last_entered = entered
         self.flushes += 1
         self.bytes_written += image.size
-        return _Flush(object_id, parts, chunks, image, created_ms, before, entered)
+        command = self._command(object_id, image, created_ms, chunks)
+        return _Flush(object_id, parts, chunks, image, command, path, self._last_start, storing, before, entered)
 
     # --- storing and entering --------------------------------------------------------------------------
 
     async def _flush(self, flush: _Flush) -> None:
-        began = self._clock.monotonic()
         try:
             await self._store_and_enter(flush)
         finally:
-            self._flush_seconds = self._clock.monotonic() - began
-            self._slots.release()
+            if flush.slot:
+                self._slots.release()
 
     async def _store_and_enter(self, flush: _Flush) -> None:
-        path = wal.path_of(self._zone, self._replica.domain, flush.created_ms, flush.id)
         try:
             try:
-                await self._store.put(path, flush.image.pieces)
+                await flush.storing
             finally:
                 if flush.before is not None:
                     await flush.before
                     flush.before = None
             if self._replica.epoch != flush.id.epoch:
                 raise EpochLost("the epoch changed under a flush")
-            committing = self._replica.enqueue([self._command(flush)])
+            committing = self._replica.enqueue([flush.command])
         except HeadwaterError as error:
             flush.entered.set_result(None)
             self._fail(flush, error)
             return
         flush.entered.set_result(None)
-        await self._finish(flush, path, committing)
+        await self._finish(flush, committing)
 
-    async def _finish(self, flush: _Flush, path: str, committing: asyncio.Future[list[Result]]) -> None:
+    async def _finish(self, flush: _Flush, committing: asyncio.Future[list[Result]]) -> None:
         try:
             [result] = await committing
         except StoreUnavailable as error:
-            await self._remove(path)  # for certain no record names this object, now or later
+            await self._remove(flush.path)  # for certain no record names this object, now or later
             self._fail(flush, error)
             return
         except HeadwaterError as error:
@@ -250,20 +269,29 @@ class Writer:
             self._fail(flush, EpochLost("fenced") if lost else NotReady(f"an append was refused: {result}"))
             return
         self._cache.put(self._replica.domain, flush.id, WrittenWal(flush.image))
-        accepted = self._report(flush, result.chunks)
-        self._expected = len(flush.parts) + len(self._queue)
-        if not accepted:
-            await self._remove(path)
+        self._go_on(flush)
+        if not self._report(flush, result.chunks):
+            await self._remove(flush.path)
 
-    def _command(self, flush: _Flush) -> AppendWal:
-        chunks = []
-        for (stream, parts), position in zip(flush.chunks, flush.image.positions, strict=True):
+    def _go_on(self, flush: _Flush) -> None:
+        """Have the next flush take over this one's slot, if it need not wait for anything."""
+        self._flush_seconds = self._clock.monotonic() - flush.began
+        self._expected = len(flush.parts) + len(self._queue)
+        if self._queue and self._pause() <= 0 and not self._wants_more():
+            flush.slot = False
+            self._start_flush()
+
+    def _command(
+        self, object_id: WalId, image: wal.WalImage, created_ms: int, chunks: list[tuple[int, list[Part]]]
+    ) -> AppendWal:
+        entered = []
+        for (stream, parts), position in zip(chunks, image.positions, strict=True):
             batches = [(len(p.batch.data), p.batch.offsets, p.batch.max_timestamp) for p in parts]
             producers = []
             if any(p.batch.producer_id != NO_PRODUCER for p in parts):
                 producers = [(p.batch.producer_id, p.batch.producer_epoch, p.batch.base_sequence) for p in parts]
-            chunks.append(Chunk(stream, position, batches, producers))
-        return AppendWal(flush.id.sequence, flush.image.size, flush.created_ms, self._zone, chunks)
+            entered.append(Chunk(stream, position, batches, producers))
+        return AppendWal(object_id.sequence, image.size, created_ms, self._zone, entered)
 
     def _report(self, flush: _Flush, results: list[ChunkResult]) -> bool:
         """Tell everybody; answer whether anything was accepted."""

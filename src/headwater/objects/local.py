@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,8 +49,8 @@ class LocalStore:
     def __repr__(self) -> str:
         return f"<LocalStore {self._root}>"
 
-    async def put(self, path: str, pieces: Pieces) -> None:
-        await self._run(self._put, checked_path(path), pieces)
+    def put(self, path: str, pieces: Pieces) -> Awaitable[None]:
+        return self._threads.run(self._put, path, pieces)
 
     async def create(self, path: str, pieces: Pieces) -> bool:
         return await self._run(self._create, checked_path(path), pieces)
@@ -84,7 +84,7 @@ class LocalStore:
         return await self._threads.run(call, *arguments)
 
     def _put(self, path: str, pieces: Pieces) -> None:
-        target = self._root / path
+        target = self._root / checked_path(path)
         with _translated(path):
             self._make(target.parent)
             with self._written(pieces) as temporary:

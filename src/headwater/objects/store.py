@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,8 +34,8 @@ class ObjectStore(Protocol):
 
     url: str
 
-    async def put(self, path: str, pieces: Pieces) -> None:
-        """Store an object."""
+    def put(self, path: str, pieces: Pieces) -> Awaitable[None]:
+        """Store an object. It may begin before it is awaited."""
 
     async def create(self, path: str, pieces: Pieces) -> bool:
         """Store an object if there is none of that path; whether this call did.

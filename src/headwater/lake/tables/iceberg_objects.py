@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from typing import Generic, TypeVar
 from urllib.parse import unquote
 
 from pyiceberg.manifest import ManifestFile
@@ -185,7 +185,7 @@ def number_of(path: str) -> int:
     return int(number) if number.isdigit() else 1 << 62
 
 
-async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _all(calls: Iterable[Awaitable[None]]) -> None:
     """Wait for all of them, then raise what the first one that failed raised."""
     for result in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(result, BaseException):
