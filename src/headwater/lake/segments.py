@@ -11,20 +11,27 @@ from headwater.types import Buffer
 SUFFIX = ".parquet"
 
 
+class _Pieces:
+    """Where a segment's writer writes to. It must not know the segment: in a circle, files would stay in memory."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: Buffer) -> int:
+        self.written.append(bytes(data))
+        return len(data)
+
+
 class NewSegment:
     """Collects what a segment's writer writes."""
 
     def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.writer = SegmentWriter(self)
+        sink = _Pieces()
+        self.pieces = sink.written
+        self.writer = SegmentWriter(sink)
 
     def __repr__(self) -> str:
         return f"<NewSegment, {sum(map(len, self.pieces))} bytes of {self.writer!r}>"
-
-    def write(self, data: Buffer) -> int:
-        """Take bytes from the writer."""
-        self.pieces.append(bytes(data))
-        return len(data)
 
     def close(self, prefix: str, chance: Chance) -> NewFile | None:
         """End the segment and give it a name that nobody else has; nothing if there are no rows."""
