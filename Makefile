@@ -48,8 +48,8 @@ bench: install tools ## Apache Kafka and Headwater side by side
 bench-paths: install ## the CPU cost of produce and apply, without disk or network
 	$(BIN)/python -m benchmarks.paths
 
-bench-settle: install ## settling end to end, beside a plain PySpark append
-	scripts/setup-tools spark
+bench-settle: install ## settling end to end, beside a plain PySpark append and Iceberg's Kafka Connect sink
+	scripts/setup-tools kafka spark connect
 	$(BIN)/python -m benchmarks.settle $(ARGS)
 
 demo: install ## a million records in over Kafka, read out of the same files by everybody

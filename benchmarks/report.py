@@ -20,6 +20,7 @@ from benchmarks.systems import KAFKA_LIBS, ROOT, SYSTEMS
 from benchmarks.workloads import OTHERS, Sample
 
 NONE = "–"
+PAGE_FILE = ROOT / "docs" / "benchmarks.md"
 
 PAGE = """\
 # Benchmarks
@@ -221,18 +222,39 @@ def markdown(results: Results) -> str:
         "|---|---|" + "---:|" * (len(COLUMNS) - 2),
         *("| " + " | ".join(row.cells()) + " |" for row in rows(results.samples)),
     ]
-    return PAGE.format(
-        rounds=results.rounds,
-        date=facts.date,
-        machine=machine,
-        kernel=facts.kernel,
-        versions=versions,
-        size=results.size,
-        table="\n".join(table),
+    return kept_sections(
+        PAGE.format(
+            rounds=results.rounds,
+            date=facts.date,
+            machine=machine,
+            kernel=facts.kernel,
+            versions=versions,
+            size=results.size,
+            table="\n".join(table),
+        )
     )
 
 
-def save(results: Results, path: Path) -> None:
+_SECTION = r"<!-- published: {0} -->\n.*?<!-- end: {0} -->\n"
+
+
+def kept_sections(page: str) -> str:
+    """A new page with the sections that others have published on the present one."""
+    present = PAGE_FILE.read_text() if PAGE_FILE.exists() else ""
+    names = re.findall(r"<!-- published: ([a-z]+) -->", present)
+    found = [re.search(_SECTION.format(name), present, re.DOTALL) for name in names]
+    return page + "".join(f"\n{section[0]}" for section in found if section)
+
+
+def publish_section(name: str, text: str) -> None:
+    """Put a section on the page, in place of the one of that name or at its end."""
+    page = PAGE_FILE.read_text() if PAGE_FILE.exists() else "# Benchmarks\n"
+    section = f"<!-- published: {name} -->\n{text.rstrip()}\n<!-- end: {name} -->\n"
+    old = re.search(_SECTION.format(name), page, re.DOTALL)
+    PAGE_FILE.write_text(page.replace(old[0], section) if old else f"{page.rstrip()}\n\n{section}")
+
+
+def save(results: msgspec.Struct, path: Path) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2))
 
 

@@ -1,252 +1,236 @@
 """Settling end to end, WAL in the object store to both tables committed: ``make bench-settle``.
 
-CPU is that of all processes: this one, Spark's JVM and its Python workers. Everything is warm: a first settle has
-started the session and compiled the kernels. Beside it, a plain PySpark append of the same rows from Parquet into an
-Iceberg table, by Iceberg's own connector, in a session of the same kind.
+Beside it a plain PySpark append of the same rows and, for JSON values, Iceberg's sink for Kafka Connect. How it is
+measured stands in `settle_report.TEXT`.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import gc
+import itertools
 import shutil
-import tempfile
-import time
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import psutil  # type: ignore[import-untyped]
+import pyspark
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks.segments import CASES, Case, make_runs
-from headwater.clock import SystemChance, SystemClock
-from headwater.config import Lake, Spark
-from headwater.lake.compactor import Compactor
-from headwater.lake.following import Following
-from headwater.lake.spark.jobs import Jobs
-from headwater.lake.spark.session import Sessions
-from headwater.lake.tables import make_followers
-from headwater.log import wal
-from headwater.metadata import open_ledger
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import AppendWal, Chunk
-from headwater.metadata.membership import Membership
-from headwater.metadata.replica import Replica
-from headwater.metadata.streams import StreamsState
-from headwater.metadata.topics import Topics
-from headwater.objects import open_store
-from headwater.threads import Threads
-from headwater.types import Domain, WalId
+from benchmarks.peer import NOISY_PERCENT
+from benchmarks.report import PAGE_FILE, gather_facts, publish_section, save
+from benchmarks.segments import CASES, Case
+from benchmarks.settle_connect import COMMIT_MS, LIBS, SUBJECTS, Connect, produce
+from benchmarks.settle_inputs import JSON_CASES, Input, make_input, rows_of
+from benchmarks.settle_measure import Sample
+from benchmarks.settle_ours import open_bench
+from benchmarks.settle_plain import JARS, open_plain
+from benchmarks.settle_report import SECTION, Results, markdown, noise, terminal_table
+from benchmarks.systems import ROOT, BenchError, Kafka
 
-ONE = Domain(1)
-ZONE = "bench"
-JARS = Path(__file__).resolve().parent.parent / ".tools" / "spark" / "jars"
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and all it started, as far as they still live."""
-    total = 0.0
-    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-            total += times.user + times.system
-        except psutil.NoSuchProcess:
-            continue
-    return total
+STREAMS = (1, 64)
+BESIDE_PLAIN = (CASES[0], CASES[2])
+WARM_RUNS, WARM_APPENDS, WARM_SINKS = 2, 4, 4
+WARM_JOBS, WARM_INPUT, WARM_STREAMS = 10, (CASES[0], 20_000), 4
+"""Small jobs let the JVM compile what every job does."""
+WARM_SINK_SHARE = 4
+"""The sink warms up on a topic that is so many times smaller."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What one settle, or one append, took."""
+class Plan:
+    """What is run, and how much of it."""
 
-    rows: int
-    value_bytes: int
-    cpu: float
-    wall: float
+    masters: list[str]
+    cases: list[Case]
+    plain: bool
+    sink: bool
+    megabytes: int
+    sink_megabytes: int
+    repeats: int
 
-    def __str__(self) -> str:
-        mb = self.rows * self.value_bytes / 1e6
-        return (
-            f"{self.rows / self.cpu:>12,.0f} rows/CPU-s {mb / self.cpu:>8.1f} MB/CPU-s "
-            f"{self.rows / self.wall:>12,.0f} rows/s {mb / self.wall:>8.1f} MB/s   ({self.rows:,} rows)"
-        )
+    def cells(self) -> list[tuple[Case, int]]:
+        """What a master settles: every case on one and on many streams; JSON as the sink reads it."""
+        return [(case, n) for case in self.cases for n in (STREAMS if case in CASES else STREAMS[:1])]
 
+    def beside_plain(self) -> list[Case]:
+        return [case for case in BESIDE_PLAIN if case in self.cases and self.plain]
 
-class Bench:
-    """A ledger, a store and a compactor in this process; Spark in its own."""
+    def beside_sink(self) -> list[Case]:
+        return [case for case in JSON_CASES if case in self.cases and self.sink]
 
-    def __init__(self, directory: Path, master: str) -> None:
-        self.lake = Lake(freshness_ms=1 << 40, merge_files=1_000, spark=Spark(master=master))
-        self.ledger = open_ledger(f"sqlite://{directory}/ledger.db")
-        self.store = open_store((directory / "objects").as_uri())
-        clock, chance = SystemClock(), SystemChance()
-        self.cluster = Replica(self.ledger, self.store, ClusterState(), clock, chance)
-        self.replica = Replica(self.ledger, self.store, StreamsState(ONE), clock, chance)
-        domains = {ONE: self.replica}
-        self.membership = Membership(self.ledger, self.cluster, domains, clock, chance)
-        self.sessions = Sessions(self.lake.spark)
-        jobs, self.thread = Jobs(self.sessions, 600), Threads(1, "spark")
-        slots = int(master.removeprefix("local[").removesuffix("]"))
-        self.compactor = Compactor(
-            self.cluster, domains, self.store, lambda tag, tasks: self.thread.run(jobs.run, tag, tasks), self.lake,
-            clock, chance, slots=slots,
-        )  # fmt: skip
-        self.followers = make_followers(self.store, self.lake)
-        self.following = Following(
-            self.cluster, domains, self.followers, self.compactor.lease, self.lake, clock, chance
-        )
-        self.topics = Topics(self.cluster, domains, chance)
-        self._sequence = 0
+    def steps(self) -> int:
+        settles = len(self.cells()) * self.repeats
+        appends = len(self.beside_plain()) * (WARM_APPENDS + self.repeats)
+        sinks = WARM_SINKS + len(self.beside_sink()) * len(SUBJECTS) if self.beside_sink() else 0
+        return len(self.masters) * (settles + appends) + sinks
 
-    async def start(self) -> None:
-        await self.cluster.start()
-        await self.replica.start()
-        await self.membership.join()
-        self.membership.start()
+    def size(self) -> str:
+        text = f"{self.megabytes} MB of values, a quarter in batches of one, {self.repeats} runs each"
+        return f"{text}; the sink {self.sink_megabytes} MB, one run" if self.beside_sink() else text
 
-    async def stop(self) -> None:
-        await self.membership.leave()
-        await self.replica.close()
-        await self.cluster.close()
-        await asyncio.to_thread(self.sessions.close)
-        await self.thread.close()
-
-    async def write(self, name: str, case: Case, rows: int, streams: int) -> None:
-        """A topic whose records lie in WAL objects, interleaved over its streams."""
-        topic = await self.topics.create(name, streams, {"headwater.table.freshness.ms": "1"})
-        runs = make_runs(case, rows)
-        for number, (data, _, _) in enumerate(runs):
-            batches = [bytes(b) for b in wal.batches_between(data, 0, len(data))]
-            share = -(-len(batches) // streams)
-            parts = [
-                (topic.streams[(i + number) % streams], batches[i * share : (i + 1) * share]) for i in range(streams)
-            ]
-            await self._object(sorted((s, b) for s, b in parts if b))
-
-    async def _object(self, parts: list[tuple[int, list[bytes]]]) -> None:
-        from headwater.log.batch import Batch, max_timestamp_of, offsets_of
-
-        self._sequence += 1
-        object_id, now = WalId(self.replica.epoch, self._sequence), SystemClock().wall_ms()
-        chunks = [
-            (stream, [Batch(b, offsets_of(b), max_timestamp_of(b), max_timestamp_of(b), -1, -1, -1) for b in batches])
-            for stream, batches in parts
-        ]
-        image = wal.build(object_id, ONE, now, chunks)
-        await self.store.put(wal.path_of(ZONE, ONE, now, object_id), image.pieces)
-        entered = [
-            Chunk(stream, position, [(len(b.data), b.offsets, b.max_timestamp) for b in batches], [])
-            for (stream, batches), position in zip(chunks, image.positions, strict=True)
-        ]
-        await self.replica.submit([AppendWal(object_id.sequence, image.size, now, ZONE, entered)])
-
-    async def settle(self, case: Case) -> Spent:
-        """Everything that waits, into both tables."""
-        before, cpu, wall = self.compactor.settled_rows, cpu_seconds(), time.perf_counter()
-        while await self.compactor.round():
-            pass
-        for follower in self.followers:
-            await self.following.round(follower)
-        spent = Spent(
-            self.compactor.settled_rows - before, case.value_bytes, cpu_seconds() - cpu, time.perf_counter() - wall
-        )
-        table = next(reversed(self.replica.state.tables.values()))
-        assert all(f.cursor == table.last_sequence for f in table.followers.values())
-        return spent
+    def input(self, case: Case) -> Input:
+        return make_input(case, rows_of(case, self.megabytes))
 
 
-@contextmanager
-def scratch() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="headwater-settle-"))
-    try:
-        yield directory
-    finally:
+class Run:
+    """All of a plan, one thing after the other; keeps the results on disk after each."""
+
+    def __init__(self, plan: Plan, workdir: Path, console: Console, progress: Progress) -> None:
+        self._plan = plan
+        self._workdir = workdir
+        self._console = console
+        self._progress = progress
+        self._task: TaskID = progress.add_task("make the records", total=plan.steps())
+        self._facts = gather_facts(workdir)
+        self._samples: list[Sample] = []
+
+    def results(self) -> Results:
+        return Results(facts=self._facts, size=self._plan.size(), samples=self._samples)
+
+    def run(self) -> Results:
+        for case in self._plan.cases:
+            self._plan.input(case)
+        gc.collect()
+        gc.freeze()  # they are no part of a compactor, so looking through them must not count as its work
+        for master in self._plan.masters:
+            with self._scratch() as directory:
+                sources = asyncio.run(self._settle(master, directory))
+                if sources:
+                    self._append(master, directory, sources)
+        if self._plan.beside_sink():
+            self._sink()
+        return self.results()
+
+    async def _settle(self, master: str, directory: Path) -> dict[Case, list[Path]]:
+        """Every cell; answers where the rows lie that are appended the plain way."""
+        sources: dict[Case, list[Path]] = {}
+        async with open_bench(directory, master) as bench:
+            self._say(f"{master}: warm up")
+            whole = self._plan.input(self._plan.cases[0])
+            for number, data in enumerate([make_input(*WARM_INPUT)] * WARM_JOBS + [whole] * WARM_RUNS):
+                await bench.settle(await bench.write(f"warm-{number}", data, WARM_STREAMS), data, WARM_STREAMS)
+            for i, (case, streams) in enumerate(self._plan.cells()):
+                for repeat in range(self._plan.repeats):
+                    self._say(f"{master}: {case.name}, {streams} streams")
+                    topic = await bench.write(f"t{i}-{repeat}", self._plan.input(case), streams)
+                    self._collect(await bench.settle(topic, self._plan.input(case), streams))
+                    if case in self._plan.beside_plain():
+                        sources.setdefault(case, bench.segments(topic))
+        return sources
+
+    def _append(self, master: str, directory: Path, sources: dict[Case, list[Path]]) -> None:
+        with open_plain(directory / "warehouse", master) as plain:
+            for i, (case, segments) in enumerate(sources.items()):
+                self._say(f"{master}: plain append, {case.name}")
+                runs = plain.append(f"t{i}", self._plan.input(case), segments, WARM_APPENDS + self._plan.repeats)
+                for number, sample in enumerate(runs):
+                    self._collect(sample, count=number >= WARM_APPENDS)
+
+    def _sink(self) -> None:
+        self._say("Iceberg sink: start Kafka and Connect")
+        kafka = Kafka(self._workdir / "kafka")
+        with kafka, Connect(self._workdir / "connect", kafka.bootstrap) as connect:
+            cases, megabytes = self._plan.beside_sink(), self._plan.sink_megabytes
+            self._load(kafka, "warm", cases[0], rows := rows_of(cases[0], megabytes // WARM_SINK_SHARE))
+            for subject in itertools.islice(itertools.cycle(SUBJECTS), WARM_SINKS):
+                self._say("Iceberg sink: warm up")
+                self._collect(connect.run(subject, "warm", cases[0], rows), count=False)
+            for i, case in enumerate(cases):
+                self._load(kafka, topic := f"json{i}", case, rows := rows_of(case, megabytes))
+                for subject in SUBJECTS:
+                    self._say(f"{subject}: {case.name}")
+                    self._collect(connect.run(subject, topic, case, rows))
+
+    def _load(self, kafka: Kafka, topic: str, case: Case, rows: int) -> None:
+        self._say(f"Iceberg sink: produce {case.name}")
+        produce(kafka.bootstrap, topic, case, rows)
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        directory = self._workdir / "settle"
         shutil.rmtree(directory, ignore_errors=True)
-
-
-async def settle_cases(master: str, megabytes: int, chosen: list[Case]) -> None:
-    with scratch() as directory:
-        bench = Bench(directory, master)
-        await bench.start()
-        await bench.write("warm", CASES[0], 20_000, 4)
-        await bench.settle(CASES[0])
-        await bench.write("warm2", CASES[1], 200_000, 4)
-        await bench.settle(CASES[1])
-        for i, case in enumerate(chosen):
-            for streams in (1, 64):
-                rows = megabytes * 1_000_000 // case.value_bytes // (4 if case.batch_rows == 1 else 1)
-                await bench.write(f"t{i}-{streams}", case, rows, streams)
-                print(f"{master:9} {case.name:30} {streams:>3} streams {await bench.settle(case)}", flush=True)
-        await bench.stop()
-
-
-def plain_append(master: str, megabytes: int, case: Case) -> Spent:
-    """PySpark with Iceberg's connector: rows of a segment-shaped Parquet file into an Iceberg table, warm."""
-    from headwater.lake.spark.java import java_home
-    from headwater.log.segment import SegmentWriter, decode_runs
-
-    rows = megabytes * 1_000_000 // case.value_bytes
-    with scratch() as directory:
-        source = directory / "rows.parquet"
-        with source.open("wb") as sink:
-            writer = SegmentWriter(sink)
-            for batch in decode_runs(0, make_runs(case, rows), 0, 64 << 20):
-                writer.add(0, batch)
-            writer.close()
-        session = _iceberg_session(master, directory, java_home())
+        directory.mkdir(parents=True)
         try:
-            table = "local.db.rows"
-            frame = session.read.parquet(str(source))
-            frame.limit(1_000).writeTo(table).using("iceberg").create()
-            frame.writeTo(table).append()
-            cpu, wall = cpu_seconds(), time.perf_counter()
-            frame.writeTo(table).append()
-            return Spent(rows, case.value_bytes, cpu_seconds() - cpu, time.perf_counter() - wall)
+            yield directory
         finally:
-            session.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _say(self, what: str) -> None:
+        self._progress.update(self._task, description=what)
+
+    def _collect(self, sample: Sample, *, count: bool = True) -> None:
+        self._progress.advance(self._task)
+        shares = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in sample.cpu_of.items())
+        self._console.print(
+            f"[dim]{'' if count else 'warm-up '}{sample.master}[/] {sample.subject}, {sample.case}, {sample.streams} "
+            f"streams: {sample.rows / sample.cpu:,.0f} records/CPU-s, {sample.rows / sample.wall:,.0f}/s "
+            f"[dim]({sample.rows:,} records, {sample.files} files of {sample.file_bytes / sample.files / 1e6:.1f} MB, "
+            f"CPU {sample.cpu:.2f} s{': ' if shares else ''}{shares}, others {sample.others:.2f})[/]",
+            highlight=False,
+        )
+        if count:
+            self._samples.append(sample)
+            save(self.results(), self._workdir / "settle.json")
 
 
-def _iceberg_session(master: str, directory: Path, java: str) -> Any:
-    import os
-
-    os.environ["JAVA_HOME"] = java
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    conf = {
-        "spark.jars": ",".join(str(jar) for jar in sorted(JARS.glob("*.jar"))),
-        "spark.ui.enabled": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.sql.catalog.local": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.local.type": "hadoop",
-        "spark.sql.catalog.local.warehouse": str(directory / "warehouse"),
-    }
-    builder = SparkSession.builder.master(master).appName("plain append")
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+def _versions() -> str:
+    iceberg = next(JARS.glob("iceberg-spark-runtime-*.jar"), None)
+    connect = next(LIBS.glob("connect-runtime-*.jar"), None)
+    found = [f"Spark {pyspark.__version__}"]
+    found += [f"Iceberg {iceberg.stem.rpartition('-')[2]}"] if iceberg else []
+    return ", ".join(found + ([f"Kafka Connect {connect.stem.rpartition('-')[2]}"] if connect else []))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=200, help="values per case")
-    parser.add_argument("--masters", default="local[1],local[2]")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    options = parser.parse_args()
-    chosen = [case for case in CASES if options.only in case.name]
-    for master in options.masters.split(","):
-        asyncio.run(settle_cases(master, options.megabytes, chosen))
-        for case in (CASES[0], CASES[2]):
-            if case in chosen:
-                spent = plain_append(master, options.megabytes, case)
-                print(f"{master:9} {case.name:30} plain PySpark append  {spent}", flush=True)
+def main(
+    megabytes: Annotated[int, typer.Option(min=1, help="Values a case, in MB.")] = 200,
+    sink_megabytes: Annotated[int, typer.Option(min=1, help="Values that the sink reads, in MB.")] = 720,
+    repeats: Annotated[int, typer.Option(min=1, help="Measured runs of each case.")] = 3,
+    masters: Annotated[str, typer.Option(help="Spark masters, local ones.")] = "local[1],local[2]",
+    only: Annotated[str, typer.Option(help="Cases whose name contains this.")] = "",
+    plain: Annotated[bool, typer.Option(help="The plain PySpark append.")] = True,
+    sink: Annotated[bool, typer.Option(help="Iceberg's sink for Kafka Connect.")] = True,
+    workdir: Annotated[Path, typer.Option(help="Data, logs and settle.json.")] = Path("build/bench"),
+    quick: Annotated[bool, typer.Option("--quick", help="Little of everything, once, to see that it works.")] = False,
+    publish: Annotated[bool, typer.Option("--publish", help="Write the section in docs/benchmarks.md.")] = False,
+) -> None:
+    """Measures settling beside its peers and prints records per second of CPU and of time."""
+    plan = Plan(
+        masters=masters.split(",") if not quick else masters.split(",")[-1:],
+        cases=[case for case in [*CASES, *JSON_CASES] if only in case.name],
+        plain=plain,
+        sink=sink,
+        megabytes=min(megabytes, 20) if quick else megabytes,
+        sink_megabytes=min(sink_megabytes, 60) if quick else sink_megabytes,
+        repeats=1 if quick else repeats,
+    )
+    if not plan.cases:
+        raise typer.BadParameter(f"no case is called {only}: {', '.join(c.name for c in [*CASES, *JSON_CASES])}")
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # unwinds, so servers are stopped
+    workdir = workdir.resolve()
+    workdir.mkdir(parents=True, exist_ok=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=console) as progress:
+            results = Run(plan, workdir, console, progress).run()
+    except BenchError as error:
+        console.print(str(error), style="red", markup=False)
+        raise typer.Exit(1) from None
+    console.print(terminal_table(results.samples))
+    console.print(f"raw results: {workdir / 'settle.json'}", highlight=False)
+    if (others := noise(results.samples, results.facts.cores)) > NOISY_PERCENT:
+        console.print(f"others used {others:.0f} % of the machine: do not trust these figures", style="yellow")
+    if publish:
+        publish_section(SECTION, markdown(results, _versions(), COMMIT_MS / 1000))
+        console.print(f"written: {PAGE_FILE.relative_to(ROOT)}", highlight=False)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ MASK = (1 << 64) - 1
 SILENT_POLLS = 60
 CATALOG = "headwater"
 NAMESPACE = "topics"
+NOTHING_MORE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,8 @@ def _duckdb(source: str, *extensions: str) -> Sum:
 
 
 @contextmanager
-def spark(place: Place) -> Iterator[Any]:
-    """A Spark session with Iceberg's and Delta's own connectors, and our REST catalog under its name."""
+def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]:
+    """A Spark session with Iceberg's and Delta's own connectors, our REST catalog under its name, and more settings."""
     from headwater.lake.spark.java import java_home
 
     os.environ["JAVA_HOME"] = java_home()
@@ -171,6 +172,7 @@ def spark(place: Place) -> Iterator[Any]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "2",
+        **more,
     }
     builder = SparkSession.builder.master("local[2]").appName("readers")
     for name, value in conf.items():

@@ -122,10 +122,12 @@ def _executor_side(tasks: list[bytes]) -> Shipped:
         import pyarrow as pa
 
         from headwater.lake.spark.executor import run_task
+        from headwater.lake.spark.worker import ease
 
         for batch in batches:
             numbers = batch.column(0).to_pylist()
             facts = [run_task(tasks[number]) for number in numbers]
+            ease()
             yield pa.record_batch([pa.array(numbers, pa.int32()), pa.array(facts, pa.binary())], ["task", "facts"])
 
     return work

@@ -1,0 +1,141 @@
+"""Headwater's side: a ledger, a store and a compactor in this process, Spark in its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from benchmarks.settle_inputs import Input
+from benchmarks.settle_measure import DELTA, ICEBERG, LOG_SUMS, Meter, Sample, check
+from benchmarks.systems import BenchError
+from headwater.clock import SystemChance, SystemClock
+from headwater.config import Lake, Spark
+from headwater.lake.compactor import Compactor
+from headwater.lake.following import Following
+from headwater.lake.spark.jobs import Jobs
+from headwater.lake.spark.session import Sessions
+from headwater.lake.tables import make_followers
+from headwater.log import wal
+from headwater.log.batch import Batch
+from headwater.metadata import open_ledger
+from headwater.metadata.cluster import ClusterState, Topic
+from headwater.metadata.commands import AppendWal, Chunk
+from headwater.metadata.membership import Membership
+from headwater.metadata.replica import Replica
+from headwater.metadata.streams import StreamsState
+from headwater.metadata.tables import TopicTable
+from headwater.metadata.topics import Topics
+from headwater.objects import open_store
+from headwater.threads import Threads
+from headwater.types import Domain, WalId
+
+SUBJECT = "Headwater"
+ONE = Domain(1)
+ZONE = "bench"
+JOB_SECONDS = 600
+
+
+class Bench:
+    """A compactor that settles when it is told to. Use `open_bench`."""
+
+    def __init__(self, directory: Path, master: str) -> None:
+        self._directory = directory / "objects"
+        self._master = master
+        lake = Lake(spark=Spark(master=master))
+        self._store = open_store(self._directory.as_uri())
+        ledger, clock, chance = open_ledger(f"sqlite://{directory}/ledger.db"), SystemClock(), SystemChance()
+        self._cluster = Replica(ledger, self._store, ClusterState(), clock, chance)
+        self._replica = Replica(ledger, self._store, StreamsState(ONE), clock, chance)
+        domains = {ONE: self._replica}
+        self._membership = Membership(ledger, self._cluster, domains, clock, chance)
+        self._sessions = Sessions(lake.spark)
+        jobs, self._thread = Jobs(self._sessions, JOB_SECONDS), Threads(1, "spark")
+        slots = int(master.removeprefix("local[").removesuffix("]"))
+        self._compactor = Compactor(
+            self._cluster, domains, self._store, lambda tag, tasks: self._thread.run(jobs.run, tag, tasks), lake,
+            clock, chance, slots=slots,
+        )  # fmt: skip
+        self._followers = make_followers(self._store, lake)
+        self._following = Following(self._cluster, domains, self._followers, self._compactor.lease, lake, clock, chance)
+        self._topics = Topics(self._cluster, domains, chance)
+        self._sequence = 0
+
+    async def start(self) -> None:
+        await self._cluster.start()
+        await self._replica.start()
+        await self._membership.join()
+        self._membership.start()
+
+    async def stop(self) -> None:
+        await self._membership.leave()
+        await self._replica.close()
+        await self._cluster.close()
+        await asyncio.to_thread(self._sessions.close)
+        await self._thread.close()
+        await self._following.close()
+        await self._store.close()
+
+    async def write(self, name: str, data: Input, streams: int) -> Topic:
+        """A topic whose records lie in WAL objects, interleaved over its streams."""
+        topic = await self._topics.create(name, streams, {"headwater.table.freshness.ms": "1"})
+        for number, batches in enumerate(data.objects):
+            share = -(-len(batches) // streams)
+            parts = [
+                (topic.streams[(i + number) % streams], batches[i * share : (i + 1) * share]) for i in range(streams)
+            ]
+            await self._put(sorted((stream, part) for stream, part in parts if part))
+        return topic
+
+    async def _put(self, parts: list[tuple[int, list[Batch]]]) -> None:
+        self._sequence += 1
+        object_id, now = WalId(self._replica.epoch, self._sequence), SystemClock().wall_ms()
+        image = wal.build(object_id, ONE, now, parts)
+        await self._store.put(wal.path_of(ZONE, ONE, now, object_id), image.pieces)
+        chunks = [
+            Chunk(stream, position, [(len(b.data), b.offsets, b.max_timestamp) for b in batches], [])
+            for (stream, batches), position in zip(parts, image.positions, strict=True)
+        ]
+        await self._replica.submit([AppendWal(object_id.sequence, image.size, now, ZONE, chunks)])
+
+    async def settle(self, topic: Topic, data: Input, streams: int) -> Sample:
+        """Everything that waits, into both tables; they are then read by somebody else."""
+        meter = Meter()
+        while await self._compactor.round():
+            pass
+        for follower in self._followers:
+            await self._following.round(follower)
+        spent = meter.read()
+        table = self._replica.state.tables[topic.id]
+        await asyncio.to_thread(self._verify, table, data)
+        sizes = [file.size for file in table.live()]
+        return Sample(
+            subject=SUBJECT, master=self._master, case=data.case.name, streams=streams, rows=data.rows,
+            value_bytes=data.case.value_bytes, files=len(sizes), file_bytes=sum(sizes), cpu=spent.cpu,
+            wall=spent.wall, cpu_of=spent.cpu_of, others=spent.others,
+        )  # fmt: skip
+
+    def _verify(self, table: TopicTable, data: Input) -> None:
+        behind = [name for name, follower in table.followers.items() if follower.cursor != table.last_sequence]
+        if behind or len(table.followers) != len(self._followers):
+            raise BenchError(f"{table.root} is not committed everywhere: {self._following.alerts or behind}")
+        wanted = (data.rows, data.rows * data.case.value_bytes, data.rows)
+        metadata = self._directory / table.followers["iceberg"].location
+        check(f"{table.root} in Iceberg", f"iceberg_scan('{metadata}')", ICEBERG, LOG_SUMS, wanted)
+        check(f"{table.root} in Delta", f"delta_scan('{self._directory / table.root}')", DELTA, LOG_SUMS, wanted)
+
+    def segments(self, topic: Topic) -> list[Path]:
+        """The files that hold a settled topic."""
+        table = self._replica.state.tables[topic.id]
+        return [self._directory / table.root / file.name for file in table.live()]
+
+
+@asynccontextmanager
+async def open_bench(directory: Path, master: str) -> AsyncIterator[Bench]:
+    bench = Bench(directory, master)
+    await bench.start()
+    try:
+        yield bench
+    finally:
+        await bench.stop()
