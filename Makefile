@@ -5,7 +5,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run test lint sim soak bench bench-paths bench-settle demo clean docs
+.PHONY: help install tools run test lint sim soak bench bench-paths bench-settle bench-catchup demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -51,6 +51,9 @@ bench-paths: install ## the CPU cost of produce and apply, without disk or netwo
 bench-settle: install ## settling end to end, beside a plain PySpark append and Iceberg's Kafka Connect sink
 	scripts/setup-tools kafka spark connect
 	$(BIN)/python -m benchmarks.settle $(ARGS)
+
+bench-catchup: install ## reading settled records beside reading those just written
+	$(BIN)/python -m benchmarks.catchup $(ARGS)
 
 demo: install ## a million records in over Kafka, read out of the same files by everybody
 	scripts/setup-tools spark

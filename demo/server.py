@@ -41,7 +41,7 @@ def free_port() -> int:
 class Server:
     """One `headwater up`, brokers and compactor."""
 
-    def __init__(self, directory: Path, settings: str = SETTINGS, brokers: int = 1) -> None:
+    def __init__(self, directory: Path, settings: str = SETTINGS, brokers: int = 1, *, lake: bool = True) -> None:
         self.directory = directory
         self.data = directory / "data"
         self.config = directory / "headwater.toml"
@@ -50,7 +50,7 @@ class Server:
         directory.mkdir(parents=True, exist_ok=True)
         self.config.write_text(f'data = "{self.data}"\n{settings}')
         command = ["up", "--config", str(self.config), "--brokers", str(brokers)]
-        command += ["--kafka", self.bootstrap, "--http", self.http]
+        command += ["--kafka", self.bootstrap, "--http", self.http, "--lake" if lake else "--no-lake"]
         self.log = directory / "server.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -106,8 +106,8 @@ class Server:
 
 
 @contextmanager
-def running(directory: Path, settings: str = SETTINGS, brokers: int = 1) -> Iterator[Server]:
-    server = Server(directory, settings, brokers)
+def running(directory: Path, settings: str = SETTINGS, brokers: int = 1, *, lake: bool = True) -> Iterator[Server]:
+    server = Server(directory, settings, brokers, lake=lake)
     try:
         yield server
     finally:

@@ -42,8 +42,11 @@ def collect(
             last.append((topic, table.journal[-1].ms / 1000 if table.journal else 0.0))
             for name, follower in table.followers.items():
                 behind.append(({**topic, "follower": name}, table.last_sequence - follower.cursor))
-    held = [({"follower": name, "reason": "foreign" if t.foreign else "error"}, 1.0)
-            for (name, _), t in following.alerts.items()]  # fmt: skip
+    names = {topic.id: topic.name for topic in cluster.state.topics.values()}
+    held: list[Sample] = []
+    for (name, topic_id), trouble in following.alerts.items():
+        reason = "foreign" if trouble.foreign else "error"
+        held.append(({"follower": name, "topic": names.get(topic_id, str(topic_id)), "reason": reason}, 1.0))
 
     def one(value: float) -> list[Sample]:
         return [({}, value)]

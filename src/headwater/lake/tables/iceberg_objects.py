@@ -74,7 +74,9 @@ class TableObjects:
         return f"{self._base}/{path}"
 
     def path(self, url: str) -> str:
-        """The inverse of `url`."""
+        """The inverse of `url`. Java writes local paths with one slash."""
+        if url.startswith("file:/") and not url.startswith("file://"):
+            url = f"file://{url.removeprefix('file:')}"
         if not url.startswith(f"{self._base}/"):
             raise CorruptObject(f"{url} lies outside {self._base}")
         return url[len(self._base) + 1 :]
