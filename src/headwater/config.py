@@ -66,7 +66,7 @@ class Cache(_Section, frozen=True):
     """Memory for what was written or read lately. Never authoritative."""
 
     wal_bytes: int = 64 * MIB
-    segment_bytes: int = 128 * MIB
+    segment_bytes: int = 256 * MIB
     """Row groups of segments, opened. Only consumers that read the past need it."""
 
 
