@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headwater.metadata import settling
 from headwater.metadata.commands import Fill, Release, Reserve, SegmentRun
 from headwater.metadata.index import NO_TIMESTAMP, RESERVED, SettledEntry
 from headwater.metadata.results import Done, Reason, Refused, Result
-from headwater.metadata.settling import U32_MAX, _Flaw, _Swap
+from headwater.metadata.swaps import U32_MAX, Flaw, Swap, carry_out, check_all_used, check_run, enter, numbered
 from headwater.metadata.tables import DataFile, TopicTable
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def reserve(state: StreamsState, epoch: int, command: Reserve) -> Result:
     """See `Reserve`. Yields the reservation's number."""
     try:
         streams = _check_reserve(state, command)
-    except _Flaw as flaw:
+    except Flaw as flaw:
         return flaw.refusal
     state.last_reservation += 1
     number = state.last_reservation
@@ -87,15 +86,15 @@ def fill(state: StreamsState, epoch: int, command: Fill) -> Result:
         found = _owned(state, epoch, command.reservation)
         table = state.tables.get(found.topic)
         if table is not None and table.dropped:
-            raise _Flaw(Reason.UNKNOWN, "the topic is being deleted")
+            raise Flaw(Reason.UNKNOWN, "the topic is being deleted")
         if not command.root or (table is not None and table.root != command.root):
-            raise _Flaw(Reason.INVALID, f"the table does not lie at {command.root!r}")
-        files = settling._numbered(state, command.files)
+            raise Flaw(Reason.INVALID, f"the table does not lie at {command.root!r}")
+        files = numbered(state, command.files)
         swaps = _plan(state, found, command, files)
-        settling._check_all_used(files, swaps)
+        check_all_used(files, swaps)
         if sum(file.rows for file in files) != sum(end - start for _, start, end in found.parts):
-            raise _Flaw(Reason.INVALID, "as many rows as offsets are needed")
-    except _Flaw as flaw:
+            raise Flaw(Reason.INVALID, "as many rows as offsets are needed")
+    except Flaw as flaw:
         return flaw.refusal
     if table is None:
         table = state.tables[found.topic] = TopicTable(found.topic, command.root)
@@ -103,12 +102,12 @@ def fill(state: StreamsState, epoch: int, command: Fill) -> Result:
     ends = []
     for swap in swaps:
         stream = swap.stream
-        settling._carry_out(state, swap, files)
+        carry_out(state, swap, files)
         stream.size = stream.index.restate(swap.first + len(swap.entries) - 1)
         if _close(state, stream, swap.entries[0].start):
             ends.append((stream.partition, stream.settled))
     state._roll("fill", found.number)
-    return settling._enter(state, table, files, (), ends, replaces=False)
+    return enter(state, table, files, (), ends, replaces=False)
 
 
 def release(state: StreamsState, epoch: int, command: Release) -> Result:
@@ -153,7 +152,7 @@ def abandon_streams(state: StreamsState, names: tuple[int, ...]) -> None:
 def note_end(state: StreamsState, stream: Stream) -> None:
     """Rows of a bulk append joined the settled part without a settle: the journal tells how far that reaches now."""
     table = state.tables[stream.topic]
-    settling._enter(state, table, [], (), [(stream.partition, stream.settled)], replaces=False)
+    enter(state, table, [], (), [(stream.partition, stream.settled)], replaces=False)
 
 
 def _close(state: StreamsState, stream: Stream, start: int) -> bool:
@@ -171,25 +170,25 @@ def _check_reserve(state: StreamsState, command: Reserve) -> list[Stream]:
     """The streams of a reservation that can be made."""
     parts = command.parts
     if not 0 < len(parts) <= MAX_PARTS or len({name for name, _ in parts}) != len(parts):
-        raise _Flaw(Reason.INVALID, f"a reservation in {len(parts)} streams")
+        raise Flaw(Reason.INVALID, f"a reservation in {len(parts)} streams")
     if any(count < 1 for _, count in parts) or sum(count for _, count in parts) > MAX_ROWS:
-        raise _Flaw(Reason.INVALID, f"a reservation holds 1 to {MAX_ROWS} offsets")
+        raise Flaw(Reason.INVALID, f"a reservation holds 1 to {MAX_ROWS} offsets")
     if not 0 < command.limit_ms <= MAX_LIMIT_MS:
-        raise _Flaw(Reason.INVALID, f"a reservation for {command.limit_ms} ms; the limit is {MAX_LIMIT_MS}")
+        raise Flaw(Reason.INVALID, f"a reservation for {command.limit_ms} ms; the limit is {MAX_LIMIT_MS}")
     if len(state.reservations) >= MAX_RESERVATIONS or state.last_reservation >= U32_MAX:
-        raise _Flaw(Reason.LEASED, f"{len(state.reservations)} reservations are open")
+        raise Flaw(Reason.LEASED, f"{len(state.reservations)} reservations are open")
     table = state.tables.get(command.topic)
     if table is not None and table.dropped:
-        raise _Flaw(Reason.UNKNOWN, "the topic is being deleted")
+        raise Flaw(Reason.UNKNOWN, "the topic is being deleted")
     streams = []
     for name, count in parts:
         stream = state.streams.get(name)
         if stream is None or stream.topic != command.topic:
-            raise _Flaw(Reason.UNKNOWN, f"the topic has no stream {name}")
+            raise Flaw(Reason.UNKNOWN, f"the topic has no stream {name}")
         if len(stream.open) >= MAX_PER_STREAM:
-            raise _Flaw(Reason.LEASED, f"stream {name} has {MAX_PER_STREAM} open reservations")
+            raise Flaw(Reason.LEASED, f"stream {name} has {MAX_PER_STREAM} open reservations")
         if stream.next_offset + count > LAST_OFFSET:
-            raise _Flaw(Reason.INVALID, f"stream {name} has no offsets left")
+            raise Flaw(Reason.INVALID, f"stream {name} has no offsets left")
         streams.append(stream)
     return streams
 
@@ -198,45 +197,43 @@ def _owned(state: StreamsState, epoch: int, number: int) -> Reservation:
     """A reservation that this epoch may fill."""
     found = state.reservations.get(number)
     if found is None:
-        raise _Flaw(Reason.UNKNOWN, f"there is no open reservation {number}")
+        raise Flaw(Reason.UNKNOWN, f"there is no open reservation {number}")
     if found.owner != epoch:
-        raise _Flaw(Reason.STALE, f"epoch {found.owner} holds reservation {number}")
+        raise Flaw(Reason.STALE, f"epoch {found.owner} holds reservation {number}")
     if found.expired(state.clock_ms):
-        raise _Flaw(Reason.STALE, f"reservation {number} has expired")
+        raise Flaw(Reason.STALE, f"reservation {number} has expired")
     return found
 
 
-def _plan(state: StreamsState, found: Reservation, command: Fill, files: list[DataFile]) -> list[_Swap]:
+def _plan(state: StreamsState, found: Reservation, command: Fill, files: list[DataFile]) -> list[Swap]:
     """For every stream of a reservation, which entries take its place."""
     if len(command.newest) != len(command.runs):
-        raise _Flaw(Reason.INVALID, "a run without its largest timestamp")
+        raise Flaw(Reason.INVALID, "a run without its largest timestamp")
     by_stream: dict[int, list[tuple[SegmentRun, int]]] = {}
     for run, newest in zip(command.runs, command.newest, strict=True):
         by_stream.setdefault(run.stream, []).append((run, newest))
     if by_stream.keys() != {name for name, _, _ in found.parts}:
-        raise _Flaw(Reason.INVALID, f"other streams than those of reservation {found.number}")
+        raise Flaw(Reason.INVALID, f"other streams than those of reservation {found.number}")
     return [_plan_part(state.streams[name], start, end, by_stream[name], files) for name, start, end in found.parts]
 
 
-def _plan_part(
-    stream: Stream, start: int, end: int, runs: list[tuple[SegmentRun, int]], files: list[DataFile]
-) -> _Swap:
+def _plan_part(stream: Stream, start: int, end: int, runs: list[tuple[SegmentRun, int]], files: list[DataFile]) -> Swap:
     at = stream.index.find(start)
     size, expected, entries = stream.index[at].cumulative_size, start, []
     for run, newest in runs:
-        settling._check_run(stream.id, run, expected, files)
+        check_run(stream.id, run, expected, files)
         if run.file < 0 or not NO_TIMESTAMP <= newest <= max(files[run.file].max_timestamp, NO_TIMESTAMP):
-            raise _Flaw(Reason.INVALID, f"stream {stream.id}: no rows of that time from {run.start} on")
+            raise Flaw(Reason.INVALID, f"stream {stream.id}: no rows of that time from {run.start} on")
         file = files[run.file]
         length = max(1, file.size * (run.end - run.start) // file.rows)
         if length > U32_MAX:
-            raise _Flaw(Reason.INVALID, f"stream {stream.id}: {length} bytes in one run")
+            raise Flaw(Reason.INVALID, f"stream {stream.id}: {length} bytes in one run")
         size += length
         entries.append(SettledEntry(run.start, run.end, size, newest, length, file.number, run.first_group, run.groups))
         expected = run.end
     if expected != end:
-        raise _Flaw(Reason.INVALID, f"stream {stream.id}: its runs end at {expected}, the reservation at {end}")
-    return _Swap(stream, at, at + 1, entries)
+        raise Flaw(Reason.INVALID, f"stream {stream.id}: its runs end at {expected}, the reservation at {end}")
+    return Swap(stream, at, at + 1, entries)
 
 
 COMMANDS: dict[type, Callable[[Any, int, Any], Result]] = {Reserve: reserve, Fill: fill, Release: release}

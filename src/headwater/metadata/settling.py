@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -19,7 +19,6 @@ from headwater.metadata.commands import (
     Follow,
     ForgetFiles,
     Merge,
-    NewFile,
     Pin,
     Retire,
     SegmentRun,
@@ -28,40 +27,20 @@ from headwater.metadata.commands import (
     WantExpired,
     WantSettled,
 )
-from headwater.metadata.index import MAX_GROUPS, IndexEntry, SettledEntry
+from headwater.metadata.index import SettledEntry
 from headwater.metadata.results import Done, Reason, Refused, Result
+from headwater.metadata.swaps import U32_MAX, Flaw, Swap, carry_out, check_all_used, check_run, enter, numbered
 from headwater.metadata.tables import DataFile, ExpiryRequest, Follower, TopicTable
 
 if TYPE_CHECKING:
-    from headwater.metadata.streams import Stream, StreamsState
+    from headwater.metadata.streams import StreamsState
 
 COMPACTION = "compaction"
 """The lease of whoever settles a domain's topics."""
 
-U32_MAX = (1 << 32) - 1
 MAX_FOLLOWERS = 16
 MAX_LOCATION = 2_000
 MAX_PINNED = 10_000
-
-
-class _Swap:
-    """What happens to one stream: entries from `first` to `last` become others."""
-
-    __slots__ = ("entries", "first", "last", "stream")
-
-    def __init__(self, stream: Stream, first: int, last: int, entries: list[SettledEntry]) -> None:
-        self.stream = stream
-        self.first = first
-        self.last = last
-        self.entries = entries
-
-
-class _Flaw(Exception):
-    """Why a command cannot stand. Never leaves this module."""
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(detail)
-        self.refusal = Refused(reason, detail)
 
 
 class _Leased(Protocol):
@@ -81,7 +60,7 @@ def _leased(judge: Callable[[StreamsState, int, _C], Result]) -> Callable[[Strea
             return Refused(Reason.STALE, "the compaction lease has passed on")
         try:
             return judge(state, epoch, command)
-        except _Flaw as flaw:
+        except Flaw as flaw:
             return flaw.refusal
 
     return judged
@@ -99,27 +78,27 @@ def want_settled(state: StreamsState, epoch: int, command: WantSettled) -> Resul
 @_leased
 def settle(state: StreamsState, epoch: int, command: Settle) -> Result:
     """See `Settle`."""
-    files = _numbered(state, command.files)
+    files = numbered(state, command.files)
     swaps = _plan_swaps(state, command, files)
     for swap in swaps:
         if swap.entries[0].start != swap.stream.settled:
-            raise _Flaw(Reason.STALE, f"stream {swap.stream.id} is settled up to {swap.stream.settled}")
-    _check_all_used(files, swaps)
+            raise Flaw(Reason.STALE, f"stream {swap.stream.id} is settled up to {swap.stream.settled}")
+    check_all_used(files, swaps)
     table = state.tables.get(command.topic)
     if table is not None and table.dropped:
-        raise _Flaw(Reason.UNKNOWN, "the topic is being deleted")
+        raise Flaw(Reason.UNKNOWN, "the topic is being deleted")
     if table is None:
         table = state.tables[command.topic] = TopicTable(command.topic, command.root)
     ends, more = [], False
     for swap in swaps:
-        _carry_out(state, swap, files)
+        carry_out(state, swap, files)
         end = swap.stream.settled = swap.entries[-1].end
         swap.stream.advance()
         more = more or end < swap.stream.settled < swap.stream.end  # WAL behind a bulk append, which no plan went over
         ends.append((swap.stream.partition, swap.stream.settled))
     if not more:
         state.wanted.pop(command.topic, None)
-    return _enter(state, table, files, (), ends, replaces=False)
+    return enter(state, table, files, (), ends, replaces=False)
 
 
 @_leased
@@ -128,24 +107,24 @@ def merge(state: StreamsState, epoch: int, command: Merge) -> Result:
     table = _standing_table(state, command.topic)
     gone = set(command.removed)
     _check_live(table, gone)
-    files = _numbered(state, command.files)
+    files = numbered(state, command.files)
     swaps = _plan_swaps(state, command, files)
     replaced = dict.fromkeys(sorted(gone), 0)
     for swap in swaps:
         for i in range(swap.first, swap.last):
             number = swap.stream.index[i].file
             if number and number not in gone:
-                raise _Flaw(Reason.STALE, f"stream {swap.stream.id} lies in other files by now")
+                raise Flaw(Reason.STALE, f"stream {swap.stream.id} lies in other files by now")
             if number:
                 replaced[number] += 1
     if any(table.files[number].references != count for number, count in replaced.items()):
-        raise _Flaw(Reason.STALE, "the index refers to a file in more places than are merged")
+        raise Flaw(Reason.STALE, "the index refers to a file in more places than are merged")
     if sum(f.rows for f in files) != sum(table.files[number].rows for number in replaced):
-        raise _Flaw(Reason.INVALID, "a merge that changes the number of rows")
-    _check_all_used(files, swaps)
+        raise Flaw(Reason.INVALID, "a merge that changes the number of rows")
+    check_all_used(files, swaps)
     for swap in swaps:
-        _carry_out(state, swap, files)
-    return _enter(state, table, files, command.removed, (), replaces=True)
+        carry_out(state, swap, files)
+    return enter(state, table, files, command.removed, (), replaces=True)
 
 
 @_leased
@@ -173,12 +152,12 @@ def pin(state: StreamsState, epoch: int, command: Pin) -> Result:
     table = _standing_table(state, command.topic)
     known = table.followers.get(command.follower)
     if known is None or (known.location, known.cursor) != (command.location, command.cursor):
-        raise _Flaw(Reason.STALE, f"{command.follower} has moved on")
+        raise Flaw(Reason.STALE, f"{command.follower} has moved on")
     rising = (-1, *command.pinned, command.recent)
     if len(command.pinned) > MAX_PINNED or any(a >= b for a, b in itertools.pairwise(rising)):
-        raise _Flaw(Reason.INVALID, f"{len(command.pinned)} versions that do not rise up to {command.recent}")
+        raise Flaw(Reason.INVALID, f"{len(command.pinned)} versions that do not rise up to {command.recent}")
     if command.recent > known.cursor:
-        raise _Flaw(Reason.INVALID, f"versions up to {command.recent} of {known.cursor}")
+        raise Flaw(Reason.INVALID, f"versions up to {command.recent} of {known.cursor}")
     table.followers[command.follower] = msgspec.structs.replace(known, recent=command.recent, pinned=command.pinned)
     state._roll("pin", command.follower, command.recent, command.pinned)
     return Done()
@@ -189,7 +168,7 @@ def retire(state: StreamsState, epoch: int, command: Retire) -> Result:
     """See `Retire`."""
     table = _standing_table(state, command.topic)
     _check_live(table, set(command.files))
-    return _enter(state, table, [], sorted(set(command.files)), (), replaces=False)
+    return enter(state, table, [], sorted(set(command.files)), (), replaces=False)
 
 
 def want_expired(state: StreamsState, epoch: int, command: WantExpired) -> Result:
@@ -214,7 +193,7 @@ def expired(state: StreamsState, epoch: int, command: Expired) -> Result:
     """See `Expired`."""
     table = _standing_table(state, command.topic)
     if table.expiry is None or table.expiry.number != command.request:
-        raise _Flaw(Reason.STALE, f"request {command.request} is not the newest")
+        raise Flaw(Reason.STALE, f"request {command.request} is not the newest")
     _no_longer_waits(table, command.follower)
     state._roll("expired", command.follower, command.request)
     return Done()
@@ -254,74 +233,53 @@ def forget_files(state: StreamsState, epoch: int, command: ForgetFiles) -> Resul
     return Done(gone)
 
 
-def release(state: StreamsState, stream: Stream, entries: Iterable[IndexEntry]) -> None:
-    """Entries left the index: what they named has one reference fewer."""
-    for entry in entries:
-        if entry.file:
-            state.tables[stream.topic].files[entry.file].references -= 1
-        elif entry.in_wal:
-            state.objects.release(entry.object, state.clock_ms)
-
-
 # --- the checks ----------------------------------------------------------------------------------------
 
 
 def _standing_table(state: StreamsState, topic: uuid.UUID) -> TopicTable:
     table = state.tables.get(topic)
     if table is None or table.dropped:
-        raise _Flaw(Reason.UNKNOWN, "the topic has no table")
+        raise Flaw(Reason.UNKNOWN, "the topic has no table")
     return table
 
 
 def _check_live(table: TopicTable, numbers: Collection[int]) -> None:
     if not numbers or any(n not in table.files or table.files[n].removed for n in numbers):
-        raise _Flaw(Reason.STALE, "a file to remove is not in the table any more")
+        raise Flaw(Reason.STALE, "a file to remove is not in the table any more")
 
 
-def _numbered(state: StreamsState, files: Sequence[NewFile]) -> list[DataFile]:
-    """The files with the numbers they are about to get."""
-    found = []
-    for i, file in enumerate(files, state.last_file + 1):
-        if file.rows < 1 or file.size < 1 or not 0 < file.groups <= MAX_GROUPS or not file.name:
-            raise _Flaw(Reason.INVALID, f"file {file.name!r} of {file.rows} rows in {file.groups} row groups")
-        if i > U32_MAX:
-            raise _Flaw(Reason.INVALID, "no file numbers are left")
-        found.append(msgspec.convert((i, *msgspec.structs.astuple(file), 0, 0, 0, 0), DataFile))
-    return found
-
-
-def _plan_swaps(state: StreamsState, command: Settle | Merge, files: list[DataFile]) -> list[_Swap]:
+def _plan_swaps(state: StreamsState, command: Settle | Merge, files: list[DataFile]) -> list[Swap]:
     """For every stream, which entries become which."""
     by_stream: dict[int, list[SegmentRun]] = {}
     for run in command.runs:
         by_stream.setdefault(run.stream, []).append(run)
     if not by_stream:
-        raise _Flaw(Reason.INVALID, "nothing to swap")
+        raise Flaw(Reason.INVALID, "nothing to swap")
     return [_plan_swap(state, command, name, runs, files) for name, runs in by_stream.items()]
 
 
 def _plan_swap(
     state: StreamsState, command: Settle | Merge, name: int, runs: list[SegmentRun], files: list[DataFile]
-) -> _Swap:
+) -> Swap:
     stream = state.streams.get(name)
     if stream is None or stream.topic != command.topic:
-        raise _Flaw(Reason.UNKNOWN, f"the topic has no stream {name}")
+        raise Flaw(Reason.UNKNOWN, f"the topic has no stream {name}")
     index = stream.index
     first = at = index.find(runs[0].start)
     entries, expected = [], runs[0].start
     for run in runs:
-        _check_run(name, run, expected, files)
+        check_run(name, run, expected, files)
         size = length = 0
         largest = None
         while at < len(index) and index[at].end <= run.end:
             old = index[at]
             if not (old.settled if isinstance(command, Merge) else old.in_wal):
-                raise _Flaw(Reason.STALE, f"stream {name}: the entry up to {old.end} is not as it was planned")
+                raise Flaw(Reason.STALE, f"stream {name}: the entry up to {old.end} is not as it was planned")
             size, length = old.cumulative_size, length + old.length
             largest = old.max_timestamp if largest is None else max(largest, old.max_timestamp)
             at += 1
         if largest is None or index[at - 1].end != run.end or length > U32_MAX:
-            raise _Flaw(Reason.STALE, f"stream {name}: no entry ends at {run.end}")
+            raise Flaw(Reason.STALE, f"stream {name}: no entry ends at {run.end}")
         number = files[run.file].number if run.file >= 0 else 0
         entries.append(
             SettledEntry(
@@ -330,53 +288,8 @@ def _plan_swap(
         )
         expected = run.end
     if max(index[first].start, stream.log_start) != max(runs[0].start, stream.log_start):
-        raise _Flaw(Reason.STALE, f"stream {name}: no entry begins at {runs[0].start}")
-    return _Swap(stream, first, at, entries)
-
-
-def _check_run(name: int, run: SegmentRun, expected: int, files: list[DataFile]) -> None:
-    """A run begins where it is expected and lies in row groups of one of the files, or nowhere."""
-    if run.start != expected or not 0 < run.end - run.start <= U32_MAX:
-        raise _Flaw(Reason.INVALID, f"stream {name}: runs that do not follow one another")
-    if not -1 <= run.file < len(files):
-        raise _Flaw(Reason.INVALID, f"stream {name}: no file {run.file}")
-    if run.file >= 0 and not 0 <= run.first_group < run.first_group + run.groups <= files[run.file].groups:
-        raise _Flaw(Reason.INVALID, f"stream {name}: no row groups {run.first_group} and on")
-
-
-def _check_all_used(files: list[DataFile], swaps: list[_Swap]) -> None:
-    used = {entry.file for swap in swaps for entry in swap.entries}
-    unused = [file.name for file in files if file.number not in used]
-    if unused:
-        raise _Flaw(Reason.INVALID, f"no offsets lie in {unused[0]}")
-
-
-# --- the changes -----------------------------------------------------------------------------------------
-
-
-def _carry_out(state: StreamsState, swap: _Swap, files: list[DataFile]) -> None:
-    stream = swap.stream
-    release(state, stream, [stream.index[i] for i in range(swap.first, swap.last)])
-    stream.index.replace(swap.first, swap.last, swap.entries)
-    numbers = {file.number: file for file in files}
-    for entry in swap.entries:
-        if entry.file:
-            numbers[entry.file].references += 1
-
-
-def _enter(
-    state: StreamsState,
-    table: TopicTable,
-    files: list[DataFile],
-    removed: Sequence[int],
-    ends: Sequence[tuple[int, int]],
-    *,
-    replaces: bool,
-) -> Result:
-    state.last_file += len(files)
-    entry = table.record(state.clock_ms, files, removed, ends, replaces=replaces)
-    state._roll("journal", entry.sequence, entry.added, entry.removed, entry.ends)
-    return Done(entry.sequence)
+        raise Flaw(Reason.STALE, f"stream {name}: no entry begins at {runs[0].start}")
+    return Swap(stream, first, at, entries)
 
 
 COMMANDS: dict[type, Callable[[Any, int, Any], Result]] = {

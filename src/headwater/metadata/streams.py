@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from headwater.errors import Halted
-from headwater.metadata import reserving, settling
+from headwater.metadata import reserving, settling, swaps
 from headwater.metadata.base import COMMON_COMMANDS, BaseImage, State
 from headwater.metadata.commands import (
     AppendWal,
@@ -215,7 +215,7 @@ class StreamsState(State):
         return Done()
 
     def _release(self, stream: Stream, entries: int) -> None:
-        settling.release(self, stream, stream.index.drop(entries))
+        swaps.release(self, stream, stream.index.drop(entries))
 
     def _trim(self, epoch: int, command: TrimStreams) -> Result:
         moved = 0
