@@ -13,34 +13,14 @@ from headwater.api.catalog import RestCatalog
 from headwater.lake.spark.java import java_home
 from headwater.objects import open_store
 from headwater.ops.http import HttpServer
+from tests.engines.iceberg_session import JARS, SESSION
 from tests.engines.test_iceberg_readers import OneTable, make_table
 from tests.faults.running import needs
 
-JARS = sorted((Path(__file__).parents[2] / ".tools" / "spark" / "jars").glob("iceberg-spark-runtime-*.jar"))
 TABLE = "headwater.topics.`web.clicks-v2`"
 
 PROGRAM = f"""
-import json, sys
-from pyspark.sql import SparkSession
-
-jar, uri = sys.argv[1:]
-settings = {{
-    "spark.jars": jar,
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "512m",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    "spark.sql.catalog.headwater": "org.apache.iceberg.spark.SparkCatalog",
-    "spark.sql.catalog.headwater.type": "rest",
-    "spark.sql.catalog.headwater.uri": uri,
-}}
-builder = SparkSession.builder.master("local[1]")
-for name, value in settings.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-ask = lambda text: [list(row) for row in spark.sql(text).collect()]
+{SESSION}ask = lambda text: [list(row) for row in spark.sql(text).collect()]
 snapshots = ask("SELECT snapshot_id, operation, summary['headwater.journal.last'] FROM {TABLE}.snapshots "
                 "ORDER BY committed_at")
 found = {{

@@ -17,35 +17,16 @@ from headwater.lake.tables.iceberg_retention import hour_tag
 from headwater.lake.versions import changes, span
 from headwater.objects import open_store
 from headwater.ops.http import HttpServer
+from tests.engines.iceberg_session import JARS, SESSION
 from tests.engines.test_iceberg_readers import OneTable
 from tests.faults.running import needs
 from tests.unit.lake.iceberg_story import REF, Story
 
-JARS = sorted((Path(__file__).parents[2] / ".tools" / "spark" / "jars").glob("iceberg-spark-runtime-*.jar"))
 NAME = "web.clicks-v2"
 TABLE = f"headwater.topics.`{NAME}`"
 
 PROGRAM = f"""
-import json, sys
-from pyspark.sql import SparkSession
-
-jar, uri, question = sys.argv[1:]
-asked = json.loads(question)
-settings = {{
-    "spark.jars": jar,
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "512m",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.catalog.headwater": "org.apache.iceberg.spark.SparkCatalog",
-    "spark.sql.catalog.headwater.type": "rest",
-    "spark.sql.catalog.headwater.uri": uri,
-}}
-builder = SparkSession.builder.master("local[1]")
-for name, value in settings.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
+{SESSION}asked = json.loads(sys.argv[3])
 rows = lambda frame: sorted(list(row) for row in frame.select("partition", "offset").collect())
 found = {{"tags": {{}}, "spans": [], "predicates": []}}
 for tag in asked["tags"]:
