@@ -81,6 +81,22 @@ class Housekeeping(_Section, frozen=True):
     checkpoint_bytes: int = 16 * MIB
 
 
+class Groups(_Section, frozen=True):
+    """Consumer groups. The limits are Kafka's, where Kafka has one."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    """How long a new group waits for more members before its first assignment; 0 for not at all."""
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    new_member_timeout_ms: int = 300_000
+    max_members: int = 10_000
+    offset_metadata_bytes: int = 4_096
+    offset_retention_ms: int = 604_800_000
+    """Offsets of a group that has been empty for so long are forgotten, and so is the group."""
+    check_interval_ms: int = 5_000
+    """How often a coordinator looks for groups that have none, and for what has expired."""
+
+
 class Spark(_Section, frozen=True):
     """Where settling jobs run."""
 
@@ -144,6 +160,7 @@ class Settings(_Section, frozen=True):
     wal: Wal = Wal()
     cache: Cache = Cache()
     housekeeping: Housekeeping = Housekeeping()
+    groups: Groups = Groups()
     lake: Lake = Lake()
 
     @property
@@ -212,6 +229,7 @@ def _check(settings: Settings) -> None:
         if profile.object_bytes <= 0 or profile.flushes <= 0 or min(profile.min_interval_ms, profile.gather_ms) < 0:
             raise ConfigError("settings: a wal profile needs object_bytes and flushes above 0, and no negative times")
     _check_lake(settings.lake)
+    _check_groups(settings.groups)
     if settings.wal.hold_ms < 0:
         raise ConfigError("settings: hold_ms must not be negative")
     if not 1 <= settings.brokers <= 64 or settings.node < 0:
@@ -223,6 +241,14 @@ def _check(settings: Settings) -> None:
     parse_listeners(settings.kafka)
     parse_listeners(settings.advertise or settings.kafka)
     parse_address(settings.http)
+
+
+def _check_groups(groups: Groups) -> None:
+    for name in groups.__struct_fields__:
+        if getattr(groups, name) <= 0 and name != "initial_rebalance_delay_ms":
+            raise ConfigError(f"settings: groups.{name} must be above 0")
+    if groups.initial_rebalance_delay_ms < 0 or groups.min_session_timeout_ms > groups.max_session_timeout_ms:
+        raise ConfigError("settings: groups wants no negative delay, and session time-outs in their order")
 
 
 def _check_lake(lake: Lake) -> None:

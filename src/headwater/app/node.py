@@ -109,11 +109,13 @@ class Node:
         self.writers.start()
         await self.membership.join()
         self.membership.start()
+        self.broker.coordinator.start()
         self.housekeeper.start()
 
     async def stop(self) -> None:
         """Finish what is under way and leave the cluster."""
         await self.housekeeper.close()
+        await self.broker.coordinator.close()
         await self.writers.drain()
         await self.membership.leave()
         for replica in self.domains.values():

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from headwater.broker.coordinator import Coordinator
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.placement import choose
 from headwater.clock import Chance, Clock
@@ -85,6 +86,9 @@ class Broker:
         self.clock = clock
         self.chance = chance
         self.topics = Topics(cluster, domains, chance)
+        self.coordinator = Coordinator(
+            cluster, domains[min(domains)], membership, settings.groups, clock, chance, node=settings.node
+        )
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.stats = Stats()
         self.draining = False
@@ -142,6 +146,12 @@ class Broker:
     def nodes(self) -> list[Member]:
         """Members that serve clients."""
         return [m for m in self.cluster.state.members.values() if m.node != NO_NODE]
+
+    @staticmethod
+    def address(member: Member, listener: str) -> tuple[str, int] | None:
+        """Where clients of a listener reach a broker; one that has no such listener, at its first one."""
+        named = [x for x in member.listeners if x.name == listener] or list(member.listeners[:1])
+        return (named[0].host, named[0].port) if named else None
 
     def leader(self, stream_id: int) -> int:
         """The node that clients should use for a stream; every node can serve it."""

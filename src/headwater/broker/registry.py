@@ -23,6 +23,8 @@ class Peer(Protocol):
 
     listener: str
     """The name of the listener it was accepted on."""
+    host: str
+    """The client's address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self._broker = server.broker
         self.listener = listener
         self.peer = "?"
+        self.host = ""
         self._frames = FrameReader(server.broker.settings.limits.frame_bytes, server.scratch)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
@@ -78,7 +79,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        self.host = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.peer = f"{self.host}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
         if not self._server.admit(self):
             self._transport.abort()
 

@@ -352,6 +352,49 @@ class Release(_Command, frozen=True, tag="release"):
     reservation: int
 
 
+# --- domains 1 to N: groups ----------------------------------------------------------------------------
+
+
+class ClaimShard(_Command, frozen=True, tag="shard"):
+    """Coordinate the groups of a shard from now on; yields the claim's number, which fences every earlier holder."""
+
+    shard: int
+
+
+class ChangeGroup(_Command, frozen=True, tag="group"):
+    """What a group's coordinator has decided. Head and members mean nothing here; a head of nil stays as it is."""
+
+    claim: int
+    group: str
+    kind: str
+    head: bytes | None
+    put: dict[str, bytes]
+    drop: tuple[str, ...]
+
+
+class DropGroup(_Command, frozen=True, tag="group-"):
+    """A group goes, with its offsets."""
+
+    claim: int
+    group: str
+
+
+class CommitOffsets(_Command, frozen=True, tag="offsets"):
+    """Offsets of a group: (topic, partition, offset, leader epoch, metadata)."""
+
+    claim: int
+    group: str
+    offsets: list[tuple[bytes, int, int, int, str]]
+
+
+class DropOffsets(_Command, frozen=True, tag="offsets-"):
+    """Committed offsets go: (topic, partition)."""
+
+    claim: int
+    group: str
+    offsets: list[tuple[bytes, int]]
+
+
 Command: TypeAlias = (
     Tick
     | Fence
@@ -386,6 +429,11 @@ Command: TypeAlias = (
     | Reserve
     | Fill
     | Release
+    | ClaimShard
+    | ChangeGroup
+    | DropGroup
+    | CommitOffsets
+    | DropOffsets
 )
 
 

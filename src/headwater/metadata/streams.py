@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from headwater.errors import Halted
-from headwater.metadata import reserving, settling, swaps
+from headwater.metadata import grouping, reserving, settling, swaps
 from headwater.metadata.base import COMMON_COMMANDS, BaseImage, State
 from headwater.metadata.commands import (
     AppendWal,
@@ -30,6 +30,7 @@ from headwater.metadata.commands import (
     TakeLease,
     TrimStreams,
 )
+from headwater.metadata.grouping import Groups, GroupsImage
 from headwater.metadata.index import APPEND_TIME, NO_TIMESTAMP, OffsetIndex
 from headwater.metadata.producers import Producers
 from headwater.metadata.reserving import Reservation
@@ -143,8 +144,9 @@ class StreamsImage(msgspec.Struct, array_like=True):
     last_file: int
     wanted: list[bytes]
     settles: bool
-    reservations: list[Reservation] = []
-    last_reservation: int = 0
+    reservations: list[Reservation]
+    last_reservation: int
+    groups: GroupsImage
 
 
 _decoder = msgspec.msgpack.Decoder(StreamsImage)
@@ -167,6 +169,7 @@ class StreamsState(State):
         self.reservations: dict[int, Reservation] = {}
         """Those that are open, by number."""
         self.last_reservation = 0
+        self.groups = Groups()
         self.on_append: Callable[[int], None] | None = None
         """Told of every stream whose end moved; set by the replica, no part of the state."""
 
@@ -180,6 +183,7 @@ class StreamsState(State):
         result = super()._fence(epoch, command)
         if isinstance(result, Done):
             reserving.abandon_all(self, command.epoch)
+            self.groups.release(command.epoch)
         return result
 
     # --- streams -----------------------------------------------------------------------------------
@@ -415,6 +419,7 @@ class StreamsState(State):
                 settles=self.settles,
                 reservations=list(self.reservations.values()),
                 last_reservation=self.last_reservation,
+                groups=self.groups.pack(),
             )
         )
 
@@ -440,6 +445,7 @@ class StreamsState(State):
         self.settles = decoded.settles
         self.reservations = {found.number: found for found in decoded.reservations}
         self.last_reservation = decoded.last_reservation
+        self.groups = Groups.unpack(decoded.groups, self.groups)
         for found in decoded.reservations:
             for name, start, _ in found.parts:
                 self.streams[name].open += (start,)
@@ -457,6 +463,7 @@ class StreamsState(State):
         ForgetObjects: _forget,
         **settling.COMMANDS,
         **reserving.COMMANDS,
+        **grouping.COMMANDS,
     }
 
 

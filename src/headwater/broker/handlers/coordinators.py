@@ -1,8 +1,4 @@
-"""FindCoordinator, versions 0 to 6. There are no groups and transactions yet, so there is no coordinator.
-
-It is advertised all the same: librdkafka takes its presence as a sign of a broker that knows LZ4, and sends such
-batches uncompressed without it.
-"""
+"""FindCoordinator, versions 0 to 6."""
 
 from __future__ import annotations
 
@@ -10,20 +6,41 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker
 from headwater.broker.registry import Request, Values, api
+from headwater.errors import HeadwaterError
 
-_MESSAGE = "this version has no consumer groups and no transactions yet"
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
 @api(10, 0, 6)
-def find_coordinator(broker: Broker, request: Request) -> Values:
-    """The same answer for every key: not available, which clients try again."""
-    nobody = {
-        "error_code": ErrorCode.coordinator_not_available,
-        "error_message": _MESSAGE,
-        "node_id": -1,
-        "host": "",
-        "port": -1,
-    }
+async def find_coordinator(broker: Broker, request: Request) -> Values:
+    """Where a group's requests go. Transactions have no coordinator yet, which clients try again for a while."""
+    body = request.body
+    key_type = body.key_type if request.version >= 1 else GROUP
     if request.version >= 4:
-        return {"coordinators": [{"key": key, **nobody} for key in request.body.coordinator_keys]}
-    return nobody
+        found = [{"key": key, **await _place(broker, request, key_type, key)} for key in body.coordinator_keys]
+        return {"coordinators": found}
+    return await _place(broker, request, key_type, body.key)
+
+
+async def _place(broker: Broker, request: Request, key_type: int, key: str) -> Values:
+    if key_type not in (GROUP, TRANSACTION, SHARE):
+        return _nobody(ErrorCode.invalid_request, f"there is no coordinator type {key_type}")
+    if key_type != GROUP:
+        return _nobody(ErrorCode.coordinator_not_available, "there are no transactions and no share groups yet")
+    if not key:
+        return _nobody(ErrorCode.invalid_group_id, "the group id is empty")
+    try:
+        broker.check_contact()
+        await broker.cluster.barrier()
+    except HeadwaterError as error:
+        return _nobody(ErrorCode.coordinator_not_available, str(error))
+    member = broker.coordinator.place(key)
+    address = None if member is None else broker.address(member, request.connection.listener)
+    if member is None or address is None:
+        return _nobody(ErrorCode.coordinator_not_available, "no broker is there")
+    where = {"node_id": member.node, "host": address[0], "port": address[1]}
+    return {"error_code": ErrorCode.none, "error_message": "", **where}
+
+
+def _nobody(code: ErrorCode, message: str) -> Values:
+    return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}

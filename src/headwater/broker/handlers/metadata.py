@@ -26,11 +26,10 @@ def brokers(broker: Broker, listener: str) -> list[Values]:
     """The live brokers, as clients of a listener reach them."""
     found: list[Values] = []
     for member in sorted(broker.nodes(), key=lambda m: m.node):
-        named = [x for x in member.listeners if x.name == listener] or list(member.listeners[:1])
-        if named:
-            zone = member.zone or None
-            address = {"host": named[0].host, "port": named[0].port, "rack": zone}
-            found.append({"node_id": member.node, "broker_id": member.node, **address})
+        address = broker.address(member, listener)
+        if address is not None:
+            where = {"host": address[0], "port": address[1], "rack": member.zone or None}
+            found.append({"node_id": member.node, "broker_id": member.node, **where})
     return found
 
 

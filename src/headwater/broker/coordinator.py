@@ -1,0 +1,359 @@
+"""The coordinator of groups: which broker it is, and how decisions get into the ledger before anybody hears of them.
+
+Groups are spread over shards, shards over the live brokers by rendezvous hashing. The broker whose turn it is claims
+the shard in the ledger; from then on nothing that an earlier holder decides counts. The state machines of
+`headwater.coordination` decide in memory; what they want stored is appended, and the answers wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.broker.placement import choose
+from headwater.clock import Chance, Clock
+from headwater.config import Groups as GroupSettings
+from headwater.coordination.classic import ClassicGroup, ClassicSettings
+from headwater.coordination.common import Change, GroupError, Reply
+from headwater.errors import HeadwaterError
+from headwater.metadata.cluster import NO_NODE, ClusterState, Member
+from headwater.metadata.commands import ChangeGroup, ClaimShard, Command, DropGroup, DropOffsets
+from headwater.metadata.grouping import MAX_NAME, SHARDS, StoredGroup, shard_of
+from headwater.metadata.membership import Membership
+from headwater.metadata.replica import Replica
+from headwater.metadata.results import Done, Reason, Refused
+from headwater.metadata.streams import StreamsState
+
+log = logging.getLogger("headwater.groups")
+
+_SHARD_KEYS = 1 << 40
+"""Shards hash apart from streams."""
+_CLAIM_SECONDS = 5.0
+EMPTY_GROUP_MS = 600_000
+"""A group without members and offsets is forgotten after this time."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A group in the coordinator's memory, and what waits for the ledger."""
+
+    name: str
+    shard: int
+    group: ClassicGroup
+    outbox: list[tuple[Change | None, list[Reply]]] = field(default_factory=list)
+    saving: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    due_ms: int = 0
+
+
+class Coordinator:
+    """The groups whose turn to be coordinated is here."""
+
+    def __init__(
+        self,
+        cluster: Replica[ClusterState],
+        domain: Replica[StreamsState],
+        membership: Membership,
+        settings: GroupSettings,
+        clock: Clock,
+        chance: Chance,
+        *,
+        node: int,
+    ) -> None:
+        self._cluster = cluster
+        self.replica = domain
+        self._membership = membership
+        self.settings = settings
+        self._clock = clock
+        self._node = node
+        self._classic = ClassicSettings(
+            initial_delay_ms=settings.initial_rebalance_delay_ms,
+            new_member_timeout_ms=settings.new_member_timeout_ms,
+            max_members=settings.max_members,
+            new_id=lambda: str(chance.uuid()),
+        )
+        self._claims: dict[int, int] = {}
+        """Shards that are held, with the number of the claim."""
+        self._claiming: dict[int, asyncio.Task[None]] = {}
+        self._groups: dict[str, Held] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Coordinator of {len(self._claims)} shards, {len(self._groups)} groups in memory>"
+
+    def start(self) -> None:
+        """Look after the groups whose turn is here."""
+        self.replica.state.groups.on_claim = self._claim_changed
+        self._task = asyncio.create_task(self._look_after(), name="groups")
+
+    async def close(self) -> None:
+        """Let go of everything; whoever waits is sent to another coordinator."""
+        self.replica.state.groups.on_claim = None
+        for shard in list(self._claims):
+            self._let_go(shard)
+        tasks = [*self._claiming.values(), *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError, HeadwaterError, GroupError):
+                await task
+
+    # --- whose turn ------------------------------------------------------------------------------------
+
+    def place(self, group: str) -> Member | None:
+        """The broker whose turn it is to coordinate a group."""
+        members = {m.node: m for m in self._cluster.state.members.values() if m.node != NO_NODE}
+        return members.get(choose(_SHARD_KEYS + shard_of(group), list(members)))
+
+    def _is_ours(self, shard: int) -> bool:
+        nodes = [m.node for m in self._cluster.state.members.values() if m.node != NO_NODE]
+        return choose(_SHARD_KEYS + shard, nodes) == self._node
+
+    def _holds(self, shard: int) -> bool:
+        number = self._claims.get(shard)
+        return number is not None and self._stands(shard, number)
+
+    def _stands(self, shard: int, number: int) -> bool:
+        claim = self.replica.state.groups.claims.get(shard)
+        return claim is not None and claim.number == number and claim.holder == self.replica.epoch
+
+    async def enter(self, group: str) -> None:
+        """Be the coordinator of a group, or say who is not."""
+        if not group or len(group) > MAX_NAME:
+            raise GroupError("invalid_group_id", "the group id is empty or too long")
+        await self._enter_shard(shard_of(group))
+
+    async def _enter_shard(self, shard: int) -> None:
+        if not self._membership.in_contact:
+            raise GroupError("coordinator_not_available", "this broker is out of contact with the cluster")
+        if not self._is_ours(shard):
+            raise GroupError("not_coordinator")
+        if not self._holds(shard):
+            task = self._claiming.get(shard)
+            if task is None:
+                task = self._claiming[shard] = asyncio.create_task(self._claim(shard), name=f"claim-{shard}")
+                task.add_done_callback(lambda done: self._claimed(shard, done))
+            done, _ = await asyncio.wait([task], timeout=_CLAIM_SECONDS)
+            if not done:
+                raise GroupError("coordinator_load_in_progress")
+            if not self._holds(shard):
+                raise GroupError("not_coordinator")
+
+    async def _claim(self, shard: int) -> None:
+        self._let_go(shard)
+        [result] = await self.replica.submit([ClaimShard(shard)])
+        if not isinstance(result, Done) or not self._stands(shard, result.value):
+            return
+        self._claims[shard] = result.value
+        for stored in list(self.replica.state.groups.of_shard(shard).values()):
+            if stored.members:
+                self.find(stored.name)  # from now on its members have to show themselves here
+
+    def _claimed(self, shard: int, done: asyncio.Task[None]) -> None:
+        self._claiming.pop(shard, None)
+        if not done.cancelled() and isinstance(done.exception(), HeadwaterError):
+            log.info("a shard of groups could not be claimed", extra={"shard": shard, "reason": str(done.exception())})
+
+    def _claim_changed(self, shard: int) -> None:
+        """Told by the ledger. Somebody else may have claimed what is held here."""
+        number = self._claims.get(shard)
+        if number is not None and not self._stands(shard, number):
+            self._let_go(shard)
+
+    def _let_go(self, shard: int) -> None:
+        self._claims.pop(shard, None)
+        for held in [held for held in self._groups.values() if held.shard == shard]:
+            self._abandon(held, "not_coordinator")
+
+    # --- groups in memory --------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Held | None:
+        """A group that has or had members, in memory from now on."""
+        held = self._groups.get(name)
+        if held is None:
+            stored = self.replica.state.groups.get(name)
+            if stored is None or not stored.head:
+                return None
+            group = ClassicGroup.load(name, self._classic, stored.head, stored.members, self.now_ms())
+            held = self._hold(name, group)
+        return held
+
+    def make_classic(self, name: str) -> Held:
+        """A new group of the classic protocol."""
+        return self._hold(name, ClassicGroup(name, self._classic, self._clock.wall_ms()))
+
+    def _hold(self, name: str, group: ClassicGroup) -> Held:
+        held = self._groups[name] = Held(name, shard_of(name), group)
+        self._arm(held)
+        return held
+
+    def stored(self, name: str) -> StoredGroup | None:
+        """A group as it lies in the ledger, offsets included."""
+        return self.replica.state.groups.get(name)
+
+    async def listed(self) -> list[StoredGroup]:
+        """Every group that is coordinated here."""
+        await self.replica.barrier()
+        shards = [s for s in range(SHARDS) if self.replica.state.groups.of_shard(s) and self._is_ours(s)]
+        for shard in shards:
+            await self._enter_shard(shard)
+        return [group for shard in shards for group in self.replica.state.groups.of_shard(shard).values()]
+
+    def now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    # --- deciding and storing ------------------------------------------------------------------------------
+
+    def settle(self, held: Held, *also: Reply) -> None:
+        """After an event: store what changed, then give the answers, in their order."""
+        change, replies = held.group.changes(), [*held.group.replies(), *also]
+        if change is None and held.saving is None:
+            _deliver(replies)
+        elif change is not None or replies:
+            held.outbox.append((change, replies))
+            if held.saving is None:
+                held.saving = asyncio.create_task(self._save(held), name=f"group-{held.name}")
+        self._arm(held)
+
+    async def _save(self, held: Held) -> None:
+        while held.outbox:
+            waiting, held.outbox = held.outbox, []
+            replies = [reply for _, of_event in waiting for reply in of_event]
+            change: Change | None = None
+            for later, _ in waiting:
+                change = later if change is None or later is None else change.then(later)
+            if change is not None:
+                group, claim = held.group, self._claims.get(held.shard, 0)
+                command = ChangeGroup(claim, held.name, group.kind, change.head, change.put, change.drop)
+                try:
+                    await self._submit(command)
+                except GroupError as error:
+                    _refuse(replies, error)
+                    held.saving = None
+                    self._abandon(held, error.code)
+                    return
+            _deliver(replies)
+        held.saving = None
+
+    async def _submit(self, command: Command) -> int:
+        """Enter a decision of this coordinator; it is refused if another one has taken over."""
+        try:
+            [result] = await self.replica.submit([command])
+        except ValueError as error:  # larger than a record may be
+            raise GroupError("unknown_server_error", str(error)) from error
+        except HeadwaterError as error:
+            raise GroupError("coordinator_not_available", str(error)) from error
+        if isinstance(result, Done):
+            return result.value
+        if isinstance(result, Refused) and result.reason is Reason.INVALID:
+            raise GroupError("unknown_server_error", result.detail)
+        raise GroupError("not_coordinator")
+
+    async def submit(self, group: str, make: Any) -> int:
+        """Enter a command about a group; `make` is told the number of the claim."""
+        claim = self._claims.get(shard_of(group))
+        if claim is None:
+            raise GroupError("not_coordinator")
+        return await self._submit(make(claim))
+
+    def _abandon(self, held: Held, code: str) -> None:
+        """Forget what is in memory. What is in the ledger is the truth, here or at another coordinator."""
+        if self._groups.get(held.name) is held:
+            del self._groups[held.name]
+        if held.timer is not None:
+            held.timer.cancel()
+        error = GroupError(code)
+        _refuse([reply for _, replies in held.outbox for reply in replies], error)
+        held.outbox = []
+        _deliver(held.group.abandon(code))
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    def _arm(self, held: Held) -> None:
+        due = held.group.next_deadline()
+        if due is None or (held.timer is not None and held.due_ms <= due):
+            return
+        if held.timer is not None:
+            held.timer.cancel()
+        held.due_ms = due
+        delay = max(0, due - self.now_ms()) / 1000
+        held.timer = asyncio.get_running_loop().call_later(delay, self._fire, held)
+
+    def _fire(self, held: Held) -> None:
+        held.timer = None
+        if self._groups.get(held.name) is not held:
+            return
+        held.group.tick(self.now_ms(), self._clock.wall_ms())
+        self.settle(held)
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.check_interval_ms / 1000)
+            try:
+                for shard in list(self._claims):
+                    if not self._is_ours(shard):
+                        self._let_go(shard)
+                for shard in range(SHARDS):
+                    if self.replica.state.groups.of_shard(shard) and self._is_ours(shard):
+                        await self._enter_shard(shard)
+                await self._expire()
+            except GroupError as error:
+                log.info("groups are not looked after for now", extra={"reason": str(error)})
+            except HeadwaterError as error:
+                log.info("groups are not looked after for now", extra={"reason": str(error)})
+
+    async def _expire(self) -> None:
+        """Forget offsets whose time is over or whose topic is gone, and groups that nothing is left of."""
+        await self._cluster.barrier()
+        state = self.replica.state
+        before, idle = state.clock_ms - self.settings.offset_retention_ms, state.clock_ms - EMPTY_GROUP_MS
+        for shard, claim in list(self._claims.items()):
+            for group in list(state.groups.of_shard(shard).values()):
+                held = self._groups.get(group.name)
+                gone = list(self._expired(group, held, before))
+                if gone:
+                    await self._submit(DropOffsets(claim, group.name, gone))
+                if (held is None or held.group.is_empty) and not group.offsets and group.changed_ms <= idle:
+                    await self.delete(group.name, claim)
+
+    def _expired(self, group: StoredGroup, held: Held | None, before_ms: int) -> Iterator[tuple[bytes, int]]:
+        used: set[str] = set()
+        empty = held is None or held.group.is_empty
+        if held is not None and not empty:
+            wanted = held.group.subscribed_topics()
+            used = {t.name for t in self._cluster.state.topics.values()} if wanted is None else wanted
+        for topic_id, partitions in group.offsets.items():
+            topic = self._cluster.state.topics.get(topic_id)
+            for partition, committed in partitions.items():
+                since = max(group.changed_ms, committed.committed_ms) if empty else committed.committed_ms
+                if topic is None or topic.deleting or (topic.name not in used and since <= before_ms):
+                    yield topic_id.bytes, partition
+
+    async def delete(self, name: str, claim: int | None = None) -> None:
+        """Forget a group and its offsets."""
+        number = self._claims.get(shard_of(name), 0) if claim is None else claim
+        await self._submit(DropGroup(number, name))
+        held = self._groups.get(name)
+        if held is not None:
+            self._abandon(held, "not_coordinator")
+
+
+def _deliver(replies: list[Reply]) -> None:
+    for reply in replies:
+        future = reply.token
+        if isinstance(future, asyncio.Future) and not future.done():
+            future.set_result(reply.answer)
+
+
+def _refuse(replies: list[Reply], error: GroupError) -> None:
+    for reply in replies:
+        future = reply.token
+        if isinstance(future, asyncio.Future) and not future.done():
+            future.set_exception(error)

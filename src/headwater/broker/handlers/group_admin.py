@@ -1,0 +1,116 @@
+"""Groups seen from outside: DescribeGroups, versions 0 to 6, ListGroups, 0 to 5, DeleteGroups, 0 to 2."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from headwater.broker.core import Broker
+from headwater.broker.handlers.groups import code_of
+from headwater.broker.handlers.metadata import NO_OPERATIONS
+from headwater.broker.registry import Request, Values, api
+from headwater.coordination.classic import ClassicGroup
+from headwater.coordination.classic_roster import EMPTY, STABLE
+from headwater.coordination.common import GroupError
+from headwater.errors import HeadwaterError
+from headwater.metadata.grouping import StoredGroup
+
+DEAD = "Dead"
+CLASSIC, CONSUMER = "classic", "consumer"
+
+
+@api(15, 0, 6)
+async def describe_groups(broker: Broker, request: Request) -> Values:
+    """Groups of the classic protocol with their members."""
+    return {"groups": [await _describe(broker, request, name) for name in request.body.groups]}
+
+
+async def _describe(broker: Broker, request: Request, name: str) -> Values:
+    facts = {"group_id": name, "authorized_operations": NO_OPERATIONS}
+    try:
+        await broker.coordinator.enter(name)
+        await broker.coordinator.replica.barrier()
+        held, stored = broker.coordinator.find(name), broker.coordinator.stored(name)
+        if held is None and stored is None:
+            raise GroupError("group_id_not_found", f"Group {name} not found.")
+        if held is not None and not isinstance(held.group, ClassicGroup):
+            raise GroupError("group_id_not_found", f"Group {name} is not a classic group.")
+    except (GroupError, HeadwaterError) as error:
+        code = code_of(error)
+        if code is ErrorCode.group_id_not_found and request.version < 6:
+            code = ErrorCode.none  # older clients expect a dead group
+        state = DEAD if isinstance(error, GroupError) and error.code == "group_id_not_found" else ""
+        return {**facts, "error_code": code, "error_message": str(error), "group_state": state, "members": []}
+    if held is None:
+        return {**facts, "error_code": ErrorCode.none, "group_state": EMPTY, "members": []}
+    group = held.group
+    stable = group.state == STABLE
+    return {
+        **facts,
+        "error_code": ErrorCode.none,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": group.protocol or "" if stable else "",
+        "members": [
+            {
+                "member_id": member.id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.subscription(group.protocol) if stable else b"",
+                "member_assignment": member.assignment if stable else b"",
+            }
+            for member in group.members.values()
+        ],
+    }
+
+
+@api(16, 0, 5)
+async def list_groups(broker: Broker, request: Request) -> Values:
+    """The groups that this broker coordinates; clients ask every broker."""
+    body = request.body
+    states = {state.lower() for state in body.states_filter} if request.version >= 4 else set()
+    types = {kind.lower() for kind in body.types_filter} if request.version >= 5 else set()
+    try:
+        broker.check_contact()
+        groups = [_listed(broker, group) for group in await broker.coordinator.listed()]
+    except (GroupError, HeadwaterError) as error:
+        return {"error_code": code_of(error), "groups": []}
+    chosen = [
+        group
+        for group in groups
+        if (not states or group["group_state"].lower() in states) and (not types or group["group_type"] in types)
+    ]
+    return {"error_code": ErrorCode.none, "groups": chosen}
+
+
+def _listed(broker: Broker, stored: StoredGroup) -> Values:
+    held = broker.coordinator.find(stored.name)
+    if held is None:
+        return {"group_id": stored.name, "protocol_type": "", "group_state": EMPTY, "group_type": CLASSIC}
+    return {
+        "group_id": stored.name,
+        "protocol_type": held.group.protocol_type or "",
+        "group_state": held.group.state,
+        "group_type": held.group.kind,
+    }
+
+
+@api(42, 0, 2)
+async def delete_groups(broker: Broker, request: Request) -> Values:
+    """Groups without members, each on its own."""
+    results = []
+    for name in request.body.groups_names:
+        try:
+            await broker.coordinator.enter(name)
+            held = broker.coordinator.find(name)
+            if held is None and broker.coordinator.stored(name) is None:
+                await broker.coordinator.replica.barrier()
+                raise GroupError("group_id_not_found")
+            if held is not None:
+                held.group.check_delete()
+            await broker.coordinator.delete(name)
+            code = ErrorCode.none
+        except (GroupError, HeadwaterError) as error:
+            code = code_of(error)
+        results.append({"group_id": name, "error_code": code})
+    return {"results": results}

@@ -1,0 +1,224 @@
+"""Offsets of groups: OffsetCommit, versions 2 to 10, OffsetFetch, 1 to 10, OffsetDelete, version 0."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater.broker.core import Broker
+from headwater.broker.handlers.groups import code_of
+from headwater.broker.registry import Request, Values, api
+from headwater.coordination.common import GroupError
+from headwater.errors import HeadwaterError
+from headwater.metadata.cluster import Topic
+from headwater.metadata.commands import CommitOffsets, DropOffsets
+from headwater.metadata.grouping import Committed, StoredGroup
+
+BY_ID = 10
+"""From this version on topics are named by their ids."""
+
+_NONE = Committed(-1, -1, "", 0)
+
+
+def _topic(broker: Broker, topic: Any, version: int) -> Topic | None:
+    if version >= BY_ID:
+        found = broker.cluster.state.topics.get(topic.topic_id)
+        return None if found is None or found.deleting else found
+    return broker.cluster.state.names.get(topic.name)
+
+
+def _named(topic: Any, version: int) -> Values:
+    return {"topic_id": topic.topic_id} if version >= BY_ID else {"name": topic.name}
+
+
+# --- commit ------------------------------------------------------------------------------------------
+
+
+@api(8, 2, 10)
+async def offset_commit(broker: Broker, request: Request) -> Values:
+    """Judged by the group as a whole, then partition by partition; what is good is stored in one command."""
+    body, version = request.body, request.version
+    topics = [_topic(broker, topic, version) for topic in body.topics]
+    if not all(topics):
+        try:
+            await broker.cluster.barrier()
+        except HeadwaterError:
+            pass  # they stay unknown here, which is an error that clients retry
+        topics = [_topic(broker, topic, version) for topic in body.topics]
+    unknown = ErrorCode.unknown_topic_id if version >= BY_ID else ErrorCode.unknown_topic_or_partition
+    offsets, codes = [], []
+    for topic, found in zip(body.topics, topics, strict=True):
+        for partition in topic.partitions:
+            code = unknown if found is None else _flaw(broker, partition)
+            codes.append(code)
+            if found is not None and code is ErrorCode.none:
+                offsets.append(_offset(found.id, partition))
+    try:
+        await _commit(broker, request, offsets)
+    except (GroupError, HeadwaterError) as error:
+        refusal = code_of(error)
+        codes = [refusal if code is ErrorCode.none else code for code in codes]
+    told = iter(codes)
+    return {
+        "topics": [
+            {
+                **_named(topic, version),
+                "partitions": [
+                    {"partition_index": partition.partition_index, "error_code": next(told)}
+                    for partition in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ]
+    }
+
+
+def _flaw(broker: Broker, partition: Any) -> ErrorCode:
+    if len(partition.committed_metadata or "") > broker.coordinator.settings.offset_metadata_bytes:
+        return ErrorCode.offset_metadata_too_large
+    return ErrorCode.none if partition.partition_index >= 0 else ErrorCode.unknown_topic_or_partition
+
+
+def _offset(topic: uuid.UUID, partition: Any) -> tuple[bytes, int, int, int, str]:
+    leader_epoch = getattr(partition, "committed_leader_epoch", -1)
+    metadata = partition.committed_metadata or ""
+    return topic.bytes, partition.partition_index, partition.committed_offset, leader_epoch, metadata
+
+
+async def _commit(broker: Broker, request: Request, offsets: list[tuple[bytes, int, int, int, str]]) -> None:
+    body, coordinator = request.body, broker.coordinator
+    name, generation = body.group_id, body.generation_id_or_member_epoch
+    await coordinator.enter(name)
+    held = coordinator.find(name)
+    if held is not None:
+        instance = getattr(body, "group_instance_id", None)
+        held.group.check_commit(body.member_id, instance, generation, coordinator.now_ms())
+    elif generation >= 0:
+        raise GroupError("group_id_not_found" if request.version >= 9 else "illegal_generation")
+    if offsets:
+        await coordinator.submit(name, lambda claim: CommitOffsets(claim, name, offsets))
+
+
+# --- fetch -------------------------------------------------------------------------------------------
+
+
+@api(9, 1, 10)
+async def offset_fetch(broker: Broker, request: Request) -> Values:
+    """Up to version 7 one group, from then on several. No topics means all of the group's."""
+    body, version = request.body, request.version
+    if version >= 8:
+        return {"groups": [await _fetch_group(broker, group, version) for group in body.groups]}
+    try:
+        await _enter(broker, body.group_id)
+    except (GroupError, HeadwaterError) as error:
+        code = code_of(error)
+        return {"error_code": code, "topics": _failed(body.topics or (), code) if version < 2 else []}
+    return {"error_code": ErrorCode.none, "topics": _answer(broker, body.group_id, body.topics, version)}
+
+
+async def _enter(broker: Broker, name: str) -> None:
+    """A committed offset may have come in through another coordinator: look at the ledger's end first."""
+    await broker.coordinator.enter(name)
+    await broker.coordinator.replica.barrier()
+    await broker.coordinator.enter(name)
+
+
+async def _fetch_group(broker: Broker, group: Any, version: int) -> Values:
+    try:
+        await _enter(broker, group.group_id)
+        if version >= 9 and group.member_id is not None:
+            held = broker.coordinator.find(group.group_id)
+            if held is not None:
+                held.group.check_fetch(group.member_id, group.member_epoch)
+    except (GroupError, HeadwaterError) as error:
+        return {"group_id": group.group_id, "error_code": code_of(error), "topics": []}
+    topics = _answer(broker, group.group_id, group.topics, version)
+    return {"group_id": group.group_id, "error_code": ErrorCode.none, "topics": topics}
+
+
+def _answer(broker: Broker, name: str, topics: Any, version: int) -> list[Values]:
+    stored = broker.coordinator.stored(name)
+    if topics is None:
+        return _all(broker, stored)
+    answer = []
+    for topic in topics:
+        found = _topic(broker, topic, version)
+        if found is None and version >= BY_ID:
+            answer += _failed([topic], ErrorCode.unknown_topic_id)
+            continue
+        offsets = stored.offsets.get(found.id, {}) if stored is not None and found is not None else {}
+        wanted = [(index, offsets.get(index, _NONE)) for index in topic.partition_indexes]
+        answer.append({**_named(topic, version), "partitions": _partitions(wanted)})
+    return answer
+
+
+def _all(broker: Broker, stored: StoredGroup | None) -> list[Values]:
+    found: list[Values] = []
+    for topic_id, offsets in stored.offsets.items() if stored is not None else ():
+        topic = broker.cluster.state.topics.get(topic_id)
+        if topic is not None and not topic.deleting:
+            found.append({"name": topic.name, "topic_id": topic_id, "partitions": _partitions(offsets.items())})
+    return found
+
+
+def _partitions(offsets: Iterable[tuple[int, Committed]]) -> list[Values]:
+    return [
+        {
+            "partition_index": index,
+            "committed_offset": committed.offset,
+            "committed_leader_epoch": committed.leader_epoch,
+            "metadata": committed.metadata,
+            "error_code": ErrorCode.none,
+        }
+        for index, committed in offsets
+    ]
+
+
+def _failed(topics: Iterable[Any], code: ErrorCode) -> list[Values]:
+    return [
+        {
+            "name": getattr(topic, "name", ""),
+            "topic_id": getattr(topic, "topic_id", None),
+            "partitions": [
+                {"partition_index": index, "committed_offset": -1, "metadata": "", "error_code": code}
+                for index in topic.partition_indexes
+            ],
+        }
+        for topic in topics
+    ]
+
+
+# --- delete ------------------------------------------------------------------------------------------
+
+
+@api(47, 0, 0)
+async def offset_delete(broker: Broker, request: Request) -> Values:
+    """Offsets of topics that the group's members do not read."""
+    body, coordinator = request.body, broker.coordinator
+    try:
+        await _enter(broker, body.group_id)
+        stored, held = coordinator.stored(body.group_id), coordinator.find(body.group_id)
+        if stored is None and held is None:
+            raise GroupError("group_id_not_found")
+        if held is not None:
+            held.group.check_delete_offsets()
+        gone, topics = [], []
+        for topic in body.topics:
+            found = broker.cluster.state.names.get(topic.name)
+            code = ErrorCode.none
+            if found is None:
+                code = ErrorCode.unknown_topic_or_partition
+            elif held is not None and held.group.is_subscribed(topic.name):
+                code = ErrorCode.group_subscribed_to_topic
+            else:
+                gone += [(found.id.bytes, partition.partition_index) for partition in topic.partitions]
+            partitions = [{"partition_index": p.partition_index, "error_code": code} for p in topic.partitions]
+            topics.append({"name": topic.name, "partitions": partitions})
+        if gone:
+            await coordinator.submit(body.group_id, lambda claim: DropOffsets(claim, body.group_id, gone))
+    except (GroupError, HeadwaterError) as error:
+        return {"error_code": code_of(error), "topics": []}
+    return {"error_code": ErrorCode.none, "topics": topics}
