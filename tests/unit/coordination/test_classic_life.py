@@ -1,4 +1,4 @@
-"""K8: any life of a classic group, with crashes of members and of coordinators, against what its members may rely on."""
+"""K8: any life of a classic group: members and coordinators that crash, and what members may rely on all the same."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from headwater.coordination.classic_members import JoinAnswer, SyncAnswer
 from tests.unit.coordination.classic_story import SESSION, Story
 
 CLIENTS = 4
+LOST = ("illegal_generation", "unknown_member_id", "fenced_instance_id")
 COMMON, OWN = ("common", b"c"), ("own", b"o")
 
 
