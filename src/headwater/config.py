@@ -90,6 +90,9 @@ class Groups(_Section, frozen=True):
     max_session_timeout_ms: int = 1_800_000
     new_member_timeout_ms: int = 300_000
     max_members: int = 10_000
+    consumer_session_timeout_ms: int = 45_000
+    """For members of KIP-848 groups, which do not bring a time-out of their own."""
+    consumer_heartbeat_interval_ms: int = 5_000
     offset_metadata_bytes: int = 4_096
     offset_retention_ms: int = 604_800_000
     """Offsets of a group that has been empty for so long are forgotten, and so is the group."""

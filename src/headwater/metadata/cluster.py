@@ -94,10 +94,13 @@ class ClusterState(State):
         self._next_epoch = 1
         self._next_stream = 1
         self._next_producer = 1
+        self.changes = 0
+        """How often members or topics have changed here; no part of the state."""
         self.on_change: Callable[[], None] | None = None
         """Told when members or topics changed; set by the replica, no part of the state."""
 
     def _changed(self) -> None:
+        self.changes += 1
         if self.on_change:
             self.on_change()
 

@@ -20,6 +20,7 @@ COMMIT, FETCH, FIND, JOIN, BEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, DELETE_OFF
     *(8, 9, 10, 11, 12, 13, 14, 15, 16),
     *(42, 47),
 )
+CONSUMER_BEAT, CONSUMER_DESCRIBE = 68, 69
 SESSION = 10_000
 PROMPT = Groups(initial_rebalance_delay_ms=0)
 
@@ -319,3 +320,92 @@ def test_a_broker_that_leaves_sends_its_members_to_the_next() -> None:
         assert await world.beat("g", member, 1) is ErrorCode.none
 
     over(2, test)
+
+
+async def consumer(world: Coordinators, group: str, member_id: str, epoch: int, **given: Any) -> Any:
+    """A heartbeat of KIP-848; one that joins says everything."""
+    facts: dict[str, Any] = {"rebalance_timeout": -1, "subscribed_topic_names": None, "topic_partitions": None}
+    if epoch == 0:
+        facts = {"rebalance_timeout": SESSION, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    return await world.ask(group)(
+        CONSUMER_BEAT, 1, group_id=group, member_id=member_id, member_epoch=epoch, **{**facts, **given}
+    )
+
+
+def test_a_consumer_of_the_new_protocol_joins_commits_and_leaves() -> None:
+    """K9."""
+
+    async def test(world: Coordinators) -> None:
+        joined = await consumer(world, "g", "m", 0)
+        assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval.seconds) == (ErrorCode.none, 1, 5)
+        assert [tuple(t.partitions) for t in joined.assignment.topic_partitions] == [(0,)]
+        assert (await consumer(world, "g", "m", 1)).assignment is None
+        assert await world.commit("g", 5, "m", 1) is ErrorCode.unsupported_version
+        answer = await world.ask("g")(
+            COMMIT,
+            9,
+            group_id="g",
+            member_id="m",
+            generation_id_or_member_epoch=1,
+            topics=[{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 5}]}],
+        )
+        assert answer.topics[0].partitions[0].error_code is ErrorCode.none
+        described = (await world.ask("g")(CONSUMER_DESCRIBE, 1, group_ids=["g", "no"])).groups
+        assert (described[0].group_state, described[0].assignor_name, described[0].group_epoch) == (
+            "Stable",
+            "uniform",
+            1,
+        )
+        assert described[0].members[0].assignment.topic_partitions[0].topic_name == "t"
+        classic = (await world.ask("g")(DESCRIBE, 6, groups=["g"])).groups[0]
+        assert classic.error_code is ErrorCode.group_id_not_found
+        listed = (await world.ask("g")(LIST, 5, states_filter=[], types_filter=["consumer"])).groups
+        assert [(g.group_id, g.group_type, g.protocol_type) for g in listed] == [("g", "consumer", "consumer")]
+        assert (await consumer(world, "g", "m", -1)).member_epoch == -1
+        assert (await world.ask("g")(DELETE, 2, groups_names=["g"])).results[0].error_code is ErrorCode.none
+
+    over(3, test)
+
+
+def test_a_consumer_of_the_new_protocol_outlives_its_coordinator() -> None:
+    """K9: nothing that a member was told is lost."""
+
+    async def test(world: Coordinators) -> None:
+        assert (await consumer(world, "g", "m", 0)).member_epoch == 1
+        here = world.of("g")
+        other = next(node for node in world.nodes if node is not here)
+        await other.domains[ONE].submit([ClaimShard(shard_of("g"))])
+        await here.domains[ONE].barrier()
+        assert (await consumer(world, "g", "m", 1)).error_code is ErrorCode.none
+        node = world.nodes[0]
+        await node.broker.topics.add_partitions(node.cluster.state.names["t"], 3)
+        await world.of("g").cluster.barrier()
+        grown = await consumer(world, "g", "m", 1)
+        assert (grown.member_epoch, [len(t.partitions) for t in grown.assignment.topic_partitions]) == (2, [3])
+        await asyncio.sleep(50)
+        assert (await consumer(world, "g", "m", 2)).error_code is ErrorCode.unknown_member_id
+
+    over(2, test)
+
+
+def test_a_group_changes_its_protocol_only_while_it_is_empty() -> None:
+    """K9: and keeps its offsets."""
+
+    async def test(world: Coordinators) -> None:
+        member = await world.stable("g")
+        await world.commit("g", 5, member, 1)
+        refused = await consumer(world, "g", "m", 0)
+        assert refused.error_code is ErrorCode.group_id_not_found
+        await world.ask("g")(LEAVE, 5, group_id="g", members=[{"member_id": member}])
+        assert (await consumer(world, "g", "m", 0)).error_code is ErrorCode.none
+        assert (await world.join("g")).error_code is ErrorCode.inconsistent_group_protocol
+        assert await world.beat("g", member, 1) is ErrorCode.unknown_member_id
+        await consumer(world, "g", "m", -1)
+        assert (await world.join("g")).error_code is ErrorCode.none
+        assert await world.committed("g") == 5
+        unknown = await consumer(world, "nobody", "m", 3)
+        assert unknown.error_code is ErrorCode.group_id_not_found
+        nameless = await consumer(world, "g2", "", 0)
+        assert nameless.error_code is ErrorCode.invalid_request
+
+    over(1, test)

@@ -234,16 +234,6 @@ def test_who_may_commit_offsets() -> None:
     assert refused.value.code == "rebalance_in_progress"
 
 
-def test_a_group_with_members_is_not_deleted() -> None:
-    story = Story()
-    story.group.check_delete()
-    story.stable(1)
-    with pytest.raises(GroupError) as refused:
-        story.group.check_delete()
-    assert refused.value.code == "non_empty_group"
-    story.group.check_delete_offsets()
-
-
 def test_a_successor_goes_on_where_the_coordinator_stopped() -> None:
     """What was told is stored: generation, members, assignments."""
     story = Story()

@@ -3,6 +3,7 @@
 from headwater.broker.handlers import (
     api_versions,
     configs,
+    consumer_groups,
     coordinators,
     fetch,
     group_admin,
@@ -19,6 +20,7 @@ from headwater.broker.handlers import (
 __all__ = [
     "api_versions",
     "configs",
+    "consumer_groups",
     "coordinators",
     "fetch",
     "group_admin",
