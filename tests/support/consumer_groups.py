@@ -86,13 +86,14 @@ class Client:
         self.epoch = 0
         self.owned: Assignment = {}
         self.told: Assignment = {}
+        self.said: Assignment = {}
         self.says_all = True
 
     def __repr__(self) -> str:
         return f"Client({self.member_id!r}, epoch {self.epoch}, {sorted(p for _, p in pairs(self.owned))})"
 
     def request(self) -> Heartbeat:
-        """A full request when it joins or missed an answer, otherwise only what it owns."""
+        """A full request when it joins or missed an answer; otherwise what it owns, if it did not say so."""
         is_full = self.says_all or self.epoch == 0
         return Heartbeat(
             member_id=self.member_id,
@@ -102,7 +103,7 @@ class Client:
             subscribed_topic_names=self.names if is_full else None,
             subscribed_topic_regex=self.regex if is_full else None,
             server_assignor=self.assignor if is_full else None,
-            topic_partitions=self.owned,
+            topic_partitions=self.owned if is_full or self.owned != self.said else None,
             client_id="client",
             client_host="/127.0.0.1",
         )
@@ -111,11 +112,13 @@ class Client:
         self, group: ConsumerGroup, topics: TopicTable, now_ms: int = 0, *, is_late: bool = False, is_lost: bool = False
     ) -> HeartbeatAnswer:
         """One heartbeat. A late member keeps what it has to give up; a lost answer is not heard."""
-        answer = group.heartbeat(self.request(), topics, now_ms)
+        request = self.request()
+        answer = group.heartbeat(request, topics, now_ms)
         if is_lost:
             self.says_all = True
             return answer
         self.says_all = False
+        self.said = request.topic_partitions if request.topic_partitions is not None else self.said
         assert answer.member_epoch >= self.epoch
         self.epoch = answer.member_epoch
         if answer.assignment is not None:

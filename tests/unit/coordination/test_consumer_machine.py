@@ -1,4 +1,4 @@
-"""K9: whatever members, topics and time do, no partition of a KIP-848 group has two owners, and in the end each one."""
+"""K9: whatever members, topics and time do, no partition of a group has two owners, and in the end each has one."""
 
 from __future__ import annotations
 
