@@ -1,6 +1,7 @@
 """One module per family of APIs. Importing this package registers them all."""
 
 from headwater.broker.handlers import (
+    alter_configs,
     api_versions,
     configs,
     coordinators,
@@ -17,6 +18,7 @@ from headwater.broker.handlers import (
 )
 
 __all__ = [
+    "alter_configs",
     "api_versions",
     "configs",
     "coordinators",

@@ -12,6 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker
+from headwater.broker.handlers.topics import check_free
 from headwater.broker.placement import choose
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
@@ -106,6 +107,7 @@ async def _one(broker: Broker, request: Request, wanted: Any, create: bool) -> V
         check_name(wanted.name)
         if not create:
             return {**identity, "error_code": ErrorCode.unknown_topic_or_partition}
+        check_free(broker, wanted.name)
         return _describe(broker, await broker.topics.create(wanted.name, broker.settings.default_partitions, {}))
     except InvalidTopicName:
         return {**identity, "error_code": ErrorCode.invalid_topic_exception}
