@@ -5,6 +5,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker_configs import NotDynamic
+from headwater.broker.quotas import QuotaExceeded
 from headwater.errors import (
     BadInput,
     BatchTooLarge,
@@ -29,6 +30,7 @@ class InvalidRequest(BadInput):
 
 _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
     (StoreUnavailable, ErrorCode.kafka_storage_error),
+    (QuotaExceeded, ErrorCode.throttling_quota_exceeded),
     (CorruptObject, ErrorCode.kafka_storage_error),
     (Retriable, ErrorCode.not_leader_or_follower),
     (InvalidRecord, ErrorCode.invalid_record),

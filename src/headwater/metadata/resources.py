@@ -38,6 +38,8 @@ class Resources:
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
         self.quotas: dict[Entity, dict[str, str]] = {}
         """Values are decimal numbers as text: `apply` knows no floats."""
+        self.quota_version = 0
+        """Changes with every change of `quotas`, in this process only."""
 
     def __repr__(self) -> str:
         return f"<Resources: {len(self._configs)} with configs, {len(self.quotas)} with quotas>"
@@ -66,6 +68,7 @@ class Resources:
         limits = _changed(self.quotas.get(command.entity), command.put, command.remove)
         if len(limits) > MAX_CONFIGS_EACH or (command.entity not in self.quotas and len(self.quotas) >= MAX_QUOTAS):
             return Refused(Reason.INVALID, "there are too many quotas")
+        self.quota_version += 1
         self.quotas.pop(command.entity, None)
         if limits:
             self.quotas[command.entity] = limits
@@ -80,6 +83,7 @@ class Resources:
         """The inverse of `image`."""
         self._configs = {(kind, name): dict(of_one) for kind, name, of_one in configs}
         self.quotas = {entity: dict(limits) for entity, limits in quotas}
+        self.quota_version += 1
 
 
 def _changed(before: Mapping[str, str] | None, put: Mapping[str, str], remove: tuple[str, ...]) -> dict[str, str]:

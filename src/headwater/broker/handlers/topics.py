@@ -15,6 +15,7 @@ from headwater.broker.core import Broker
 from headwater.broker.faults import InvalidRequest, code_of
 from headwater.broker.handlers.configs import describe_topic_configs
 from headwater.broker.handlers.replicas import InvalidAssignment, check_replicas
+from headwater.broker.quotas import MutationBudget
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import BadInput, ConfigError, HeadwaterError
 from headwater.metadata import topic_configs
@@ -29,6 +30,9 @@ from headwater.metadata.topics import (
 
 DEFAULT = -1
 """A number of partitions or replicas that is left to the broker."""
+
+STRICT_CREATIONS, STRICT_GROWTH, STRICT_DELETIONS = 6, 3, 5
+"""From these versions on clients know that a quota may refuse what they ask for; others are only slowed down."""
 
 
 class InvalidFactor(BadInput):
@@ -57,27 +61,30 @@ async def create_topics(broker: Broker, request: Request) -> Values:
     """Each topic on its own: one that cannot be created does not stop the others."""
     body = request.body
     names = Counter(topic.name for topic in body.topics)
+    budget = broker.quotas.mutations(request, strict=request.version >= STRICT_CREATIONS)
     answers = []
     for topic in {topic.name: topic for topic in body.topics}.values():
         try:
             if names[topic.name] > 1:
                 raise InvalidRequest("Duplicate topic name.")
-            answer = await _create(broker, topic, body.validate_only)
+            answer = await _create(broker, topic, body.validate_only, budget)
         except HeadwaterError as error:
             answer = {**_fault(error), "num_partitions": DEFAULT, "replication_factor": DEFAULT}
         answers.append({"name": topic.name, **answer})
-    return {"topics": answers}
+    return {"topics": answers, "throttle_time": budget.throttle_ms}
 
 
-async def _create(broker: Broker, wanted: Any, validate_only: bool) -> Values:
+async def _create(broker: Broker, wanted: Any, validate_only: bool, budget: MutationBudget) -> Values:
     broker.check_contact()
     check_name(wanted.name)
     await broker.cluster.barrier()
     check_free(broker, wanted.name)
     count = _partition_count(broker, wanted)
     configs = _configs(wanted.configs)
-    topic = None if validate_only else await broker.topics.create(wanted.name, count, configs)
-    return _created(topic, count, configs)
+    if validate_only:
+        return _created(None, count, configs)
+    budget.spend(count)
+    return _created(await broker.topics.create(wanted.name, count, configs), count, configs)
 
 
 def check_free(broker: Broker, name: str) -> None:
@@ -150,6 +157,7 @@ def _created(topic: Topic | None, count: int, configs: Mapping[str, str]) -> Val
 async def create_partitions(broker: Broker, request: Request) -> Values:
     """Only ever more partitions."""
     names = Counter(topic.name for topic in request.body.topics)
+    budget = broker.quotas.mutations(request, strict=request.version >= STRICT_GROWTH)
     results = []
     for wanted in {topic.name: topic for topic in request.body.topics}.values():
         answer: Values = {"error_code": ErrorCode.none}
@@ -160,11 +168,12 @@ async def create_partitions(broker: Broker, request: Request) -> Values:
             topic = await _find(broker, wanted.name)
             _check_growth(broker, topic, wanted)
             if not request.body.validate_only:
+                budget.spend(wanted.count - len(topic.streams))
                 await broker.topics.add_partitions(topic, wanted.count)
         except HeadwaterError as error:
             answer = _fault(error)
         results.append({"name": wanted.name, **answer})
-    return {"results": results}
+    return {"results": results, "throttle_time": budget.throttle_ms}
 
 
 def _check_growth(broker: Broker, topic: Topic, wanted: Any) -> None:
@@ -203,6 +212,7 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
     body = request.body
     wanted = body.topics if request.version >= 6 else [_Named(name) for name in body.topic_names]
     asked = Counter((one.name, one.topic_id) for one in wanted)
+    budget = broker.quotas.mutations(request, strict=request.version >= STRICT_DELETIONS)
     responses = []
     for (name, topic_id), times in asked.items():
         known: Values = {"name": name, "topic_id": topic_id}
@@ -216,13 +226,14 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
                 raise InvalidRequest("Neither topic name nor id were specified.")
             topic = await _find(broker, name) if name is not None else await _find_by_id(broker, topic_id)
             known = {"name": topic.name, "topic_id": topic.id}
+            budget.spend(len(topic.streams))
             await broker.topics.delete(topic)
             responses.append({**known, "error_code": ErrorCode.none})
         except _IdUnknown as error:
             responses.append({**known, "error_code": ErrorCode.unknown_topic_id, "error_message": str(error)})
         except HeadwaterError as error:
             responses.append({**known, **_fault(error)})
-    return {"responses": responses}
+    return {"responses": responses, "throttle_time": budget.throttle_ms}
 
 
 async def _find_by_id(broker: Broker, topic_id: Any) -> Topic:
