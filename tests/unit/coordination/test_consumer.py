@@ -305,6 +305,7 @@ def test_one_without_a_subscription_starts_no_epoch() -> None:
     topics, client = TopicTable(a=1), Client("m1", ("a",))
     group = group_of(topics, client)
     client.leave(group, topics)
+    topics.create("other", 1)
     idle = Client("m2", ())
     idle.beat(group, topics)
     assert (idle.epoch, group.epoch, group.state) == (2, 2, "Stable")
