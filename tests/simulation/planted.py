@@ -10,11 +10,10 @@ from headwater.log.parts import Outcome, Part
 from headwater.log.writer import Writer, _Flush
 from headwater.metadata.base import EpochSet
 from headwater.metadata.commands import Chunk, Record
-from headwater.metadata.grouping import Groups
 from headwater.metadata.index import ENTRY_BYTES
 from headwater.metadata.results import ChunkResult, Result, Verdict
 from headwater.metadata.streams import PREFIX_BYTES, Stream, StreamsState
-from headwater.types import Domain, Position
+from headwater.types import Position
 from tests.simulation.run import Planted
 
 
@@ -77,28 +76,19 @@ class FenceIgnored(StreamsState):
             self._fenced = standing
 
 
-class _Open(Groups):
-    """Takes what any coordinator decides."""
-
-    def holds(self, epoch: int, group: str, number: int) -> bool:
-        return True
-
-
-class ClaimIgnored(StreamsState):
-    """Keeps what a coordinator writes after another one has taken over."""
-
-    def __init__(self, domain: Domain) -> None:
-        super().__init__(domain)
-        self.groups = _Open()
+class OffsetsLeftOut(StreamsState):
+    """Keeps committed offsets out of its checkpoints."""
 
     def restore(self, image: bytes) -> None:
         super().restore(image)
-        self.groups = _Open.unpack(self.groups.pack(), self.groups)
+        for group in self.groups:
+            group.offsets.clear()
+            group.count = 0
 
 
 PLANTED = {
     "ack before the record": Planted(make_writer=AckBeforeRecord),
     "an index entry over a refused batch": Planted(make_streams=EntryOverRefused),
     "a fence ignored": Planted(make_streams=FenceIgnored),
-    "a claim ignored": Planted(make_streams=ClaimIgnored),
+    "offsets left out of a checkpoint": Planted(make_streams=OffsetsLeftOut),
 }
