@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -37,7 +37,7 @@ ACCEPTED_FIELDS = ("index", "base_offset", "log_append_time", "log_start_offset"
 
 
 @functools.cache
-def _accepted(version: int) -> Callable[[Sequence[int]], bytes]:
+def _accepted(version: int) -> Callable[..., bytes]:
     """The answer of a partition whose batch was taken: most of all that a broker says while it is written to."""
     partition = item_type(item_type(response_type(KEY, version), "responses"), "partition_responses")
     return template(partition, {}, ACCEPTED_FIELDS[: 4 if version >= LOG_START_SINCE else 3])
@@ -79,8 +79,10 @@ class _Produce:
     def accepted(self, number: int, offset: int, log_start: int, append_ms: int) -> None:
         """See `Caller`."""
         index = self._indexes[number]
-        numbers = (index, offset, append_ms, log_start) if self._with_start else (index, offset, append_ms)
-        self._answer(number, self._accepted(numbers))
+        if self._with_start:
+            self._answer(number, self._accepted(index, offset, append_ms, log_start))
+        else:
+            self._answer(number, self._accepted(index, offset, append_ms))
 
     def decided(self, number: int, outcome: Outcome | HeadwaterError) -> None:
         """See `Caller`."""
@@ -202,7 +204,8 @@ def _append(
     broker: Broker, view: TopicView, batches: Batches, partitions: list[Partition], state: _Produce, first: int
 ) -> None:
     """Check what came for the partitions of one topic, and hand it to the topic's writer."""
-    now, rules, check, append = broker.clock.wall_ms(), view.rules, batches.check, view.writer.append
+    now, rules, check = broker.clock.wall_ms(), view.rules, batches.check
+    parts: list[Part] = []
     size = records = 0
     for number, partition in enumerate(partitions, first):
         stream = view.stream_id(partition[0])
@@ -216,6 +219,7 @@ def _append(
             continue
         size += len(batch.data)
         records += batch.offsets
-        append(Part(stream, batch, state, number))
+        parts.append(Part(stream, batch, state, number))
+    view.writer.append_all(parts)
     broker.stats.produced_bytes += size
     broker.stats.produced_records += records
