@@ -145,6 +145,8 @@ class SimBroker:
             world.loop.outside(world.delay(), connection.answered, reply, answer)
 
     listener = "PLAINTEXT"
+    peer = "127.0.0.1:5555"
+    software = ("", "")
 
 
 @dataclass(eq=False, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.placement import choose
 from headwater.broker.quotas import ClientQuotas
+from headwater.broker.telemetry import Telemetry
 from headwater.clock import Chance, Clock
 from headwater.config import Settings
 from headwater.errors import NotReady
@@ -91,6 +92,7 @@ class Broker:
         self.topics = Topics(cluster, domains, chance)
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.quotas = ClientQuotas(settings.quotas, clock)
+        self.telemetry = Telemetry(settings.quotas, clock, chance)
         self.stats = Stats()
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}

@@ -23,6 +23,10 @@ class Peer(Protocol):
 
     listener: str
     """The name of the listener it was accepted on."""
+    peer: str
+    """Where it comes from, `ADDRESS:PORT`."""
+    software: tuple[str, str]
+    """The client library's name and version, empty until it says so."""
 
 
 @dataclass(frozen=True, slots=True)

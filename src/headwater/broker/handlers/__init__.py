@@ -15,6 +15,7 @@ from headwater.broker.handlers import (
     quotas,
     records,
     replicas,
+    telemetry,
     topics,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "quotas",
     "records",
     "replicas",
+    "telemetry",
     "topics",
 ]
