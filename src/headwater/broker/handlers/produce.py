@@ -203,4 +203,8 @@ def _append(broker: Broker, view: TopicView, data: Any, now: int, state: _Produc
     stats = broker.stats
     stats.produced_bytes += len(batch.data)
     stats.produced_records += batch.offsets
-    view.writer.append(Part(stream, batch, state, number))
+    part = Part(stream, batch, state, number)
+    if view.target is None and not broker.recompression.waiting:
+        view.writer.append(part)
+    else:
+        broker.recompression.append(view.writer, part, view.target)
