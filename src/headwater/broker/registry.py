@@ -26,6 +26,10 @@ class Peer(Protocol):
     """The name of the listener it was accepted on."""
     host: str
     """The client's address."""
+    peer: str
+    """Where it comes from, `ADDRESS:PORT`."""
+    software: tuple[str, str]
+    """The client library's name and version, empty until it says so."""
 
 
 @dataclass(frozen=True, slots=True)

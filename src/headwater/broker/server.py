@@ -59,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self._broker = server.broker
         self.listener = listener
         self.peer = self.host = "?"
+        self.software = ("", "")
         self._frames = FrameReader(server.broker.settings.limits.frame_bytes, server.scratch)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()

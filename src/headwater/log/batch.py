@@ -15,7 +15,7 @@ from crc32c import crc32c
 from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
 from headwater.log import kernels
 from headwater.types import Buffer
-from headwater.wire.codecs import NONE, decompress
+from headwater.wire.codecs import NONE, compress, decompress
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size
@@ -143,6 +143,24 @@ def with_append_time(data: Buffer, append_ms: int) -> bytes:
     """The batch as a topic with log-append time serves it."""
     (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_FROM)
     return _with_max_timestamp(data, attributes | APPEND_TIME_BIT, append_ms)
+
+
+def codec_of(data: Buffer) -> int:
+    """The codec of a batch."""
+    attributes: int = _ATTRIBUTES.unpack_from(data, CRC_FROM)[0]
+    return attributes & CODEC_MASK
+
+
+def recompressed(data: Buffer, codec: int, level: int, limit: int) -> bytes:
+    """The batch with the same records in another codec; all else but length and CRC stays."""
+    (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_FROM)
+    opened = decompress(attributes & CODEC_MASK, memoryview(data)[HEADER_BYTES:], limit)
+    made = bytearray(data[:HEADER_BYTES])
+    made += compress(codec, opened, level)
+    _LENGTH.pack_into(made, _LENGTH_AT, len(made) - LENGTH_OVERHEAD)
+    _ATTRIBUTES.pack_into(made, CRC_FROM, attributes & ~CODEC_MASK | codec)
+    _CRC.pack_into(made, _CRC_AT, crc32c(memoryview(made)[CRC_FROM:]))
+    return bytes(made)
 
 
 def offsets_of(data: Buffer, at: int = 0) -> int:

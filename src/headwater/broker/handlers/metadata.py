@@ -51,6 +51,8 @@ def partitions(broker: Broker, topic: Topic, first: int = 0, count: int | None =
                 "leader_epoch": 0,
                 "replica_nodes": [leader],
                 "isr_nodes": [leader],
+                "eligible_leader_replicas": [],
+                "last_known_elr": [],
             }
         )
     return found

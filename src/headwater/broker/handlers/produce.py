@@ -220,6 +220,10 @@ def _append(
         size += len(batch.data)
         records += batch.offsets
         parts.append(Part(stream, batch, state, number))
-    view.writer.append_all(parts)
+    if view.target is None and not broker.recompression.waiting:
+        view.writer.append_all(parts)
+    else:
+        for part in parts:
+            broker.recompression.append(view.writer, part, view.target)
     broker.stats.produced_bytes += size
     broker.stats.produced_records += records
