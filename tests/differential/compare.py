@@ -142,7 +142,7 @@ def _foreign(item: Any, prefix: str) -> bool:
     name = next((item[key] for key in ("group_id", "name") if key in item), None) if isinstance(item, dict) else None
     if not isinstance(name, str) or name.startswith(prefix):
         return False
-    if name == "" and "group_type" in item:
+    if name == "" and "protocol_type" in item and "error_code" not in item:
         return True  # Apache Kafka has a group without a name once somebody has committed to it
     return name.startswith(OURS) or re.match(r"d[0-9a-f]{8}-|__", name) is not None
 
