@@ -42,7 +42,7 @@ def missing() -> str:
 def topic_configs() -> str:
     rows = ["| config | default | effect |", "|---|---|---|"]
     for key in KEYS.values():
-        effect = key.doc if key.effective else f"Accepted, no effect: {key.doc[0].lower()}{key.doc[1:]}"
+        effect = f"Read-only. {key.doc}" if key.fixed else key.doc
         rows.append(f"| `{key.name}` | `{key.default or '(empty)'}` | {effect} |")
     return "\n".join(rows)
 

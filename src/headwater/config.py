@@ -30,12 +30,27 @@ class Limits(_Section, frozen=True):
     frame_bytes: int = 100 * MIB
     opened_batch_bytes: int = 64 * MIB
     connections: int = 10_000
+    connections_per_address: int = 2_147_483_647
+    connections_per_second: int = 2_147_483_647
     connection_inflight_bytes: int = 32 * MIB
     connection_inflight_requests: int = 256
     broker_inflight_bytes: int = 256 * MIB
     fetch_response_bytes: int = 55 * MIB
     fetch_sessions: int = 1_000
     partitions_per_topic: int = 10_000
+
+
+class Quotas(_Section, frozen=True):
+    """How clients' rates are measured, and what they may push of their own metrics."""
+
+    samples: int = 11
+    """A rate is that of so many samples, the present one included."""
+    sample_ms: int = 1_000
+    entities: int = 10_000
+    """Of so many users and clients at once the rates are known; the one that was quiet longest goes first."""
+    telemetry_bytes: int = MIB
+    telemetry_clients: int = 10_000
+    """So many clients' subscriptions are remembered."""
 
 
 class Profile(_Section, frozen=True):
@@ -90,6 +105,9 @@ class Groups(_Section, frozen=True):
     max_session_timeout_ms: int = 1_800_000
     new_member_timeout_ms: int = 300_000
     max_members: int = 10_000
+    consumer_session_timeout_ms: int = 45_000
+    """For members of KIP-848 groups, which do not bring a time-out of their own."""
+    consumer_heartbeat_interval_ms: int = 5_000
     offset_metadata_bytes: int = 4_096
     offset_retention_ms: int = 604_800_000
     """Offsets of a group that has been empty for so long are forgotten, and so is the group."""
@@ -157,6 +175,7 @@ class Settings(_Section, frozen=True):
     default_partitions: int = 1
     log_level: str = "info"
     limits: Limits = Limits()
+    quotas: Quotas = Quotas()
     wal: Wal = Wal()
     cache: Cache = Cache()
     housekeeping: Housekeeping = Housekeeping()
@@ -221,7 +240,7 @@ def _put(tree: dict[str, Any], keys: list[str], value: object) -> None:
 
 
 def _check(settings: Settings) -> None:
-    for section in (settings.limits, settings.cache, settings.housekeeping):
+    for section in (settings.limits, settings.quotas, settings.cache, settings.housekeeping):
         for name in section.__struct_fields__:
             if getattr(section, name) <= 0:
                 raise ConfigError(f"settings: {name} must be above 0")

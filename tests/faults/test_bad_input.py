@@ -394,7 +394,7 @@ CREATIONS: list[tuple[dict[str, Any], ErrorCode]] = [
     ({"name": "n", "num_partitions": 1, "configs": [{"name": "retention.ms", "value": ""}]}, ErrorCode.invalid_config),
     ({"name": "n", "num_partitions": 1, "configs": [{"name": "segment.ms", "value": None}]}, ErrorCode.invalid_config),
     ({"name": "n", "num_partitions": 3, "assignments": [{"partition_index": 9, "broker_ids": [1]}]},
-     ErrorCode.invalid_partitions),
+     ErrorCode.invalid_request),
 ]  # fmt: skip
 
 

@@ -24,11 +24,12 @@ class Caller:
     """Calls a node's handlers as a connection would, through the encoded answer."""
 
     listener = "PLAINTEXT"
+    host = "127.0.0.1"
 
     def __init__(self, node: Node) -> None:
         self.node = node
 
-    async def __call__(self, key: int, version: int, **fields: Any) -> Any:
+    async def __call__(self, key: int, version: int, /, **fields: Any) -> Any:
         body = build(request_type(key, version), **fields)
         request = Request(RequestStart(key, version, 7), "test", body, self)  # type: ignore[arg-type]
         answer = APIS[key].handle(self.node.broker, request)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Set
 
+from headwater.broker.held_groups import ClusterTopics, Held
 from headwater.broker.placement import choose
 from headwater.clock import Chance, Clock
 from headwater.config import Groups as GroupSettings
 from headwater.coordination.classic import ClassicGroup, ClassicSettings
 from headwater.coordination.common import Change, GroupError, Reply
+from headwater.coordination.consumer import ConsumerGroup
+from headwater.coordination.consumer_requests import ConsumerGroupSettings
 from headwater.errors import HeadwaterError
 from headwater.metadata.cluster import NO_NODE, ClusterState, Member
 from headwater.metadata.commands import ChangeGroup, ClaimShard, Command, DropGroup, DropOffsets
@@ -35,19 +36,6 @@ _SHARD_KEYS = 1 << 40
 _CLAIM_SECONDS = 5.0
 EMPTY_GROUP_MS = 600_000
 """A group without members and offsets is forgotten after this time."""
-
-
-@dataclass(slots=True)
-class Held:
-    """A group in the coordinator's memory, and what waits for the ledger."""
-
-    name: str
-    shard: int
-    group: ClassicGroup
-    outbox: list[tuple[Change | None, list[Reply]]] = field(default_factory=list)
-    saving: asyncio.Task[None] | None = None
-    timer: asyncio.TimerHandle | None = None
-    due_ms: int = 0
 
 
 class Coordinator:
@@ -76,6 +64,13 @@ class Coordinator:
             max_members=settings.max_members,
             new_id=lambda: str(chance.uuid()),
         )
+        self.consumer_settings = ConsumerGroupSettings(
+            new_member_id=lambda: str(chance.uuid()),
+            session_timeout_ms=settings.consumer_session_timeout_ms,
+            heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
+            max_size=settings.max_members,
+        )
+        self.topics = ClusterTopics(cluster.state)
         self._claims: dict[int, int] = {}
         """Shards that are held, with the number of the claim."""
         self._claiming: dict[int, asyncio.Task[None]] = {}
@@ -178,15 +173,27 @@ class Coordinator:
             stored = self.replica.state.groups.get(name)
             if stored is None or not stored.head:
                 return None
-            group = ClassicGroup.load(name, self._classic, stored.head, stored.members, self.now_ms())
-            held = self._hold(name, group)
+            held = self.hold(name, self._loaded(stored))
         return held
 
-    def make_classic(self, name: str) -> Held:
-        """A new group of the classic protocol."""
-        return self._hold(name, ClassicGroup(name, self._classic, self._clock.wall_ms()))
+    def _loaded(self, stored: StoredGroup) -> ClassicGroup | ConsumerGroup:
+        if stored.kind == ConsumerGroup.kind:
+            return ConsumerGroup.load(stored.name, self.consumer_settings, stored.head, stored.members, self.now_ms())
+        return ClassicGroup.load(stored.name, self._classic, stored.head, stored.members, self.now_ms())
 
-    def _hold(self, name: str, group: ClassicGroup) -> Held:
+    def new_classic(self, name: str) -> ClassicGroup:
+        """A group of the classic protocol, that `hold` takes in."""
+        return ClassicGroup(name, self._classic, self._clock.wall_ms())
+
+    def new_consumer(self, name: str) -> ConsumerGroup:
+        """A group of KIP-848, that `hold` takes in."""
+        return ConsumerGroup(name, self.consumer_settings)
+
+    def hold(self, name: str, group: ClassicGroup | ConsumerGroup) -> Held:
+        """Have a group in memory. One without members, of another kind, gives way to it."""
+        before = self._groups.get(name)
+        if before is not None:
+            self._abandon(before, "not_coordinator")
         held = self._groups[name] = Held(name, shard_of(name), group)
         self._arm(held)
         return held
@@ -213,7 +220,7 @@ class Coordinator:
 
     def settle(self, held: Held, *also: Reply) -> None:
         """After an event: store what changed, then give the answers, in their order."""
-        change, replies = held.group.changes(), [*held.group.replies(), *also]
+        change, replies = held.group.changes(), [*held.replies(), *also]
         if change is None and held.saving is None:
             _deliver(replies)
         elif change is not None or replies:
@@ -256,7 +263,7 @@ class Coordinator:
             raise GroupError("unknown_server_error", result.detail)
         raise GroupError("not_coordinator")
 
-    async def submit(self, group: str, make: Any) -> int:
+    async def submit(self, group: str, make: Callable[[int], Command]) -> int:
         """Enter a command about a group; `make` is told the number of the claim."""
         claim = self._claims.get(shard_of(group))
         if claim is None:
@@ -272,7 +279,7 @@ class Coordinator:
         error = GroupError(code)
         _refuse([reply for _, replies in held.outbox for reply in replies], error)
         held.outbox = []
-        _deliver(held.group.abandon(code))
+        _deliver(held.abandoned(code))
 
     # --- time ------------------------------------------------------------------------------------------------
 
@@ -290,7 +297,7 @@ class Coordinator:
         held.timer = None
         if self._groups.get(held.name) is not held:
             return
-        held.group.tick(self.now_ms(), self._clock.wall_ms())
+        held.tick(self.topics, self.now_ms(), self._clock.wall_ms())
         self.settle(held)
 
     async def _look_after(self) -> None:
@@ -324,10 +331,10 @@ class Coordinator:
                     await self.delete(group.name, claim)
 
     def _expired(self, group: StoredGroup, held: Held | None, before_ms: int) -> Iterator[tuple[bytes, int]]:
-        used: set[str] = set()
+        used: Set[str] = set()
         empty = held is None or held.group.is_empty
         if held is not None and not empty:
-            wanted = held.group.subscribed_topics()
+            wanted = held.subscribed_topics(self.topics)
             used = {t.name for t in self._cluster.state.topics.values()} if wanted is None else wanted
         for topic_id, partitions in group.offsets.items():
             topic = self._cluster.state.topics.get(topic_id)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headwater.broker.coordinator import Coordinator
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.placement import choose
+from headwater.broker.quotas import ClientQuotas
 from headwater.clock import Chance, Clock
 from headwater.config import Settings
 from headwater.errors import NotReady
@@ -60,6 +61,9 @@ class Stats:
     produced_bytes: int = 0
     produced_records: int = 0
     fetched_bytes: int = 0
+    throttled_requests: int = 0
+    throttle_seconds: float = 0.0
+    refused_connections: int = 0
 
 
 class Broker:
@@ -90,14 +94,20 @@ class Broker:
             cluster, domains[min(domains)], membership, settings.groups, clock, chance, node=settings.node
         )
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
+        self.quotas = ClientQuotas(settings.quotas, clock)
         self.stats = Stats()
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}
         self._producer_ids: Iterator[int] = iter(())
-        cluster.state.on_change = self._views.clear
+        cluster.state.on_change = self._cluster_changed
 
     def __repr__(self) -> str:
         return f"<Broker {self.node}, epoch {self.membership.epoch}>"
+
+    def _cluster_changed(self) -> None:
+        self._views.clear()
+        resources = self.cluster.state.resources
+        self.quotas.refresh(resources.quotas, resources.quota_version)
 
     # --- topics ------------------------------------------------------------------------------------
 

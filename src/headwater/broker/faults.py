@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
+from headwater.broker.broker_configs import NotDynamic
+from headwater.broker.quotas import QuotaExceeded
 from headwater.errors import (
+    BadInput,
     BatchTooLarge,
     ConfigError,
     CorruptBatch,
@@ -17,10 +20,17 @@ from headwater.errors import (
 )
 from headwater.log.batch import InvalidRecord, InvalidTimestamp
 from headwater.log.reader import OffsetOutOfRange
+from headwater.metadata.client_metrics import InvalidSubscription
 from headwater.metadata.results import Verdict
+
+
+class InvalidRequest(BadInput):
+    """A request that contradicts itself, or names what cannot be named."""
+
 
 _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
     (StoreUnavailable, ErrorCode.kafka_storage_error),
+    (QuotaExceeded, ErrorCode.throttling_quota_exceeded),
     (CorruptObject, ErrorCode.kafka_storage_error),
     (Retriable, ErrorCode.not_leader_or_follower),
     (InvalidRecord, ErrorCode.invalid_record),
@@ -29,6 +39,9 @@ _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
     (UnsupportedBatch, ErrorCode.invalid_record),
     (BatchTooLarge, ErrorCode.message_too_large),
     (ConfigError, ErrorCode.invalid_config),
+    (InvalidRequest, ErrorCode.invalid_request),
+    (InvalidSubscription, ErrorCode.invalid_request),
+    (NotDynamic, ErrorCode.invalid_request),
     (NotFound, ErrorCode.unknown_topic_or_partition),
     (OffsetOutOfRange, ErrorCode.offset_out_of_range),
 ]

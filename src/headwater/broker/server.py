@@ -13,9 +13,12 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Any, cast
 
+from headwater.broker.admission import Admission, Admissions
 from headwater.broker.core import Broker
 from headwater.broker.handlers import api_versions
-from headwater.broker.registry import APIS, Api, Request, Values
+from headwater.broker.quotas import Meter, Timed, user_of
+from headwater.broker.registry import APIS, Answer, Api, Request, Values
+from headwater.broker.throttling import throttle
 from headwater.errors import CorruptFrame
 from headwater.types import Buffer
 from headwater.wire.frames import SCRATCH_BYTES, FrameReader
@@ -36,7 +39,7 @@ _WRITE_HIGH_WATER = 4 << 20
 class _Slot:
     """One request of a connection, in the order they came."""
 
-    __slots__ = ("began", "done", "serial", "size", "start", "values")
+    __slots__ = ("began", "done", "meter", "serial", "size", "start", "values")
 
     def __init__(self, start: RequestStart, size: int, serial: bool) -> None:
         self.start = start
@@ -44,6 +47,7 @@ class _Slot:
         self.serial = serial
         self.began = time.perf_counter()
         self.done = False
+        self.meter: Meter | None = None
         self.values: Values | None = None
 
 
@@ -54,8 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._broker = server.broker
         self.listener = listener
-        self.peer = "?"
-        self.host = ""
+        self.peer = self.host = "?"
         self._frames = FrameReader(server.broker.settings.limits.frame_bytes, server.scratch)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
@@ -69,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         """Answers of serial APIs that are done and not handed to the transport yet."""
         self._room: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._muted: asyncio.TimerHandle | None = None
+        self._taken = False
 
     def __repr__(self) -> str:
         return f"<Connection from {self.peer}, {len(self._slots)} requests under way>"
@@ -79,15 +84,21 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         peer = transport.get_extra_info("peername")
-        self.host = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.host = str(peer[0]) if isinstance(peer, tuple) else str(peer)
         self.peer = f"{self.host}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
-        if not self._server.admit(self):
+        admission = self._server.admit(self, self.host)
+        self._taken = admission.taken
+        if admission.wait:
+            self._mute(admission.wait)
+        elif not admission.taken:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         for task in self._tasks:
             task.cancel()
-        self._server.released(self, self._inflight)
+        if self._muted is not None:
+            self._muted.cancel()
+        self._server.released(self, self._inflight, self.host if self._taken else None)
         self._inflight = 0
         self._slots.clear()
         self._transport = None
@@ -132,6 +143,8 @@ class Connection(asyncio.BufferedProtocol):
         request = Request(start, header.client_id or "", body, self)
         try:
             answer = self._one_at_a_time(api, request) if api.serial else api.handle(self._broker, request)
+            if self._broker.quotas.active:
+                answer = self._metered(slot, request, answer)
         except Exception as error:  # noqa: BLE001 - one request's failure must not take the broker down
             self._broken(slot, error)
             return
@@ -145,6 +158,13 @@ class Connection(asyncio.BufferedProtocol):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda done: self._finished(slot, done))
+
+    def _metered(self, slot: _Slot, request: Request, answer: Answer) -> Answer:
+        """Measure what a request uses from here on; what it has used so far is known."""
+        meter = slot.meter = Meter(user_of(self), request.client_id, time.perf_counter() - slot.began)
+        if isinstance(answer, Awaitable) and not isinstance(answer, asyncio.Future):
+            return Timed(answer, meter, self._broker.clock)
+        return answer
 
     async def _one_at_a_time(self, api: Api, request: Request) -> Values | None:
         if self._serial is None or self._room is None:
@@ -206,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close()
 
     def _answered(self, slot: _Slot, values: Values | None) -> None:
-        slot.values = values
+        slot.values = values if slot.meter is None else self._charged(slot, slot.meter, values)
         slot.done = True
         stats = self._broker.stats
         key = slot.start.api_key
@@ -215,6 +235,31 @@ class Connection(asyncio.BufferedProtocol):
         if not self._sending:
             self._sending = True
             self._loop.call_soon(self._send_soon)
+
+    def _charged(self, slot: _Slot, meter: Meter, values: Values | None) -> Values | None:
+        """Charge the client for a request. If it has used too much it is told so at once, and then not heard."""
+        milliseconds = throttle(self._broker, slot.start.api_key, slot.size, meter, values)
+        if not milliseconds:
+            return values
+        self._mute(milliseconds / 1000)
+        return None if values is None else {**values, "throttle_time": milliseconds}
+
+    def _mute(self, seconds: float) -> None:
+        """Read nothing for a while. A silence under way becomes longer, never shorter."""
+        until = self._loop.time() + seconds
+        if self._muted is not None:
+            if self._muted.when() >= until:
+                return
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until, self._unmute)
+        self.consider_reading()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        if self._taken:
+            self.consider_reading()
+        else:
+            self._close()
 
     def _send_soon(self) -> None:
         """What was answered in one turn of the event loop goes out in one call to the kernel."""
@@ -253,6 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         limits = self._broker.settings.limits
         full = (
             self._writing_paused
+            or self._muted is not None
             or self._inflight > limits.connection_inflight_bytes
             or len(self._slots) > limits.connection_inflight_requests
             or self._server.overloaded
@@ -264,6 +310,11 @@ class Connection(asyncio.BufferedProtocol):
         elif not full and self._reading_paused:
             self._reading_paused = False
             transport.resume_reading()
+
+    @property
+    def muted(self) -> bool:
+        """Whether the client is not heard at present, because it has used more than it may."""
+        return self._muted is not None
 
     @property
     def idle(self) -> bool:
@@ -291,7 +342,15 @@ class Server:
         self.draining = False
         self._inflight = 0
         self._connections: set[Connection] = set()
+        self._refused: set[Connection] = set()
+        """Connections that are ended after a while, so that their clients do not come back at once."""
+        self._admissions = Admissions(broker.settings, broker.quotas, broker.clock)
         self._servers: list[asyncio.Server] = []
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are served."""
+        return list(self._connections)
 
     def __repr__(self) -> str:
         return f"<Server with {len(self._connections)} connections, {self._inflight} bytes under way>"
@@ -304,19 +363,27 @@ class Server:
         bound: int = server.sockets[0].getsockname()[1]
         return bound
 
-    def admit(self, connection: Connection) -> bool:
-        """Whether there is room for one more connection."""
+    def admit(self, connection: Connection, address: str) -> Admission:
+        """Whether one more connection is taken. Those that are kept waiting before they are ended are bounded, too."""
         stats = self.broker.stats
         stats.connections_total += 1
-        if len(self._connections) >= self.broker.settings.limits.connections:
-            return False
+        admission = self._admissions.knock(address, self.broker.cluster.state.resources)
+        if not admission.taken:
+            stats.refused_connections += 1
+            if not admission.wait or len(self._refused) >= self.broker.settings.limits.connections:
+                return Admission(False)
+            self._refused.add(connection)
+            return admission
         self._connections.add(connection)
         stats.connections = len(self._connections)
-        return True
+        return admission
 
-    def released(self, connection: Connection, inflight: int) -> None:
-        """A connection is gone."""
+    def released(self, connection: Connection, inflight: int, address: str | None) -> None:
+        """A connection is gone; it has an address if it was taken."""
+        if address is not None:
+            self._admissions.release(address)
         self._connections.discard(connection)
+        self._refused.discard(connection)
         self.broker.stats.connections = len(self._connections)
         self.gave_back(inflight)
 
@@ -348,7 +415,7 @@ class Server:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not all(c.idle for c in self._connections):
             await asyncio.sleep(0.01)
-        for connection in list(self._connections):
+        for connection in [*self._connections, *self._refused]:
             connection.close()
         for server in self._servers:
             await server.wait_closed()

@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
     app.command("consume")(consume)
 
 
-def parse_origin(text: str) -> Origin:
+def parse_origin(text: str, option: str = "--from") -> Origin:
     """`beginning`, `end`, an offset, `@MILLISECONDS`, or a time in ISO 8601, which is UTC if it names no zone."""
     if text in ("beginning", "end"):
         return Origin(Where[text.upper()])
@@ -65,13 +65,13 @@ def parse_origin(text: str) -> Origin:
     if digits.isdecimal() and digits.isascii():
         value = int(digits)
         if value > _MAX_OFFSET:
-            raise ConfigError(f"--from {text} is larger than any offset or time")
+            raise ConfigError(f"{option} {text} is larger than any offset or time")
         return Origin(Where.OFFSET if digits == text else Where.TIME, value)
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"--from {text!r} is none of: beginning, end, an offset, @milliseconds, a time such as 2026-01-31T12:00Z"
+            f"{option} {text!r} is none of: beginning, end, an offset, @milliseconds, a time such as 2026-01-31T12:00Z"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
@@ -126,7 +126,7 @@ async def _consume(
     left = count
     async with Client(bootstrap) as client:
         partitions = await _partitions(client, topic, chosen)
-        starts, ends = await _bounds(client, topic, partitions, origin)
+        starts, ends = await bounds(client, topic, partitions, origin)
         reader = Reader(client, topic, starts, None if follow else ends, on_reset=_tell)
         async with aclosing(reader.chunks()) as chunks:
             async for chunk in chunks:
@@ -150,7 +150,7 @@ async def _partitions(client: Client, topic: str, chosen: Sequence[int] | None) 
     return sorted(set(chosen))
 
 
-async def _bounds(
+async def bounds(
     client: Client, topic: str, partitions: list[int], origin: Origin
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Where each partition is read from, and its end at this moment."""

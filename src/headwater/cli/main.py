@@ -122,8 +122,8 @@ def doctor(
 
 def main() -> None:
     """The console script."""
-    from headwater.cli import common, consume, produce, table, topic
+    from headwater.cli import common, consume, group, produce, table, topic
 
-    for module in (topic, produce, consume, table):
+    for module in (topic, produce, consume, group, table):
         module.register(app)
     sys.exit(common.call(app))

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from headwater.client.admin import AdminCalls
 from headwater.client.connection import Connection
 from headwater.client.errors import KafkaError, ProtocolError, check, kafka_error
+from headwater.client.groups import GroupCalls
 from headwater.client.model import Fetched, FoundOffset, Produced, ProducerIdentity, Topic
 from headwater.client.records import MAX_BATCH_BYTES, NO_PRODUCER, producer_of
 from headwater.client.routing import ClientSettings, Repeat, all_of
@@ -29,7 +30,7 @@ _TRANSACTION_TIMEOUT_MS = 60_000
 __all__ = ["Client", "ClientSettings"]
 
 
-class Client(AdminCalls):
+class Client(AdminCalls, GroupCalls):
     """Talks to a cluster. Usable as `async with Client("HOST:PORT,…") as client`."""
 
     async def __aenter__(self) -> Self:

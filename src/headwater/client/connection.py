@@ -77,13 +77,16 @@ class Connection(asyncio.BufferedProtocol):
             raise UnsupportedApi(f"the broker at {self.address} has no {api_name(api_key)} that this client knows")
         return self._versions[api_key]
 
-    async def request(self, api_key: int, /, within: float = REQUEST_SECONDS, **fields: Any) -> Any:
-        """Send a request and wait for its answer.
+    async def request(
+        self, api_key: int, /, within: float = REQUEST_SECONDS, newest: int | None = None, **fields: Any
+    ) -> Any:
+        """Send a request and wait for its answer, in the newest version that both sides know and the caller wants.
 
         Fields that the version at hand does not have are left out. When the time limit passes the connection is
         closed: answers come in order, so the next one would be late as well.
         """
-        return await self._request(api_key, self.version(api_key), within, fields)
+        version = self.version(api_key)
+        return await self._request(api_key, version if newest is None else min(version, newest), within, fields)
 
     async def close(self) -> None:
         """End the connection; requests under way fail."""

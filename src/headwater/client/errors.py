@@ -68,6 +68,10 @@ _WORDS = {
     ErrorCode.message_too_large: "the batch is larger than the topic allows (max.message.bytes)",
     ErrorCode.request_timed_out: "the broker did not finish in time",
     ErrorCode.kafka_storage_error: "the broker cannot reach its storage",
+    ErrorCode.group_id_not_found: "there is no such group",
+    ErrorCode.non_empty_group: "the group has members",
+    ErrorCode.unknown_member_id: "the group has members, who alone may commit its offsets",
+    ErrorCode.group_subscribed_to_topic: "the group's members read that topic",
     ErrorCode.invalid_topic_exception: "that is not a valid topic name",
 }
 

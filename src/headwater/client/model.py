@@ -119,3 +119,34 @@ class ProducerIdentity:
 
     id: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group in a list."""
+
+    name: str
+    state: str
+    kind: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group."""
+
+    id: str
+    instance: str | None
+    client_id: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group and its members."""
+
+    name: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]

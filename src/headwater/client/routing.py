@@ -122,7 +122,7 @@ class Router:
 
     # --- connections ---------------------------------------------------------------------------------
 
-    async def _connection(self, host: str, port: int) -> Connection:
+    async def connection_to(self, host: str, port: int) -> Connection:
         """The open connection to an address, or a new one."""
         key = (host, port)
         connection = self._connections.get(key)
@@ -146,7 +146,7 @@ class Router:
         failures = []
         for host, port in dict.fromkeys([*known, *self._bootstrap]):
             try:
-                return await self._connection(host, port)
+                return await self.connection_to(host, port)
             except Unreachable as error:
                 failures.append(error)
         if len(failures) == 1:
@@ -156,8 +156,12 @@ class Router:
     async def _node(self, node: int) -> Connection:
         for broker in self._cluster.brokers if self._cluster else ():
             if broker.node == node:
-                return await self._connection(broker.host, broker.port)
+                return await self.connection_to(broker.host, broker.port)
         raise Unreachable(f"broker {node} is not among the live ones")
+
+    async def all_brokers(self) -> list[Connection]:
+        """Connections to every live broker that the last metadata told of."""
+        return [await self.connection_to(b.host, b.port) for b in (self._cluster.brokers if self._cluster else ())]
 
     async def controller(self) -> Connection:
         """The broker that takes changes; every one does where the cluster forwards them."""

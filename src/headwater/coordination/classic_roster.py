@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headwater.coordination.classic_members import CONSUMER_PROTOCOL, Join, Member, Sync, topics_of
-from headwater.coordination.common import GroupError
 
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
 
@@ -121,16 +120,3 @@ class Roster:
         if request.protocol_type not in (None, self.protocol_type) or request.protocol not in (None, self.protocol):
             return "inconsistent_group_protocol"
         return "rebalance_in_progress" if self.state == PREPARING else None
-
-    def check_fetch(self, member_id: str, epoch: int) -> None:
-        """Whoever names the group may read its offsets."""
-
-    def check_delete(self) -> None:
-        """Whether the group may be deleted."""
-        if self.state != EMPTY:
-            raise GroupError("non_empty_group")
-
-    def check_delete_offsets(self) -> None:
-        """Whether offsets may be deleted: of groups of consumers, those of topics that they do not use."""
-        if self.state != EMPTY and self.protocol_type != CONSUMER_PROTOCOL:
-            raise GroupError("non_empty_group")

@@ -38,8 +38,9 @@ class Change(msgspec.Struct, frozen=True):
 class Topics(Protocol):
     """The topics of the cluster, as a group sees them."""
 
-    version: int
-    """Rises when any topic or its number of partitions changes."""
+    @property
+    def version(self) -> int:
+        """Rises when any topic or its number of partitions changes."""
 
     def get(self, name: str) -> tuple[uuid.UUID, int] | None:
         """A topic's id and how many partitions it has."""

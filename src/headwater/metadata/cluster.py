@@ -1,4 +1,4 @@
-"""The state of domain 0: processes and their epochs, topics and where their streams lie, producer ids."""
+"""The state of domain 0: processes and their epochs, topics and where their streams lie, producer ids, configs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from headwater.metadata.commands import (
     AddPartitions,
     AllocateProducers,
     AlterConfigs,
+    AlterQuota,
+    AlterResource,
     CreateTopic,
     DeleteTopic,
     Fence,
@@ -25,6 +27,7 @@ from headwater.metadata.commands import (
     TopicGone,
     TopicReady,
 )
+from headwater.metadata.resources import QuotaRow, ResourceRow, Resources
 from headwater.metadata.results import Done, Reason, Refused, Result
 from headwater.types import CLUSTER
 
@@ -64,6 +67,11 @@ class Topic(msgspec.Struct, array_like=True):
         return self.deleting or self.ready < len(self.streams)
 
 
+def likeness(name: str) -> str:
+    """What a topic's name is to tools that take dots for underscores."""
+    return name.replace(".", "_")
+
+
 class ClusterImage(msgspec.Struct, array_like=True):
     """A checkpoint of domain 0."""
 
@@ -74,6 +82,8 @@ class ClusterImage(msgspec.Struct, array_like=True):
     next_epoch: int
     next_stream: int
     next_producer: int
+    resources: list[ResourceRow] = []
+    quotas: list[QuotaRow] = []
 
 
 _decoder = msgspec.msgpack.Decoder(ClusterImage)
@@ -89,15 +99,21 @@ class ClusterState(State):
         """Every topic, also those whose deletion is still carried through."""
         self.names: dict[str, Topic] = {}
         """Topics by name, without those being deleted."""
+        self.alike: dict[str, str] = {}
+        """Names of topics by their `likeness`, without those being deleted."""
         self.cluster_id = ""
         """Made from the first process's name, so that it is the same for everybody and for ever."""
+        self.resources = Resources()
         self._next_epoch = 1
         self._next_stream = 1
         self._next_producer = 1
+        self.changes = 0
+        """How often members or topics have changed here; no part of the state."""
         self.on_change: Callable[[], None] | None = None
         """Told when members or topics changed; set by the replica, no part of the state."""
 
     def _changed(self) -> None:
+        self.changes += 1
         if self.on_change:
             self.on_change()
 
@@ -159,6 +175,7 @@ class ClusterState(State):
             created_ms=self.clock_ms,
         )
         self.topics[topic.id] = self.names[topic.name] = topic
+        self.alike[likeness(topic.name)] = topic.name
         self._roll("topic", topic.name, topic.streams)
         self._changed()
         return Done()
@@ -195,6 +212,8 @@ class ClusterState(State):
             return Refused(Reason.UNKNOWN, "the topic does not exist")
         topic.deleting = True
         del self.names[topic.name]
+        if self.alike.get(likeness(topic.name)) == topic.name:
+            del self.alike[likeness(topic.name)]
         self._roll("delete", topic.name)
         self._changed()
         return Done()
@@ -218,9 +237,24 @@ class ClusterState(State):
         self._changed()
         return Done()
 
+    # --- configs of what is no topic, quotas -----------------------------------------------------------
+
+    def _alter_resource(self, epoch: int, command: AlterResource) -> Result:
+        result = self.resources.alter(command)
+        self._roll("resource", command.kind, command.name, sorted(command.put.items()), command.remove)
+        self._changed()
+        return result
+
+    def _alter_quota(self, epoch: int, command: AlterQuota) -> Result:
+        result = self.resources.alter_quota(command)
+        self._roll("quota", command.entity, sorted(command.put.items()), command.remove)
+        self._changed()
+        return result
+
     # --- checkpoints -------------------------------------------------------------------------------------
 
     def image(self) -> bytes:
+        resources, quotas = self.resources.image()
         return msgspec.msgpack.encode(
             ClusterImage(
                 base=self._base_image(),
@@ -230,6 +264,8 @@ class ClusterState(State):
                 next_epoch=self._next_epoch,
                 next_stream=self._next_stream,
                 next_producer=self._next_producer,
+                resources=resources,
+                quotas=quotas,
             )
         )
 
@@ -242,10 +278,12 @@ class ClusterState(State):
         self.members = {m.epoch: m for m in decoded.members}
         self.topics = {t.id: t for t in decoded.topics}
         self.names = {t.name: t for t in decoded.topics if not t.deleting}
+        self.alike = {likeness(name): name for name in self.names}
         self.cluster_id = decoded.cluster_id
         self._next_epoch = decoded.next_epoch
         self._next_stream = decoded.next_stream
         self._next_producer = decoded.next_producer
+        self.resources.restore(decoded.resources, decoded.quotas)
         self._changed()
 
     COMMANDS: ClassVar[dict[type, Callable[[Any, int, Any], Result]]] = {
@@ -259,4 +297,6 @@ class ClusterState(State):
         TopicGone: _topic_gone,
         AlterConfigs: _alter_configs,
         AllocateProducers: _allocate_producers,
+        AlterResource: _alter_resource,
+        AlterQuota: _alter_quota,
     }

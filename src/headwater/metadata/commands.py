@@ -122,6 +122,23 @@ class AllocateProducers(_Command, frozen=True, tag="producers+"):
     count: int
 
 
+class AlterResource(_Command, frozen=True, tag="resource="):
+    """Set and remove configs of a broker, a group or a subscription to clients' metrics."""
+
+    kind: int
+    name: str
+    put: dict[str, str]
+    remove: tuple[str, ...]
+
+
+class AlterQuota(_Command, frozen=True, tag="quota="):
+    """Set and remove quotas of an entity: (kind, name) sorted by kind, no name for a kind's default."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    put: dict[str, str]
+    remove: tuple[str, ...]
+
+
 # --- domains 1 to N: streams ---------------------------------------------------------------------
 
 
@@ -409,6 +426,8 @@ Command: TypeAlias = (
     | TopicGone
     | AlterConfigs
     | AllocateProducers
+    | AlterResource
+    | AlterQuota
     | CreateStreams
     | ConfigureStreams
     | DropStreams

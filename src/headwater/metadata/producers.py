@@ -58,6 +58,10 @@ class Producers:
     def get(self, producer_id: int) -> Producer | None:
         return self._live.get(producer_id)
 
+    def items(self) -> list[tuple[int, Producer]]:
+        """The producers that are not expired, by id."""
+        return list(self._live.items())
+
     def take(
         self, producer_id: int, epoch: int, first: int, records: int, offset: int, *, writer: int, shared: bool, ms: int
     ) -> tuple[Verdict, int]:

@@ -1,172 +1,175 @@
 """Topic configs: the names that exist, what they may hold, and their typed form.
 
-Unknown names are refused, not ignored. Some of Kafka's configs steer things that do not exist here (segments on a
-local disk, replicas); they are checked, kept and reported, since tools set them, and have no effect.
+Unknown names are refused, not ignored. Some of Kafka's configs steer things that do not exist here (files on a local
+disk, replicas). They are shown read-only with what holds here. Nobody can change them; only a topic's creation may name
+them, since clients such as Kafka Streams do, and is told by the answer how things are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Mapping
 
 import msgspec
 
 from headwater.errors import ConfigError
+from headwater.metadata.config_keys import (
+    INT_MAX,
+    LONG_MAX,
+    ConfigKey,
+    Kind,
+    anything,
+    boolean,
+    checked_by,
+    elements,
+    fraction,
+    number,
+    one_of,
+)
 
 TABLE_RETENTION = "headwater.table.retention.ms"
-LONG_MAX = (1 << 63) - 1
-INT_MAX = (1 << 31) - 1
-
-
-class Kind(Enum):
-    """How Kafka's tools show a config's value."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
-    """One topic config."""
-
-    name: str
-    kind: Kind
-    default: str
-    check: Callable[[str], str]
-    doc: str
-    effective: bool = True
-    """False where the config has nothing to act on here."""
-
-
-def _number(low: int, high: int) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        try:
-            number = int(value.strip())
-        except ValueError:
-            raise ConfigError(f"Not a number of type {'INT' if high <= INT_MAX else 'LONG'}") from None
-        if not low <= number <= high:
-            raise ConfigError(f"Value must be at least {low}" if number < low else f"Value must be at most {high}")
-        return str(number)
-
-    return check
-
-
-def _fraction(value: str) -> str:
-    try:
-        number = float(value)
-    except ValueError:
-        raise ConfigError("Not a number of type DOUBLE") from None
-    if not 0 <= number <= 1:
-        raise ConfigError("Value must lie between 0 and 1")
-    return value.strip()
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        if value not in allowed:
-            raise ConfigError(f"String must be one of: {', '.join(allowed)}")
-        return value
-
-    return check
-
-
-def _boolean(value: str) -> str:
-    if value.strip().lower() not in ("true", "false"):
-        raise ConfigError("Expected value to be either true or false")
-    return value.strip().lower()
+MIN_LAG, MAX_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
+UNCOMPRESSED, PRODUCER = "uncompressed", "producer"
+CODECS = (UNCOMPRESSED, "zstd", "lz4", "snappy", "gzip", PRODUCER)
 
 
 def _cleanup(value: str) -> str:
-    parts = [part.strip() for part in value.split(",") if part.strip()]
-    if not parts or any(part not in ("delete", "compact") for part in parts):
-        raise ConfigError("List must be one or both of: compact, delete")
+    parts = list(dict.fromkeys(elements(value)))
+    for part in parts:
+        if part not in ("compact", "delete"):
+            raise ConfigError("String must be one of: compact, delete")
+    if not parts:
+        raise ConfigError("Configuration must not be empty: compact, delete or both")
     return ",".join(parts)
 
 
-def _any(value: str) -> str:
-    return value
+def _gzip_level(value: str) -> str:
+    given = number(-INT_MAX, INT_MAX)(value)
+    if given != "-1" and not 1 <= int(given) <= 9:
+        raise ConfigError("Value must be between 1 and 9 or equal to -1")
+    return given
 
 
-_duration = _number(-1, LONG_MAX)
+_duration = number(-1, LONG_MAX)
+_not_negative = number(0, LONG_MAX)
 
 
 def _optional_duration(value: str) -> str:
-    return value if not value else _number(1, LONG_MAX)(value)
+    return value if not value else number(1, LONG_MAX)(value)
 
-
-_not_negative = _number(0, LONG_MAX)
 
 _KEYS = [
-    ConfigKey("cleanup.policy", Kind.LIST, "delete", _cleanup, "Delete old records, compact by key, or both."),
-    ConfigKey("headwater.table.enable", Kind.BOOLEAN, "true", _boolean,
+    ConfigKey("cleanup.policy", Kind.LIST, "delete", _cleanup,
+              "Delete old records, compact by key, or both.", "log.cleanup.policy"),
+    ConfigKey("compression.type", Kind.STRING, PRODUCER, one_of(*CODECS),
+              "The codec that batches are stored in; `producer` keeps the one they came in.", "compression.type"),
+    ConfigKey("compression.gzip.level", Kind.INT, "-1", _gzip_level,
+              "How hard gzip tries where batches are stored with it.", "compression.gzip.level"),
+    ConfigKey("compression.lz4.level", Kind.INT, "9", number(1, 17),
+              "How hard LZ4 tries where batches are stored with it.", "compression.lz4.level"),
+    ConfigKey("compression.zstd.level", Kind.INT, "3", number(-131072, 22),
+              "How hard Zstandard tries where batches are stored with it.", "compression.zstd.level"),
+    ConfigKey("headwater.table.enable", Kind.BOOLEAN, "true", boolean,
               "Whether Iceberg, Delta and other catalogs show the topic as a table. It settles in any case."),
     ConfigKey("headwater.table.freshness.ms", Kind.LONG, "", _optional_duration,
               "How far the table may lag behind the log. Empty: the compactor's default."),
     ConfigKey(TABLE_RETENTION, Kind.LONG, "-1", _duration,
               "How long the table keeps its rows, whatever the log keeps. -1: for ever."),
-    ConfigKey("headwater.wal.profile", Kind.STRING, "", _one_of("", "cost", "latency"),
+    ConfigKey("headwater.wal.profile", Kind.STRING, "", one_of("", "cost", "latency"),
               "How appends are gathered: few large objects, or quick small ones. Empty: the store's default."),
-    ConfigKey("max.message.bytes", Kind.INT, "1048588", _number(0, INT_MAX), "The largest record batch."),
+    ConfigKey("max.message.bytes", Kind.INT, "1048588", number(0, INT_MAX),
+              "The largest record batch.", "message.max.bytes"),
     ConfigKey("message.timestamp.after.max.ms", Kind.LONG, "3600000", _not_negative,
-              "How far a record's timestamp may lie ahead."),
+              "How far a record's timestamp may lie ahead.", "log.message.timestamp.after.max.ms"),
     ConfigKey("message.timestamp.before.max.ms", Kind.LONG, str(LONG_MAX), _not_negative,
-              "How far a record's timestamp may lie back."),
-    ConfigKey("message.timestamp.type", Kind.STRING, "CreateTime", _one_of("CreateTime", "LogAppendTime"),
-              "Whether records keep their producer's timestamp."),
-    ConfigKey("retention.bytes", Kind.LONG, "-1", _duration, "How many bytes of a partition to keep."),
-    ConfigKey("retention.ms", Kind.LONG, "604800000", _duration, "How long to keep records."),
-    ConfigKey("compression.type", Kind.STRING, "producer", _one_of("producer"),
-              "Batches keep their producer's codec."),
-    # Accepted for the sake of tools, without effect here.
-    ConfigKey("compression.gzip.level", Kind.INT, "-1", _number(-1, 9), "Gzip level.", False),
-    ConfigKey("compression.lz4.level", Kind.INT, "9", _number(1, 17), "LZ4 level.", False),
-    ConfigKey("compression.zstd.level", Kind.INT, "3", _number(-131072, 22), "Zstd level.", False),
-    ConfigKey("delete.retention.ms", Kind.LONG, "86400000", _not_negative, "How long tombstones stay.", False),
-    ConfigKey("file.delete.delay.ms", Kind.LONG, "60000", _not_negative, "Delay before files go.", False),
-    ConfigKey("flush.messages", Kind.LONG, str(LONG_MAX), _number(1, LONG_MAX), "Every append is synced.", False),
-    ConfigKey("flush.ms", Kind.LONG, str(LONG_MAX), _not_negative, "Every append is synced.", False),
-    ConfigKey("follower.replication.throttled.replicas", Kind.LIST, "", _any, "No replicas.", False),
-    ConfigKey("index.interval.bytes", Kind.INT, "4096", _number(0, INT_MAX), "No such index.", False),
-    ConfigKey("leader.replication.throttled.replicas", Kind.LIST, "", _any, "No replicas.", False),
-    ConfigKey("local.retention.bytes", Kind.LONG, "-2", _number(-2, LONG_MAX), "Nothing is local.", False),
-    ConfigKey("local.retention.ms", Kind.LONG, "-2", _number(-2, LONG_MAX), "Nothing is local.", False),
-    ConfigKey("max.compaction.lag.ms", Kind.LONG, str(LONG_MAX), _number(1, LONG_MAX), "Compaction lag.", False),
-    ConfigKey("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5", _fraction, "Compaction threshold.", False),
-    ConfigKey("min.compaction.lag.ms", Kind.LONG, "0", _not_negative, "Compaction lag.", False),
-    ConfigKey("min.insync.replicas", Kind.INT, "1", _number(1, INT_MAX), "Object storage replicates.", False),
-    ConfigKey("preallocate", Kind.BOOLEAN, "false", _boolean, "No files of its own.", False),
-    ConfigKey("segment.bytes", Kind.INT, "1073741824", _number(14, INT_MAX), "No segments of its own.", False),
-    ConfigKey("segment.index.bytes", Kind.INT, "10485760", _number(4, INT_MAX), "No such index.", False),
-    ConfigKey("segment.jitter.ms", Kind.LONG, "0", _not_negative, "No segments of its own.", False),
-    ConfigKey("segment.ms", Kind.LONG, "604800000", _number(1, LONG_MAX), "No segments of its own.", False),
-    ConfigKey("unclean.leader.election.enable", Kind.BOOLEAN, "false", _boolean, "No leaders.", False),
+              "How far a record's timestamp may lie back.", "log.message.timestamp.before.max.ms"),
+    ConfigKey("message.timestamp.type", Kind.STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"),
+              "Whether records keep their producer's timestamp.", "log.message.timestamp.type"),
+    ConfigKey("retention.bytes", Kind.LONG, "-1", _duration,
+              "How many bytes of a partition to keep.", "log.retention.bytes"),
+    ConfigKey("retention.ms", Kind.LONG, "604800000", _duration, "How long to keep records.", "log.retention.ms"),
+    # Kept for compaction.
+    ConfigKey("delete.retention.ms", Kind.LONG, "86400000", _not_negative,
+              "How long compaction keeps tombstones.", "log.cleaner.delete.retention.ms"),
+    ConfigKey(MAX_LAG, Kind.LONG, str(LONG_MAX), number(1, LONG_MAX),
+              "How long a record stays uncompacted at most.", "log.cleaner.max.compaction.lag.ms"),
+    ConfigKey("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5", fraction,
+              "Which part of a log has to be uncompacted before it is compacted.", "log.cleaner.min.cleanable.ratio"),
+    ConfigKey(MIN_LAG, Kind.LONG, "0", _not_negative,
+              "How long a record stays uncompacted at least.", "log.cleaner.min.compaction.lag.ms"),
+    # How things are here.
+    ConfigKey("file.delete.delay.ms", Kind.LONG, "60000", _not_negative,
+              "Objects that nothing refers to go by `housekeeping.dead_object_grace_ms`.",
+              "log.segment.delete.delay.ms", fixed=True),
+    ConfigKey("flush.messages", Kind.LONG, "1", number(1, LONG_MAX),
+              "Every append is stored before it is acknowledged.", "log.flush.interval.messages", fixed=True),
+    ConfigKey("flush.ms", Kind.LONG, "0", _not_negative,
+              "Every append is stored before it is acknowledged.", "log.flush.interval.ms", fixed=True),
+    ConfigKey("follower.replication.throttled.replicas", Kind.LIST, "", anything, "There are no followers.",
+              fixed=True),
+    ConfigKey("index.interval.bytes", Kind.INT, "4096", number(0, INT_MAX),
+              "The index lies in the ledger.", "log.index.interval.bytes", fixed=True),
+    ConfigKey("leader.replication.throttled.replicas", Kind.LIST, "", anything, "There are no followers.", fixed=True),
+    ConfigKey("local.retention.bytes", Kind.LONG, "-2", number(-2, LONG_MAX),
+              "Nothing is kept on a broker.", "log.local.retention.bytes", fixed=True),
+    ConfigKey("local.retention.ms", Kind.LONG, "-2", number(-2, LONG_MAX),
+              "Nothing is kept on a broker.", "log.local.retention.ms", fixed=True),
+    ConfigKey("min.insync.replicas", Kind.INT, "1", number(1, INT_MAX),
+              "Object storage replicates.", "min.insync.replicas", fixed=True),
+    ConfigKey("preallocate", Kind.BOOLEAN, "false", boolean, "Objects have no room to spare.", "log.preallocate",
+              fixed=True),
+    ConfigKey("remote.log.copy.disable", Kind.BOOLEAN, "false", boolean, "Everything lies in object storage.",
+              fixed=True),
+    ConfigKey("remote.log.delete.on.disable", Kind.BOOLEAN, "false", boolean, "Everything lies in object storage.",
+              fixed=True),
+    ConfigKey("remote.storage.enable", Kind.BOOLEAN, "false", boolean,
+              "Everything lies in object storage; there is no second tier.", fixed=True),
+    ConfigKey("segment.bytes", Kind.INT, "1073741824", number(1 << 20, INT_MAX),
+              "Segments are cut by the compactor, see `lake.file_bytes`.", "log.segment.bytes", fixed=True),
+    ConfigKey("segment.index.bytes", Kind.INT, "10485760", number(4, INT_MAX),
+              "The index lies in the ledger.", "log.index.size.max.bytes", fixed=True),
+    ConfigKey("segment.jitter.ms", Kind.LONG, "0", _not_negative,
+              "Segments are cut by the compactor.", "log.roll.jitter.ms", fixed=True),
+    ConfigKey("segment.ms", Kind.LONG, "604800000", number(1, LONG_MAX),
+              "Segments are cut by the compactor, see `headwater.table.freshness.ms`.", "log.roll.ms", fixed=True),
+    ConfigKey("unclean.leader.election.enable", Kind.BOOLEAN, "false", boolean,
+              "There are no elections.", "unclean.leader.election.enable", fixed=True),
 ]  # fmt: skip
 KEYS: Mapping[str, ConfigKey] = {key.name: key for key in _KEYS}
-MAX_VALUE_LENGTH = 10_000
 
 
-def checked(name: str, value: str | None) -> str:
-    """A config's value in its canonical form, or a `ConfigError` in the words that Kafka's tools show."""
-    key = KEYS.get(name)
-    if key is None:
-        raise ConfigError(f"Unknown topic config name: {name}")
-    if value is None or len(value) > MAX_VALUE_LENGTH:
-        raise ConfigError(f"Null or overlong value not supported for topic config: {name}")
-    try:
-        return key.check(value)
-    except ConfigError as error:
-        raise ConfigError(f"Invalid value {value} for configuration {name}: {error}") from None
+def checked(name: str, value: str) -> str:
+    """A topic config's value in its canonical form, or a `ConfigError` in the words that Kafka's tools show."""
+    return checked_by(KEYS, "topic", name, value)
+
+
+def changed(name: str, value: str) -> str:
+    """As `checked`, for a change of a topic that is there: a fixed config can only be set to what it is."""
+    canonical = checked(name, value)
+    key = KEYS[name]
+    if key.fixed and canonical != key.default:
+        raise ConfigError(f"Config {name} is read-only here, with the value '{key.default}': {key.doc}")
+    return canonical
+
+
+def settable(configs: Mapping[str, str]) -> dict[str, str]:
+    """Checked configs without those that are fixed."""
+    return {name: value for name, value in configs.items() if not KEYS[name].fixed}
+
+
+def check_together(configs: Mapping[str, str]) -> None:
+    """What configs demand of each other."""
+    shortest, longest = (int(configs.get(name, KEYS[name].default)) for name in (MIN_LAG, MAX_LAG))
+    if shortest > longest:
+        raise ConfigError(f"conflict topic config setting {MIN_LAG} ({shortest}) > {MAX_LAG} ({longest})")
 
 
 class TopicConfig(msgspec.Struct, frozen=True):
     """A topic's configs, typed."""
 
     cleanup: tuple[str, ...]
+    compression: str
+    compression_level: int
+    """For the codec at hand; what the codec itself takes for a default where there are no levels."""
     profile: str
     max_message_bytes: int
     timestamp_after_ms: int
@@ -191,7 +194,11 @@ class TopicConfig(msgspec.Struct, frozen=True):
         def value(name: str) -> str:
             return configs.get(name, KEYS[name].default)
 
+        compression = value("compression.type")
+        level = f"compression.{compression}.level"
         return cls(
+            compression=compression,
+            compression_level=int(value(level)) if level in KEYS else -1,
             cleanup=tuple(value("cleanup.policy").split(",")),
             profile=value("headwater.wal.profile"),
             max_message_bytes=int(value("max.message.bytes")),

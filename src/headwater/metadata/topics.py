@@ -52,11 +52,18 @@ class InvalidPartitions(BadInput):
 
 
 def check_name(name: str) -> None:
-    """Kafka's rules for topic names."""
-    if not name or name in (".", "..") or len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
-        raise InvalidTopicName(
-            f"topic name {name[:300]!r} is not valid: 1 to {MAX_NAME_LENGTH} of letters, digits, '.', '_' and '-'"
-        )
+    """Kafka's rules for topic names, in its words."""
+    flaw = ""
+    if not name:
+        flaw = "the empty string is not allowed"
+    elif name in (".", ".."):
+        flaw = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        flaw = f"the length of '{name[:300]}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not _NAME.fullmatch(name):
+        flaw = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if flaw:
+        raise InvalidTopicName(f"Topic name is invalid: {flaw}")
 
 
 class Topics:

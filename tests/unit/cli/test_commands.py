@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import typer
 
-from headwater.cli import common, consume, produce, topic
+from headwater.cli import common, consume, group, produce, topic
 from headwater.cli.consume import Origin, Where, parse_origin
 from headwater.client.errors import AnswerLost, Unreachable
 from headwater.errors import (
@@ -43,7 +43,7 @@ sys.exit(common.call(app))
 @pytest.fixture(scope="module")
 def app() -> typer.Typer:
     made = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
-    for module in (topic, produce, consume):
+    for module in (topic, produce, consume, group):
         module.register(made)
     return made
 
@@ -348,3 +348,36 @@ def test_exit_codes(error: BaseException, code: int) -> None:
 def test_a_command_without_its_subcommand_prints_help(app: typer.Typer, capsys: pytest.CaptureFixture[str]) -> None:
     assert common.call(app, ["topic"]) == 1
     assert "describe" in capsys.readouterr().err
+
+
+# --- groups ----------------------------------------------------------------------------------------
+
+
+def test_a_groups_offsets_are_set_told_and_forgotten(headwater: Commands) -> None:
+    """H3: `group` for a consumer that assigns its partitions itself."""
+    name, of = f"g-{uuid.uuid4().hex}", f"t-{uuid.uuid4().hex}"
+    assert headwater("topic", "create", of, "--partitions", "2").code == 0
+    assert headwater("produce", of, "--key-separator", ":", stdin=b"a:1\na:2\na:3\n").code == 0
+    assert headwater("group", "describe", name).code != 0
+    told = headwater("group", "reset", name, "--topic", of, "--to", "end", "--dry-run", "--output", "json").json
+    assert sorted(row["offset"] for row in told) == [0, 3]
+    assert headwater("group", "describe", name).code != 0
+    assert headwater("group", "reset", name, "--topic", of, "--to", "1").code == 0
+    described = headwater("group", "describe", name, "--output", "json").json
+    assert (described["state"], described["members"]) == ("Empty", [])
+    assert sorted((o["committed"], o["lag"]) for o in described["offsets"]) == [(0, 0), (1, 2)]
+    assert name in headwater("group", "describe", name).out.decode()
+    assert name in {row["name"] for row in headwater("group", "list", "--output", "json").json}
+    assert headwater("group", "delete-offsets", name, "--topic", of).code == 0
+    assert headwater("group", "describe", name, "--output", "json").json["offsets"] == []
+    assert headwater("group", "delete-offsets", name, "--topic", of).code != 0
+    assert headwater("group", "delete", name).code == 0
+    assert "no such group" in headwater("group", "delete", name).err
+
+
+def test_a_groups_offsets_are_not_set_to_nonsense(headwater: Commands) -> None:
+    of = f"t-{uuid.uuid4().hex}"
+    headwater("topic", "create", of)
+    result = headwater("group", "reset", "g", "--topic", of, "--to", "somewhere")
+    assert result.code == common.exit_code(ConfigError(""))
+    assert "--to" in result.err

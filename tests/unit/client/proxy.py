@@ -42,8 +42,8 @@ class Proxy:
         host, port = self._server.sockets[0].getsockname()
 
         class ViaProxy(Client):
-            async def _connection(self, *_: object) -> Connection:
-                return await super()._connection(host, port)
+            async def connection_to(self, *_: object) -> Connection:
+                return await super().connection_to(host, port)
 
         return ViaProxy(f"{host}:{port}")
 

@@ -3,7 +3,8 @@
 import pytest
 
 from headwater.errors import ConfigError
-from headwater.metadata.topic_configs import INT_MAX, KEYS, LONG_MAX, MAX_VALUE_LENGTH, TopicConfig, checked
+from headwater.metadata.config_keys import INT_MAX, LONG_MAX, MAX_VALUE_LENGTH, Kind
+from headwater.metadata.topic_configs import KEYS, TopicConfig, changed, check_together, checked, settable
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -30,7 +31,11 @@ def test_defaults_are_valid(name: str) -> None:
         ("message.timestamp.type", "LogAppendTime", "LogAppendTime"),
         ("headwater.wal.profile", "cost", "cost"),
         ("leader.replication.throttled.replicas", "*", "*"),
-        ("segment.bytes", "14", "14"),
+        ("segment.bytes", "1048576", "1048576"),
+        ("cleanup.policy", "compact,compact", "compact"),
+        ("compression.type", "zstd", "zstd"),
+        ("compression.gzip.level", "-1", "-1"),
+        ("compression.zstd.level", "-7", "-7"),
     ],
 )
 def test_accepted(name: str, given: str, kept: str) -> None:
@@ -60,6 +65,11 @@ def test_accepted(name: str, given: str, kept: str) -> None:
         ("headwater.wal.profile", "fast"),
         ("compression.type", "rar"),
         ("segment.bytes", "13"),
+        ("compression.gzip.level", "0"),
+        ("compression.gzip.level", "10"),
+        ("compression.lz4.level", "0"),
+        ("compression.lz4.level", "18"),
+        ("compression.zstd.level", "23"),
     ],
 )
 def test_refused(name: str, given: str) -> None:
@@ -72,15 +82,34 @@ def test_unknown_and_absent() -> None:
     """K7"""
     with pytest.raises(ConfigError, match=r"Unknown topic config name: no\.such"):
         checked("no.such", "1")
-    for value in (None, "x" * (MAX_VALUE_LENGTH + 1)):
-        with pytest.raises(ConfigError, match="not supported"):
-            checked("leader.replication.throttled.replicas", value)
+    with pytest.raises(ConfigError, match="more than"):
+        checked("leader.replication.throttled.replicas", "x" * (MAX_VALUE_LENGTH + 1))
+
+
+@pytest.mark.parametrize("name", [name for name, key in KEYS.items() if key.fixed])
+def test_what_cannot_be_changed(name: str) -> None:
+    """K7: it can be set to what it is, and to nothing else."""
+    key = KEYS[name]
+    assert changed(name, key.default) == key.default
+    other = {Kind.BOOLEAN: "true", Kind.LIST: "*"}.get(key.kind, "2000000")
+    with pytest.raises(ConfigError, match=f"{name} is read-only here, with the value '{key.default}'"):
+        changed(name, other)
+    assert settable({name: other, "retention.ms": "1"}) == {"retention.ms": "1"}
+
+
+def test_configs_that_contradict_each_other() -> None:
+    """K7"""
+    check_together({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "10"})
+    with pytest.raises(ConfigError, match=r"conflict topic config setting min.compaction.lag.ms \(10\) > "):
+        check_together({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
 
 
 def test_typed() -> None:
     """K7: what is not set has its default."""
     assert TopicConfig.of({}) == TopicConfig(
         cleanup=("delete",),
+        compression="producer",
+        compression_level=-1,
         profile="",
         max_message_bytes=1048588,
         timestamp_after_ms=3_600_000,
@@ -104,9 +133,12 @@ def test_typed() -> None:
         "message.timestamp.type": "LogAppendTime",
         "retention.bytes": "10",
         "retention.ms": "-1",
-        "segment.bytes": "20",
+        "compression.type": "zstd",
+        "compression.zstd.level": "7",
     }
     config = TopicConfig.of({name: checked(name, value) for name, value in given.items()})
-    assert config == TopicConfig(("compact", "delete"), "latency", 7, 8, 9, True, 10, -1, False, 5_000, 6_000)
+    assert config == TopicConfig(
+        ("compact", "delete"), "zstd", 7, "latency", 7, 8, 9, True, 10, -1, False, 5_000, 6_000
+    )
     assert config.compacted
     assert not TopicConfig.of({}).compacted

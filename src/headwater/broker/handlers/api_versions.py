@@ -5,7 +5,9 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker
+from headwater.broker.handlers import features
 from headwater.broker.registry import APIS, Request, Values, api
+from headwater.metadata.base import LEVEL
 
 KEY = 18
 LOWEST_TOLD = {0: 0}
@@ -38,7 +40,14 @@ def api_versions(broker: Broker, request: Request) -> Values:
         names = (request.body.client_software_name, request.body.client_software_version)
         if not all(_plain(name) for name in names):
             return {"error_code": ErrorCode.invalid_request}
-    return {"error_code": ErrorCode.none, "api_keys": supported(), "finalized_features_epoch": 0}
+    level = broker.cluster.state.level
+    return {
+        "error_code": ErrorCode.none,
+        "api_keys": supported(),
+        "supported_features": [{"name": features.NAME, "min_version": features.LOWEST, "max_version": LEVEL}],
+        "finalized_features_epoch": broker.cluster.state.position,
+        "finalized_features": [{"name": features.NAME, "max_version_level": level, "min_version_level": level}],
+    }
 
 
 def _plain(name: str) -> bool:

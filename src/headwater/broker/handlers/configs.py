@@ -1,168 +1,151 @@
-"""DescribeConfigs, versions 1 to 4, AlterConfigs, versions 0 to 2, IncrementalAlterConfigs, versions 0 and 1."""
+"""DescribeConfigs, versions 1 to 4, and ListConfigResources, versions 0 and 1.
+
+Topics, brokers, loggers, groups, and subscriptions to clients' metrics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from headwater.broker import broker_configs, loggers
 from headwater.broker.core import Broker
-from headwater.broker.faults import code_of
+from headwater.broker.faults import InvalidRequest, code_of
 from headwater.broker.registry import Request, Values, api
-from headwater.errors import ConfigError, HeadwaterError
-from headwater.metadata.cluster import Topic
-from headwater.metadata.topic_configs import KEYS, Kind, checked
-from headwater.metadata.topics import TopicUnknown
+from headwater.errors import HeadwaterError
+from headwater.metadata import client_metrics, group_configs, topic_configs
+from headwater.metadata.config_keys import ConfigKey, Kind
+from headwater.metadata.resources import ResourceKind
+from headwater.metadata.topics import InvalidTopicName, TopicUnknown, check_name
 
-TOPIC, BROKER = 2, 4
-SOURCE_TOPIC, SOURCE_STATIC, SOURCE_DEFAULT = 1, 4, 5
-SET, DELETE, APPEND, SUBTRACT = range(4)
+SOURCE_TOPIC, SOURCE_DEFAULT, SOURCE_LOGGER, SOURCE_CLIENT_METRICS, SOURCE_GROUP = 1, 5, 6, 7, 8
+LISTED_BEFORE_1 = (ResourceKind.CLIENT_METRICS,)
 
 
-def describe_topic_configs(configs: Mapping[str, str], wanted: set[str] | None = None) -> list[Values]:
-    """All configs of a topic, or the wanted ones, with where their values come from."""
-    found: list[Values] = []
-    for key in KEYS.values():
-        if wanted is not None and key.name not in wanted:
-            continue
-        source = SOURCE_TOPIC if key.name in configs else SOURCE_DEFAULT
-        found.append(
-            {
-                "name": key.name,
-                "value": configs.get(key.name, key.default),
-                "read_only": False,
-                "is_sensitive": False,
-                "config_source": source,
-                "config_type": key.kind.value,
-                "documentation": key.doc,
-                "synonyms": [{"name": key.name, "value": configs.get(key.name, key.default), "source": source}],
-            }
-        )
+def describe_set(keys: Mapping[str, ConfigKey], configs: Mapping[str, str], source: int) -> list[Values]:
+    """All configs of a resource: those that are set, and the defaults of the others."""
+    found = []
+    for key in keys.values():
+        chosen = key.name in configs and not key.fixed
+        synonyms = [(key.name, configs[key.name], source)] if chosen else []
+        if key.synonym:
+            synonyms.append((key.synonym, key.default, SOURCE_DEFAULT))
+        value, where = (configs[key.name], source) if chosen else (key.default, SOURCE_DEFAULT)
+        found.append(_row(key, value, where, key.fixed, synonyms))
     return found
 
 
-def describe_broker_configs(broker: Broker, wanted: set[str] | None = None) -> list[Values]:
-    """What of a broker's settings has a name in Kafka. They come from its file and flags, so they are read-only."""
-    settings = broker.settings
-    rows = {
-        "auto.create.topics.enable": (str(settings.auto_create_topics).lower(), Kind.BOOLEAN),
-        "broker.id": (str(settings.node), Kind.INT),
-        "broker.rack": (settings.zone, Kind.STRING),
-        "default.replication.factor": ("1", Kind.INT),
-        "fetch.max.bytes": (str(settings.limits.fetch_response_bytes), Kind.INT),
-        "listeners": (settings.kafka, Kind.STRING),
-        "max.connections": (str(settings.limits.connections), Kind.INT),
-        "num.partitions": (str(settings.default_partitions), Kind.INT),
-        "producer.id.expiration.ms": (str(settings.housekeeping.producer_expiry_ms), Kind.INT),
-        "socket.request.max.bytes": (str(settings.limits.frame_bytes), Kind.INT),
+def describe_topic_configs(configs: Mapping[str, str]) -> list[Values]:
+    """All configs of a topic, with where their values come from."""
+    return describe_set(topic_configs.KEYS, configs, SOURCE_TOPIC)
+
+
+def _row(key: ConfigKey, value: str, source: int, read_only: bool, synonyms: Iterable[tuple[str, str, int]]) -> Values:
+    return {
+        "name": key.name,
+        "value": value,
+        "read_only": read_only,
+        "is_sensitive": False,
+        "config_source": source,
+        "config_type": key.kind.value,
+        "documentation": key.doc,
+        "synonyms": [{"name": name, "value": value, "source": origin} for name, value, origin in synonyms],
     }
-    return [
-        {
-            "name": name,
-            "value": value,
-            "read_only": True,
-            "config_source": SOURCE_STATIC,
-            "config_type": kind.value,
-        }
-        for name, (value, kind) in rows.items()
-        if wanted is None or name in wanted
-    ]
-
-
-async def _topic(broker: Broker, name: str) -> Topic:
-    await broker.cluster.barrier()
-    topic = broker.cluster.state.names.get(name)
-    if topic is None:
-        raise TopicUnknown(f"This server does not host the topic {name!r}.")
-    return topic
-
-
-def _fault(error: HeadwaterError) -> Values:
-    code = ErrorCode.unknown_topic_or_partition if isinstance(error, TopicUnknown) else code_of(error)
-    return {"error_code": code, "error_message": str(error)}
 
 
 @api(32, 1, 4)
 async def describe_configs(broker: Broker, request: Request) -> Values:
-    """Topics and this broker."""
+    """Each resource on its own: one that does not exist does not stop the others."""
     results = []
     for resource in request.body.resources:
-        wanted = set(resource.configuration_keys) if resource.configuration_keys is not None else None
-        answer: Values = {"error_code": ErrorCode.none}
         try:
-            if resource.resource_type == TOPIC:
-                topic = await _topic(broker, resource.resource_name)
-                configs = describe_topic_configs(topic.configs, wanted)
-            elif resource.resource_type == BROKER and resource.resource_name in ("", str(broker.node)):
-                configs = describe_broker_configs(broker, wanted)
-            else:
-                raise ConfigError(f"no configs of resource type {resource.resource_type} here")
-            if request.version >= 1 and not request.body.include_synonyms:
-                configs = [{**c, "synonyms": []} for c in configs]
-            answer = {"error_code": ErrorCode.none, "configs": configs}
+            await broker.cluster.barrier()
+            configs = _describe(broker, resource.resource_type, resource.resource_name)
+            answer: Values = {"error_code": ErrorCode.none, "configs": _trimmed(request, resource, configs)}
+        except InvalidTopicName as error:
+            answer = {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}
+        except TopicUnknown as error:
+            answer = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": str(error)}
         except HeadwaterError as error:
-            answer = _fault(error)
-            if not isinstance(error, TopicUnknown) and isinstance(error, ConfigError):
-                answer = {**answer, "error_code": ErrorCode.invalid_request}
+            answer = {"error_code": code_of(error), "error_message": str(error)}
         results.append({"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer})
     return {"results": results}
 
 
-@api(44, 0, 1)
-async def incremental_alter_configs(broker: Broker, request: Request) -> Values:
-    """Set, remove, and change lists of topic configs."""
-    return await _alter(broker, request, _changes)
+def _describe(broker: Broker, kind: int, name: str) -> list[Values]:
+    state = broker.cluster.state
+    if kind == ResourceKind.TOPIC:
+        check_name(name)
+        topic = state.names.get(name)
+        if topic is None:
+            raise TopicUnknown(f"This server does not host the topic {name!r}.")
+        return describe_topic_configs(topic.configs)
+    if kind == ResourceKind.BROKER:
+        return _broker(broker, name)
+    if kind == ResourceKind.BROKER_LOGGER:
+        if name != str(broker.node):
+            raise InvalidRequest(f"Unexpected broker id, expected {broker.node} but received {name}")
+        key = ConfigKey("", Kind.STRING, "", str, "")
+        return [{**_row(key, loggers.level(n), SOURCE_LOGGER, False, ()), "name": n} for n in loggers.names()]
+    if kind == ResourceKind.CLIENT_METRICS:
+        if not name:
+            raise InvalidRequest("Client metrics subscription name must not be empty")
+        configs = state.resources.of(ResourceKind.CLIENT_METRICS, name)
+        return describe_set(client_metrics.KEYS, configs, SOURCE_CLIENT_METRICS)
+    if kind == ResourceKind.GROUP:
+        if not name:
+            raise InvalidRequest("Group name must not be empty")
+        return describe_set(group_configs.KEYS, state.resources.of(ResourceKind.GROUP, name), SOURCE_GROUP)
+    raise InvalidRequest(f"Unsupported resource type: {kind}")
 
 
-@api(33, 0, 2)
-async def alter_configs(broker: Broker, request: Request) -> Values:
-    """Replace all of a topic's configs."""
-    return await _alter(broker, request, _replacement)
+def _broker(broker: Broker, name: str) -> list[Values]:
+    resources = broker.cluster.state.resources
+    if name == broker_configs.ALL_BROKERS:
+        rows = broker_configs.common_rows(resources)
+    elif name == str(broker.node):
+        rows = broker_configs.rows(broker.settings, resources)
+    elif not name.removeprefix("-").isdecimal():
+        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
+    else:
+        raise InvalidRequest(f"Unexpected broker id, expected {broker.node} or empty string, but received {name}")
+    return [_row(row.key, row.value, row.sources[0][2], row.read_only, row.sources) for row in rows]
 
 
-async def _alter(broker: Broker, request: Request, changes: Any) -> Values:
-    responses = []
-    for resource in request.body.resources:
-        answer: Values = {"error_code": ErrorCode.none}
-        try:
-            broker.check_contact()
-            if resource.resource_type != TOPIC:
-                raise ConfigError("only topic configs can be changed while a broker runs")
-            topic = await _topic(broker, resource.resource_name)
-            put, remove = changes(topic, resource.configs)
-            if not request.body.validate_only:
-                await broker.topics.alter(topic, put, remove)
-        except HeadwaterError as error:
-            answer = _fault(error)
-        responses.append({"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer})
-    return {"responses": responses}
+def _trimmed(request: Request, resource: Any, configs: list[Values]) -> list[Values]:
+    """Only what was asked for; no list of keys, or an empty one, asks for all."""
+    if resource.configuration_keys:
+        configs = [config for config in configs if config["name"] in resource.configuration_keys]
+    if not request.body.include_synonyms:
+        configs = [{**config, "synonyms": []} for config in configs]
+    if request.version >= 3 and not request.body.include_documentation:
+        configs = [{**config, "documentation": None} for config in configs]
+    return configs
 
 
-def _replacement(topic: Topic, configs: Any) -> tuple[dict[str, str], list[str]]:
-    put = {c.name: checked(c.name, c.value) for c in configs}
-    return put, [name for name in topic.configs if name not in put]
+@api(74, 0, 1)
+async def list_config_resources(broker: Broker, request: Request) -> Values:
+    """Names of what can be described: topics, this cluster's brokers, and what has configs of its own."""
+    asked = LISTED_BEFORE_1 if request.version < 1 else request.body.resource_types or tuple(ResourceKind)
+    if any(kind not in list(ResourceKind) for kind in asked):
+        return {"error_code": ErrorCode.unsupported_version}
+    try:
+        broker.check_contact()
+        await broker.cluster.barrier()
+    except HeadwaterError as error:
+        return {"error_code": code_of(error)}
+    found = [
+        {"resource_type": kind, "resource_name": name} for kind in sorted(set(asked)) for name in _names(broker, kind)
+    ]
+    return {"error_code": ErrorCode.none, "config_resources": found}
 
 
-def _changes(topic: Topic, configs: Any) -> tuple[dict[str, str], list[str]]:
-    put: dict[str, str] = {}
-    remove: list[str] = []
-    for c in configs:
-        key = KEYS.get(c.name)
-        if c.config_operation == SET:
-            put[c.name] = checked(c.name, c.value)
-        elif key is None:
-            raise ConfigError(f"Unknown topic config name: {c.name}")
-        elif c.config_operation == DELETE:
-            remove.append(c.name)
-        elif c.config_operation in (APPEND, SUBTRACT) and key.kind is Kind.LIST:
-            now = [v for v in topic.configs.get(c.name, key.default).split(",") if v]
-            asked = [v.strip() for v in (c.value or "").split(",") if v.strip()]
-            if c.config_operation == APPEND:
-                now += [v for v in asked if v not in now]
-            else:
-                now = [v for v in now if v not in asked]
-            put[c.name] = checked(c.name, ",".join(now))
-        else:
-            raise ConfigError(f"Config value append is not allowed for config key: {c.name}")
-    return put, remove
+def _names(broker: Broker, kind: int) -> list[str]:
+    state = broker.cluster.state
+    if kind == ResourceKind.TOPIC:
+        return sorted(state.names)
+    if kind in (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER):
+        return sorted(str(member.node) for member in broker.nodes())
+    return state.resources.names(ResourceKind(kind))

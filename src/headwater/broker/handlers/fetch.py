@@ -17,11 +17,13 @@ from kio.schema.errors import ErrorCode
 from headwater.broker.core import Broker, TopicView
 from headwater.broker.faults import code_of
 from headwater.broker.fetch_sessions import FULL, SESSIONLESS, FetchSession, Key, Wanted, next_epoch
+from headwater.broker.quotas import CONSUMER
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
 from headwater.metadata.streams import Stream
 from headwater.types import Buffer
 
+KEY = 1
 LEADER_EPOCH = 0
 MAX_WAIT_SECONDS = 3600
 
@@ -37,13 +39,16 @@ class _Found:
     log_start: int = -1
 
 
-@api(1, 4, 18, serial=True)
+@api(KEY, 4, 18, serial=True)
 async def fetch(broker: Broker, request: Request) -> Values:
     """See the module's note."""
     body = request.body
     session, wanted, error = _resolve(broker, request)
     if error is not ErrorCode.none:
         return {"error_code": error, "session_id": 0, "responses": []}
+    owed = broker.quotas.owed(CONSUMER, request) if broker.quotas.active else 0.0
+    if owed:
+        return _silence(broker, session, body.session_epoch, owed)
     try:
         broker.check_contact()
         found = await _collect(broker, request, wanted)
@@ -59,6 +64,18 @@ async def fetch(broker: Broker, request: Request) -> Values:
         "session_id": session.id if session is not None else 0,
         "responses": _by_topic(answered),
     }
+
+
+def _silence(broker: Broker, session: FetchSession | None, epoch: int, seconds: float) -> Values:
+    """The empty answer to a client that read too much by another connection. A session that it only just began ends."""
+    going_on = 0
+    if session is not None and epoch > 0:
+        session.epoch = next_epoch(session.epoch)
+        going_on = session.id
+    elif session is not None:
+        broker.sessions.close(session.id)
+    told = {"throttle_time": max(round(seconds * 1000), 1), "error_code": ErrorCode.none}
+    return {**told, "session_id": going_on, "responses": []}
 
 
 # --- sessions ------------------------------------------------------------------------------------------
@@ -224,6 +241,11 @@ def _objection(wanted: Wanted, stream: Stream) -> ErrorCode:
     if not stream.log_start <= wanted.offset <= stream.end:
         return ErrorCode.offset_out_of_range
     return ErrorCode.none
+
+
+def size_of(values: Values) -> int:
+    """How many bytes of records an answer holds."""
+    return sum(len(p["records"] or b"") for topic in values["responses"] for p in topic["partitions"])
 
 
 def _by_topic(found: list[_Found]) -> list[Values]:

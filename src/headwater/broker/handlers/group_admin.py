@@ -24,25 +24,32 @@ async def describe_groups(broker: Broker, request: Request) -> Values:
     return {"groups": [await _describe(broker, request, name) for name in request.body.groups]}
 
 
+async def _classic(broker: Broker, name: str) -> ClassicGroup | None:
+    """A group of the classic protocol; nothing for one that only has offsets."""
+    await broker.coordinator.enter(name)
+    await broker.coordinator.replica.barrier()
+    held, stored = broker.coordinator.find(name), broker.coordinator.stored(name)
+    if held is None and stored is None:
+        raise GroupError("group_id_not_found", f"Group {name} not found.")
+    if held is None:
+        return None
+    if not isinstance(held.group, ClassicGroup):
+        raise GroupError("group_id_not_found", f"Group {name} is not a classic group.")
+    return held.group
+
+
 async def _describe(broker: Broker, request: Request, name: str) -> Values:
     facts = {"group_id": name, "authorized_operations": NO_OPERATIONS}
     try:
-        await broker.coordinator.enter(name)
-        await broker.coordinator.replica.barrier()
-        held, stored = broker.coordinator.find(name), broker.coordinator.stored(name)
-        if held is None and stored is None:
-            raise GroupError("group_id_not_found", f"Group {name} not found.")
-        if held is not None and not isinstance(held.group, ClassicGroup):
-            raise GroupError("group_id_not_found", f"Group {name} is not a classic group.")
+        group = await _classic(broker, name)
     except (GroupError, HeadwaterError) as error:
         code = code_of(error)
         if code is ErrorCode.group_id_not_found and request.version < 6:
             code = ErrorCode.none  # older clients expect a dead group
         state = DEAD if isinstance(error, GroupError) and error.code == "group_id_not_found" else ""
         return {**facts, "error_code": code, "error_message": str(error), "group_state": state, "members": []}
-    if held is None:
+    if group is None:
         return {**facts, "error_code": ErrorCode.none, "group_state": EMPTY, "members": []}
-    group = held.group
     stable = group.state == STABLE
     return {
         **facts,
@@ -89,7 +96,7 @@ def _listed(broker: Broker, stored: StoredGroup) -> Values:
         return {"group_id": stored.name, "protocol_type": "", "group_state": EMPTY, "group_type": CLASSIC}
     return {
         "group_id": stored.name,
-        "protocol_type": held.group.protocol_type or "",
+        "protocol_type": held.protocol_type,
         "group_state": held.group.state,
         "group_type": held.group.kind,
     }
@@ -107,7 +114,7 @@ async def delete_groups(broker: Broker, request: Request) -> Values:
                 await broker.coordinator.replica.barrier()
                 raise GroupError("group_id_not_found")
             if held is not None:
-                held.group.check_delete()
+                held.check_delete()
             await broker.coordinator.delete(name)
             code = ErrorCode.none
         except (GroupError, HeadwaterError) as error:

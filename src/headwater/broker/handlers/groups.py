@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from headwater.broker.coordinator import Held
 from headwater.broker.core import Broker
+from headwater.broker.held_groups import Held
 from headwater.broker.registry import Request, Values, api
 from headwater.coordination.classic import ClassicGroup
 from headwater.coordination.classic_members import Join, JoinAnswer, Sync, SyncAnswer
@@ -17,7 +17,7 @@ from headwater.coordination.common import GroupError, Reply
 from headwater.errors import HeadwaterError
 
 _T = TypeVar("_T")
-_MILLISECOND = datetime.timedelta(milliseconds=1)
+MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 def code_of(error: GroupError | HeadwaterError) -> ErrorCode:
@@ -50,7 +50,7 @@ async def join_group(broker: Broker, request: Request) -> Values:
 
 async def _join(broker: Broker, request: Request) -> JoinAnswer:
     body, coordinator = request.body, broker.coordinator
-    session = body.session_timeout // _MILLISECOND
+    session = body.session_timeout // MILLISECOND
     await coordinator.enter(body.group_id)
     settings = coordinator.settings
     if not settings.min_session_timeout_ms <= session <= settings.max_session_timeout_ms:
@@ -61,17 +61,17 @@ async def _join(broker: Broker, request: Request) -> JoinAnswer:
         client_id=request.client_id,
         client_host=f"/{request.connection.host}",
         session_timeout_ms=session,
-        rebalance_timeout_ms=body.rebalance_timeout // _MILLISECOND if request.version >= 1 else session,
+        rebalance_timeout_ms=body.rebalance_timeout // MILLISECOND if request.version >= 1 else session,
         protocol_type=body.protocol_type,
         protocols=[(protocol.name, bytes(protocol.metadata)) for protocol in body.protocols],
         needs_id=request.version >= 4,
         may_skip_assignment=request.version >= 9,
     )
     held = coordinator.find(body.group_id)
-    if held is None:
+    if held is None or (held.group.is_empty and not isinstance(held.group, ClassicGroup)):
         if join.member_id:
             raise GroupError("unknown_member_id")
-        held = coordinator.make_classic(body.group_id)
+        held = coordinator.hold(body.group_id, coordinator.new_classic(body.group_id))
     group = _classic(held, "inconsistent_group_protocol")
     future: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
     group.join(join, future, coordinator.now_ms(), coordinator.wall_ms())

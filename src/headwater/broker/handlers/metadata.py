@@ -12,6 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker
+from headwater.broker.handlers.topics import check_free
 from headwater.broker.placement import choose
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
@@ -20,6 +21,8 @@ from headwater.metadata.topics import InvalidTopicName, TopicExists, check_name
 
 NO_OPERATIONS = -(1 << 31)
 """Says that authorized operations were not asked for."""
+
+BROKER_ENDPOINT, CONTROLLER_ENDPOINT = 1, 2
 
 
 def brokers(broker: Broker, listener: str) -> list[Values]:
@@ -103,6 +106,7 @@ async def _one(broker: Broker, request: Request, wanted: Any, create: bool) -> V
         check_name(wanted.name)
         if not create:
             return {**identity, "error_code": ErrorCode.unknown_topic_or_partition}
+        check_free(broker, wanted.name)
         return _describe(broker, await broker.topics.create(wanted.name, broker.settings.default_partitions, {}))
     except InvalidTopicName:
         return {**identity, "error_code": ErrorCode.invalid_topic_exception}
@@ -135,18 +139,23 @@ def _describe(broker: Broker, topic: Topic) -> Values:
 @api(60, 0, 2)
 async def describe_cluster(broker: Broker, request: Request) -> Values:
     """The live brokers; controllers are not listed, since there are none."""
-    if request.version >= 1 and request.body.endpoint_type != 1:
+    if request.version >= 1 and request.body.endpoint_type != BROKER_ENDPOINT:
+        controller = request.body.endpoint_type == CONTROLLER_ENDPOINT
+        wrong = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
         return {
-            "error_code": ErrorCode.unsupported_endpoint_type,
-            "error_message": "there are no controller endpoints",
+            "error_code": ErrorCode.mismatched_endpoint_type if controller else ErrorCode.unsupported_endpoint_type,
+            "error_message": wrong if controller else f"Unsupported endpoint type {request.body.endpoint_type}",
+            "endpoint_type": BROKER_ENDPOINT,
             "cluster_id": "",
+            "controller_id": -1,
+            "cluster_authorized_operations": NO_OPERATIONS,
         }
     await broker.cluster.barrier()
     return {
         "error_code": ErrorCode.none,
         "cluster_id": broker.cluster_id,
         "controller_id": broker.controller(),
-        "endpoint_type": 1,
+        "endpoint_type": BROKER_ENDPOINT,
         "brokers": brokers(broker, request.connection.listener),
         "cluster_authorized_operations": NO_OPERATIONS,
     }
@@ -173,7 +182,7 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
             break
         view = broker.by_name(name)
         if view is None:
-            topics.append({"name": name, "error_code": ErrorCode.unknown_topic_or_partition})
+            topics.append({"name": name, "error_code": _absence(name)})
             continue
         part = partitions(broker, view.topic, first, room)
         room -= len(part)
@@ -182,3 +191,12 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
             following = {"topic_name": name, "partition_index": first + len(part)}
             break
     return {"topics": topics, "next_cursor": following}
+
+
+def _absence(name: str) -> ErrorCode:
+    """Why there is no such topic."""
+    try:
+        check_name(name)
+    except InvalidTopicName:
+        return ErrorCode.invalid_topic_exception
+    return ErrorCode.unknown_topic_or_partition

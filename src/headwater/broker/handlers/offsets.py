@@ -12,6 +12,7 @@ from headwater.broker.core import Broker
 from headwater.broker.handlers.groups import code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.coordination.common import GroupError
+from headwater.coordination.consumer import ConsumerGroup
 from headwater.errors import HeadwaterError
 from headwater.metadata.cluster import Topic
 from headwater.metadata.commands import CommitOffsets, DropOffsets
@@ -95,7 +96,8 @@ async def _commit(broker: Broker, request: Request, offsets: list[tuple[bytes, i
     held = coordinator.find(name)
     if held is not None:
         instance = getattr(body, "group_instance_id", None)
-        held.group.check_commit(body.member_id, instance, generation, coordinator.now_ms())
+        now = coordinator.now_ms()
+        held.check_commit(body.member_id, instance, generation, version=request.version, now_ms=now)
     elif generation >= 0:
         raise GroupError("group_id_not_found" if request.version >= 9 else "illegal_generation")
     if offsets:
@@ -129,10 +131,9 @@ async def _enter(broker: Broker, name: str) -> None:
 async def _fetch_group(broker: Broker, group: Any, version: int) -> Values:
     try:
         await _enter(broker, group.group_id)
-        if version >= 9 and group.member_id is not None:
-            held = broker.coordinator.find(group.group_id)
-            if held is not None:
-                held.group.check_fetch(group.member_id, group.member_epoch)
+        held = broker.coordinator.find(group.group_id)
+        if version >= 9 and held is not None and isinstance(held.group, ConsumerGroup):
+            held.group.check_fetch(group.member_id, group.member_epoch)
     except (GroupError, HeadwaterError) as error:
         return {"group_id": group.group_id, "error_code": code_of(error), "topics": []}
     topics = _answer(broker, group.group_id, group.topics, version)
@@ -204,14 +205,14 @@ async def offset_delete(broker: Broker, request: Request) -> Values:
         if stored is None and held is None:
             raise GroupError("group_id_not_found")
         if held is not None:
-            held.group.check_delete_offsets()
+            held.check_delete_offsets()
         gone, topics = [], []
         for topic in body.topics:
             found = broker.cluster.state.names.get(topic.name)
             code = ErrorCode.none
             if found is None:
                 code = ErrorCode.unknown_topic_or_partition
-            elif held is not None and held.group.is_subscribed(topic.name):
+            elif held is not None and held.is_subscribed(topic.name, coordinator.topics):
                 code = ErrorCode.group_subscribed_to_topic
             else:
                 gone += [(found.id.bytes, partition.partition_index) for partition in topic.partitions]

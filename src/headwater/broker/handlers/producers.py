@@ -1,12 +1,14 @@
-"""InitProducerId, versions 0 to 6, for idempotent producers."""
+"""InitProducerId, versions 0 to 6, for idempotent producers, and DescribeProducers, version 0."""
 
 from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from headwater.broker.core import Broker
+from headwater.broker.core import Broker, TopicView
+from headwater.broker.faults import code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
+from headwater.metadata.topics import InvalidTopicName, check_name
 
 
 @api(22, 0, 6)
@@ -24,3 +26,47 @@ async def init_producer_id(broker: Broker, request: Request) -> Values:
         }
     except HeadwaterError:
         return {"error_code": ErrorCode.coordinator_not_available, **nothing}
+
+
+@api(61, 0, 0)
+async def describe_producers(broker: Broker, request: Request) -> Values:
+    """The idempotent producers that a partition remembers."""
+    topics = []
+    for topic in request.body.topics:
+        partitions = [
+            {"partition_index": index, **await _producers(broker, topic.name, index)}
+            for index in topic.partition_indexes
+        ]
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+async def _producers(broker: Broker, name: str, index: int) -> Values:
+    try:
+        broker.check_contact()
+        check_name(name)
+        view: TopicView | None = broker.by_name(name)
+        if view is None:
+            await broker.cluster.barrier()
+            view = broker.by_name(name)
+        if view is None or view.stream_id(index) is None:
+            return {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": None}
+        await view.replica.barrier()
+    except InvalidTopicName as error:
+        return {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}
+    except HeadwaterError as error:
+        return {"error_code": code_of(error), "error_message": str(error)}
+    stream = view.stream(index)
+    producers = stream.producers if stream is not None else None
+    active = [
+        {
+            "producer_id": producer_id,
+            "producer_epoch": producer.epoch,
+            "last_sequence": producer.recent[-2],
+            "last_timestamp": producer.last_ms,
+            "coordinator_epoch": -1,
+            "current_txn_start_offset": -1,
+        }
+        for producer_id, producer in (producers.items() if producers is not None else ())
+    ]
+    return {"error_code": ErrorCode.none, "error_message": None, "active_producers": active}

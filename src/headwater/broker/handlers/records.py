@@ -40,6 +40,8 @@ async def _trim(broker: Broker, name: str, partition: int, offset: int) -> Value
             stream = view.stream(partition)
         if view is None or stream is None:
             return {"error_code": ErrorCode.unknown_topic_or_partition, "low_watermark": -1}
+        if view.config.cleanup == ("compact",):
+            return {"error_code": ErrorCode.policy_violation, "low_watermark": -1}
         start = stream.end if offset == TO_THE_END else offset
         if not 0 <= start <= stream.end:
             return {"error_code": ErrorCode.offset_out_of_range, "low_watermark": -1}

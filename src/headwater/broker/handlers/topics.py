@@ -1,22 +1,25 @@
 """CreateTopics, versions 2 to 7, CreatePartitions, versions 0 to 3, DeleteTopics, versions 1 to 6.
 
-Replication factors and assignments are accepted and have no effect: object storage replicates.
+Replication factors and assignments are checked, accepted and have no effect: object storage replicates.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker
-from headwater.broker.faults import code_of
+from headwater.broker.faults import InvalidRequest, code_of
 from headwater.broker.handlers.configs import describe_topic_configs
+from headwater.broker.handlers.replicas import InvalidAssignment, check_replicas
+from headwater.broker.quotas import MutationBudget
 from headwater.broker.registry import Request, Values, api
-from headwater.errors import ConfigError, HeadwaterError
-from headwater.metadata.cluster import Topic
-from headwater.metadata.topic_configs import checked
+from headwater.errors import BadInput, ConfigError, HeadwaterError
+from headwater.metadata import topic_configs
+from headwater.metadata.cluster import Topic, likeness
 from headwater.metadata.topics import (
     InvalidPartitions,
     InvalidTopicName,
@@ -25,12 +28,24 @@ from headwater.metadata.topics import (
     check_name,
 )
 
+DEFAULT = -1
+"""A number of partitions or replicas that is left to the broker."""
+
+STRICT_CREATIONS, STRICT_GROWTH, STRICT_DELETIONS = 6, 3, 5
+"""From these versions on clients know that a quota may refuse what they ask for; others are only slowed down."""
+
+
+class InvalidFactor(BadInput):
+    """Not a number of replicas."""
+
+
 _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
     (InvalidTopicName, ErrorCode.invalid_topic_exception),
     (TopicExists, ErrorCode.topic_already_exists),
     (TopicUnknown, ErrorCode.unknown_topic_or_partition),
     (InvalidPartitions, ErrorCode.invalid_partitions),
-    (ConfigError, ErrorCode.invalid_config),
+    (InvalidAssignment, ErrorCode.invalid_replica_assignment),
+    (InvalidFactor, ErrorCode.invalid_replication_factor),
 ]
 
 
@@ -46,53 +61,89 @@ async def create_topics(broker: Broker, request: Request) -> Values:
     """Each topic on its own: one that cannot be created does not stop the others."""
     body = request.body
     names = Counter(topic.name for topic in body.topics)
+    budget = broker.quotas.mutations(request, strict=request.version >= STRICT_CREATIONS)
     answers = []
-    for topic in body.topics:
-        if names[topic.name] > 1:
-            answer: Values = {
-                "error_code": ErrorCode.invalid_request,
-                "error_message": "the topic is named twice in one request",
-            }
-        else:
-            answer = await _create(broker, topic, body.validate_only)
+    for topic in {topic.name: topic for topic in body.topics}.values():
+        try:
+            if names[topic.name] > 1:
+                raise InvalidRequest("Duplicate topic name.")
+            answer = await _create(broker, topic, body.validate_only, budget)
+        except HeadwaterError as error:
+            answer = {**_fault(error), "num_partitions": DEFAULT, "replication_factor": DEFAULT}
         answers.append({"name": topic.name, **answer})
-    return {"topics": answers}
+    return {"topics": answers, "throttle_time": budget.throttle_ms}
 
 
-async def _create(broker: Broker, wanted: Any, validate_only: bool) -> Values:
-    try:
-        broker.check_contact()
-        check_name(wanted.name)
-        count = _partition_count(broker, wanted)
-        configs = {c.name: checked(c.name, c.value) for c in wanted.configs}
-        if validate_only:
-            await broker.cluster.barrier()
-            if wanted.name in broker.cluster.state.names:
-                raise TopicExists(f"Topic '{wanted.name}' already exists.")
-            return _created(broker, None, count, configs)
-        topic = await broker.topics.create(wanted.name, count, configs)
-        return _created(broker, topic, count, configs)
-    except HeadwaterError as error:
-        return _fault(error)
+async def _create(broker: Broker, wanted: Any, validate_only: bool, budget: MutationBudget) -> Values:
+    broker.check_contact()
+    check_name(wanted.name)
+    await broker.cluster.barrier()
+    check_free(broker, wanted.name)
+    count = _partition_count(broker, wanted)
+    configs = _configs(wanted.configs)
+    if validate_only:
+        return _created(None, count, configs)
+    budget.spend(count)
+    return _created(await broker.topics.create(wanted.name, count, configs), count, configs)
+
+
+def check_free(broker: Broker, name: str) -> None:
+    """Kafka's rule that two topics must not differ in dots and underscores only, since its metrics mix them up."""
+    state = broker.cluster.state
+    if name in state.names:
+        raise TopicExists(f"Topic '{name}' already exists.")
+    other = state.alike.get(likeness(name))
+    if other is not None:
+        raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {other}")
+
+
+def _configs(wanted: Any) -> dict[str, str]:
+    """The configs that a topic can have of its own; the others are only checked."""
+    nulls = [c.name for c in wanted if c.value is None]
+    if nulls:
+        raise ConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
+    given = {c.name: topic_configs.checked(c.name, c.value) for c in wanted}
+    topic_configs.check_together(given)
+    return topic_configs.settable(given)
 
 
 def _partition_count(broker: Broker, wanted: Any) -> int:
-    count = wanted.num_partitions
+    count, factor = wanted.num_partitions, wanted.replication_factor
     if wanted.assignments:
-        indexes = sorted(a.partition_index for a in wanted.assignments)
-        if count not in (-1, len(indexes)) or indexes != list(range(len(indexes))):
-            raise InvalidPartitions("assignments must name partitions 0 to n-1, without a partition count")
-        count = len(indexes)
-    if count == -1:
+        return _assigned(broker, wanted)
+    if factor < 1 and factor != DEFAULT:
+        raise InvalidFactor("Replication factor must be larger than 0, or -1 to use the default value.")
+    if count < 1 and count != DEFAULT:
+        raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
+    if count == DEFAULT:
         count = broker.settings.default_partitions
-    if not 0 < count <= broker.settings.limits.partitions_per_topic:
-        raise InvalidPartitions(
-            f"Number of partitions must be 1 to {broker.settings.limits.partitions_per_topic}, not {count}."
-        )
-    return int(count)
+    return _within_limit(broker, count)
 
 
-def _created(broker: Broker, topic: Topic | None, count: int, configs: dict[str, str]) -> Values:
+def _assigned(broker: Broker, wanted: Any) -> int:
+    if wanted.replication_factor != DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
+    if wanted.num_partitions != DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    indexes = [a.partition_index for a in wanted.assignments]
+    for assignment in wanted.assignments:
+        if indexes.count(assignment.partition_index) > 1:
+            index = assignment.partition_index
+            raise InvalidAssignment(f"Found multiple manual partition assignments for partition {index}")
+        check_replicas(broker, assignment.broker_ids)
+    if sorted(indexes) != list(range(len(indexes))):
+        raise InvalidAssignment("partitions should be a consecutive 0-based integer sequence")
+    return _within_limit(broker, len(indexes))
+
+
+def _within_limit(broker: Broker, count: int) -> int:
+    limit = broker.settings.limits.partitions_per_topic
+    if count > limit:
+        raise InvalidPartitions(f"A topic has at most {limit} partitions here, not {count}.")
+    return count
+
+
+def _created(topic: Topic | None, count: int, configs: Mapping[str, str]) -> Values:
     return {
         "error_code": ErrorCode.none,
         "topic_id": topic.id if topic is not None else None,
@@ -105,22 +156,46 @@ def _created(broker: Broker, topic: Topic | None, count: int, configs: dict[str,
 @api(37, 0, 3)
 async def create_partitions(broker: Broker, request: Request) -> Values:
     """Only ever more partitions."""
+    names = Counter(topic.name for topic in request.body.topics)
+    budget = broker.quotas.mutations(request, strict=request.version >= STRICT_GROWTH)
     results = []
-    for wanted in request.body.topics:
+    for wanted in {topic.name: topic for topic in request.body.topics}.values():
         answer: Values = {"error_code": ErrorCode.none}
         try:
             broker.check_contact()
+            if names[wanted.name] > 1:
+                raise InvalidRequest("Duplicate topic name.")
             topic = await _find(broker, wanted.name)
-            if not len(topic.streams) < wanted.count <= broker.settings.limits.partitions_per_topic:
-                raise InvalidPartitions(
-                    f"Topic currently has {len(topic.streams)} partitions, {wanted.count} is not an increase."
-                )
+            _check_growth(broker, topic, wanted)
             if not request.body.validate_only:
+                budget.spend(wanted.count - len(topic.streams))
                 await broker.topics.add_partitions(topic, wanted.count)
         except HeadwaterError as error:
             answer = _fault(error)
         results.append({"name": wanted.name, **answer})
-    return {"results": results}
+    return {"results": results, "throttle_time": budget.throttle_ms}
+
+
+def _check_growth(broker: Broker, topic: Topic, wanted: Any) -> None:
+    now = len(topic.streams)
+    if wanted.count == now:
+        raise InvalidPartitions(f"Topic already has {now} partition(s).")
+    if wanted.count < now:
+        raise InvalidPartitions(
+            f"The topic {topic.name} currently has {now} partition(s); {wanted.count} would not be an increase."
+        )
+    _within_limit(broker, wanted.count)
+    if wanted.assignments is None:
+        return
+    more = wanted.count - now
+    if len(wanted.assignments) != more:
+        only = "only " if len(wanted.assignments) < more else ""
+        raise InvalidAssignment(
+            f"Attempted to add {more} additional partition(s), but {only}{len(wanted.assignments)} assignment(s) "
+            "were specified."
+        )
+    for assignment in wanted.assignments:
+        check_replicas(broker, assignment.broker_ids)
 
 
 async def _find(broker: Broker, name: str) -> Topic:
@@ -136,26 +211,41 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
     """By name or, from version 6 on, by id."""
     body = request.body
     wanted = body.topics if request.version >= 6 else [_Named(name) for name in body.topic_names]
+    asked = Counter((one.name, one.topic_id) for one in wanted)
+    budget = broker.quotas.mutations(request, strict=request.version >= STRICT_DELETIONS)
     responses = []
-    for one in wanted:
-        answer: Values = {"error_code": ErrorCode.none}
-        name = one.name
+    for (name, topic_id), times in asked.items():
+        known: Values = {"name": name, "topic_id": topic_id}
         try:
             broker.check_contact()
-            if one.name is None:
-                await broker.cluster.barrier()
-                found = broker.cluster.state.topics.get(one.topic_id)
-                if found is None or found.deleting:
-                    responses.append({"topic_id": one.topic_id, "error_code": ErrorCode.unknown_topic_id})
-                    continue
-                name = found.name
-            topic = await _find(broker, name)
-            answer = {"error_code": ErrorCode.none, "topic_id": topic.id}
+            if times > 1:
+                raise InvalidRequest("Duplicate topic name." if name is not None else "Duplicate topic id.")
+            if name is not None and topic_id is not None:
+                raise InvalidRequest("You may not specify both topic name and topic id.")
+            if name is None and topic_id is None:
+                raise InvalidRequest("Neither topic name nor id were specified.")
+            topic = await _find(broker, name) if name is not None else await _find_by_id(broker, topic_id)
+            known = {"name": topic.name, "topic_id": topic.id}
+            budget.spend(len(topic.streams))
             await broker.topics.delete(topic)
+            responses.append({**known, "error_code": ErrorCode.none})
+        except _IdUnknown as error:
+            responses.append({**known, "error_code": ErrorCode.unknown_topic_id, "error_message": str(error)})
         except HeadwaterError as error:
-            answer = _fault(error)
-        responses.append({"name": name, **answer})
-    return {"responses": responses}
+            responses.append({**known, **_fault(error)})
+    return {"responses": responses, "throttle_time": budget.throttle_ms}
+
+
+async def _find_by_id(broker: Broker, topic_id: Any) -> Topic:
+    await broker.cluster.barrier()
+    topic = broker.cluster.state.topics.get(topic_id)
+    if topic is None or topic.deleting:
+        raise _IdUnknown("This server does not host this topic ID.")
+    return topic
+
+
+class _IdUnknown(BadInput):
+    """No topic has that id."""
 
 
 class _Named:

@@ -1,0 +1,395 @@
+"""A KIP-848 consumer group: members say what they want and have, the group says what they should have.
+
+Three numbers drive it. The group's epoch rises whenever members, subscriptions or their topics change. The
+assignment's epoch is the group's for which targets were last made. A member's epoch is the assignment's that it has
+reached; it moves on only when it has given up what is not its any more, so no partition ever has two owners.
+
+Nothing here waits or writes. A caller hands in requests and the time, and stores `changes()` before an answer goes out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import msgspec
+
+from headwater.coordination.assignors import ASSIGNORS, EMPTY, MemberSpec
+from headwater.coordination.common import Change, GroupError, Topics
+from headwater.coordination.consumer_members import (
+    FORMAT,
+    Head,
+    Member,
+    MemberState,
+    decode_head,
+    decode_member,
+    encode_member,
+)
+from headwater.coordination.consumer_owners import Owners
+from headwater.coordination.consumer_reconcile import reconcile
+from headwater.coordination.consumer_requests import (
+    JOIN,
+    LEAVE,
+    LEAVE_STATIC,
+    ConsumerGroupSettings,
+    Heartbeat,
+    HeartbeatAnswer,
+    check_heartbeat,
+    check_heartbeat_epoch,
+    check_present_epoch,
+    updated,
+)
+from headwater.coordination.regex import Resolver
+
+MIN_COMMIT_VERSION = 9
+"""Of OffsetCommit: the first one that carries a member's epoch."""
+
+
+class ConsumerGroup:
+    """One group. All of it that has to survive is in `changes()`; timers start anew when it is loaded."""
+
+    kind = "consumer"
+
+    def __init__(self, group_id: str, settings: ConsumerGroupSettings) -> None:
+        self.group_id = group_id
+        self.settings = settings
+        self.epoch = 0
+        self.assignment_epoch = 0
+        self._topics_digest = b""
+        self._topics_version: int | None = None
+        self._members: dict[str, Member] = {}
+        self._instances: dict[str, str] = {}
+        self._owners = Owners()
+        self._resolver = Resolver(settings.max_regexes)
+        self._sessions: dict[str, int] = {}
+        self._rebalances: dict[str, int] = {}
+        self._head_changed = False
+        self._changed: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroup({self.group_id!r}, {self.state}, epoch {self.epoch}, {len(self._members)} members)"
+
+    @classmethod
+    def load(
+        cls,
+        group_id: str,
+        settings: ConsumerGroupSettings,
+        head: bytes,
+        members: Mapping[str, bytes],
+        now_ms: int,
+    ) -> ConsumerGroup:
+        """The group that was stored. Every member has its full session, and its full time to give partitions up."""
+        group = cls(group_id, settings)
+        stored = decode_head(head)
+        group.epoch, group.assignment_epoch = stored.epoch, stored.assignment_epoch
+        group._topics_digest = stored.topics_digest
+        for member_id, blob in members.items():
+            member = decode_member(member_id, blob)
+            group._put(member)
+            group._sessions[member_id] = now_ms + settings.session_timeout_ms
+            group._time_revocation(member, now_ms)
+        group._changed.clear()
+        return group
+
+    # --- what others see ---------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """By the name that Kafka's tools show."""
+        if not self._members:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        if all(member.is_reconciled(self.assignment_epoch) for member in self._members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members: only then may it be deleted, or become a group of another kind."""
+        return not self._members
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """By member id."""
+        return MappingProxyType(self._members)
+
+    @property
+    def assignor(self) -> str:
+        """The one that most members ask for; where nobody asks, the first of the settings."""
+        votes = Counter(member.assignor for member in self._members.values() if member.assignor is not None)
+        return max(self.settings.assignors, key=lambda name: votes[name])
+
+    def subscribed_topics(self, topics: Topics) -> frozenset[str]:
+        """The names that any member subscribes to, by name or by an expression that matches now."""
+        return frozenset().union(*(self._subscription(member, topics) for member in self._members.values()))
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        epoch: int,
+        *,
+        is_transactional: bool = False,
+        version: int = MIN_COMMIT_VERSION,
+    ) -> None:
+        """Refuse an offset commit from anybody but a member at its epoch; an empty group takes any without an epoch."""
+        if epoch < 0 and not self._members:
+            return
+        if is_transactional and epoch == -1 and not member_id and instance_id is None:
+            return
+        member = self._known(member_id)
+        if not is_transactional and version < MIN_COMMIT_VERSION:
+            raise GroupError(
+                "unsupported_version",
+                "OffsetCommit version 9 or above must be used by members using the modern group protocol",
+            )
+        check_present_epoch(member, epoch)
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Refuse an offset fetch that claims to come from a member and does not."""
+        if member_id is None and epoch < 0:
+            return
+        check_present_epoch(self._known(member_id), epoch)
+
+    # --- requests --------------------------------------------------------------------------------------
+
+    def heartbeat(self, request: Heartbeat, topics: Topics, now_ms: int) -> HeartbeatAnswer:
+        """Take a member's heartbeat: it joins, stays, changes its mind or goes. A refused one has changed nothing."""
+        check_heartbeat(self.group_id, request, self.settings)
+        if request.member_epoch in (LEAVE, LEAVE_STATIC):
+            return self._leave(request)
+        known, replaced = self._caller(request)
+        member = updated(known, request)
+        wants_other = (member.topic_names, member.topic_regex) != (known.topic_names, known.topic_regex)
+        if member.topic_regex and member.topic_regex != known.topic_regex:
+            self._resolver.check(member.topic_regex, {m.topic_regex for m in self._members.values() if m.topic_regex})
+        # From here on nothing is refused.
+        if replaced is not None:
+            self._drop(replaced)
+        self._put(member)
+        if wants_other or self.epoch == 0:
+            self._bump()
+        else:
+            self._follow_topics(topics)
+        if self.epoch > self.assignment_epoch:
+            self._assign(topics)
+        member = self._reconcile(member.member_id, request, now_ms)
+        self._sessions[member.member_id] = now_ms + self.settings.session_timeout_ms
+        return HeartbeatAnswer(
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
+            assignment=member.assigned if request.is_full or member.assigned != known.assigned else None,
+        )
+
+    def remove(self, member_ids: Iterable[str], now_ms: int) -> tuple[str, ...]:
+        """Put members out, as an administrator may. Those that were there."""
+        return self._fence([member_id for member_id in dict.fromkeys(member_ids) if member_id in self._members])
+
+    def tick(self, topics: Topics, now_ms: int) -> None:
+        """Put out members that were silent or did not give partitions up in time, and look for changes of topics."""
+        late = {*_due(self._sessions, now_ms), *_due(self._rebalances, now_ms)}
+        self._fence(sorted(late))
+        self._follow_topics(topics)
+
+    def next_deadline(self) -> int | None:
+        """When `tick` has something to do at the latest, besides changes of topics."""
+        return min((*self._sessions.values(), *self._rebalances.values()), default=None)
+
+    def changes(self) -> Change | None:
+        """What has changed since the last call. Whoever calls has to store it."""
+        if not self._head_changed and not self._changed:
+            return None
+        head = Head(FORMAT, self.epoch, self.assignment_epoch, self._topics_digest) if self._head_changed else None
+        names = sorted(self._changed)
+        change = Change(
+            head=msgspec.msgpack.encode(head) if head is not None else None,
+            put={name: encode_member(self._members[name]) for name in names if name in self._members},
+            drop=tuple(name for name in names if name not in self._members),
+        )
+        self._head_changed = False
+        self._changed.clear()
+        return change
+
+    # --- who is asking ---------------------------------------------------------------------------------
+
+    def _known(self, member_id: str | None) -> Member:
+        member = self._members.get(member_id) if member_id is not None else None
+        if member is None:
+            raise GroupError("unknown_member_id", f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def _caller(self, request: Heartbeat) -> tuple[Member, str | None]:
+        """The member that a heartbeat is from, perhaps a new one, and the member that it takes the place of, if any."""
+        if len(self._members) >= self.settings.max_size and request.member_id not in self._members:
+            raise GroupError(
+                "group_max_size_reached",
+                f"The consumer group has reached its maximum capacity of {self.settings.max_size} members.",
+            )
+        if request.instance_id is not None:
+            return self._static_caller(request, request.instance_id)
+        if request.member_epoch == JOIN:
+            return self._present_or_new(request), None
+        member = self._known(request.member_id)
+        check_heartbeat_epoch(member, request)
+        return member, None
+
+    def _static_caller(self, request: Heartbeat, instance_id: str) -> tuple[Member, str | None]:
+        if request.member_epoch != JOIN:
+            member = self._static_member(request.member_id, instance_id)
+            check_heartbeat_epoch(member, request)
+            return member, None
+        holder = self._instances.get(instance_id)
+        known = self._members.get(request.member_id)
+        if known is not None and holder != known.member_id:
+            raise GroupError(
+                "invalid_request", f"Member {known.member_id} cannot join with another instance id than it has."
+            )
+        if holder is None:
+            return self._present_or_new(request), None
+        member = self._members[holder]
+        if member.epoch != LEAVE_STATIC:
+            if member is known:
+                return known, None
+            raise GroupError(
+                "unreleased_instance_id",
+                f"Static member {request.member_id} with instance id {instance_id} cannot join the group because "
+                f"the instance id is owned by {holder} member.",
+            )
+        member_id = request.member_id or self.settings.new_member_id()
+        return replace(member, member_id=member_id, epoch=0, previous_epoch=0), holder
+
+    def _present_or_new(self, request: Heartbeat) -> Member:
+        """One who joins may be here already: its last answer was lost, or it was fenced and starts over."""
+        member_id = request.member_id or self.settings.new_member_id()
+        return self._members.get(member_id) or Member(member_id=member_id)
+
+    def _static_member(self, member_id: str, instance_id: str) -> Member:
+        holder = self._instances.get(instance_id)
+        if holder is None:
+            raise GroupError("unknown_member_id", f"Instance id {instance_id} is unknown.")
+        if holder != member_id:
+            raise GroupError(
+                "fenced_instance_id",
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {holder}.",
+            )
+        return self._members[holder]
+
+    # --- who goes ------------------------------------------------------------------------------------------
+
+    def _leave(self, request: Heartbeat) -> HeartbeatAnswer:
+        if request.instance_id is None:
+            member = self._known(request.member_id)
+        else:
+            member = self._static_member(request.member_id, request.instance_id)
+        if request.member_epoch == LEAVE_STATIC:
+            # Its partitions wait for it, as long as its session lasts.
+            self._put(replace(member, epoch=LEAVE_STATIC, revoking=EMPTY))
+            self._rebalances.pop(member.member_id, None)
+        else:
+            self._fence([member.member_id])
+        return HeartbeatAnswer(member_id=member.member_id, member_epoch=request.member_epoch)
+
+    def _fence(self, member_ids: list[str]) -> tuple[str, ...]:
+        """Put members out: what they had is free, and the rest gets new targets at its next heartbeat."""
+        for member_id in member_ids:
+            self._drop(member_id)
+        if member_ids:
+            self._bump()
+            if not self._members:
+                self.assignment_epoch = self.epoch
+                self._topics_digest = b""
+        return tuple(member_ids)
+
+    # --- what everybody should have ------------------------------------------------------------------------------
+
+    def _subscription(self, member: Member, topics: Topics) -> frozenset[str]:
+        names = frozenset(member.topic_names)
+        return names | self._resolver.topics(member.topic_regex, topics) if member.topic_regex else names
+
+    def _follow_topics(self, topics: Topics) -> None:
+        """Start a new epoch when topics that the group subscribes to came, went or grew."""
+        if topics.version == self._topics_version or not self._members:
+            return
+        self._topics_version = topics.version
+        if self.epoch == self.assignment_epoch and self._digest(topics) != self._topics_digest:
+            self._bump()
+
+    def _digest(self, topics: Topics) -> bytes:
+        digest = hashlib.blake2b(digest_size=16)
+        found = [(name, topic) for name in self.subscribed_topics(topics) if (topic := topics.get(name)) is not None]
+        for name, (topic_id, count) in sorted(found):
+            digest.update(f"{len(name)}:{name}:{topic_id.hex}:{count};".encode())
+        return digest.digest() if found else b""
+
+    def _assign(self, topics: Topics) -> None:
+        """Make new targets for the present epoch."""
+        counts: dict[uuid.UUID, int] = {}
+        wanted: dict[tuple[tuple[str, ...], str], frozenset[uuid.UUID]] = {}
+        specs = []
+        for member in self._members.values():
+            key = (member.topic_names, member.topic_regex)
+            if key not in wanted:
+                found = [topics.get(name) for name in self._subscription(member, topics)]
+                counts.update(topic for topic in found if topic is not None)
+                wanted[key] = frozenset(topic[0] for topic in found if topic is not None)
+            specs.append(MemberSpec(member.member_id, member.instance_id, wanted[key], member.target))
+        for member_id, target in ASSIGNORS[self.assignor](specs, counts).items():
+            if target != self._members[member_id].target:
+                self._put(replace(self._members[member_id], target=target))
+        self._topics_digest = self._digest(topics)
+        self._topics_version = topics.version
+        self.assignment_epoch = self.epoch
+        self._head_changed = True
+        self._resolver.retain(regex for _, regex in wanted)
+
+    def _reconcile(self, member_id: str, request: Heartbeat, now_ms: int) -> Member:
+        before = self._members[member_id]
+        member = reconcile(before, self.assignment_epoch, request.topic_partitions, self._owners.is_free)
+        if member != before:
+            self._put(member)
+            self._time_revocation(member, now_ms)
+        return member
+
+    # --- the books ---------------------------------------------------------------------------------------------
+
+    def _time_revocation(self, member: Member, now_ms: int) -> None:
+        """A member that has to give partitions up has its rebalance time-out for that."""
+        if member.state == MemberState.UNREVOKED_PARTITIONS and member.epoch != LEAVE_STATIC:
+            self._rebalances[member.member_id] = now_ms + member.rebalance_timeout_ms
+        else:
+            self._rebalances.pop(member.member_id, None)
+
+    def _put(self, member: Member) -> None:
+        before = self._members.get(member.member_id)
+        if before == member:
+            return
+        if before is not None and before.instance_id not in (None, member.instance_id):
+            self._instances.pop(before.instance_id, None)
+        if member.instance_id is not None:
+            self._instances[member.instance_id] = member.member_id
+        self._owners.move(before, member)
+        self._members[member.member_id] = member
+        self._changed.add(member.member_id)
+
+    def _drop(self, member_id: str) -> None:
+        member = self._members.pop(member_id)
+        self._owners.move(member, None)
+        if member.instance_id is not None:
+            self._instances.pop(member.instance_id, None)
+        self._sessions.pop(member_id, None)
+        self._rebalances.pop(member_id, None)
+        self._changed.add(member_id)
+
+    def _bump(self) -> None:
+        self.epoch += 1
+        self._head_changed = True
+
+
+def _due(deadlines: Mapping[str, int], now_ms: int) -> list[str]:
+    return [member_id for member_id, deadline in deadlines.items() if deadline <= now_ms]

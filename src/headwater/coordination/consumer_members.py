@@ -1,0 +1,162 @@
+"""Members of a KIP-848 consumer group, and how a group lies in the ledger."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from headwater.coordination.assignors import Assignment
+from headwater.errors import Halted
+
+FORMAT = 1
+
+
+class MemberState(enum.IntEnum):
+    """How far a member is on its way to its target. The numbers lie in the ledger."""
+
+    STABLE = 1
+    """It has what it should have, at its epoch."""
+    UNREVOKED_PARTITIONS = 2
+    """It has to give partitions up and has not said yet that it did."""
+    UNRELEASED_PARTITIONS = 3
+    """It waits for partitions that others have not given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member: who it is, what it wants, what it has and what it should have."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] = ()
+    """Sorted, each once."""
+    topic_regex: str = ""
+    assignor: str | None = None
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = field(default_factory=dict)
+    """What it may own."""
+    revoking: Assignment = field(default_factory=dict)
+    """What it was asked to give up: nobody else's until it says that it did."""
+    target: Assignment = field(default_factory=dict)
+    """What it should own at the group's assignment epoch."""
+
+    def is_reconciled(self, assignment_epoch: int) -> bool:
+        """Whether it has its target."""
+        return self.state == MemberState.STABLE and self.epoch == assignment_epoch
+
+
+_Stored = TypeVar("_Stored", "_StoredMember", "Head")
+_Pairs = list[tuple[bytes, list[int]]]
+
+
+class _StoredMember(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    format: int
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topic_names: tuple[str, ...]
+    topic_regex: str
+    assignor: str | None
+    epoch: int
+    previous_epoch: int
+    state: MemberState
+    assigned: _Pairs
+    revoking: _Pairs
+    target: _Pairs
+
+
+class Head(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A group without its members."""
+
+    format: int
+    epoch: int
+    assignment_epoch: int
+    topics_digest: bytes
+    """Of the topics that the assignment was made for."""
+
+
+_members = msgspec.msgpack.Decoder(_StoredMember)
+_heads = msgspec.msgpack.Decoder(Head)
+
+
+def encode_member(member: Member) -> bytes:
+    """A member's bytes in the ledger. Equal members have equal bytes."""
+    return msgspec.msgpack.encode(
+        _StoredMember(
+            FORMAT,
+            member.instance_id,
+            member.rack_id,
+            member.client_id,
+            member.client_host,
+            member.rebalance_timeout_ms,
+            member.topic_names,
+            member.topic_regex,
+            member.assignor,
+            member.epoch,
+            member.previous_epoch,
+            member.state,
+            _pack(member.assigned),
+            _pack(member.revoking),
+            _pack(member.target),
+        )
+    )
+
+
+def decode_member(member_id: str, data: bytes) -> Member:
+    """The member that some bytes stand for."""
+    stored = _checked(_members, data)
+    return Member(
+        member_id=member_id,
+        instance_id=stored.instance_id,
+        rack_id=stored.rack_id,
+        client_id=stored.client_id,
+        client_host=stored.client_host,
+        rebalance_timeout_ms=stored.rebalance_timeout_ms,
+        topic_names=stored.topic_names,
+        topic_regex=stored.topic_regex,
+        assignor=stored.assignor,
+        epoch=stored.epoch,
+        previous_epoch=stored.previous_epoch,
+        state=stored.state,
+        assigned=_unpack(stored.assigned),
+        revoking=_unpack(stored.revoking),
+        target=_unpack(stored.target),
+    )
+
+
+def decode_head(data: bytes) -> Head:
+    """The group that some bytes stand for."""
+    return _checked(_heads, data)
+
+
+def _pack(assignment: Assignment) -> _Pairs:
+    return sorted((topic.bytes, sorted(partitions)) for topic, partitions in assignment.items())
+
+
+def _unpack(pairs: _Pairs) -> Assignment:
+    try:
+        return {uuid.UUID(bytes=topic): frozenset(partitions) for topic, partitions in pairs}
+    except ValueError as error:
+        raise Halted(f"a group in the ledger names a topic by no id: {error}; run `headwater doctor`") from error
+
+
+def _checked(decoder: msgspec.msgpack.Decoder[_Stored], data: bytes) -> _Stored:
+    try:
+        stored = decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Halted(f"a group in the ledger cannot be read by this version: {error}; upgrade this process") from error
+    if stored.format != FORMAT:
+        raise Halted(f"a group of format {stored.format} in the ledger; this version knows {FORMAT}: upgrade it")
+    return stored

@@ -1,0 +1,439 @@
+"""K9: KIP-848 consumer groups by example: how members join, move, leave and are refused, as in Kafka."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from headwater.coordination.common import GroupError
+from headwater.coordination.consumer import ConsumerGroup
+from headwater.coordination.consumer_members import MemberState
+from headwater.coordination.consumer_requests import Heartbeat, owned_partitions
+from headwater.errors import Halted
+from tests.support.consumer_groups import REBALANCE_TIMEOUT_MS, Client, TopicTable, pairs, settings, settle
+
+JOIN = Heartbeat(
+    member_id="m1", member_epoch=0, rebalance_timeout_ms=60_000, subscribed_topic_names=("a",), topic_partitions={}
+)
+
+
+def refused(group: ConsumerGroup, request: Heartbeat, topics: TopicTable) -> GroupError:
+    """The refusal of a request, which has to leave the group as it was."""
+    group.changes()
+    before = dict(group.members), group.epoch, group.assignment_epoch, group.next_deadline()
+    with pytest.raises(GroupError) as caught:
+        group.heartbeat(request, topics, 1_000)
+    assert group.changes() is None
+    assert before == (dict(group.members), group.epoch, group.assignment_epoch, group.next_deadline())
+    return caught.value
+
+
+def group_of(topics: TopicTable, *clients: Client, **changes: object) -> ConsumerGroup:
+    group = ConsumerGroup("group", settings(**changes))
+    for client in clients:
+        client.beat(group, topics)
+    settle(group, topics, list(clients))
+    return group
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"member_id": ""}, "MemberId can't be empty."),
+        ({"member_id": "", "member_epoch": -1, "version": 0}, "MemberId can't be empty."),
+        ({"member_id": "", "member_epoch": 3, "version": 0}, "MemberId can't be empty."),
+        ({"instance_id": ""}, "InstanceId can't be empty."),
+        ({"rack_id": ""}, "RackId can't be empty."),
+        ({"member_epoch": -2}, "InstanceId can't be null."),
+        ({"member_epoch": -3}, "MemberEpoch is invalid."),
+        ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
+        ({"topic_partitions": None}, "TopicPartitions must be empty when (re-)joining."),
+        ({"topic_partitions": {uuid.UUID(int=1): frozenset({0})}}, "TopicPartitions must be empty when (re-)joining."),
+        (
+            {"subscribed_topic_names": None},
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        ),
+    ],
+)
+def test_bad_requests_are_refused_with_kafkas_words(change: dict, message: str) -> None:
+    """K9: INVALID_REQUEST, and the group is as it was."""
+    group = ConsumerGroup("group", settings())
+    error = refused(group, replace(JOIN, **change), TopicTable(a=1))
+    assert (error.code, error.message) == ("invalid_request", message)
+
+
+def test_a_group_needs_an_id() -> None:
+    """K9: an empty group id is no group."""
+    error = refused(ConsumerGroup("", settings()), JOIN, TopicTable(a=1))
+    assert (error.code, error.message) == ("invalid_request", "GroupId can't be empty.")
+
+
+def test_unknown_assignors_are_refused() -> None:
+    """K9: UNSUPPORTED_ASSIGNOR names those that there are."""
+    error = refused(ConsumerGroup("group", settings()), replace(JOIN, server_assignor="sticky"), TopicTable(a=1))
+    assert error.code == "unsupported_assignor"
+    assert error.message == "ServerAssignor sticky is not supported. Supported assignors: uniform, range."
+
+
+def test_the_first_member_gets_everything() -> None:
+    """K9: joining is answered with an epoch, an interval and the whole assignment."""
+    topics = TopicTable(a=3)
+    group = ConsumerGroup("group", settings())
+    answer = group.heartbeat(JOIN, topics, 0)
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("m1", 1, 5_000)
+    assert answer.assignment == {topics.id("a"): frozenset({0, 1, 2})}
+    assert group.state == "Stable"
+    again = group.heartbeat(Heartbeat(member_id="m1", member_epoch=1), topics, 0)
+    assert again.assignment is None, "a member that knows is not told again"
+    full = replace(JOIN, member_epoch=1, topic_partitions=answer.assignment)
+    assert group.heartbeat(full, topics, 0).assignment == answer.assignment, "one that asks for all is told all"
+
+
+def test_version_0_gets_a_member_id() -> None:
+    """K9: a client of version 0 brings no id and gets one."""
+    group = ConsumerGroup("group", settings())
+    answer = group.heartbeat(replace(JOIN, member_id="", version=0), TopicTable(a=1), 0)
+    assert answer.member_id == "made-1"
+    assert set(group.members) == {"made-1"}
+
+
+def test_a_heartbeat_that_says_nothing_new_changes_nothing() -> None:
+    """K9: steady heartbeats write nothing to the ledger."""
+    topics, client = TopicTable(a=3), Client("m1", ("a",))
+    group = group_of(topics, client)
+    group.changes()
+    client.beat(group, topics, 10_000)
+    assert group.changes() is None
+    assert group.next_deadline() == 55_000
+
+
+def test_partitions_move_only_after_they_were_given_up() -> None:
+    """K9: the old owner stays at its epoch until it says it gave up; only then does the new one get them."""
+    topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
+    group = group_of(topics, old)
+    new.beat(group, topics)
+    assert (new.epoch, new.owned) == (2, {})
+    assert group.members["new"].state == MemberState.UNRELEASED_PARTITIONS
+    answer = old.beat(group, topics, is_late=True)
+    assert answer.member_epoch == 1
+    assert answer.assignment is not None and len(pairs(answer.assignment)) == 2
+    assert group.members["old"].state == MemberState.UNREVOKED_PARTITIONS
+    assert len(pairs(old.owned)) == 4
+    old.beat(group, topics)
+    new.beat(group, topics)
+    assert (old.epoch, new.owned, group.state) == (1, {}, "Reconciling")
+    old.revoke()
+    old.beat(group, topics)
+    assert old.epoch == 2
+    new.beat(group, topics)
+    assert pairs(old.owned) | pairs(new.owned) == {(topics.id("a"), p) for p in range(4)}
+    assert group.state == "Stable"
+
+
+def test_unknown_members_are_told_so() -> None:
+    """K9: UNKNOWN_MEMBER_ID for heartbeats, leaves and instance ids that nobody has."""
+    topics = TopicTable(a=1)
+    group = group_of(topics, Client("m1", ("a",)))
+    for epoch in (1, -1):
+        error = refused(group, Heartbeat(member_id="other", member_epoch=epoch), topics)
+        assert (error.code, error.message) == ("unknown_member_id", "Member other is not a member of group group.")
+    for epoch in (1, -1, -2):
+        error = refused(group, Heartbeat(member_id="m1", member_epoch=epoch, instance_id="i"), topics)
+        assert (error.code, error.message) == ("unknown_member_id", "Instance id i is unknown.")
+
+
+def test_other_epochs_are_fenced() -> None:
+    """K9: FENCED_MEMBER_EPOCH for an epoch ahead, and for one behind that is not just an answer that was lost."""
+    topics, first, second = TopicTable(a=2), Client("m1", ("a",)), Client("m2", ("a",))
+    group = group_of(topics, first, second)
+    assert (first.epoch, group.members["m1"].previous_epoch) == (2, 1)
+    ahead = refused(group, Heartbeat(member_id="m1", member_epoch=3), topics)
+    assert ahead.code == "fenced_member_epoch"
+    assert ahead.message == (
+        "The consumer group member has a greater member epoch (3) than the one known by the group coordinator (2). "
+        "The member must abandon all its partitions and rejoin."
+    )
+    behind = Heartbeat(member_id="m1", member_epoch=1)
+    assert "smaller member epoch (1)" in refused(group, behind, topics).message
+    assert refused(group, replace(behind, topic_partitions=second.owned), topics).code == "fenced_member_epoch"
+    assert group.heartbeat(replace(behind, topic_partitions=first.owned), topics, 0).member_epoch == 2
+    assert group.heartbeat(replace(behind, topic_partitions={}), topics, 0).member_epoch == 2
+
+
+def test_a_fenced_member_may_start_over_with_its_id() -> None:
+    """K9: joining with the id of a member that is here gives it what is its, whether it is static or not."""
+    for instance_id in (None, "i1"):
+        topics, client, other = TopicTable(a=4), Client("m1", ("a",), instance_id=instance_id), Client("m2", ("a",))
+        group = group_of(topics, client, other)
+        topics.grow("a", 1)
+        other.beat(group, topics)
+        had = client.owned
+        client.abandon()
+        answer = client.beat(group, topics)
+        assert answer.member_epoch == 3
+        assert answer.assignment is not None and pairs(had) <= pairs(answer.assignment)
+        assert group.state == "Stable"
+
+
+def test_a_full_group_takes_nobody_else() -> None:
+    """K9: GROUP_MAX_SIZE_REACHED for one more, not for those who are there."""
+    topics, client = TopicTable(a=2), Client("m1", ("a",))
+    group = group_of(topics, client, max_size=1)
+    error = refused(group, replace(JOIN, member_id="m2"), topics)
+    assert error.code == "group_max_size_reached"
+    assert error.message == "The consumer group has reached its maximum capacity of 1 members."
+    assert client.beat(group, topics).member_epoch == 1
+
+
+def test_a_static_member_comes_back_to_what_it_had() -> None:
+    """K9: between a leave with -2 and its return under a new id, nobody gets a static member's partitions."""
+    topics, static, other = TopicTable(a=4), Client("s1", ("a",), instance_id="i1"), Client("m1", ("a",))
+    group = group_of(topics, static, other)
+    had, epoch = static.owned, group.epoch
+    assert static.leave(group, topics, epoch=-2).member_epoch == -2
+    assert (group.members["s1"].epoch, group.state) == (-2, "Reconciling")
+    other.beat(group, topics)
+    assert not pairs(other.owned) & pairs(had)
+    gone = refused(group, Heartbeat(member_id="s1", member_epoch=epoch, instance_id="i1"), topics)
+    assert gone.code == "fenced_member_epoch"
+    returned = Client("s2", ("a",), instance_id="i1")
+    returned.beat(group, topics)
+    assert (returned.owned, returned.epoch, group.epoch, group.state) == (had, epoch, epoch, "Stable")
+    assert set(group.members) == {"s2", "m1"}
+    change = group.changes()
+    assert change is not None and change.drop == ("s1",)
+
+
+def test_an_instance_id_in_use_is_not_given_away() -> None:
+    """K9: UNRELEASED_INSTANCE_ID to one who joins with it, FENCED_INSTANCE_ID to one who lost it."""
+    topics, static = TopicTable(a=4), Client("s1", ("a",), instance_id="i1")
+    group = group_of(topics, static)
+    error = refused(group, replace(JOIN, member_id="s2", instance_id="i1"), topics)
+    assert error.code == "unreleased_instance_id"
+    assert error.message == (
+        "Static member s2 with instance id i1 cannot join the group because the instance id is owned by s1 member."
+    )
+    for epoch in (1, -1, -2):
+        error = refused(group, Heartbeat(member_id="s2", member_epoch=epoch, instance_id="i1"), topics)
+        assert error.code == "fenced_instance_id"
+        assert error.message == "Static member s2 with instance id i1 was fenced by member s1."
+    assert refused(group, replace(JOIN, member_id="s1", instance_id="i2"), topics).code == "invalid_request"
+
+
+def test_a_static_member_that_stays_away_is_put_out() -> None:
+    """K9: after its session a static member's partitions go to others."""
+    topics, static, other = TopicTable(a=4), Client("s1", ("a",), instance_id="i1"), Client("m1", ("a",))
+    group = group_of(topics, static, other)
+    static.leave(group, topics, epoch=-2)
+    other.beat(group, topics, 40_000)
+    group.tick(topics, 45_000)
+    assert set(group.members) == {"m1"}
+    settle(group, topics, [other], 45_000)
+    assert len(pairs(other.owned)) == 4
+
+
+def test_silent_members_are_put_out() -> None:
+    """K9: a session that ends frees partitions and starts an epoch; the group says when it ends."""
+    topics, silent, other = TopicTable(a=4), Client("m1", ("a",)), Client("m2", ("a",))
+    group = group_of(topics, silent, other)
+    other.beat(group, topics, 30_000)
+    assert group.next_deadline() == 45_000
+    group.tick(topics, 44_999)
+    assert len(group.members) == 2
+    group.tick(topics, 45_000)
+    assert (set(group.members), group.state, group.epoch) == ({"m2"}, "Assigning", 3)
+    other.beat(group, topics, 46_000)
+    assert len(pairs(other.owned)) == 4
+    assert refused(group, silent.request(), topics).code == "unknown_member_id"
+
+
+def test_a_member_that_does_not_give_up_is_put_out() -> None:
+    """K9: heartbeats alone do not help one that keeps what it should give up longer than its rebalance time-out."""
+    topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
+    group = group_of(topics, old)
+    new.beat(group, topics)
+    for now in range(0, REBALANCE_TIMEOUT_MS, 20_000):
+        old.beat(group, topics, now, is_late=True)
+        new.beat(group, topics, now)
+        group.tick(topics, now)
+        assert len(group.members) == 2
+    new.beat(group, topics, REBALANCE_TIMEOUT_MS)
+    old.beat(group, topics, REBALANCE_TIMEOUT_MS, is_late=True)
+    group.tick(topics, REBALANCE_TIMEOUT_MS)
+    assert set(group.members) == {"new"}
+    settle(group, topics, [new], REBALANCE_TIMEOUT_MS)
+    assert len(pairs(new.owned)) == 4
+
+
+def test_an_empty_group_has_its_assignment_at_its_epoch() -> None:
+    """K9: the last one to leave starts an epoch in which there is nothing to assign."""
+    topics, client = TopicTable(a=1), Client("m1", ("a",))
+    group = group_of(topics, client)
+    answer = client.leave(group, topics)
+    assert (answer.member_id, answer.member_epoch, answer.assignment) == ("m1", -1, None)
+    assert group.is_empty
+    assert (group.state, group.epoch, group.assignment_epoch) == ("Empty", 2, 2)
+    assert group.next_deadline() is None
+    client.beat(group, topics)
+    assert (client.epoch, group.state) == (3, "Stable")
+
+
+def test_members_can_be_removed() -> None:
+    """K9: an administrator removes members that are there, in one step."""
+    topics, clients = TopicTable(a=4), [Client(f"m{n}", ("a",)) for n in range(3)]
+    group = group_of(topics, *clients)
+    epoch = group.epoch
+    assert group.remove(["m0", "m0", "nobody", "m2"], 0) == ("m0", "m2")
+    assert (set(group.members), group.epoch) == ({"m1"}, epoch + 1)
+    assert group.remove(["nobody"], 0) == ()
+    assert group.epoch == epoch + 1
+
+
+def test_topics_that_change_start_an_epoch() -> None:
+    """K9: topics that come, grow, are replaced and go are followed at the next heartbeat; others do not matter."""
+    topics, client = TopicTable(a=1), Client("m1", ("a", "b"))
+    group = group_of(topics, client)
+    topics.create("other", 3)
+    client.beat(group, topics)
+    assert group.epoch == 1
+    topics.grow("a", 1)
+    group.tick(topics, 0)
+    assert (group.epoch, group.state) == (2, "Assigning")
+    client.beat(group, topics)
+    assert client.owned == {topics.id("a"): frozenset({0, 1})}
+    topics.create("b", 2)
+    settle(group, topics, [client])
+    assert (group.epoch, len(pairs(client.owned))) == (3, 4)
+    topics.create("a", 1)
+    topics.delete("b")
+    settle(group, topics, [client])
+    assert (group.epoch, client.owned) == (4, {topics.id("a"): frozenset({0})})
+
+
+def test_most_members_decide_on_the_assignor() -> None:
+    """K9: the assignor that most ask for; without a wish the first one."""
+    topics = TopicTable(a=2)
+    group = group_of(topics, Client("m1", ("a",)))
+    assert group.assignor == "uniform"
+    Client("m2", ("a",), assignor="range").beat(group, topics)
+    assert group.assignor == "range"
+    Client("m3", ("a",), assignor="uniform").beat(group, topics)
+    assert group.assignor == "uniform", "a tie is the first one's"
+
+
+def test_a_regex_subscribes_to_topics_that_come_later() -> None:
+    """K9: whole names only, together with names, and refreshed when topics change."""
+    topics, client = TopicTable(logs=1, logs2=1, oldlogs=1, a=1), Client("m1", ("a",), regex="logs.*")
+    group = group_of(topics, client)
+    assert group.subscribed_topics(topics) == {"a", "logs", "logs2"}
+    assert set(client.owned) == {topics.id(name) for name in ("a", "logs", "logs2")}
+    topics.create("logs3", 2)
+    topics.delete("logs")
+    settle(group, topics, [client])
+    assert group.subscribed_topics(topics) == {"a", "logs2", "logs3"}
+    assert len(pairs(client.owned)) == 4
+    client.regex, client.says_all = "", True
+    settle(group, topics, [client])
+    assert set(client.owned) == {topics.id("a")}
+
+
+@pytest.mark.parametrize("regex", ["(", "[a", "a**", r"\1", "(?=a)", "a{2000}", r"\C", r"a\Q(\E\C", "x" * 5000])
+def test_bad_regexes_are_refused(regex: str) -> None:
+    """K9: INVALID_REGULAR_EXPRESSION for what RE2 does not know, when joining and later."""
+    topics, client = TopicTable(a=1), Client("m1", ("a",))
+    group = group_of(topics, client)
+    for request in (replace(JOIN, member_id="m2"), replace(client.request(), member_epoch=1)):
+        error = refused(group, replace(request, subscribed_topic_regex=regex), topics)
+        assert error.code == "invalid_regular_expression"
+        assert error.message.startswith("SubscribedTopicRegex `")
+        assert "is not a valid regular expression: " in error.message
+
+
+def test_a_group_has_a_limited_number_of_regexes() -> None:
+    """K9: one more than the limit is refused; one that is in use already is not one more."""
+    topics = TopicTable(a=1)
+    group = group_of(topics, Client("m1", (), regex="a"), max_regexes=1)
+    error = refused(group, replace(JOIN, member_id="m2", subscribed_topic_regex="b"), topics)
+    assert error.code == "invalid_request"
+    assert group.heartbeat(replace(JOIN, member_id="m2", subscribed_topic_regex="a"), topics, 0).member_epoch == 2
+
+
+def test_only_members_at_their_epoch_commit() -> None:
+    """K9, K7: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION as Kafka has them."""
+    topics, client = TopicTable(a=1), Client("m1", ("a",))
+    group = ConsumerGroup("group", settings())
+    group.check_commit("", None, -1)
+    settle(group, topics, [client])
+    group.check_commit("m1", None, 1)
+    group.check_commit("", None, -1, is_transactional=True)
+    group.check_commit("m1", None, 1, is_transactional=True, version=3)
+    for member_id, epoch, version, code, message in [
+        ("", -1, 9, "unknown_member_id", "Member  is not a member of group group."),
+        ("m2", 1, 9, "unknown_member_id", "Member m2 is not a member of group group."),
+        ("m1", 0, 9, "stale_member_epoch", "The received member epoch 0 does not match the expected member epoch 1."),
+        ("m1", -1, 9, "stale_member_epoch", "The received member epoch -1 does not match the expected member epoch 1."),
+        (
+            "m1",
+            1,
+            8,
+            "unsupported_version",
+            "OffsetCommit version 9 or above must be used by members using the modern group protocol",
+        ),
+    ]:
+        with pytest.raises(GroupError) as caught:
+            group.check_commit(member_id, None, epoch, version=version)
+        assert (caught.value.code, caught.value.message) == (code, message)
+
+
+def test_only_members_at_their_epoch_fetch_offsets_as_members() -> None:
+    """K9, K7: one who says nothing about a member may fetch; one who does has to be it."""
+    topics, client = TopicTable(a=1), Client("m1", ("a",))
+    group = group_of(topics, client)
+    group.check_fetch(None, -1)
+    group.check_fetch("m1", 1)
+    for member_id, epoch, code in [
+        ("m1", 2, "stale_member_epoch"),
+        ("m2", 1, "unknown_member_id"),
+        ("", -1, "unknown_member_id"),
+        (None, 1, "unknown_member_id"),
+    ]:
+        with pytest.raises(GroupError) as caught:
+            group.check_fetch(member_id, epoch)
+        assert caught.value.code == code
+
+
+def test_timers_start_anew_when_a_group_is_loaded() -> None:
+    """K9: a broker that takes a group over puts nobody out for what happened before."""
+    topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
+    group = group_of(topics, old)
+    new.beat(group, topics)
+    old.beat(group, topics, is_late=True)
+    change = group.changes()
+    assert change is not None and change.head is not None
+    loaded = ConsumerGroup.load("group", settings(), change.head, change.put, 1_000_000)
+    assert loaded.next_deadline() == 1_045_000
+    for client in (old, new):
+        client.beat(loaded, topics, 1_040_000, is_late=True)
+    assert loaded.next_deadline() == 1_060_000, "the old owner has its rebalance time-out"
+
+
+def test_what_cannot_be_read_is_not_guessed_at() -> None:
+    """K9: bytes of another version stop the group from being loaded."""
+    topics = TopicTable(a=1)
+    group = group_of(topics, Client("m1", ("a",)))
+    change = group.changes()
+    assert change is not None and change.head is not None
+    newer = b"\x94\x02" + change.head[2:]
+    for head, members in [(b"", {}), (b"\x94", {}), (newer, {}), (change.head, {"m1": b"x"})]:
+        with pytest.raises(Halted):
+            ConsumerGroup.load("group", settings(), head, members, 0)
+    with pytest.raises(Halted, match="is held by"):
+        ConsumerGroup.load("group", settings(), change.head, {"m1": change.put["m1"], "m2": change.put["m1"]}, 0)
+
+
+def test_a_topic_listed_twice_adds_up() -> None:
+    """K9: owned partitions of one topic may come in pieces."""
+    topic = uuid.UUID(int=7)
+    assert owned_partitions([(topic, [1]), (topic, [2, 1]), (uuid.UUID(int=8), [])]) == {topic: frozenset({1, 2})}
