@@ -169,8 +169,9 @@ class Host(AbstractContextManager["Host"]):
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            said = json.loads(line)
-            self._groups[said["member"]].heard(said)
+            if line.startswith("{"):  # what else there is was logged by the client
+                said = json.loads(line)
+                self._groups[said["member"]].heard(said)
 
 
 class Topic:

@@ -24,13 +24,13 @@ class ServerFailed(Exception):
 
 
 @contextmanager
-def bootstrap_address(directory: Path) -> Iterator[str]:
+def bootstrap_address(directory: Path, settings: str = "") -> Iterator[str]:
     """The address of the server under test; a Headwater of our own keeps its data below the directory."""
     given = os.environ.get("HEADWATER_TEST_BOOTSTRAP")
     if given:
         yield given
         return
-    with headwater_up(directory) as address:
+    with headwater_up(directory, settings) as address:
         yield address
 
 
