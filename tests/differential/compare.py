@@ -26,6 +26,8 @@ OURS = "headwater."
 """How the names of configs begin that Apache Kafka does not have."""
 _NOTHING = ("", None, -1, 0, str(uuid.UUID(int=0)))
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])")
+_NAME = re.compile("[a-zA-Z0-9._-]+")
+"""Names that topics can have: those in a list of all topics that are not the story's own are others'."""
 _MS = datetime.timedelta(milliseconds=1)
 _LEADER_EPOCH = slice(12, 16)
 """Where a record batch names the leader that wrote it."""
@@ -139,12 +141,14 @@ def _own(value: Any, prefix: str) -> Any:
 
 
 def _foreign(item: Any, prefix: str) -> bool:
-    name = next((item[key] for key in ("group_id", "name") if key in item), None) if isinstance(item, dict) else None
+    if not isinstance(item, dict):
+        return False
+    if "protocol_type" in item and "error_code" not in item:  # a row of a list of all groups
+        return not item["group_id"].startswith(prefix)
+    name = item.get("name")
     if not isinstance(name, str) or name.startswith(prefix):
         return False
-    if name == "" and "protocol_type" in item and "error_code" not in item:
-        return True  # Apache Kafka has a group without a name once somebody has committed to it
-    return name.startswith(OURS) or re.match(r"d[0-9a-f]{8}-|__", name) is not None
+    return name.startswith(OURS) or ("is_internal" in item and _NAME.fullmatch(name) is not None)
 
 
 def differing(kafka: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -221,6 +221,18 @@ def an_id_that_was_given_out_and_never_used(told: Told) -> Steps:
     yield describe(group)
 
 
+@story
+def the_only_member_leaves_while_another_has_an_id(told: Told) -> Steps:
+    group = told.name("g")
+    first = yield from alone(group)
+    asked = yield join(group, on="second")
+    yield leave(group, first.id)
+    yield describe(group)
+    joined = yield join(group, asked.member_id, on="second")
+    yield sync(group, joined.generation_id, asked.member_id, {asked.member_id: b"all"}, on="second")
+    yield describe(group)
+
+
 # --- two members -------------------------------------------------------------------------------------
 
 
@@ -321,6 +333,20 @@ def a_join_while_the_leader_decides(told: Told) -> Steps:
     yield sync(group, first.generation_id, first.member_id, {first.member_id: b"all"})
     yield join(group, first.member_id)
     yield Finish(joining)
+
+
+@story
+def all_leave_a_rebalance_but_one_who_has_an_id(told: Told) -> Steps:
+    group = told.name("g")
+    first, second = yield from pair(group)
+    asked = yield join(group, on="third")
+    joining = yield Begin(join(group, first.id, on="first"))
+    yield in_state(group, "PreparingRebalance", 2)
+    yield leave(group, first.id, second.id)
+    yield Finish(joining)
+    yield describe(group)
+    yield join(group, asked.member_id, on="third")
+    yield describe(group)
 
 
 @story
