@@ -15,7 +15,7 @@ import msgspec
 from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.registry import APIS, Request
-from headwater.config import Housekeeping, Profile, Settings, Wal
+from headwater.config import Groups, Housekeeping, Profile, Settings, Wal
 from headwater.errors import HeadwaterError
 from headwater.log.writer import Writer
 from headwater.metadata.commands import Listener
@@ -64,6 +64,12 @@ SETTINGS = Settings(
     default_partitions=2,
     wal=Wal(latency=Profile(object_bytes=1 << 20, min_interval_ms=0, gather_ms=1, flushes=2), hold_ms=300),
     objects="memory://",
+    groups=Groups(
+        initial_rebalance_delay_ms=0,
+        consumer_session_timeout_ms=6_000,
+        consumer_heartbeat_interval_ms=500,
+        check_interval_ms=1_000,
+    ),
     housekeeping=Housekeeping(
         interval_ms=400,
         lease_ms=3_000,
@@ -145,6 +151,7 @@ class SimBroker:
             world.loop.outside(world.delay(), connection.answered, reply, answer)
 
     listener = "PLAINTEXT"
+    host = "client"
 
 
 @dataclass(eq=False, slots=True)

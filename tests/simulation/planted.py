@@ -76,8 +76,19 @@ class FenceIgnored(StreamsState):
             self._fenced = standing
 
 
+class OffsetsLeftOut(StreamsState):
+    """Keeps committed offsets out of its checkpoints."""
+
+    def restore(self, image: bytes) -> None:
+        super().restore(image)
+        for group in self.groups:
+            group.offsets.clear()
+            group.count = 0
+
+
 PLANTED = {
     "ack before the record": Planted(make_writer=AckBeforeRecord),
     "an index entry over a refused batch": Planted(make_streams=EntryOverRefused),
     "a fence ignored": Planted(make_streams=FenceIgnored),
+    "offsets left out of a checkpoint": Planted(make_streams=OffsetsLeftOut),
 }

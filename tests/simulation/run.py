@@ -19,10 +19,12 @@ from headwater.types import Domain
 from tests.simulation.clients import Client, Consumer, History, Producer, Violation, create_topic, trim
 from tests.simulation.cluster import SimCluster
 from tests.simulation.loop import SimLoop
+from tests.simulation.members import ClassicMember, ConsumerMember, Ledger, Member
 from tests.simulation.stores import Faults, World
 
 LIMIT_SECONDS = 600.0
 QUIET_SECONDS = 12.0
+GROUP_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ async def _story(world: World, cluster: SimCluster, history: History, rng: rando
     admin = Client(cluster, random.Random(rng.getrandbits(64)), history)
     chaos = asyncio.create_task(_chaos(world, cluster, history, random.Random(rng.getrandbits(64)), partitions))
     await create_topic(admin, partitions)
+    members = _members(cluster, history, rng, partitions)
     producers = [
         Producer(cluster, random.Random(rng.getrandbits(64)), history, n, rng.randrange(partitions), rng.randint(5, 25))
         for n in range(rng.randint(1, 4))
@@ -123,15 +126,33 @@ async def _story(world: World, cluster: SimCluster, history: History, rng: rando
     consumers = [Consumer(cluster, random.Random(rng.getrandbits(64)), history, p) for p in range(partitions)]
     reading = [asyncio.create_task(c.run()) for c in consumers]
     writing = [asyncio.create_task(p.run()) for p in producers]
+    counting = [asyncio.create_task(m.run()) for m in members]
+    reading += counting
     await _until_done(writing, [*reading, chaos])
     chaos.cancel()
     _heal(world, cluster)
     # Time for fences, sweeps and everybody's return.
     await _until_done([asyncio.create_task(asyncio.sleep(QUIET_SECONDS))], reading)
-    for consumer in consumers:
-        consumer.stop = True
+    before = {member.ledger.name: member.ledger.commits for member in members}
+    # Sessions of members that are gone end, and the others come together again.
+    await _until_done([asyncio.create_task(asyncio.sleep(GROUP_SECONDS))], reading)
+    for member in members:
+        if member.ledger.commits == before[member.ledger.name]:
+            raise Violation(f"group {member.ledger.name} did not come together again")
+    for client in (*consumers, *members):
+        client.stop = True
     await _until_done(reading, [])
     await _verdict(world, cluster, history, admin, producers)
+
+
+def _members(cluster: SimCluster, history: History, rng: random.Random, partitions: int) -> list[Member]:
+    """A group of some protocol in some seeds, so that the others stay as quick as they were."""
+    kind = rng.choice([None, None, ClassicMember, ConsumerMember])
+    if kind is None:
+        return []
+    ledger = Ledger(f"g{rng.getrandbits(16)}")
+    count = rng.randint(1, 3)
+    return [kind(cluster, random.Random(rng.getrandbits(64)), history, ledger, partitions) for _ in range(count)]
 
 
 async def _until_done(wanted: list[asyncio.Task[Any]], watched: list[asyncio.Task[Any]]) -> None:

@@ -167,7 +167,8 @@ class ConsumerGroup:
         member = updated(known, request)
         wants_other = (member.topic_names, member.topic_regex) != (known.topic_names, known.topic_regex)
         if member.topic_regex and member.topic_regex != known.topic_regex:
-            self._resolver.check(member.topic_regex, {m.topic_regex for m in self._members.values() if m.topic_regex})
+            others = [m for m in self._members.values() if m.member_id not in (member.member_id, replaced)]
+            self._resolver.check(member.topic_regex, {m.topic_regex for m in others if m.topic_regex})
         # From here on nothing is refused.
         if replaced is not None:
             self._drop(replaced)

@@ -22,13 +22,13 @@ def spec(
 
 @st.composite
 def groups(draw: st.DrawFn, *, is_same: bool = False) -> tuple[list[MemberSpec], dict[uuid.UUID, int]]:
-    """Members with old targets that are each of one member only, and perhaps of topics that are gone or not wanted."""
+    """Members with old targets, each partition one's, perhaps of topics that are gone, smaller or not wanted."""
     counts = {topic: draw(st.integers(1, 12)) for topic in TOPICS[: draw(st.integers(1, 4))]}
     wants = st.frozensets(st.sampled_from(sorted(counts)))
     ids = draw(st.lists(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=8, unique=True))
     targets: dict[str, dict[uuid.UUID, set[int]]] = {member_id: {} for member_id in ids}
     for topic in TOPICS:
-        for partition in range(counts.get(topic, 2)):
+        for partition in range(counts.get(topic, 2) + 1):
             owner = draw(st.sampled_from([None, *ids]))
             if owner is not None:
                 targets[owner].setdefault(topic, set()).add(partition)

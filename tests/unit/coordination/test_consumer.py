@@ -234,6 +234,83 @@ def test_a_static_member_that_stays_away_is_put_out() -> None:
     assert len(pairs(other.owned)) == 4
 
 
+def unrevoked_group(topics: TopicTable, old: Client, new: Client) -> ConsumerGroup:
+    """A group in which one has to give up half of its partitions for another, and has not."""
+    group = group_of(topics, old)
+    new.beat(group, topics)
+    old.beat(group, topics, is_late=True)
+    assert group.members[old.member_id].state == MemberState.UNREVOKED_PARTITIONS
+    return group
+
+
+def test_a_static_member_that_leaves_for_a_while_gives_up_what_it_had_to() -> None:
+    """K9: what it was asked to give up is free at once, what it keeps is not, and it is in no hurry any more."""
+    topics, old, new = TopicTable(a=4), Client("old", ("a",), instance_id="i1"), Client("new", ("a",))
+    group = unrevoked_group(topics, old, new)
+    old.leave(group, topics, epoch=-2)
+    new.beat(group, topics)
+    assert len(pairs(new.owned)) == 2
+    assert len(pairs(group.members["old"].assigned)) == 2
+    assert group.next_deadline() == 45_000
+    change = group.changes()
+    assert change is not None and change.head is not None
+    loaded = ConsumerGroup.load("group", settings(session_timeout_ms=90_000), change.head, change.put, 0)
+    assert loaded.next_deadline() == 90_000
+    returned = Client("again", ("a",), instance_id="i1")
+    returned.beat(loaded, topics)
+    assert (loaded.state, len(pairs(returned.owned))) == ("Stable", 2)
+
+
+def test_one_who_has_left_is_in_no_hurry() -> None:
+    """K9: a member's rebalance time-out goes with it."""
+    topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
+    group = unrevoked_group(topics, old, new)
+    old.leave(group, topics)
+    for now in (40_000, 80_000):
+        new.beat(group, topics, now)
+        group.tick(topics, now)
+    assert group.next_deadline() == 125_000
+    assert set(group.members) == {"new"}
+
+
+def test_who_gave_up_and_has_to_give_up_more_goes_one_epoch_on() -> None:
+    """K9: the target moved on while a member was busy: it gets nothing before it gave up that too."""
+    topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
+    group = unrevoked_group(topics, old, new)
+    for number in range(2):
+        Client(f"more{number}", ("a",)).beat(group, topics)
+    assert (old.epoch, group.assignment_epoch) == (1, 4)
+    old.revoke()
+    answer = old.beat(group, topics, is_late=True)
+    assert (answer.member_epoch, len(pairs(old.told)), len(pairs(old.owned))) == (2, 1, 2)
+    old.revoke()
+    assert old.beat(group, topics).member_epoch == 4
+
+
+def test_several_lost_answers_in_an_epoch_do_not_fence() -> None:
+    """K9: a member that waits for others stays one epoch behind as long as no answer reaches it."""
+    topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
+    group = group_of(topics, old, Client("other", ("a",)))
+    new.beat(group, topics)
+    assert (new.epoch, new.owned) == (3, {})
+    topics.grow("a", 1)
+    for _ in range(3):
+        assert new.beat(group, topics, is_lost=True).member_epoch == 4
+    assert group.members["new"].state == MemberState.UNRELEASED_PARTITIONS
+    assert new.beat(group, topics).member_epoch == 4
+
+
+def test_one_without_a_subscription_starts_no_epoch() -> None:
+    """K9: it becomes a member, and nothing has to be assigned for it."""
+    topics, client = TopicTable(a=1), Client("m1", ("a",))
+    group = group_of(topics, client)
+    client.leave(group, topics)
+    topics.create("other", 1)
+    idle = Client("m2", ())
+    idle.beat(group, topics)
+    assert (idle.epoch, group.epoch, group.state) == (2, 2, "Stable")
+
+
 def test_silent_members_are_put_out() -> None:
     """K9: a session that ends frees partitions and starts an epoch; the group says when it ends."""
     topics, silent, other = TopicTable(a=4), Client("m1", ("a",)), Client("m2", ("a",))
@@ -339,7 +416,9 @@ def test_a_regex_subscribes_to_topics_that_come_later() -> None:
     assert set(client.owned) == {topics.id("a")}
 
 
-@pytest.mark.parametrize("regex", ["(", "[a", "a**", r"\1", "(?=a)", "a{2000}", r"\C", r"a\Q(\E\C", "x" * 5000])
+@pytest.mark.parametrize(
+    "regex", ["(", "[a", "a**", r"\1", "(?=a)", "a{2000}", r"\C", r"a\Q(\E\C", r"\pL{30}", "x" * 5000]
+)
 def test_bad_regexes_are_refused(regex: str) -> None:
     """K9: INVALID_REGULAR_EXPRESSION for what RE2 does not know, when joining and later."""
     topics, client = TopicTable(a=1), Client("m1", ("a",))
@@ -357,7 +436,20 @@ def test_a_group_has_a_limited_number_of_regexes() -> None:
     group = group_of(topics, Client("m1", (), regex="a"), max_regexes=1)
     error = refused(group, replace(JOIN, member_id="m2", subscribed_topic_regex="b"), topics)
     assert error.code == "invalid_request"
-    assert group.heartbeat(replace(JOIN, member_id="m2", subscribed_topic_regex="a"), topics, 0).member_epoch == 2
+    change = Heartbeat(member_id="m1", member_epoch=1, subscribed_topic_regex="b")
+    assert group.heartbeat(change, topics, 0).member_epoch == 1, "one in the place of another is not one more"
+    assert group.subscribed_topics(topics) == set()
+    assert group.heartbeat(replace(JOIN, member_id="m2", subscribed_topic_regex="b"), topics, 0).member_epoch == 3
+
+
+def test_regexes_that_nobody_uses_are_forgotten() -> None:
+    """K9: what a group keeps of expressions does not grow with the number of those it ever had."""
+    topics, client = TopicTable(a=1), Client("m1", ())
+    group = ConsumerGroup("group", settings())
+    for number in range(5):
+        client.regex, client.says_all = f"a|{number}", True
+        settle(group, topics, [client])
+    assert repr(group._resolver) == "Resolver(1 expressions, 1 topics)"
 
 
 def test_only_members_at_their_epoch_commit() -> None:
