@@ -232,21 +232,22 @@ class Running(AbstractContextManager["Running"]):
 
         return run(look())
 
-    def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
-        async def ask() -> None:
-            async with self.client() as client:
-                await client.create_topics([NewTopic(topic, partitions, configs=configs)])
+    def ask(self, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """What a client gets to know."""
 
-        run(ask())
+        async def ask() -> T:
+            async with self.client() as client:
+                return await question(client)
+
+        return run(ask())
+
+    def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
+        self.ask(lambda client: client.create_topics([NewTopic(topic, partitions, configs=configs)]))
 
     def leaders(self, topic: str) -> list[int]:
         """The node that leads each partition."""
 
-        async def ask() -> list[int]:
-            async with self.client() as client:
-                return [p.leader for p in (await client.topic(topic)).partitions]
-
-        return run(ask())
+        return [partition.leader for partition in self.ask(lambda client: client.topic(topic)).partitions]
 
     def read(self, topic: str, partitions: Sequence[int] = (0,)) -> dict[int, list[tuple[int, bytes]]]:
         """Offsets and values of all records."""
