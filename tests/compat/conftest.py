@@ -16,11 +16,18 @@ from tests.compat.common import Reader, Writer  # noqa: E402
 from tests.compat.contract import WrittenOnce, write_sample  # noqa: E402
 from tests.compat.librdkafka import Librdkafka  # noqa: E402
 
+SHORT_SESSIONS = """\
+[groups]
+consumer_session_timeout_ms = 6000
+consumer_heartbeat_interval_ms = 1000
+"""
+"""Members of KIP-848 groups bring no time-outs of their own."""
+
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the server: HEADWATER_TEST_BOOTSTRAP if set, otherwise a Headwater of our own."""
-    with bootstrap_address(tmp_path_factory.mktemp("headwater")) as address:
+    with bootstrap_address(tmp_path_factory.mktemp("headwater"), SHORT_SESSIONS) as address:
         yield address
 
 

@@ -24,22 +24,29 @@ class ServerFailed(Exception):
 
 
 @contextmanager
-def bootstrap_address(directory: Path) -> Iterator[str]:
+def bootstrap_address(directory: Path, settings: str = "") -> Iterator[str]:
     """The address of the server under test; a Headwater of our own keeps its data below the directory."""
     given = os.environ.get("HEADWATER_TEST_BOOTSTRAP")
     if given:
         yield given
         return
-    with headwater_up(directory) as address:
+    with headwater_up(directory, settings) as address:
         yield address
 
 
 @contextmanager
-def headwater_up(directory: Path) -> Iterator[str]:
-    """Run `headwater up` on free ports until the block ends; it must then drain and exit with 0."""
+def headwater_up(directory: Path, settings: str = "") -> Iterator[str]:
+    """Run `headwater up` on free ports until the block ends; it must then drain and exit with 0.
+
+    The settings are the text of a TOML file.
+    """
     address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "headwater", "up", "--no-lake"]
     command += ["--data", str(directory / "data"), "--kafka", address, "--http", f"127.0.0.1:{free_port()}"]
+    if settings:
+        file = directory / "settings.toml"
+        file.write_text(settings)
+        command += ["--config", str(file)]
     said, log = directory / "stdout", directory / "stderr"
     # Files and not pipes: a pipe that nobody reads would stop the server.
     with (

@@ -49,7 +49,7 @@ class Roster:
         return self.protocol_type == CONSUMER_PROTOCOL if topics is None else topic in topics
 
     def _candidates(self) -> set[str]:
-        """Protocols that every member knows. With no member, all are possible."""
+        """Protocols that every member knows."""
         known = [{name for name, _ in member.protocols} for member in self.members.values()]
         return set.intersection(*known) if known else set()
 
@@ -107,7 +107,9 @@ class Roster:
         names = {name for name, _ in request.protocols}
         if self.state == EMPTY:
             return bool(request.protocol_type and names)
-        return request.protocol_type == self.protocol_type and not names.isdisjoint(self._candidates())
+        if request.protocol_type != self.protocol_type:
+            return False
+        return not self.members or not names.isdisjoint(self._candidates())
 
     def _sync_refusal(self, request: Sync) -> str | None:
         if self.state == EMPTY:

@@ -51,6 +51,7 @@ def partitions(broker: Broker, topic: Topic, first: int = 0, count: int | None =
                 "leader_epoch": 0,
                 "replica_nodes": [leader],
                 "isr_nodes": [leader],
+                # Java's admin client fails over null ones.
                 "eligible_leader_replicas": [],
                 "last_known_elr": [],
             }

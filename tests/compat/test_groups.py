@@ -1,0 +1,183 @@
+"""K8, K9: groups of real clients. Members join, die, leave and come back; partitions are added; no record is skipped.
+
+A client's scenarios run side by side, each with a group of its own: most of their time is waiting for sessions to end.
+The members that stay alive share one process, those that are killed have one each.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.compat.common import TOOLS, tool, unavailable
+from tests.compat.groups import Group, Host, Kind, Topic
+
+PARTITIONS, MORE_PARTITIONS = 6, 8
+LONG_SESSION_MS = 30_000
+"""Time enough for a process to start anew."""
+
+RANGE, COOPERATIVE, ROUNDROBIN = Kind("range"), Kind("cooperative-sticky"), Kind("roundrobin")
+UNIFORM, REMOTE_RANGE = Kind("uniform", "consumer"), Kind("range", "consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """How a client's program is started, and what kinds of groups it knows."""
+
+    command: Sequence[str]
+    kinds: Sequence[Kind]
+    static: bool = True
+    env: Mapping[str, str] | None = None
+
+
+def _python(module: str, *kinds: Kind) -> Client:
+    return Client([sys.executable, "-m", f"tests.compat.members.{module}"], kinds, env={"PYTHONPATH": _path()})
+
+
+def _path() -> str:
+    return os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def _java() -> Client:
+    java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
+    classes = tool("compat/java/GroupMembers.class").parent
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m"]
+    return Client([java, *quick, "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "GroupMembers"], (RANGE, COOPERATIVE))
+
+
+def _kafkajs() -> Client:
+    node = shutil.which("node") or unavailable("node", "install Node.js, 18 or later")
+    program = str(Path(__file__).parent / "js" / "members.js")
+    env = {"NODE_PATH": str(tool("compat/js/node_modules")), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+    return Client([node, program], (ROUNDROBIN,), static=False, env=env)
+
+
+CLIENTS: Mapping[str, Callable[[], Client]] = {
+    "java": _java,
+    "librdkafka": lambda: _python("librdkafka", RANGE, COOPERATIVE),
+    "franz-go": lambda: Client([str(tool("compat/franz-members"))], (RANGE, COOPERATIVE)),
+    "aiokafka": lambda: _python("aiokafka_members", RANGE),
+    "kafka-python": lambda: _python("kafka_python_members", RANGE),
+    "kafkajs": _kafkajs,
+}
+
+
+class Scenes:
+    """The scenarios of one client against one server."""
+
+    def __init__(self, client: Client, bootstrap: str, processes: ExitStack) -> None:
+        self._client = client
+        self._bootstrap = bootstrap
+        self._processes = processes
+        self._home = self.process()
+
+    def process(self) -> Host:
+        return self._processes.enter_context(Host(self._client.command, self._bootstrap, self._client.env or {}))
+
+    def run(self, kinds: Sequence[Kind], static: bool) -> None:
+        """All at once; every failure is told."""
+        with ThreadPoolExecutor() as pool:
+            scenes = [pool.submit(self.life, kind) for kind in kinds]
+            if static:
+                scenes.append(pool.submit(self.restart, replace(kinds[0], session_ms=LONG_SESSION_MS)))
+        failures = [error for error in (scene.exception() for scene in scenes) if isinstance(error, Exception)]
+        if failures:
+            raise ExceptionGroup("scenarios failed", failures)
+
+    def life(self, kind: Kind) -> None:
+        """Three join; one is killed; one leaves; there are more partitions; the last one leaves."""
+        group = Group(kind)
+        topic = Topic(self._bootstrap, group.topic, PARTITIONS)
+        a, b, c = (f"{group.id}/{name}" for name in "abc")
+        first = topic.write()
+        mortal = self.process()
+        mortal.start(group, "a")
+        for name in "bc":
+            self._home.start(group, name)
+        group.settled((a, b, c), PARTITIONS)
+        group.got(first)
+        self._steady(group, topic)
+
+        mortal.kill()
+        del group.members[a]
+        meanwhile = topic.write()
+        group.settled((b, c), PARTITIONS)
+        group.got(meanwhile)
+        self._steady(group, topic)
+
+        self._home.leave(group, "c")
+        meanwhile = topic.write()
+        group.settled((b,), PARTITIONS)
+        group.got(meanwhile)
+        self._steady(group, topic)
+
+        topic.grow(MORE_PARTITIONS)
+        meanwhile = topic.write()
+        group.settled((b,), MORE_PARTITIONS)
+        group.got(meanwhile)
+        self._steady(group, topic)
+
+        self._home.leave(group, "b")
+        self._check_all(group, topic)
+
+    def restart(self, kind: Kind) -> None:
+        """A static member dies and is back within its session: nobody else notices.
+
+        The consumer protocol gives an instance to another process only once the first one has said good-bye.
+        """
+        group = Group(kind)
+        topic = Topic(self._bootstrap, group.topic, PARTITIONS)
+        stays, dies = f"{group.id}/stays", f"{group.id}/dies"
+        self._home.start(group, "stays", "instance-1")
+        group.settled((stays,), PARTITIONS)
+        mortal = self.process()
+        mortal.start(group, "dies", "instance-2")
+        group.settled((stays, dies), PARTITIONS)
+        self._steady(group, topic)
+
+        had, changes = group.members[dies].assignment, group.members[stays].changes
+        if kind.protocol == "consumer":
+            mortal.leave(group, "dies")
+        mortal.kill()
+        meanwhile = topic.write()
+        self.process().start(group, "dies", "instance-2")
+        group.wait(lambda: group.members[dies].assignment == had, "the restarted member has what it had")
+        group.got(meanwhile)
+        self._steady(group, topic)
+        assert group.members[stays].changes == changes, "the other member was disturbed"
+        self._check_all(group, topic)
+
+    def _steady(self, group: Group, topic: Topic) -> None:
+        """While nothing else happens every record is seen exactly once."""
+        places = topic.write()
+        group.got(places)
+        assert {group.records[place] for place in places} == {1}
+
+    def _check_all(self, group: Group, topic: Topic) -> None:
+        """Nothing was skipped, nothing was invented, and the offsets are where the records end."""
+        assert group.records.keys() == set(topic.written)
+        ends = {p: 1 + max(o for q, o in topic.written if q == p) for p in range(topic.partitions)}
+        assert topic.committed(group.id) == ends
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", CLIENTS)
+def test_classic_groups(name: str, bootstrap: str) -> None:
+    """K8: eager and cooperative assignors, and static members where the client has them."""
+    client = CLIENTS[name]()
+    with ExitStack() as processes:
+        Scenes(client, bootstrap, processes).run(client.kinds, client.static)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["java", "librdkafka"])
+def test_consumer_groups(name: str, bootstrap: str) -> None:
+    """K9: the consumer protocol with both assignors of the server."""
+    with ExitStack() as processes:
+        Scenes(CLIENTS[name](), bootstrap, processes).run((UNIFORM, REMOTE_RANGE), static=True)

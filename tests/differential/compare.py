@@ -1,0 +1,197 @@
+"""Answers as plain values in which everything that a server makes up is a symbol, and where two of them differ."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from tests.differential.allowed import ALLOWED, Rule
+from tests.differential.peer import Silence
+from tests.differential.story import Outcome
+
+MADE_UP = frozenset({"member_id", "leader", "topic_id", "producer_id", "session_id"})
+"""Fields whose values a server invents: they are compared by which of them are the same."""
+IDENTITY = (
+    "name", "topic", "key", "group_id", "resource_type", "resource_name", "group_instance_id", "instance_id",
+    "partition_index", "index", "partition", "api_key",
+)  # fmt: skip
+"""Fields that tell the items of an array apart."""
+OURS = "headwater."
+"""How the names of configs begin that Apache Kafka does not have."""
+_NOTHING = ("", None, -1, 0, str(uuid.UUID(int=0)))
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])")
+_NAME = re.compile("[a-zA-Z0-9._-]+")
+"""Names that topics can have: those in a list of all topics that are not the story's own are others'."""
+_MS = datetime.timedelta(milliseconds=1)
+_LEADER_EPOCH = slice(12, 16)
+"""Where a record batch names the leader that wrote it."""
+
+
+class Symbols:
+    """Numbers for made-up values, in the order in which they first appear."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, str] = {}
+
+    def known(self, value: Any) -> str:
+        """The symbol of a value that has appeared; all others are alike."""
+        return self._known.get(value, "~")
+
+    def of(self, value: Any) -> str:
+        shape = _UUID.sub("*", value) if isinstance(value, str) else type(value).__name__
+        return self._known.setdefault(value, f"<{shape} #{len(self._known) + 1}>")
+
+
+def plain(value: Any) -> Any:
+    """An answer as dicts, lists and scalars."""
+    if isinstance(value, Silence):
+        return {"silence": value.why}
+    if is_dataclass(value):
+        return {f.name: _field(f.name, getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, datetime.timedelta):
+        return value // _MS
+    if isinstance(value, uuid.UUID | datetime.datetime):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return value
+
+
+def _field(name: str, value: Any) -> Any:
+    if name == "records" and value:
+        return [batch.hex() for batch in _batches(bytes(value))]
+    return plain(value)
+
+
+def _batches(data: bytes) -> Iterator[bytes]:
+    """Record batches without the leader's epoch; a part of one at the end is left out, as clients do."""
+    at = 0
+    while at + 12 <= len(data):
+        end = at + 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        if end > len(data):
+            return
+        batch = bytearray(data[at:end])
+        batch[_LEADER_EPOCH] = bytes(4)
+        yield bytes(batch)
+        at = end
+
+
+def arranged(value: Any, symbols: Symbols) -> Any:
+    """Arrays in an order that is the same for both servers: the protocol promises none."""
+    if isinstance(value, dict):
+        return {name: arranged(inner, symbols) for name, inner in value.items()}
+    if isinstance(value, list):
+        items = [arranged(item, symbols) for item in value]
+        return sorted(items, key=lambda item: (identity(item), *map(json.dumps, _without_made_up(item, symbols))))
+    return value
+
+
+def identity(item: Any) -> str:
+    """What an item of an array is about, if it says so by a name that the story gave."""
+    if not isinstance(item, dict):
+        return ""
+    return json.dumps([item[name] for name in IDENTITY if item.get(name) is not None])
+
+
+def _without_made_up(value: Any, symbols: Symbols) -> tuple[Any, Any]:
+    """What a server did not invent, and which of the known inventions are in it."""
+    return replaced(value, lambda _: ""), replaced(value, symbols.known)
+
+
+def replaced(value: Any, by: Callable[[Any], str], name: str = "") -> Any:
+    """A value with something else for what a server made up."""
+    if isinstance(value, dict):
+        return {n: replaced(inner, by, n) for n, inner in value.items()}
+    if isinstance(value, list):
+        return [replaced(item, by, name) for item in value]
+    return by(value) if name in MADE_UP and value not in _NOTHING else value
+
+
+def normal(answer: Any, prefix: str, symbols: Symbols) -> Any:
+    """An answer as it is compared: only what concerns the story, arranged, with symbols."""
+    return replaced(arranged(_renamed(_own(plain(answer), prefix), prefix), symbols), symbols.of)
+
+
+def _renamed(value: Any, prefix: str) -> Any:
+    """The same names for both servers, also inside bytes."""
+    if isinstance(value, dict):
+        return {name: _renamed(inner, prefix) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_renamed(item, prefix) for item in value]
+    return value.replace(prefix, "own").replace(prefix.encode().hex(), "own") if isinstance(value, str) else value
+
+
+def _own(value: Any, prefix: str) -> Any:
+    """Lists of everything there is (groups, topics) have things of other stories in them."""
+    if isinstance(value, list):
+        return [_own(item, prefix) for item in value if not _foreign(item, prefix)]
+    if isinstance(value, dict):
+        return {name: _own(inner, prefix) for name, inner in value.items()}
+    return value
+
+
+def _foreign(item: Any, prefix: str) -> bool:
+    if not isinstance(item, dict):
+        return False
+    if "protocol_type" in item and "error_code" not in item:  # a row of a list of all groups
+        return not item["group_id"].startswith(prefix)
+    name = item.get("name")
+    if not isinstance(name, str) or name.startswith(prefix):
+        return False
+    return name.startswith(OURS) or ("is_internal" in item and _NAME.fullmatch(name) is not None)
+
+
+def differing(kafka: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The places where two normal answers differ: path, what Apache Kafka said, what we said."""
+    if isinstance(kafka, dict) and isinstance(ours, dict):
+        for name in [*kafka, *(n for n in ours if n not in kafka)]:
+            yield from differing(kafka.get(name, "(absent)"), ours.get(name, "(absent)"), f"{path}.{name}".lstrip("."))
+    elif isinstance(kafka, list) and isinstance(ours, list) and (pairs := _paired(kafka, ours)) is not None:
+        for mark, one, other in pairs:
+            yield from differing(one, other, f"{path}[{mark}]")
+    elif kafka != ours:
+        yield path, kafka, ours
+
+
+def _paired(kafka: list[Any], ours: list[Any]) -> list[tuple[object, Any, Any]] | None:
+    """Items of two arrays that are about the same thing; None where there is no telling."""
+    theirs, mine = ({identity(item): item for item in items} for items in (kafka, ours))
+    if len(theirs) == len(kafka) > 0 and len(mine) == len(ours) > 0 and not {"", "[]"} & {*theirs, *mine}:
+        names = [*theirs, *(name for name in mine if name not in theirs)]
+        return [(name.strip('[]"'), theirs.get(name, "(absent)"), mine.get(name, "(absent)")) for name in names]
+    if len(kafka) != len(ours):
+        return None
+    return list(zip(range(len(kafka)), kafka, ours, strict=True))
+
+
+def differences(outcome: Outcome) -> list[str]:
+    """What is not allowed to differ, step by step, in words."""
+    kafka, ours = outcome.kafka, outcome.ours
+    found: list[str] = []
+    reference, measured = Symbols(), Symbols()
+    for number, (said, answered) in enumerate(zip(kafka.said, ours.said, strict=False), 1):
+        api = said.asked.split(" ", 1)[0]
+        if answered.asked.split(" {")[0] != said.asked.split(" {")[0]:
+            found.append(f"step {number}: Kafka's story goes on with {said.asked}, ours with {answered.asked}")
+            return found
+        one, other = normal(said.answer, kafka.prefix, reference), normal(answered.answer, ours.prefix, measured)
+        for path, wanted, got in differing(one, other):
+            if not _allowed(api, path, wanted, got, ALLOWED):
+                found.append(f"step {number}, {said.asked[:300]}\n    {path}: Kafka {wanted!r}, Headwater {got!r}")
+    if len(kafka.said) != len(ours.said):
+        found.append(f"Kafka told {len(kafka.said)} steps, Headwater {len(ours.said)}: {ours.broken or kafka.broken}")
+    return found
+
+
+def _allowed(api: str, path: str, wanted: Any, got: Any, rules: Mapping[str, Rule]) -> bool:
+    return any(rule.covers(api, re.sub(r"\[[^]]*\]", "", path), wanted, got) for rule in rules.values())

@@ -1,0 +1,41 @@
+"""The two servers of the suite, and all stories of the run told to both of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.compat.common import unavailable
+from tests.differential import open as open_stories
+from tests.differential.telling import Verdict, tell_all
+from tests.support.kafka import TestingKafka, kafka_is_installed
+from tests.support.server import headwater_up
+
+QUICK_GROUPS = """\
+[groups]
+initial_rebalance_delay_ms = 0
+"""
+"""As the Apache Kafka of the tests has it."""
+
+
+@pytest.fixture(scope="session")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Apache Kafka's address and ours."""
+    if not kafka_is_installed():
+        unavailable(".tools/kafka", "run scripts/setup-tools kafka")
+    directory = tmp_path_factory.mktemp("differential")
+    with TestingKafka(directory) as kafka, headwater_up(directory, QUICK_GROUPS) as ours:
+        yield kafka.bootstrap, ours
+
+
+@pytest.fixture(scope="session")
+def verdicts(addresses: tuple[str, str], request: pytest.FixtureRequest) -> Mapping[str, Verdict]:
+    """What came of the stories that this run has tests of. They are told side by side, before the first test."""
+    wanted = [item.callspec.params["name"] for item in request.session.items if _tells(item)]
+    return asyncio.run(tell_all(dict.fromkeys(wanted), addresses, open_stories.read()))
+
+
+def _tells(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "verdicts" in item.fixturenames and hasattr(item, "callspec")
