@@ -145,6 +145,8 @@ class SimBroker:
             world.loop.outside(world.delay(), connection.answered, reply, answer)
 
     listener = "PLAINTEXT"
+    principal = "User:ANONYMOUS"
+    host = "127.0.0.1"
 
 
 @dataclass(eq=False, slots=True)

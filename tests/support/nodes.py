@@ -24,6 +24,8 @@ class Caller:
     """Calls a node's handlers as a connection would, through the encoded answer."""
 
     listener = "PLAINTEXT"
+    principal = "User:ANONYMOUS"
+    host = "127.0.0.1"
 
     def __init__(self, node: Node) -> None:
         self.node = node

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headwater.broker.fetch_sessions import FetchSessions
+from headwater.broker.guard import Guard
 from headwater.broker.placement import choose
+from headwater.broker.registry import Request
 from headwater.clock import Chance, Clock
 from headwater.config import Settings
 from headwater.errors import NotReady
 from headwater.log.batch import BatchRules
 from headwater.log.reader import Reader
 from headwater.log.writer import Writer, Writers
+from headwater.metadata.access import THE_CLUSTER, Kind, Operation
 from headwater.metadata.cluster import NO_NODE, ClusterState, Member, Topic
 from headwater.metadata.commands import AllocateProducers
 from headwater.metadata.membership import Membership
@@ -87,6 +90,7 @@ class Broker:
         self.topics = Topics(cluster, domains, chance)
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.stats = Stats()
+        self.guard = Guard(settings.security, cluster.state.access)
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}
         self._producer_ids: Iterator[int] = iter(())
@@ -127,6 +131,29 @@ class Broker:
                 self.domains[Domain(topic.domain)],
             )
         return view
+
+    # --- access --------------------------------------------------------------------------------------
+
+    def may(self, request: Request, operation: Operation, kind: Kind, name: str = THE_CLUSTER) -> bool:
+        """Whether whoever sent a request may do something."""
+        if not self.guard.enforced:
+            return True
+        peer = request.connection
+        return self.guard.may(peer.principal, peer.host, operation, kind, name)
+
+    def visible(self, request: Request, operation: Operation, kind: Kind, names: Iterable[str]) -> list[str]:
+        """Those of some things that whoever sent a request may do something to."""
+        return [name for name in names if self.may(request, operation, kind, name)]
+
+    def may_any(self, request: Request, operation: Operation, kind: Kind) -> bool:
+        """Whether whoever sent a request may do something to at least one thing of a kind."""
+        if not self.guard.enforced:
+            return True
+        return self.guard.may_any(request.connection.principal, request.connection.host, operation, kind)
+
+    def operations(self, request: Request, kind: Kind, name: str = THE_CLUSTER) -> int:
+        """All that whoever sent a request may do to a thing, as the protocol's bit field."""
+        return self.guard.operations(request.connection.principal, request.connection.host, kind, name)
 
     # --- the cluster ---------------------------------------------------------------------------------
 

@@ -23,6 +23,10 @@ class Peer(Protocol):
 
     listener: str
     """The name of the listener it was accepted on."""
+    principal: str
+    """Who is at the other end: `User:name`."""
+    host: str
+    """The address of the other end."""
 
 
 @dataclass(frozen=True, slots=True)

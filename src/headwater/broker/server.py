@@ -17,6 +17,7 @@ from headwater.broker.core import Broker
 from headwater.broker.handlers import api_versions
 from headwater.broker.registry import APIS, Api, Request, Values
 from headwater.errors import CorruptFrame
+from headwater.metadata.access import ANONYMOUS
 from headwater.types import Buffer
 from headwater.wire.frames import SCRATCH_BYTES, FrameReader
 from headwater.wire.messages import (
@@ -55,6 +56,8 @@ class Connection(asyncio.BufferedProtocol):
         self._broker = server.broker
         self.listener = listener
         self.peer = "?"
+        self.host = ""
+        self.principal = ANONYMOUS
         self._frames = FrameReader(server.broker.settings.limits.frame_bytes, server.scratch)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
@@ -79,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        self.host = peer[0] if isinstance(peer, tuple) else ""
         if not self._server.admit(self):
             self._transport.abort()
 

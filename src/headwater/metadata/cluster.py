@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from headwater.errors import Halted
+from headwater.metadata.access import Access, AccessImage
+from headwater.metadata.access_commands import DropAcls, DropUser, PutAcls, PutUser
 from headwater.metadata.base import COMMON_COMMANDS, BaseImage, State
 from headwater.metadata.commands import (
     AddPartitions,
@@ -74,6 +76,7 @@ class ClusterImage(msgspec.Struct, array_like=True):
     next_epoch: int
     next_stream: int
     next_producer: int
+    access: AccessImage
 
 
 _decoder = msgspec.msgpack.Decoder(ClusterImage)
@@ -91,6 +94,7 @@ class ClusterState(State):
         """Topics by name, without those being deleted."""
         self.cluster_id = ""
         """Made from the first process's name, so that it is the same for everybody and for ever."""
+        self.access = Access()
         self._next_epoch = 1
         self._next_stream = 1
         self._next_producer = 1
@@ -218,6 +222,24 @@ class ClusterState(State):
         self._changed()
         return Done()
 
+    # --- access ----------------------------------------------------------------------------------------
+
+    def _put_acls(self, epoch: int, command: PutAcls) -> Result:
+        self._roll("acls+", command.acls)
+        return self.access.put_acls(command)
+
+    def _drop_acls(self, epoch: int, command: DropAcls) -> Result:
+        self._roll("acls-", command.acls)
+        return self.access.drop_acls(command)
+
+    def _put_user(self, epoch: int, command: PutUser) -> Result:
+        self._roll("user+", command.name, command.mechanism, command.salt, command.stored_key)
+        return self.access.put_user(command)
+
+    def _drop_user(self, epoch: int, command: DropUser) -> Result:
+        self._roll("user-", command.name, command.mechanism)
+        return self.access.drop_user(command)
+
     # --- checkpoints -------------------------------------------------------------------------------------
 
     def image(self) -> bytes:
@@ -230,6 +252,7 @@ class ClusterState(State):
                 next_epoch=self._next_epoch,
                 next_stream=self._next_stream,
                 next_producer=self._next_producer,
+                access=self.access.image(),
             )
         )
 
@@ -246,6 +269,7 @@ class ClusterState(State):
         self._next_epoch = decoded.next_epoch
         self._next_stream = decoded.next_stream
         self._next_producer = decoded.next_producer
+        self.access.restore(decoded.access)
         self._changed()
 
     COMMANDS: ClassVar[dict[type, Callable[[Any, int, Any], Result]]] = {
@@ -259,4 +283,8 @@ class ClusterState(State):
         TopicGone: _topic_gone,
         AlterConfigs: _alter_configs,
         AllocateProducers: _allocate_producers,
+        PutAcls: _put_acls,
+        DropAcls: _drop_acls,
+        PutUser: _put_user,
+        DropUser: _drop_user,
     }
