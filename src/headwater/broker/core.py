@@ -16,7 +16,7 @@ from headwater.errors import NotReady
 from headwater.log.batch import BatchRules
 from headwater.log.reader import Reader
 from headwater.log.writer import Writer, Writers
-from headwater.metadata.access import THE_CLUSTER, Kind, Operation
+from headwater.metadata.access import THE_CLUSTER, Operation, ResourceKind
 from headwater.metadata.cluster import NO_NODE, ClusterState, Member, Topic
 from headwater.metadata.commands import AllocateProducers
 from headwater.metadata.membership import Membership
@@ -134,24 +134,24 @@ class Broker:
 
     # --- access --------------------------------------------------------------------------------------
 
-    def may(self, request: Request, operation: Operation, kind: Kind, name: str = THE_CLUSTER) -> bool:
+    def may(self, request: Request, operation: Operation, kind: ResourceKind, name: str = THE_CLUSTER) -> bool:
         """Whether whoever sent a request may do something."""
         if not self.guard.enforced:
             return True
         peer = request.connection
         return self.guard.may(peer.principal, peer.host, operation, kind, name)
 
-    def visible(self, request: Request, operation: Operation, kind: Kind, names: Iterable[str]) -> list[str]:
+    def visible(self, request: Request, operation: Operation, kind: ResourceKind, names: Iterable[str]) -> list[str]:
         """Those of some things that whoever sent a request may do something to."""
         return [name for name in names if self.may(request, operation, kind, name)]
 
-    def may_any(self, request: Request, operation: Operation, kind: Kind) -> bool:
+    def may_any(self, request: Request, operation: Operation, kind: ResourceKind) -> bool:
         """Whether whoever sent a request may do something to at least one thing of a kind."""
         if not self.guard.enforced:
             return True
         return self.guard.may_any(request.connection.principal, request.connection.host, operation, kind)
 
-    def operations(self, request: Request, kind: Kind, name: str = THE_CLUSTER) -> int:
+    def operations(self, request: Request, kind: ResourceKind, name: str = THE_CLUSTER) -> int:
         """All that whoever sent a request may do to a thing, as the protocol's bit field."""
         return self.guard.operations(request.connection.principal, request.connection.host, kind, name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.config import Security
-from headwater.metadata.access import SUPPORTED, THE_CLUSTER, Access, Kind, Operation, bits
+from headwater.metadata.access import SUPPORTED, THE_CLUSTER, Access, Operation, ResourceKind, bits
 
 MAX_KEPT = 20_000
 """Decisions that are kept until a rule changes."""
@@ -24,7 +24,7 @@ class Guard:
     def __repr__(self) -> str:
         return f"<Guard, {'enforced' if self.enforced else 'off'}, {len(self._kept)} decisions kept>"
 
-    def may(self, principal: str, host: str, operation: Operation, kind: Kind, name: str) -> bool:
+    def may(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
         """Whether something is allowed."""
         if not self.enforced or principal in self._super_users:
             return True
@@ -38,12 +38,12 @@ class Guard:
             allowed = self._kept[key] = self._by_default if decided is None else decided
         return allowed
 
-    def may_any(self, principal: str, host: str, operation: Operation, kind: Kind) -> bool:
+    def may_any(self, principal: str, host: str, operation: Operation, kind: ResourceKind) -> bool:
         """Whether something is allowed to at least one thing of a kind."""
         if not self.enforced or principal in self._super_users or self._by_default:
             return True
         return self._access.decide_any(principal, host, operation, kind)
 
-    def operations(self, principal: str, host: str, kind: Kind, name: str = THE_CLUSTER) -> int:
+    def operations(self, principal: str, host: str, kind: ResourceKind, name: str = THE_CLUSTER) -> int:
         """All that is allowed to a thing, as the protocol's bit field."""
         return bits(o for o in SUPPORTED[kind] if self.may(principal, host, o, kind, name))

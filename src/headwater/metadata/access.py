@@ -40,7 +40,7 @@ class _Code(IntEnum):
         return cls(0)
 
 
-class Kind(_Code):
+class ResourceKind(_Code):
     """What a rule is about."""
 
     UNKNOWN, ANY, TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN, USER = range(8)
@@ -69,17 +69,17 @@ class Permission(_Code):
 C = TypeVar("C", bound=_Code)
 _O = Operation
 
-SUPPORTED: dict[Kind, tuple[Operation, ...]] = {
-    Kind.TOPIC: (
+SUPPORTED: dict[ResourceKind, tuple[Operation, ...]] = {
+    ResourceKind.TOPIC: (
         _O.READ, _O.WRITE, _O.CREATE, _O.DESCRIBE, _O.DELETE, _O.ALTER, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS,
     ),
-    Kind.GROUP: (_O.READ, _O.DESCRIBE, _O.DELETE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
-    Kind.CLUSTER: (
+    ResourceKind.GROUP: (_O.READ, _O.DESCRIBE, _O.DELETE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    ResourceKind.CLUSTER: (
         _O.CREATE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE, _O.ALTER, _O.DESCRIBE,
     ),
-    Kind.TRANSACTIONAL_ID: (_O.DESCRIBE, _O.WRITE, _O.TWO_PHASE_COMMIT),
-    Kind.DELEGATION_TOKEN: (_O.DESCRIBE,),
-    Kind.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
+    ResourceKind.TRANSACTIONAL_ID: (_O.DESCRIBE, _O.WRITE, _O.TWO_PHASE_COMMIT),
+    ResourceKind.DELEGATION_TOKEN: (_O.DESCRIBE,),
+    ResourceKind.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
 }  # fmt: skip
 """What can be done to which kind of thing."""
 
@@ -94,7 +94,7 @@ _ALLOWING: dict[int, frozenset[int]] = {
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Which rules are meant. `None` and ANY stand for all of them."""
 
-    kind: int = Kind.ANY
+    kind: int = ResourceKind.ANY
     name: str | None = None
     pattern: int = Pattern.ANY
     principal: str | None = None
@@ -105,7 +105,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def takes(self, acl: Acl) -> bool:
         """Whether a rule is meant."""
         return (
-            self.kind in (Kind.ANY, acl.kind)
+            self.kind in (ResourceKind.ANY, acl.kind)
             and self._names(acl)
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
@@ -128,14 +128,17 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     def known(self) -> bool:
         """Whether every number in it means something."""
         return bool(
-            Kind(self.kind) and Pattern(self.pattern) and Operation(self.operation) and Permission(self.permission)
+            ResourceKind(self.kind)
+            and Pattern(self.pattern)
+            and Operation(self.operation)
+            and Permission(self.permission)
         )
 
 
 def objection(acl: Acl) -> str:
     """Why a rule cannot stand; empty if it can."""
-    if Kind(acl.kind) in (Kind.UNKNOWN, Kind.ANY):
-        return f"Invalid resourceType {Kind(acl.kind).name}"
+    if ResourceKind(acl.kind) in (ResourceKind.UNKNOWN, ResourceKind.ANY):
+        return f"Invalid resourceType {ResourceKind(acl.kind).name}"
     if Pattern(acl.pattern) not in (Pattern.LITERAL, Pattern.PREFIXED):
         return f"Invalid patternType {Pattern(acl.pattern).name}"
     if Operation(acl.operation) in (Operation.UNKNOWN, Operation.ANY):
@@ -144,7 +147,7 @@ def objection(acl: Acl) -> str:
         return f"Invalid permissionType {Permission(acl.permission).name}"
     if not acl.name:
         return "Resource name should not be empty"
-    if acl.kind == Kind.CLUSTER and acl.name != THE_CLUSTER:
+    if acl.kind == ResourceKind.CLUSTER and acl.name != THE_CLUSTER:
         return f"The only valid name for the CLUSTER resource is {THE_CLUSTER}"
     kind, colon, name = acl.principal.partition(":")
     if not kind or not colon or not name:

@@ -14,10 +14,10 @@ from headwater.metadata.access import (
     THE_CLUSTER,
     Access,
     Filter,
-    Kind,
     Operation,
     Pattern,
     Permission,
+    ResourceKind,
     objection,
 )
 from headwater.metadata.access_commands import Acl, DropAcls, DropUser, PutAcls, PutUser
@@ -30,7 +30,7 @@ NAMES = ("a", "ab", "abc", "b", "*")
 PRINCIPALS = ("User:x", "User:y", ANYBODY)
 HOSTS = ("1.1.1.1", "2.2.2.2", "*")
 OPERATIONS = [o for o in Operation if o not in (Operation.UNKNOWN, Operation.ANY)]
-KINDS = (Kind.TOPIC, Kind.GROUP)
+KINDS = (ResourceKind.TOPIC, ResourceKind.GROUP)
 
 acls = st.builds(
     Acl,
@@ -58,7 +58,9 @@ def _grants(acl: Acl, operation: Operation) -> bool:
     return acl.operation in (operation, Operation.ALL, *implied.get(operation, ()))
 
 
-def naive(rules: list[Acl], principal: str, host: str, operation: Operation, kind: Kind, name: str) -> bool | None:
+def naive(
+    rules: list[Acl], principal: str, host: str, operation: Operation, kind: ResourceKind, name: str
+) -> bool | None:
     """Kafka's rules as its documentation tells them."""
     about = [acl for acl in rules if acl.kind == kind and _concerns(acl, name)]
     if not about:
@@ -92,7 +94,7 @@ def test_decisions_are_those_of_the_model(rules: list[Acl], dropped: set[int]) -
 @settings(max_examples=300, deadline=None)
 @given(st.lists(acls, max_size=8), st.sampled_from(OPERATIONS), st.sampled_from(KINDS))
 def test_something_is_allowed_to_something_if_there_is_such_a_name(
-    rules: list[Acl], operation: Operation, kind: Kind
+    rules: list[Acl], operation: Operation, kind: ResourceKind
 ) -> None:
     """S2: the names that can tell are those of rules, and those one character longer."""
     access = Access()
@@ -127,7 +129,7 @@ def test_filters(rules: list[Acl], pattern: Pattern, name: str | None, principal
     assert found == sorted(acl for acl in rules if meant(acl))
 
 
-GOOD = Acl(Kind.TOPIC, "t", Pattern.LITERAL, "User:x", "*", Operation.READ, Permission.ALLOW)
+GOOD = Acl(ResourceKind.TOPIC, "t", Pattern.LITERAL, "User:x", "*", Operation.READ, Permission.ALLOW)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ GOOD = Acl(Kind.TOPIC, "t", Pattern.LITERAL, "User:x", "*", Operation.READ, Perm
     [
         {"kind": 0}, {"kind": 1}, {"kind": 99}, {"pattern": 2}, {"pattern": 0}, {"operation": 1}, {"operation": 77},
         {"permission": 1}, {"permission": 0}, {"name": ""}, {"principal": "x"}, {"principal": ":x"}, {"host": ""},
-        {"kind": int(Kind.CLUSTER)}, {"name": "n" * 5000},
+        {"kind": int(ResourceKind.CLUSTER)}, {"name": "n" * 5000},
     ],
 )  # fmt: skip
 def test_rules_that_cannot_stand(change: dict[str, object]) -> None:
@@ -178,13 +180,15 @@ def test_the_guard_forgets_when_rules_change() -> None:
 
     access = Access()
     guard = Guard(Security(acls=True, super_users="User:root; User:CN=a,O=b"), access)
-    ask = ("1.1.1.1", Operation.READ, Kind.TOPIC, "t")
+    ask = ("1.1.1.1", Operation.READ, ResourceKind.TOPIC, "t")
     assert guard.may("User:root", *ask) and guard.may("User:CN=a,O=b", *ask)
     assert not guard.may("User:x", *ask)
     access.put_acls(PutAcls((GOOD,)))
     assert guard.may("User:x", *ask) and not guard.may("User:y", *ask)
-    assert guard.operations("User:x", "1.1.1.1", Kind.TOPIC, "t") == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert (
+        guard.operations("User:x", "1.1.1.1", ResourceKind.TOPIC, "t") == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    )
     access.drop_acls(DropAcls((GOOD,)))
     assert not guard.may("User:x", *ask)
     assert Guard(Security(acls=True, allow_without_acls=True), access).may("User:x", *ask)
-    assert Guard(Security(), access).may("User:x", "h", Operation.ALTER, Kind.CLUSTER, THE_CLUSTER)
+    assert Guard(Security(), access).may("User:x", "h", Operation.ALTER, ResourceKind.CLUSTER, THE_CLUSTER)

@@ -1,6 +1,7 @@
 """One module per family of APIs. Importing this package registers them all."""
 
 from headwater.broker.handlers import (
+    acls,
     api_versions,
     configs,
     coordinators,
@@ -14,6 +15,7 @@ from headwater.broker.handlers import (
 )
 
 __all__ = [
+    "acls",
     "api_versions",
     "configs",
     "coordinators",

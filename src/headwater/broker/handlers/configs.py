@@ -11,6 +11,7 @@ from headwater.broker.core import Broker
 from headwater.broker.faults import code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import ConfigError, HeadwaterError
+from headwater.metadata.access import THE_CLUSTER, Operation, ResourceKind
 from headwater.metadata.cluster import Topic
 from headwater.metadata.topic_configs import KEYS, Kind, checked
 from headwater.metadata.topics import TopicUnknown
@@ -18,6 +19,7 @@ from headwater.metadata.topics import TopicUnknown
 TOPIC, BROKER = 2, 4
 SOURCE_TOPIC, SOURCE_STATIC, SOURCE_DEFAULT = 1, 4, 5
 SET, DELETE, APPEND, SUBTRACT = range(4)
+GROUP = 32
 
 
 def describe_topic_configs(configs: Mapping[str, str], wanted: set[str] | None = None) -> list[Values]:
@@ -78,9 +80,26 @@ async def _topic(broker: Broker, name: str) -> Topic:
     return topic
 
 
+def _forbidden(broker: Broker, request: Request, operation: Operation, resource: Any) -> Values | None:
+    """What is said to those who may not do this to a resource; what is about no topic or group is about the cluster."""
+    kinds = {
+        TOPIC: (ResourceKind.TOPIC, resource.resource_name, ErrorCode.topic_authorization_failed),
+        GROUP: (ResourceKind.GROUP, resource.resource_name, ErrorCode.group_authorization_failed),
+    }
+    cluster = (ResourceKind.CLUSTER, THE_CLUSTER, ErrorCode.cluster_authorization_failed)
+    kind, name, code = kinds.get(resource.resource_type, cluster)
+    if broker.may(request, operation, kind, name):
+        return None
+    return {"error_code": code, "error_message": "not authorized"}
+
+
 def _fault(error: HeadwaterError) -> Values:
     code = ErrorCode.unknown_topic_or_partition if isinstance(error, TopicUnknown) else code_of(error)
     return {"error_code": code, "error_message": str(error)}
+
+
+def _identity(resource: Any) -> Values:
+    return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
 
 
 @api(32, 1, 4)
@@ -89,7 +108,10 @@ async def describe_configs(broker: Broker, request: Request) -> Values:
     results = []
     for resource in request.body.resources:
         wanted = set(resource.configuration_keys) if resource.configuration_keys is not None else None
-        answer: Values = {"error_code": ErrorCode.none}
+        answer = _forbidden(broker, request, Operation.DESCRIBE_CONFIGS, resource)
+        if answer is not None:
+            results.append({**_identity(resource), **answer})
+            continue
         try:
             if resource.resource_type == TOPIC:
                 topic = await _topic(broker, resource.resource_name)
@@ -105,7 +127,7 @@ async def describe_configs(broker: Broker, request: Request) -> Values:
             answer = _fault(error)
             if not isinstance(error, TopicUnknown) and isinstance(error, ConfigError):
                 answer = {**answer, "error_code": ErrorCode.invalid_request}
-        results.append({"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer})
+        results.append({**_identity(resource), **answer})
     return {"results": results}
 
 
@@ -124,7 +146,11 @@ async def alter_configs(broker: Broker, request: Request) -> Values:
 async def _alter(broker: Broker, request: Request, changes: Any) -> Values:
     responses = []
     for resource in request.body.resources:
-        answer: Values = {"error_code": ErrorCode.none}
+        answer = _forbidden(broker, request, Operation.ALTER_CONFIGS, resource)
+        if answer is not None:
+            responses.append({**_identity(resource), **answer})
+            continue
+        answer = {"error_code": ErrorCode.none}
         try:
             broker.check_contact()
             if resource.resource_type != TOPIC:
@@ -135,7 +161,7 @@ async def _alter(broker: Broker, request: Request, changes: Any) -> Values:
                 await broker.topics.alter(topic, put, remove)
         except HeadwaterError as error:
             answer = _fault(error)
-        responses.append({"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer})
+        responses.append({**_identity(resource), **answer})
     return {"responses": responses}
 
 

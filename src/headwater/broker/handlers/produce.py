@@ -19,6 +19,7 @@ from headwater.broker.registry import Answer, Request, Values, api
 from headwater.errors import HeadwaterError
 from headwater.log.batch import check_batch
 from headwater.log.parts import Outcome, Part
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.results import Verdict
 from headwater.wire.encode import item_type, template
 from headwater.wire.messages import response_type
@@ -138,12 +139,24 @@ class _Produce:
 @api(KEY, 3, 13)
 def produce(broker: Broker, request: Request) -> Answer:
     """See the module's note."""
-    body = request.body
-    by_id = request.version >= 13
-    views = [broker.by_id(t.topic_id) if by_id else broker.by_name(t.name) for t in body.topic_data]
-    if all(views):
+    views = _views(broker, request)
+    if None not in views:
         return _begin(broker, request, views)
     return _after_metadata(broker, request)
+
+
+def _views(broker: Broker, request: Request) -> list[TopicView | ErrorCode | None]:
+    """Each topic's view, why it takes nothing from this client, or `None` if it is not known here."""
+    by_id = request.version >= 13
+    views: list[TopicView | ErrorCode | None] = []
+    for topic in request.body.topic_data:
+        view = broker.by_id(topic.topic_id) if by_id else broker.by_name(topic.name)
+        name = topic.name if not by_id else view.topic.name if view is not None else None
+        if name is not None and not broker.may(request, Operation.WRITE, ResourceKind.TOPIC, name):
+            views.append(ErrorCode.topic_authorization_failed)
+        else:
+            views.append(view)
+    return views
 
 
 async def _after_metadata(broker: Broker, request: Request) -> Values | None:
@@ -151,18 +164,18 @@ async def _after_metadata(broker: Broker, request: Request) -> Values | None:
         await broker.cluster.barrier()
     except HeadwaterError:
         pass  # the topics stay unknown here, which is an error that clients retry
-    by_id = request.version >= 13
-    views = [broker.by_id(t.topic_id) if by_id else broker.by_name(t.name) for t in request.body.topic_data]
-    return await _begin(broker, request, views)
+    return await _begin(broker, request, _views(broker, request))
 
 
-def _begin(broker: Broker, request: Request, views: list[TopicView | None]) -> asyncio.Future[Values | None]:
+def _begin(
+    broker: Broker, request: Request, views: list[TopicView | ErrorCode | None]
+) -> asyncio.Future[Values | None]:
     body = request.body
     by_id = request.version >= 13
     topics = [(t.topic_id if by_id else t.name, len(t.partition_data)) for t in body.topic_data]
     indexes = [p.index for t in body.topic_data for p in t.partition_data]
     state = _Produce(request.version, topics, indexes, silent=not body.acks)
-    refusal = _refusal(broker, body)
+    refusal = _refusal(broker, request)
     unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
     now = broker.clock.wall_ms()
     number = 0
@@ -172,6 +185,8 @@ def _begin(broker: Broker, request: Request, views: list[TopicView | None]) -> a
                 state.refuse(number, refusal)
             elif view is None:
                 state.refuse(number, unknown)
+            elif isinstance(view, ErrorCode):
+                state.refuse(number, view)
             else:
                 _append(broker, view, data, now, state, number)
             number += 1
@@ -180,10 +195,14 @@ def _begin(broker: Broker, request: Request, views: list[TopicView | None]) -> a
     return state.done
 
 
-def _refusal(broker: Broker, body: Any) -> ErrorCode | None:
+def _refusal(broker: Broker, request: Request) -> ErrorCode | None:
+    body = request.body
     if body.acks not in ACKS:
         return ErrorCode.invalid_required_acks
-    if body.transactional_id is not None:
+    transaction = body.transactional_id
+    if transaction is not None and not broker.may(request, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transaction):
+        return ErrorCode.transactional_id_authorization_failed
+    if transaction is not None:
         return ErrorCode.invalid_txn_state
     if not broker.membership.in_contact:
         return ErrorCode.not_leader_or_follower

@@ -15,6 +15,7 @@ from headwater.broker.faults import code_of
 from headwater.broker.handlers.configs import describe_topic_configs
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import ConfigError, HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.cluster import Topic
 from headwater.metadata.topic_configs import checked
 from headwater.metadata.topics import (
@@ -34,6 +35,18 @@ _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
 ]
 
 
+_FORBIDDEN: Values = {
+    "error_code": ErrorCode.topic_authorization_failed,
+    "error_message": "Authorization failed.",
+}
+_CONFIGS_HIDDEN: Values = {
+    "topic_config_error_code": ErrorCode.topic_authorization_failed,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "configs": [],
+}
+
+
 def _fault(error: HeadwaterError) -> Values:
     for kind, code in _CODES:
         if isinstance(error, kind):
@@ -46,6 +59,7 @@ async def create_topics(broker: Broker, request: Request) -> Values:
     """Each topic on its own: one that cannot be created does not stop the others."""
     body = request.body
     names = Counter(topic.name for topic in body.topics)
+    anywhere = broker.may(request, Operation.CREATE, ResourceKind.CLUSTER)
     answers = []
     for topic in body.topics:
         if names[topic.name] > 1:
@@ -53,8 +67,14 @@ async def create_topics(broker: Broker, request: Request) -> Values:
                 "error_code": ErrorCode.invalid_request,
                 "error_message": "the topic is named twice in one request",
             }
+        elif not anywhere and not broker.may(request, Operation.CREATE, ResourceKind.TOPIC, topic.name):
+            answer = _FORBIDDEN
         else:
             answer = await _create(broker, topic, body.validate_only)
+            if answer["error_code"] is ErrorCode.none and not broker.may(
+                request, Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, topic.name
+            ):
+                answer = {**answer, **_CONFIGS_HIDDEN}
         answers.append({"name": topic.name, **answer})
     return {"topics": answers}
 
@@ -108,6 +128,9 @@ async def create_partitions(broker: Broker, request: Request) -> Values:
     results = []
     for wanted in request.body.topics:
         answer: Values = {"error_code": ErrorCode.none}
+        if not broker.may(request, Operation.ALTER, ResourceKind.TOPIC, wanted.name):
+            results.append({"name": wanted.name, **_FORBIDDEN})
+            continue
         try:
             broker.check_contact()
             topic = await _find(broker, wanted.name)
@@ -136,26 +159,35 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
     """By name or, from version 6 on, by id."""
     body = request.body
     wanted = body.topics if request.version >= 6 else [_Named(name) for name in body.topic_names]
-    responses = []
-    for one in wanted:
-        answer: Values = {"error_code": ErrorCode.none}
-        name = one.name
-        try:
-            broker.check_contact()
-            if one.name is None:
-                await broker.cluster.barrier()
-                found = broker.cluster.state.topics.get(one.topic_id)
-                if found is None or found.deleting:
-                    responses.append({"topic_id": one.topic_id, "error_code": ErrorCode.unknown_topic_id})
-                    continue
-                name = found.name
-            topic = await _find(broker, name)
-            answer = {"error_code": ErrorCode.none, "topic_id": topic.id}
-            await broker.topics.delete(topic)
-        except HeadwaterError as error:
-            answer = _fault(error)
-        responses.append({"name": name, **answer})
-    return {"responses": responses}
+    return {"responses": [await _delete(broker, request, one) for one in wanted]}
+
+
+async def _delete(broker: Broker, request: Request, one: Any) -> Values:
+    """A topic that the caller may not even describe looks the same whether it exists or not."""
+    name = one.name
+    try:
+        if name is None:
+            await broker.cluster.barrier()
+            found = broker.cluster.state.topics.get(one.topic_id)
+            if found is None or found.deleting:
+                return {"topic_id": one.topic_id, "error_code": ErrorCode.unknown_topic_id}
+            name = found.name
+        if not _may_delete(broker, request, Operation.DESCRIBE, name):
+            return {"name": one.name, "topic_id": one.topic_id if one.name is None else None, **_FORBIDDEN}
+        broker.check_contact()
+        topic = await _find(broker, name)
+        if not _may_delete(broker, request, Operation.DELETE, name):
+            return {"name": name, "topic_id": one.topic_id if one.name is None else None, **_FORBIDDEN}
+        await broker.topics.delete(topic)
+        return {"name": name, "error_code": ErrorCode.none, "topic_id": topic.id}
+    except HeadwaterError as error:
+        return {"name": name, **_fault(error)}
+
+
+def _may_delete(broker: Broker, request: Request, operation: Operation, name: str) -> bool:
+    return broker.may(request, Operation.DELETE, ResourceKind.CLUSTER) or broker.may(
+        request, operation, ResourceKind.TOPIC, name
+    )
 
 
 class _Named:
