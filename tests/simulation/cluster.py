@@ -147,6 +147,7 @@ class SimBroker:
     listener = "PLAINTEXT"
     principal = "User:ANONYMOUS"
     host = "127.0.0.1"
+    login = None
 
 
 @dataclass(eq=False, slots=True)

@@ -26,6 +26,7 @@ class Caller:
     listener = "PLAINTEXT"
     principal = "User:ANONYMOUS"
     host = "127.0.0.1"
+    login = None
 
     def __init__(self, node: Node) -> None:
         self.node = node

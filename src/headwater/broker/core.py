@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.guard import Guard
+from headwater.broker.logins import Logins
 from headwater.broker.placement import choose
 from headwater.broker.registry import Request
 from headwater.clock import Chance, Clock
@@ -91,6 +92,7 @@ class Broker:
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.stats = Stats()
         self.guard = Guard(settings.security, cluster.state.access)
+        self.logins = Logins(settings.security, cluster.state.access, clock, chance, cluster.barrier)
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}
         self._producer_ids: Iterator[int] = iter(())

@@ -10,6 +10,7 @@ from headwater.wire.messages import RequestStart, api_name, known_versions
 
 if TYPE_CHECKING:
     from headwater.broker.core import Broker
+    from headwater.broker.logins import Login
 
 Values: TypeAlias = Mapping[str, Any]
 """A response's fields; `None` where the protocol wants no response."""
@@ -27,6 +28,14 @@ class Peer(Protocol):
     """Who is at the other end: `User:name`."""
     host: str
     """The address of the other end."""
+    login: Login | None
+    """How it says who it is, on a listener that asks for that."""
+
+    def let_in(self, principal: str) -> None:
+        """It is known now who is at the other end."""
+
+    def end(self) -> None:
+        """Take no more requests, and close the connection once everything is answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,13 +103,19 @@ MATRIX: dict[int, list[Row]] = {
              [(Operation.ALTER, TOPIC)], TOPIC_FAILED, lambda r: r.results[0].error_code)],
     44: [Row(1, lambda t: {"resources": [{**_resource(t), "configs": []}], "validate_only": True},
              [(Operation.ALTER_CONFIGS, TOPIC)], TOPIC_FAILED, lambda r: r.responses[0].error_code)],
+    50: [Row(0, lambda t: {"users": None}, [(Operation.DESCRIBE, CLUSTER)], CLUSTER_FAILED, lambda r: r.error_code)],
+    51: [Row(0, lambda t: {"deletions": [], "upsertions": [
+            {"name": "u", "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"salted"}]},
+             [(Operation.ALTER, CLUSTER)], CLUSTER_FAILED, lambda r: r.results[0].error_code)],
     75: [Row(0, lambda t: {"topics": [{"name": t}], "response_partition_limit": 10, "cursor": None},
              [(Operation.DESCRIBE, TOPIC)], TOPIC_FAILED, lambda r: r.topics[0].error_code)],
 }  # fmt: skip
 
 FOR_EVERYBODY = {
     10: "there is no coordinator to find yet, whoever asks",
+    17: "it comes before it is known who it is",
     18: "clients ask before they log in",
+    36: "it comes before it is known who it is",
     60: "whoever may connect may know where the brokers are; see the test of authorized operations",
 }
 
@@ -339,6 +345,48 @@ def test_acls_over_the_protocol() -> None:
         assert [g.error_code for g in gone] == [ErrorCode.none, ErrorCode.invalid_request]
         assert [m.resource_name for m in gone[0].matching_acls] == ["a"]
         assert [t.resource_name for t in (await root(29, 3, **everything)).resources] == ["b"]
+
+    run(test)
+
+
+def test_users_over_the_protocol() -> None:
+    """S1: created, described without any secret, changed, deleted; what Kafka refuses is refused."""
+
+    async def test(root: Caller, guest: Caller) -> None:
+        def new(name: str, mechanism: int = 1, iterations: int = 4096) -> dict[str, Any]:
+            return {"name": name, "mechanism": mechanism, "iterations": iterations, "salt": b"salt",
+                    "salted_password": b"a-salted-password"}  # fmt: skip
+
+        async def alter(deletions: list[dict[str, Any]], upsertions: list[dict[str, Any]]) -> list[ErrorCode]:
+            answer = await root(51, 0, deletions=deletions, upsertions=upsertions)
+            return [result.error_code for result in answer.results]
+
+        twice = [new("twice"), new("twice", 2)]
+        bad = [new(""), new("x", 9), new("y", 1, 4095), new("z", 2, 16385)]
+        assert await alter([], [new("a"), new("b", 2, 8192)]) == [ErrorCode.none] * 2
+        assert await alter([], twice) == [ErrorCode.duplicate_resource]
+        assert await alter([], bad) == [
+            ErrorCode.unacceptable_credential,
+            ErrorCode.unsupported_sasl_mechanism,
+            ErrorCode.unacceptable_credential,
+            ErrorCode.unacceptable_credential,
+        ]
+        told = await root(50, 0, users=None)
+        assert [(r.user, [(c.mechanism, c.iterations) for c in r.credential_infos]) for r in told.results] == [
+            ("a", [(1, 4096)]),
+            ("b", [(2, 8192)]),
+        ]
+        asked = await root(50, 0, users=[{"name": "a"}, {"name": "b"}, {"name": "b"}, {"name": "c"}])
+        assert [r.error_code for r in asked.results] == [
+            ErrorCode.none,
+            ErrorCode.duplicate_resource,
+            ErrorCode.resource_not_found,
+        ]
+        assert await alter([{"name": "a", "mechanism": 1}, {"name": "b", "mechanism": 1}], []) == [
+            ErrorCode.none,
+            ErrorCode.resource_not_found,
+        ]
+        assert list(root.node.cluster.state.access.users) == ["b"]
 
     run(test)
 

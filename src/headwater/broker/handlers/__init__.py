@@ -11,7 +11,9 @@ from headwater.broker.handlers import (
     produce,
     producers,
     records,
+    sasl,
     topics,
+    users,
 )
 
 __all__ = [
@@ -25,5 +27,7 @@ __all__ = [
     "produce",
     "producers",
     "records",
+    "sasl",
     "topics",
+    "users",
 ]
