@@ -35,10 +35,10 @@ def bootstrap_address(directory: Path) -> Iterator[str]:
 
 
 @contextmanager
-def headwater_up(directory: Path) -> Iterator[str]:
+def headwater_up(directory: Path, *options: str, kafka: str | None = None) -> Iterator[str]:
     """Run `headwater up` on free ports until the block ends; it must then drain and exit with 0."""
-    address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "headwater", "up", "--no-lake"]
+    address = kafka or f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "headwater", "up", "--no-lake", *options]
     command += ["--data", str(directory / "data"), "--kafka", address, "--http", f"127.0.0.1:{free_port()}"]
     said, log = directory / "stdout", directory / "stderr"
     # Files and not pipes: a pipe that nobody reads would stop the server.
