@@ -35,9 +35,12 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from headwater.config import ListenerSecurity, Security, Settings
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.support.certificates import Signer, issue, key_document
 from tests.support.net import free_port
+from tests.support.secured import PASSWORDS as USERS
+from tests.support.secured import Running, running
 from tests.support.server import headwater_up
 
 PASSWORDS = {"admin": "admin secret", "alice": "wonder=land,"}
@@ -204,6 +207,24 @@ def test_mutual_tls(secured: Cluster) -> None:
         assert error.value.args[0].code() == KafkaError._TRANSPORT
 
 
+def test_large_records_over_tls(secured: Cluster) -> None:
+    """S1, K3, K4: more at once than any buffer on the way holds, in both directions."""
+    config, topic, count = secured.librdkafka("SASL_SSL"), new_topic(), 40
+    values = [bytes([i]) * 900_000 for i in range(count)]
+    failures: list[Any] = []
+    producer = Producer({**config, "linger.ms": 0, "message.max.bytes": 1_000_000})
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(WAIT_S) == 0 and failures == [None] * count
+    consumer = LibrdkafkaConsumer({**config, "group.id": "none", "enable.auto.commit": False,
+                                   "fetch.message.max.bytes": 20_000_000})  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        assert [message.value() for message in consumer.consume(count, WAIT_S)] == values
+    finally:
+        consumer.close()
+
+
 def test_rules_and_users_by_librdkafka(secured: Cluster) -> None:
     """S2: a user is made, allowed, forbidden and removed by Kafka's own API, and each step takes effect."""
     admin = AdminClient(secured.librdkafka("SASL_PLAINTEXT"))
@@ -359,6 +380,72 @@ def java_acls(secured: Cluster, *arguments: str) -> str:
     if "ClassNotFound" in said:
         unavailable("kafka-acls", "the Kafka libraries in .tools lack it")
     return said
+
+
+# --- renewal ------------------------------------------------------------------------------------------------
+
+
+def _renewing(test: Callable[[Running], Any]) -> None:
+    """Run a client against a broker in this process whose log-ins hold for a second."""
+    listener = ListenerSecurity(mechanisms="SCRAM-SHA-512")
+    security = Security(session_ms=1000, listeners={"SASL_PLAINTEXT": listener})
+
+    async def main() -> None:
+        async with running(Settings(objects="memory://", security=security), "SASL_PLAINTEXT") as broker:
+            await asyncio.to_thread(test, broker)
+
+    asyncio.run(main())
+
+
+def test_librdkafka_renews_its_login(tmp_path: Path) -> None:
+    """S1: KIP-368: more log-ins than connections, and not one failed delivery."""
+
+    def test(broker: Running) -> None:
+        failures: list[Any] = []
+        config = {"bootstrap.servers": broker.address("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT",
+                  "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "bob",
+                  "sasl.password": USERS["bob"]}  # fmt: skip
+        producer = Producer(config)
+        stats, logins = broker.node.broker.stats, broker.node.broker.logins
+        deadline = time.monotonic() + WAIT_S
+        while logins.granted < stats.connections_total + 3:
+            producer.produce("t", b"x", on_delivery=lambda error, _: failures.append(error))
+            assert producer.flush(WAIT_S) == 0
+            assert time.monotonic() < deadline
+        assert set(failures) == {None} and logins.refused == 0
+
+    _renewing(test)
+
+
+def test_java_renews_its_login(tmp_path: Path) -> None:
+    """S1: KIP-368."""
+    program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
+    tool("kafka/libs")
+
+    def test(broker: Running) -> None:
+        properties = tmp_path / "client.properties"
+        properties.write_text(
+            f"bootstrap.servers={broker.address('SASL_PLAINTEXT')}\nsecurity.protocol=SASL_PLAINTEXT\n"
+            "sasl.mechanism=SCRAM-SHA-512\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="alice" password="{USERS["alice"]}";\n'
+        )
+        command = [
+            program,
+            "-Xmx256m",
+            "-cp",
+            f"{TOOLS / 'kafka/libs'}/*",
+            "org.apache.kafka.tools.ProducerPerformance",
+        ]
+        command += ["--topic", "t", "--num-records", "400", "--record-size", "10", "--throughput", "80"]
+        done = subprocess.run(
+            [*command, "--producer.config", str(properties)], capture_output=True, text=True, timeout=100
+        )
+        assert "400 records sent" in done.stdout, done.stdout + done.stderr
+        assert broker.node.broker.logins.granted > broker.node.broker.stats.connections_total
+        assert broker.node.broker.logins.refused == 0
+
+    _renewing(test)
 
 
 # --- the cluster itself -------------------------------------------------------------------------------------
