@@ -170,7 +170,7 @@ class Security(_Section, frozen=True):
     """Whether listeners beyond loopback may do without authentication."""
     login_ms: int = 10_000
     """How long a client may take to log in."""
-    login_frame_bytes: int = 512 * 1024
+    login_frame_bytes: int = 128 * 1024
     """The largest frame of a client that has not logged in."""
     failed_login_delay_ms: int = 100
     failed_logins_per_minute: int = 60

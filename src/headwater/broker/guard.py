@@ -5,8 +5,10 @@ from __future__ import annotations
 from headwater.config import Security
 from headwater.metadata.access import SUPPORTED, THE_CLUSTER, Access, Operation, ResourceKind, bits
 
-MAX_KEPT = 20_000
+MAX_KEPT = 100_000
 """Decisions that are kept until a rule changes."""
+_ANY_NAME = ""
+"""No thing has this name, so it can stand for any."""
 
 
 class Guard:
@@ -28,11 +30,8 @@ class Guard:
         """Whether something is allowed."""
         if not self.enforced or principal in self._super_users:
             return True
-        if self._version != self._access.version or len(self._kept) >= MAX_KEPT:
-            self._kept.clear()
-            self._version = self._access.version
         key = (principal, host, operation, kind, name)
-        allowed = self._kept.get(key)
+        allowed = self._remembered(key)
         if allowed is None:
             decided = self._access.decide(principal, host, operation, kind, name)
             allowed = self._kept[key] = self._by_default if decided is None else decided
@@ -42,7 +41,18 @@ class Guard:
         """Whether something is allowed to at least one thing of a kind."""
         if not self.enforced or principal in self._super_users or self._by_default:
             return True
-        return self._access.decide_any(principal, host, operation, kind)
+        key = (principal, host, operation, kind, _ANY_NAME)
+        allowed = self._remembered(key)
+        if allowed is None:
+            allowed = self._kept[key] = self._access.decide_any(principal, host, operation, kind)
+        return allowed
+
+    def _remembered(self, key: tuple[str, str, int, int, str]) -> bool | None:
+        """What was decided since the last change of a rule."""
+        if self._version != self._access.version or len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+            self._version = self._access.version
+        return self._kept.get(key)
 
     def operations(self, principal: str, host: str, kind: ResourceKind, name: str = THE_CLUSTER) -> int:
         """All that is allowed to a thing, as the protocol's bit field."""

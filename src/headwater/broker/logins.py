@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -41,27 +42,42 @@ class Brake:
         self._clock = clock
         self._addresses: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def _left(self, host: str) -> float:
-        left, since = self._addresses.get(host, (self._most, 0.0))
+    def _left(self, network: str) -> float:
+        left, since = self._addresses.get(network, (self._most, 0.0))
         return min(self._most, left + (self._clock.monotonic() - since) * self._most / 60)
 
     def take(self, host: str) -> bool:
         """Whether one more attempt from an address is judged at all."""
-        left = self._left(host)
+        network = network_of(host)
+        left = self._left(network)
         if left < 1:
             return False
-        self._keep(host, left - 1)
+        self._keep(network, left - 1)
         return True
 
     def give_back(self, host: str) -> None:
         """An attempt was right."""
-        self._keep(host, min(self._most, self._left(host) + 1))
+        network = network_of(host)
+        self._keep(network, min(self._most, self._left(network) + 1))
 
-    def _keep(self, host: str, left: float) -> None:
-        self._addresses[host] = (left, self._clock.monotonic())
-        self._addresses.move_to_end(host)
+    def _keep(self, network: str, left: float) -> None:
+        self._addresses[network] = (left, self._clock.monotonic())
+        self._addresses.move_to_end(network)
         while len(self._addresses) > MAX_ADDRESSES:
             self._addresses.popitem(last=False)
+
+
+def network_of(host: str) -> str:
+    """An address, or where it is IPv6 the network that one customer usually has: addresses in it cost nothing."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+    return host
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,9 @@ class AccessImage(msgspec.Struct, array_like=True):
     users: dict[str, dict[int, Keys]]
     pepper: bytes
 
+    def __repr__(self) -> str:
+        return f"AccessImage({len(self.acls)} rules, {len(self.users)} users)"
+
 
 class Access:
     """All rules and users."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headwater.broker.logins import TOO_MANY, Brake
+from headwater.broker.logins import TOO_MANY, Brake, network_of
 from headwater.broker.registry import APIS
 from headwater.client.connection import Connection, connect
 from headwater.client.errors import AnswerLost, KafkaError
@@ -286,6 +288,31 @@ def test_the_brake_counts_by_address_and_forgets() -> None:
     for i in range(20_000):
         brake.take(f"address {i}")
     assert len(brake._addresses) <= 10_000
+
+
+def test_networks_that_count_as_one() -> None:
+    """S1: an IPv6 customer has more addresses than anybody could remember."""
+    assert network_of("10.1.2.3") == network_of("::ffff:10.1.2.3") == "10.1.2.3"
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1%eth0") == "2001:db8::/64"
+    assert network_of("2001:db8:0:1::1") != network_of("2001:db8::1")
+    assert network_of("?") == "?"
+
+
+def test_noise_before_a_login_is_harmless() -> None:
+    """S3, K1: whatever bytes come, the connection ends and the others do not notice."""
+    chance = random.Random(7)
+
+    async def test(broker: Running) -> None:
+        for _ in range(60):
+            async with raw(broker, SASL) as wire:
+                key = chance.choice([HANDSHAKE, AUTHENTICATE, VERSIONS, METADATA, 999])
+                body = struct.pack(">hhi", key, chance.randrange(-1, 5), 1) + chance.randbytes(chance.randrange(60))
+                await wire.send_bytes(struct.pack(">i", len(body)) + body + chance.randbytes(40))
+        connection = await log_in(broker, **as_user("alice"))
+        assert await connection.request(METADATA, topics=[]) is not None
+        await connection.close()
+
+    run(test)
 
 
 def test_unknown_users_look_like_known_ones() -> None:

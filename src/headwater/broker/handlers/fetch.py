@@ -45,14 +45,13 @@ async def fetch(broker: Broker, request: Request) -> Values:
     session, wanted, error = _resolve(broker, request)
     if error is not ErrorCode.none:
         return {"error_code": error, "session_id": 0, "responses": []}
-    allowed = [w for w in wanted if _may_read(broker, request, w.topic)]
+    allowed, denied = _split(broker, request, wanted)
     try:
         broker.check_contact()
         found = await _collect(broker, request, allowed)
     except HeadwaterError as failure:
         found = [_Found(w, code_of(failure)) for w in allowed]
-    if len(allowed) < len(wanted):
-        found += [_Found(w, ErrorCode.topic_authorization_failed) for w in wanted if w not in allowed]
+    found += [_Found(w, ErrorCode.topic_authorization_failed) for w in denied]
     incremental = session is not None and body.session_epoch > 0
     if session is not None:
         session.epoch = next_epoch(session.epoch) if incremental else 1
@@ -63,6 +62,14 @@ async def fetch(broker: Broker, request: Request) -> Values:
         "session_id": session.id if session is not None else 0,
         "responses": _by_topic(answered),
     }
+
+
+def _split(broker: Broker, request: Request, wanted: list[Wanted]) -> tuple[list[Wanted], list[Wanted]]:
+    """Those partitions that may be read, and those that may not."""
+    if not broker.guard.enforced:
+        return wanted, []
+    readable = {name: _may_read(broker, request, name) for name in {w.topic for w in wanted}}
+    return [w for w in wanted if readable[w.topic]], [w for w in wanted if not readable[w.topic]]
 
 
 def _may_read(broker: Broker, request: Request, name: str | uuid.UUID) -> bool:
