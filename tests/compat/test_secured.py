@@ -46,6 +46,7 @@ from tests.support.server import headwater_up
 PASSWORDS = {"admin": "admin secret", "alice": "wonder=land,"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 WAIT_S = 30.0
+TOKEN_S = 300
 pytestmark = pytest.mark.timeout(180)
 SIGNER = Signer("key", "RS256")
 
@@ -123,6 +124,12 @@ def _two_ports() -> int:
             return port
 
 
+def token_for(audience: str) -> str:
+    now = int(time.time())
+    claims = {"iss": "https://issuer", "aud": audience, "sub": "token-holder", "iat": now, "exp": now + TOKEN_S}
+    return SIGNER.token(claims)
+
+
 def new_topic() -> str:
     return f"secured-{uuid.uuid4().hex[:10]}"
 
@@ -176,9 +183,7 @@ def test_librdkafka_with_a_token(secured: Cluster) -> None:
 
     def tokens(audience: str) -> Callable[[str], tuple[str, float]]:
         def give(_: str) -> tuple[str, float]:
-            expires = int(time.time()) + 300
-            claims = {"iss": "https://issuer", "aud": audience, "sub": "token-holder", "exp": expires}
-            return SIGNER.token(claims), float(expires)
+            return token_for(audience), time.time() + TOKEN_S
 
         return give
 
@@ -284,6 +289,27 @@ def _until(condition: Callable[[], bool]) -> None:
 # --- other clients ------------------------------------------------------------------------------------------
 
 
+def test_aiokafka_with_a_token(secured: Cluster) -> None:
+    """S1: OAUTHBEARER."""
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):
+        async def token(self) -> str:
+            return token_for("headwater")
+
+    async def main() -> None:
+        async with AIOKafkaProducer(
+            bootstrap_servers=secured.addresses["SASL_PLAINTEXT"],
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Tokens(),
+        ) as producer:
+            assert (await producer.send_and_wait(new_topic(), b"hello")).offset == 0
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_aiokafka(secured: Cluster, mechanism: str) -> None:
     """S1: over TLS."""
@@ -339,22 +365,30 @@ def java(secured: Cluster, name: str, *arguments: str, mechanism: str = "SCRAM-S
     """Run one of Kafka's tools; what it said."""
     program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     tool("kafka/libs")
-    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-    password = PASSWORDS[user].replace("\\", "\\\\").replace('"', '\\"')
+    token = secured.directory / "token.jwt"
+    token.write_text(token_for("headwater"))
+    options = {
+        "PLAIN": f'plain.PlainLoginModule required username="{user}" password="{PASSWORDS[user]}";',
+        "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule required;\nsasl.login.callback.handler.class="
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{token}",
+    }
+    scram = f'scram.ScramLoginModule required username="{user}" password="{PASSWORDS[user]}";'
     properties = secured.directory / f"{uuid.uuid4().hex}.properties"
     properties.write_text(
         f"security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\n"
-        f"sasl.jaas.config=org.apache.kafka.common.security.{module} required "
-        f'username="{user}" password="{password}";\n'
+        f"sasl.jaas.config=org.apache.kafka.common.security.{options.get(mechanism, scram)}\n"
         f"ssl.truststore.type=PEM\nssl.truststore.location={secured.directory}/issuer.pem\n"
     )
-    command = [program, "-Xmx256m", "-cp", f"{TOOLS / 'kafka/libs'}/*", f"org.apache.kafka.tools.{name}", *arguments]
+    command = [program, "-Xmx256m", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token}"]
+    command += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={token}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
+    command += [name if "." in name else f"org.apache.kafka.tools.{name}", *arguments]
     command += ["--command-config", str(properties), "--bootstrap-server", secured.addresses["SASL_SSL"]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "OAUTHBEARER"])
 def test_java_logs_in(secured: Cluster, mechanism: str) -> None:
     """S1: the Java client, over TLS."""
     topic = new_topic()
@@ -372,6 +406,11 @@ def test_java_tools_for_rules_and_users(secured: Cluster) -> None:
     assert "principal=User:alice" in said, said
     assert topic in java(secured, "TopicCommand", "--list", user="alice")
     assert "operation=DESCRIBE" in java_acls(secured, "--list", "--topic", topic)
+    change = ("--alter", "--entity-type", "users", "--entity-name", "dora", "--add-config")
+    said = java(secured, "kafka.admin.ConfigCommand", *change, "SCRAM-SHA-512=[iterations=4096,password=explorer]")
+    assert "Completed updating config for user dora" in said, said
+    dora = secured.librdkafka("SASL_SSL", sasl_username="dora", sasl_password="explorer")
+    assert AdminClient(dora).list_topics(timeout=WAIT_S).brokers
 
 
 def java_acls(secured: Cluster, *arguments: str) -> str:
