@@ -26,7 +26,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, s
     if not kafka_is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     directory = tmp_path_factory.mktemp("differential")
-    with TestingKafka(directory) as kafka, headwater_up(directory, QUICK_GROUPS) as ours:
+    with TestingKafka(directory) as kafka, headwater_up(directory, settings=QUICK_GROUPS) as ours:
         yield kafka.bootstrap, ours
 
 

@@ -311,8 +311,6 @@ def mangled(how: str) -> bytes:
     body = whole[4:]
     if how == "cut short":
         body = body[:-5]
-    elif how == "too long":
-        body += b"\0\0\0"
     elif how == "a huge array":
         body = body[: 8 + 5] + b"\xff\xff\xff\xff\x00\x00\x03\xe8\x7f\xff\xff\xff"
     elif how == "a string that is not UTF-8":
@@ -322,9 +320,7 @@ def mangled(how: str) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-@pytest.mark.parametrize(
-    "how", ["cut short", "too long", "a huge array", "a string that is not UTF-8", "nothing behind the start"]
-)
+@pytest.mark.parametrize("how", ["cut short", "a huge array", "a string that is not UTF-8", "nothing behind the start"])
 def test_a_mangled_request(connection: Raw, how: str) -> None:
     closes(connection, mangled(how))
 

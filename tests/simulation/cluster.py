@@ -151,9 +151,11 @@ class SimBroker:
             world.loop.outside(world.delay(), connection.answered, reply, answer)
 
     listener = "PLAINTEXT"
-    host = "client"
     peer = "127.0.0.1:5555"
     software = ("", "")
+    principal = "User:ANONYMOUS"
+    host = "127.0.0.1"
+    login = None
 
 
 @dataclass(eq=False, slots=True)

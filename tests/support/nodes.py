@@ -24,19 +24,24 @@ class Caller:
     """Calls a node's handlers as a connection would, through the encoded answer."""
 
     listener = "PLAINTEXT"
-    host = "127.0.0.1"
     peer = "127.0.0.1:5555"
     software = ("", "")
+    principal = "User:ANONYMOUS"
+    host = "127.0.0.1"
+    login = None
 
     def __init__(self, node: Node) -> None:
         self.node = node
 
-    async def __call__(self, key: int, version: int, /, **fields: Any) -> Any:
+    async def values(self, key: int, version: int, /, **fields: Any) -> Any:
+        """What a handler answers, not encoded yet."""
         body = build(request_type(key, version), **fields)
         request = Request(RequestStart(key, version, 7), "test", body, self)  # type: ignore[arg-type]
         answer = APIS[key].handle(self.node.broker, request)
-        if isinstance(answer, Awaitable):
-            answer = await answer
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    async def __call__(self, key: int, version: int, /, **fields: Any) -> Any:
+        answer = await self.values(key, version, **fields)
         if answer is None:
             return None
         frame = b"".join(encode_response(key, version, 7, answer))

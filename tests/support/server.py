@@ -30,18 +30,18 @@ def bootstrap_address(directory: Path, settings: str = "") -> Iterator[str]:
     if given:
         yield given
         return
-    with headwater_up(directory, settings) as address:
+    with headwater_up(directory, settings=settings) as address:
         yield address
 
 
 @contextmanager
-def headwater_up(directory: Path, settings: str = "") -> Iterator[str]:
+def headwater_up(directory: Path, *options: str, kafka: str | None = None, settings: str = "") -> Iterator[str]:
     """Run `headwater up` on free ports until the block ends; it must then drain and exit with 0.
 
     The settings are the text of a TOML file.
     """
-    address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "headwater", "up", "--no-lake"]
+    address = kafka or f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "headwater", "up", "--no-lake", *options]
     command += ["--data", str(directory / "data"), "--kafka", address, "--http", f"127.0.0.1:{free_port()}"]
     if settings:
         file = directory / "settings.toml"

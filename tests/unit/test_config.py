@@ -147,3 +147,47 @@ def test_listeners() -> None:
     for text in ("", "h:1,h:2", "A=h:1,A=h:2", "A=", "A=h:x"):
         with pytest.raises(ConfigError):
             parse_listeners(text)
+
+
+@pytest.mark.parametrize(
+    ("security", "kafka"),
+    [
+        ({"listeners": {"X": {"protocol": "TLS"}}}, "X=127.0.0.1:1"),
+        ({"listeners": {"X": {"protocol": "SSL"}}}, "X=127.0.0.1:1"),
+        ({}, "SASL_SSL=127.0.0.1:1"),
+        ({"listeners": {"SASL_PLAINTEXT": {"mechanisms": "GSSAPI"}}}, "SASL_PLAINTEXT=127.0.0.1:1"),
+        ({"listeners": {"SASL_PLAINTEXT": {"mechanisms": ""}}}, "SASL_PLAINTEXT=127.0.0.1:1"),
+        ({"listeners": {"SASL_PLAINTEXT": {"mechanisms": "OAUTHBEARER"}}}, "SASL_PLAINTEXT=127.0.0.1:1"),
+        ({"listeners": {"X": {"client_auth": "maybe"}}}, "X=127.0.0.1:1"),
+        ({"listeners": {"X": {"client_auth": "required"}}}, "X=127.0.0.1:1"),
+        ({"listeners": {"X": {"color": "red"}}}, "X=127.0.0.1:1"),
+        ({"super_users": "admin"}, "127.0.0.1:1"),
+        ({"login_ms": 0}, "127.0.0.1:1"),
+        ({"session_ms": -1}, "127.0.0.1:1"),
+    ],
+)
+def test_security_that_cannot_be(tmp_path: Path, security: dict[str, Any], kafka: str) -> None:
+    """S1, S3: refused when the settings are read."""
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"kafka": kafka, "security": security}))
+    with pytest.raises(ConfigError):
+        load(str(file), {})
+
+
+def test_security_of_a_listener(tmp_path: Path) -> None:
+    """S1: by its name if that is a protocol; names in the environment have lost their case."""
+    environment = {
+        "HEADWATER_SECURITY__LISTENERS__OUTSIDE__PROTOCOL": "SASL_PLAINTEXT",
+        "HEADWATER_SECURITY__LISTENERS__OUTSIDE__MECHANISMS": "PLAIN",
+        "HEADWATER_SECURITY__SUPER_USERS": "User:a;User:b",
+    }
+    security = load(
+        None, environment, {"kafka": "OUTSIDE=127.0.0.1:1,SASL_PLAINTEXT=127.0.0.1:2,X=127.0.0.1:3"}
+    ).security
+    assert (security.listener("OUTSIDE").protocol, security.listener("OUTSIDE").mechanisms) == (
+        "SASL_PLAINTEXT",
+        "PLAIN",
+    )
+    assert security.listener("SASL_PLAINTEXT").protocol == "SASL_PLAINTEXT"
+    assert security.listener("X").protocol == "PLAINTEXT"
+    assert security.super_users == "User:a;User:b"

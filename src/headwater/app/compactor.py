@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 
+from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import DOMAINS
 from headwater.clock import SystemChance, SystemClock
@@ -73,6 +74,7 @@ class CompactorProcess:
         await self._thread.run(self._jobs.warm_up, slots(self.settings.lake))
 
     async def start(self) -> None:
+        check_exposure(self.settings, kafka=False)
         await self.cluster.start()
         for replica in self.domains.values():
             await replica.start()

@@ -6,6 +6,7 @@ import asyncio
 import sys
 
 from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog
+from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import Node
 from headwater.broker.metrics import collect
@@ -61,6 +62,7 @@ class BrokerProcess:
 
     async def start(self) -> None:
         """Listen, then join: the cluster is told addresses that answer."""
+        check_exposure(self.settings)
         advertised = parse_listeners(self.settings.advertise) if self.settings.advertise else {}
         listeners = []
         for name, (host, port) in parse_listeners(self.settings.kafka).items():

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.api.catalog import MOUNT
+from headwater.app.exposure import check_exposure
 from headwater.app.signals import leave_on_signals
 from headwater.config import Settings, parse_address, parse_listeners
 from headwater.errors import ConfigError, HeadwaterError
@@ -92,6 +93,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        check_exposure(settings)
         directory = Path(settings.data).absolute() / "run"
         try:
             directory.mkdir(parents=True, exist_ok=True)

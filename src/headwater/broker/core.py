@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headwater.broker.coordinator import Coordinator
+from headwater.broker.faults import NotAuthorized
 from headwater.broker.fetch_sessions import FetchSessions
+from headwater.broker.guard import Guard
+from headwater.broker.logins import Logins
 from headwater.broker.placement import choose
 from headwater.broker.quotas import ClientQuotas
+from headwater.broker.registry import Request
 from headwater.broker.telemetry import Telemetry
 from headwater.clock import Chance, Clock
 from headwater.config import Settings
@@ -18,6 +22,7 @@ from headwater.log.batch import BatchRules
 from headwater.log.reader import Reader
 from headwater.log.recompressing import Recompression, Target
 from headwater.log.writer import Writer, Writers
+from headwater.metadata.access import THE_CLUSTER, Operation, ResourceKind
 from headwater.metadata.cluster import NO_NODE, ClusterState, Member, Topic
 from headwater.metadata.commands import AllocateProducers
 from headwater.metadata.membership import Membership
@@ -105,6 +110,8 @@ class Broker:
         self.telemetry = Telemetry(settings.quotas, clock, chance)
         self.recompression = Recompression(offload)
         self.stats = Stats()
+        self.guard = Guard(settings.security, cluster.state.access)
+        self.logins = Logins(settings.security, cluster.state.access, clock, chance, cluster.barrier)
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}
         self._producer_ids: Iterator[int] = iter(())
@@ -158,6 +165,34 @@ class Broker:
         codec = NONE if config.compression == UNCOMPRESSED else WRITTEN[config.compression]
         opened = self.settings.limits.opened_batch_bytes
         return Target(codec, config.compression_level, config.max_message_bytes, opened)
+
+    # --- access --------------------------------------------------------------------------------------
+
+    def may(self, request: Request, operation: Operation, kind: ResourceKind, name: str = THE_CLUSTER) -> bool:
+        """Whether whoever sent a request may do something."""
+        if not self.guard.enforced:
+            return True
+        peer = request.connection
+        return self.guard.may(peer.principal, peer.host, operation, kind, name)
+
+    def check_cluster(self, request: Request, operation: Operation) -> None:
+        """Refuse whoever may not do something to the cluster as a whole."""
+        if not self.may(request, operation, ResourceKind.CLUSTER):
+            raise NotAuthorized("Authorization failed.")
+
+    def visible(self, request: Request, operation: Operation, kind: ResourceKind, names: Iterable[str]) -> list[str]:
+        """Those of some things that whoever sent a request may do something to."""
+        return [name for name in names if self.may(request, operation, kind, name)]
+
+    def may_any(self, request: Request, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether whoever sent a request may do something to at least one thing of a kind."""
+        if not self.guard.enforced:
+            return True
+        return self.guard.may_any(request.connection.principal, request.connection.host, operation, kind)
+
+    def operations(self, request: Request, kind: ResourceKind, name: str = THE_CLUSTER) -> int:
+        """All that whoever sent a request may do to a thing, as the protocol's bit field."""
+        return self.guard.operations(request.connection.principal, request.connection.host, kind, name)
 
     # --- the cluster ---------------------------------------------------------------------------------
 

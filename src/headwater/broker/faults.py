@@ -28,7 +28,12 @@ class InvalidRequest(BadInput):
     """A request that contradicts itself, or names what cannot be named."""
 
 
+class NotAuthorized(BadInput):
+    """Whoever asks may not do that to the cluster."""
+
+
 _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
+    (NotAuthorized, ErrorCode.cluster_authorization_failed),
     (StoreUnavailable, ErrorCode.kafka_storage_error),
     (QuotaExceeded, ErrorCode.throttling_quota_exceeded),
     (CorruptObject, ErrorCode.kafka_storage_error),

@@ -30,6 +30,8 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
         Metric("headwater_connections", "gauge", "Open connections.", one(stats.connections)),
         Metric("headwater_connections_total", "counter", "Connections ever.", one(stats.connections_total)),
         Metric("headwater_refused_frames_total", "counter", "Malformed frames.", one(stats.refused_frames)),
+        Metric("headwater_logins_total", "counter", "Log-ins, by how they ended.",
+               [({"outcome": "granted"}, broker.logins.granted), ({"outcome": "refused"}, broker.logins.refused)]),
         Metric("headwater_requests_total", "counter", "Requests answered, by API.", by_api),
         Metric("headwater_request_seconds_total", "counter", "Time to answer, by API.", seconds),
         Metric("headwater_produced_bytes_total", "counter", "Batch bytes taken.", one(stats.produced_bytes)),

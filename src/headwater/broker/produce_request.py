@@ -37,7 +37,8 @@ class ProduceRequest(msgspec.Struct, frozen=True):
 
     acks: int
     timeout_ms: int
-    transactional: bool
+    transaction: str | None
+    """The transactional id, if there is one."""
     topics: list[tuple[str | uuid.UUID | None, list[Partition]]]
     """Names, or ids where the version has those, and what came for their partitions."""
     batches: Batches
@@ -87,7 +88,7 @@ def of_body(version: int, body: Any) -> ProduceRequest:
         for topic in body.topic_data
     ]
     timeout_ms = round(body.timeout.total_seconds() * 1000)
-    return ProduceRequest(body.acks, timeout_ms, body.transactional_id is not None, topics, _Decoded())
+    return ProduceRequest(body.acks, timeout_ms, body.transactional_id, topics, _Decoded())
 
 
 def read_frame(start: RequestStart, frame: memoryview) -> tuple[str, ProduceRequest] | None:
@@ -108,7 +109,7 @@ def read_frame(start: RequestStart, frame: memoryview) -> tuple[str, ProduceRequ
             topics.append((named, [*rows[at - partitions : at]]))
     except UnicodeDecodeError:
         return None
-    return client, ProduceRequest(acks, timeout_ms, False, topics, _Framed(frame))
+    return client, ProduceRequest(acks, timeout_ms, None, topics, _Framed(frame))
 
 
 def _topic_id(data: Buffer) -> uuid.UUID | None:

@@ -10,6 +10,7 @@ from headwater.wire.messages import RequestStart, api_name, known_versions
 
 if TYPE_CHECKING:
     from headwater.broker.core import Broker
+    from headwater.broker.logins import Login
 
 Values: TypeAlias = Mapping[str, Any]
 """A response's fields; `None` where the protocol wants no response."""
@@ -24,12 +25,22 @@ class Peer(Protocol):
 
     listener: str
     """The name of the listener it was accepted on."""
-    host: str
-    """The client's address."""
     peer: str
     """Where it comes from, `ADDRESS:PORT`."""
     software: tuple[str, str]
     """The client library's name and version, empty until it says so."""
+    principal: str
+    """Who is at the other end: `User:name`."""
+    host: str
+    """The address of the other end."""
+    login: Login | None
+    """How it says who it is, on a listener that asks for that."""
+
+    def let_in(self, principal: str) -> None:
+        """It is known now who is at the other end."""
+
+    def end(self) -> None:
+        """Take no more requests, and close the connection once everything is answered."""
 
 
 @dataclass(frozen=True, slots=True)

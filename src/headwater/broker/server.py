@@ -16,10 +16,13 @@ from typing import Any, cast
 from headwater.broker.admission import Admission, Admissions
 from headwater.broker.core import Broker
 from headwater.broker.handlers import api_versions
+from headwater.broker.logins import Login
 from headwater.broker.quotas import Meter, Timed, user_of
 from headwater.broker.registry import APIS, Answer, Api, Request, Values
 from headwater.broker.throttling import throttle
+from headwater.broker.tls import Certificates, principal_of
 from headwater.errors import CorruptFrame
+from headwater.metadata.access import ANONYMOUS
 from headwater.types import Buffer
 from headwater.wire.frames import SCRATCH_BYTES, FrameReader
 from headwater.wire.messages import (
@@ -60,6 +63,10 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self.peer = self.host = "?"
         self.software = ("", "")
+        self.principal = ANONYMOUS
+        self.login: Login | None = None
+        self._login_timer: asyncio.TimerHandle | None = None
+        self._ending = False
         self._frames = FrameReader(server.broker.settings.limits.frame_bytes, server.scratch)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
@@ -93,12 +100,43 @@ class Connection(asyncio.BufferedProtocol):
             self._mute(admission.wait)
         elif not admission.taken:
             self._transport.abort()
+            return
+        self._identify()
+
+    def _identify(self) -> None:
+        """Ask who it is where the listener wants to know. Until then only small frames are taken, and not for long."""
+        security = self._broker.settings.security
+        own = security.listener(self.listener)
+        if own.protocol.startswith("SASL"):
+            self.login = self._broker.logins.begin(own, self.host)
+            self._frames.limit = security.login_frame_bytes
+            self._login_timer = self._loop.call_later(security.login_ms / 1000, self._overdue)
+        elif own.protocol == "SSL" and self._transport is not None:
+            subject = self._transport.get_extra_info("peercert")
+            self.principal = principal_of(subject, own.principal_rules) if subject else ANONYMOUS
+
+    def _overdue(self) -> None:
+        log.info("closing a connection", extra={"peer": self.peer, "reason": "it did not log in in time"})
+        self._close()
+
+    def let_in(self, principal: str) -> None:
+        """See `Peer`."""
+        self.principal = principal
+        self._frames.limit = self._broker.settings.limits.frame_bytes
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+
+    def end(self) -> None:
+        """See `Peer`."""
+        self._ending = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         for task in self._tasks:
             task.cancel()
         if self._muted is not None:
             self._muted.cancel()
+        if self._login_timer is not None:
+            self._login_timer.cancel()
         self._server.released(self, self._inflight, self.host if self._taken else None)
         self._inflight = 0
         self._slots.clear()
@@ -135,6 +173,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _frame(self, frame: memoryview) -> None:
         start = read_start(frame)
+        if self._ending:
+            return
+        if self.login is not None and not self.login.admits(start.api_key):
+            raise CorruptFrame(f"API {start.api_key} without a log-in, or after its time")
         api = APIS.get(start.api_key)
         if api is None or start.version not in api.versions:
             self._unsupported(api, start, len(frame))
@@ -291,6 +333,8 @@ class Connection(asyncio.BufferedProtocol):
             self._inflight -= freed
             self._server.gave_back(freed)
             self.consider_reading()
+        if self._ending and not self._slots:
+            transport.close()
 
     # --- back-pressure -----------------------------------------------------------------------------------
 
@@ -350,6 +394,7 @@ class Server:
         """Connections that are ended after a while, so that their clients do not come back at once."""
         self._admissions = Admissions(broker.settings, broker.quotas, broker.clock)
         self._servers: list[asyncio.Server] = []
+        self._watching: list[asyncio.Task[None]] = []
 
     @property
     def connections(self) -> list[Connection]:
@@ -362,7 +407,13 @@ class Server:
     async def listen(self, listener: str, host: str, port: int) -> int:
         """Open a listener and answer the port it got."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(self, listener), host, port, backlog=1024)
+        security = self.broker.settings.security
+        tls: dict[str, Any] = {}
+        if security.listener(listener).protocol.endswith("SSL"):
+            certificates = Certificates(listener, security.listener(listener))
+            tls = {"ssl": certificates.context, "ssl_handshake_timeout": security.login_ms / 1000}
+            self._watching.append(loop.create_task(certificates.watch(security.reload_ms / 1000)))
+        server = await loop.create_server(lambda: Connection(self, listener), host, port, backlog=1024, **tls)
         self._servers.append(server)
         bound: int = server.sockets[0].getsockname()[1]
         return bound
@@ -412,6 +463,8 @@ class Server:
     async def drain(self, seconds: float) -> None:
         """Take no new connections, let what is under way finish, then close."""
         self.draining = True
+        for task in self._watching:
+            task.cancel()
         for server in self._servers:
             server.close()
         for connection in list(self._connections):

@@ -24,6 +24,7 @@ from headwater.cli.common import (
     put_json,
     run,
 )
+from headwater.cli.connecting import connecting, open_client
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Origin:
 
 def register(app: typer.Typer) -> None:
     """Add the command to an app."""
-    app.command("consume")(consume)
+    app.command("consume")(connecting(consume))
 
 
 def parse_origin(text: str, option: str = "--from") -> Origin:
@@ -120,11 +121,10 @@ async def _consume(
     follow: bool,
     write: Write,
 ) -> None:
-    from headwater.client.client import Client
     from headwater.client.reader import Reader
 
     left = count
-    async with Client(bootstrap) as client:
+    async with open_client(bootstrap) as client:
         partitions = await _partitions(client, topic, chosen)
         starts, ends = await bounds(client, topic, partitions, origin)
         reader = Reader(client, topic, starts, None if follow else ends, on_reset=_tell)

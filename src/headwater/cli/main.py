@@ -21,6 +21,10 @@ app = typer.Typer(
 ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, TOML.")]
 DataOption = Annotated[str | None, typer.Option("--data", metavar="DIR", help="Where ledger and objects lie.")]
 KafkaOption = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Where clients connect.")]
+InsecureOption = Annotated[
+    bool | None,
+    typer.Option("--insecure", help="Listen beyond loopback without authentication, on a network that is trusted."),
+]
 HttpOption = Annotated[str | None, typer.Option("--http", metavar="HOST:PORT", help="Health and metrics.")]
 
 
@@ -38,6 +42,7 @@ def up(
     http: HttpOption = None,
     brokers: Annotated[int | None, typer.Option(help="How many brokers.")] = None,
     lake: Annotated[bool | None, typer.Option("--lake/--no-lake", help="Whether topics settle into tables.")] = None,
+    insecure: InsecureOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Run everything on this machine: brokers, a compactor, their ledger and their objects."""
@@ -45,6 +50,7 @@ def up(
     from headwater.config import load
 
     flags = {"data": data, "kafka": kafka, "http": http, "brokers": brokers, "lake.enabled": lake}
+    flags["security.insecure"] = insecure
     _serve(run(load(config, flags=flags)))
 
 
@@ -55,6 +61,7 @@ def broker(
     http: HttpOption = None,
     node: Annotated[int | None, typer.Option(help="This broker's id.")] = None,
     advertise: Annotated[str | None, typer.Option(help="What clients are told: [NAME=]HOST:PORT.")] = None,
+    insecure: InsecureOption = None,
     config: ConfigOption = None,
     supervised: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
@@ -63,6 +70,7 @@ def broker(
     from headwater.config import load
 
     flags = {"data": data, "kafka": kafka, "http": http, "node": node, "advertise": advertise}
+    flags["security.insecure"] = insecure
     environment: dict[str, str] | None = {} if supervised else None
     _serve(serve(load(config, environment, flags), supervised=supervised))
 
@@ -71,6 +79,7 @@ def broker(
 def compactor(
     data: DataOption = None,
     http: HttpOption = None,
+    insecure: InsecureOption = None,
     config: ConfigOption = None,
     supervised: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
@@ -79,7 +88,12 @@ def compactor(
     from headwater.config import load
 
     environment: dict[str, str] | None = {} if supervised else None
-    _serve(serve(load(config, environment, {"data": data, "http": http}), supervised=supervised))
+    _serve(
+        serve(
+            load(config, environment, {"data": data, "http": http, "security.insecure": insecure}),
+            supervised=supervised,
+        )
+    )
 
 
 @app.command(name="compile", hidden=True)
@@ -122,8 +136,8 @@ def doctor(
 
 def main() -> None:
     """The console script."""
-    from headwater.cli import common, consume, group, produce, table, topic
+    from headwater.cli import acl, common, consume, group, produce, table, topic, user
 
-    for module in (topic, produce, consume, group, table):
+    for module in (topic, produce, consume, group, table, user, acl):
         module.register(app)
     sys.exit(common.call(app))

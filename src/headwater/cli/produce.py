@@ -25,6 +25,7 @@ from headwater.cli.common import (
     put_json,
     run,
 )
+from headwater.cli.connecting import connecting, open_client
 from headwater.errors import BadInput, ConfigError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class _Shape:
 
 def register(app: typer.Typer) -> None:
     """Add the command to an app."""
-    app.command("produce")(produce)
+    app.command("produce")(connecting(produce))
 
 
 def produce(
@@ -109,13 +110,12 @@ async def _produce(
     bootstrap: str, source: BinaryIO, size: int | None, shape: _Shape, codec: str, create: bool
 ) -> tuple[int, int]:
     """Tells how many records, and from how many bytes of input."""
-    from headwater.client.client import Client
     from headwater.client.producer import Producer, ProducerSettings
 
     settings = ProducerSettings(codec=codec, create_topics=create)
     records = taken = 0
     async with (
-        Client(bootstrap) as client,
+        open_client(bootstrap) as client,
         Producer(client, settings) as producer,
         aclosing(_lines(source)) as chunks,
     ):

@@ -18,6 +18,7 @@ from headwater.cli.common import (
     run,
     unique_pairs,
 )
+from headwater.cli.connecting import connecting, open_client
 from headwater.errors import ConfigError
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
@@ -30,7 +31,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to an app."""
     topic = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
     for command in (create, list_, describe, alter, delete):
-        topic.command(command.__name__.rstrip("_"))(command)
+        topic.command(command.__name__.rstrip("_"))(connecting(command))
     app.add_typer(topic, name="topic")
 
 
@@ -44,12 +45,11 @@ def create(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Create a topic."""
-    from headwater.client.client import Client
     from headwater.client.model import NewTopic
 
     async def main() -> None:
         configs = unique_pairs(config or (), "--config")
-        async with Client(bootstrap) as client:
+        async with open_client(bootstrap) as client:
             await client.create_topics([NewTopic(name, partitions or -1, configs=configs)])
 
     run(main())
@@ -58,11 +58,10 @@ def create(
 
 def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = Output.TEXT) -> None:
     """List all topics."""
-    from headwater.client.client import Client
     from headwater.client.model import Topic
 
     async def main() -> list[Topic]:
-        async with Client(bootstrap) as client:
+        async with open_client(bootstrap) as client:
             return await client.list_topics()
 
     topics = run(main())
@@ -102,10 +101,9 @@ def describe(
 
 
 async def _description(bootstrap: str, name: str) -> dict[str, Any]:
-    from headwater.client.client import Client
     from headwater.client.model import EARLIEST, LATEST
 
-    async with Client(bootstrap) as client:
+    async with open_client(bootstrap) as client:
         (topic,) = await client.describe_topics([name])
         starts = await client.list_offsets(name, dict.fromkeys(topic.led, EARLIEST))
         ends = await client.list_offsets(name, dict.fromkeys(topic.led, LATEST))
@@ -149,14 +147,13 @@ def alter(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Change a topic's configs, or give it more partitions."""
-    from headwater.client.client import Client
 
     if not config and not delete_config and partitions is None:
         fail(ConfigError("nothing to change: give --config, --delete-config or --partitions"))
 
     async def main() -> None:
         configs = unique_pairs(config or (), "--config")
-        async with Client(bootstrap) as client:
+        async with open_client(bootstrap) as client:
             if configs or delete_config:
                 await client.incremental_alter_configs(name, configs, delete_config or ())
             if partitions is not None:
@@ -172,10 +169,9 @@ def delete(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Delete a topic and all that is in it."""
-    from headwater.client.client import Client
 
     async def main() -> None:
-        async with Client(bootstrap) as client:
+        async with open_client(bootstrap) as client:
             await client.delete_topics([name])
 
     run(main())

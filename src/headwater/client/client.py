@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from kio.schema.errors import ErrorCode
 
-from headwater.client.admin import AdminCalls
+from headwater.client.access import AccessCalls
 from headwater.client.connection import Connection
 from headwater.client.errors import KafkaError, ProtocolError, check, kafka_error
 from headwater.client.groups import GroupCalls
@@ -30,7 +30,7 @@ _TRANSACTION_TIMEOUT_MS = 60_000
 __all__ = ["Client", "ClientSettings"]
 
 
-class Client(AdminCalls, GroupCalls):
+class Client(AccessCalls, GroupCalls):
     """Talks to a cluster. Usable as `async with Client("HOST:PORT,…") as client`."""
 
     async def __aenter__(self) -> Self:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import struct
 from collections.abc import Mapping
 from typing import Any, cast
 
 import headwater
-from headwater.client.errors import AnswerLost, ClientError, ProtocolError, Unreachable, UnsupportedApi, check
+from headwater.client.errors import (
+    AnswerLost,
+    ClientError,
+    NotTrusted,
+    ProtocolError,
+    Unreachable,
+    UnsupportedApi,
+    check,
+)
+from headwater.client.security import ClientSecurity, Conversation
 from headwater.errors import CorruptFrame, HeadwaterError
 from headwater.wire.build import build
 from headwater.wire.frames import SCRATCH_BYTES, FrameReader
@@ -21,7 +31,10 @@ from headwater.wire.messages import (
     request_type,
 )
 
-API_VERSIONS = 18
+API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+RENEW_AFTER = 0.8
+"""The part of a log-in's time after which it is renewed."""
+MAX_LOGIN_STEPS = 8
 MAX_RESPONSE_BYTES = 128 << 20
 MAX_REQUEST_BYTES = 100 << 20
 MAX_UNDER_WAY = 256
@@ -59,6 +72,9 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
         self._versions: Mapping[int, int] = {}
         self._failure: ClientError | None = None
+        self._security: ClientSecurity | None = None
+        self._renew_at: float | None = None
+        self._renewing = asyncio.Lock()
         self._closed = asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
@@ -85,6 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         Fields that the version at hand does not have are left out. When the time limit passes the connection is
         closed: answers come in order, so the next one would be late as well.
         """
+        if self._renew_at is not None:
+            await self._renew(within)
         version = self.version(api_key)
         return await self._request(api_key, version if newest is None else min(version, newest), within, fields)
 
@@ -142,6 +160,37 @@ class Connection(asyncio.BufferedProtocol):
             if known and max(low, known[0]) <= min(high, known[-1]):
                 common[api_key] = min(high, known[-1])
         self._versions = common
+
+    async def _log_in(self, security: ClientSecurity, within: float) -> None:
+        """Say who we are, and remember how long that holds."""
+        self._security = security
+        began = asyncio.get_running_loop().time()
+        what = f"the log-in at {self.address}"
+        mechanism = security.mechanism
+        response = await self._request(SASL_HANDSHAKE, self.version(SASL_HANDSHAKE), within, {"mechanism": mechanism})
+        offered = ", ".join(response.mechanisms)
+        message = f"the broker offers {offered or 'no SASL on this listener'}, not {mechanism}"
+        check(response.error_code, what, message)
+        talk = Conversation(security)
+        said: bytes | None = talk.first()
+        for _ in range(MAX_LOGIN_STEPS):
+            if said is None:
+                break
+            response = await self._request(
+                SASL_AUTHENTICATE, self.version(SASL_AUTHENTICATE), within, {"auth_bytes": said}
+            )
+            check(response.error_code, what, response.error_message)
+            said = talk.answer(bytes(response.auth_bytes))
+        lifetime = getattr(response, "session_lifetime", None)
+        seconds = lifetime.total_seconds() if lifetime is not None else 0
+        self._renew_at = began + seconds * RENEW_AFTER if seconds > 0 else None
+
+    async def _renew(self, within: float) -> None:
+        """Log in again before the broker ends the connection over it."""
+        async with self._renewing:
+            due = self._renew_at is not None and asyncio.get_running_loop().time() >= self._renew_at
+            if due and self._security is not None:
+                await self._log_in(self._security, within)
 
     def _received(self, frame: memoryview) -> None:
         correlation_id, start_of_body = _CORRELATION_AND_ERROR.unpack_from(frame)
@@ -202,20 +251,28 @@ class Connection(asyncio.BufferedProtocol):
             self._closed.set_result(None)
 
 
-async def connect(host: str, port: int, client_id: str, within: float = CONNECT_SECONDS) -> Connection:
-    """A connection that has done its handshake."""
+async def connect(
+    host: str, port: int, client_id: str, within: float = CONNECT_SECONDS, security: ClientSecurity | None = None
+) -> Connection:
+    """A connection that has done its handshake, and has logged in where that is asked for."""
+    security = security or ClientSecurity()
+    tls = security.context()
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(within):
-            _, connection = await loop.create_connection(lambda: Connection(address, client_id), host, port)
+            _, connection = await loop.create_connection(lambda: Connection(address, client_id), host, port, ssl=tls)
     except TimeoutError:
         raise Unreachable(f"no connection to {address} within {within:g} s") from None
+    except ssl.SSLError as error:
+        raise NotTrusted(f"no TLS connection to {address}: {error.reason or error}") from error
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise Unreachable(f"no connection to {address}: {reason}") from error
     try:
         await connection._handshake(within)
+        if security.mechanism:
+            await connection._log_in(security, within)
     except AnswerLost as error:
         await connection.close()
         raise Unreachable(f"no handshake with {address}: {error}") from error

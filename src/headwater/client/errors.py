@@ -19,6 +19,10 @@ class AnswerLost(ClientError, OutcomeUnknown):
     """A request was sent and its connection ended, or its time limit passed, before an answer came."""
 
 
+class NotTrusted(ClientError):
+    """A TLS connection cannot be made: one side does not accept the other's certificate."""
+
+
 class Undelivered(ClientError):
     """A producer gave a record up. Unless the message says otherwise, it may be in the log all the same."""
 

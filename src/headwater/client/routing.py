@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from headwater.client.connection import CONNECT_SECONDS, REQUEST_SECONDS, Connection, connect
 from headwater.client.errors import KafkaError, Unreachable, check, kafka_error
 from headwater.client.model import Broker, Cluster, Partition, Topic
+from headwater.client.security import ClientSecurity
 from headwater.clock import Chance, Clock, SystemChance, SystemClock
 from headwater.config import parse_address
 from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, Retriable
@@ -38,6 +39,8 @@ class ClientSettings:
     first_pause_s: float = 0.02
     longest_pause_s: float = 1.0
     metadata_age_s: float = 300.0
+    security: ClientSecurity = field(default_factory=ClientSecurity)
+    """How to connect: TLS, and who to log in as."""
 
 
 class Repeat(Enum):
@@ -133,7 +136,7 @@ class Router:
             if connection is None or connection.closed:
                 if self._closed:
                     raise Unreachable("the client is closed")
-                connection = await connect(host, port, self._client_id, self.settings.connect_s)
+                connection = await connect(host, port, self._client_id, self.settings.connect_s, self.settings.security)
                 self._connections[key] = connection
         return connection
 

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from headwater.errors import Halted
+from headwater.metadata.access import Access, AccessImage
+from headwater.metadata.access_commands import DropAcls, DropUser, PutAcls, PutUser
 from headwater.metadata.base import COMMON_COMMANDS, BaseImage, State
 from headwater.metadata.commands import (
     AddPartitions,
@@ -82,8 +84,9 @@ class ClusterImage(msgspec.Struct, array_like=True):
     next_epoch: int
     next_stream: int
     next_producer: int
-    resources: list[ResourceRow] = []
-    quotas: list[QuotaRow] = []
+    resources: list[ResourceRow]
+    quotas: list[QuotaRow]
+    access: AccessImage
 
 
 _decoder = msgspec.msgpack.Decoder(ClusterImage)
@@ -104,6 +107,7 @@ class ClusterState(State):
         self.cluster_id = ""
         """Made from the first process's name, so that it is the same for everybody and for ever."""
         self.resources = Resources()
+        self.access = Access()
         self._next_epoch = 1
         self._next_stream = 1
         self._next_producer = 1
@@ -251,6 +255,24 @@ class ClusterState(State):
         self._changed()
         return result
 
+    # --- access ----------------------------------------------------------------------------------------
+
+    def _put_acls(self, epoch: int, command: PutAcls) -> Result:
+        self._roll("acls+", command.acls)
+        return self.access.put_acls(command)
+
+    def _drop_acls(self, epoch: int, command: DropAcls) -> Result:
+        self._roll("acls-", command.acls)
+        return self.access.drop_acls(command)
+
+    def _put_user(self, epoch: int, command: PutUser) -> Result:
+        self._roll("user+", command.name, command.mechanism, command.salt, command.stored_key)
+        return self.access.put_user(command)
+
+    def _drop_user(self, epoch: int, command: DropUser) -> Result:
+        self._roll("user-", command.name, command.mechanism)
+        return self.access.drop_user(command)
+
     # --- checkpoints -------------------------------------------------------------------------------------
 
     def image(self) -> bytes:
@@ -266,6 +288,7 @@ class ClusterState(State):
                 next_producer=self._next_producer,
                 resources=resources,
                 quotas=quotas,
+                access=self.access.image(),
             )
         )
 
@@ -284,6 +307,7 @@ class ClusterState(State):
         self._next_stream = decoded.next_stream
         self._next_producer = decoded.next_producer
         self.resources.restore(decoded.resources, decoded.quotas)
+        self.access.restore(decoded.access)
         self._changed()
 
     COMMANDS: ClassVar[dict[type, Callable[[Any, int, Any], Result]]] = {
@@ -299,4 +323,8 @@ class ClusterState(State):
         AllocateProducers: _allocate_producers,
         AlterResource: _alter_resource,
         AlterQuota: _alter_quota,
+        PutAcls: _put_acls,
+        DropAcls: _drop_acls,
+        PutUser: _put_user,
+        DropUser: _drop_user,
     }

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from headwater.errors import Halted
+from headwater.metadata.access_commands import DropAcls, DropUser, PutAcls, PutUser
 from headwater.types import Domain
 
 
@@ -428,6 +429,10 @@ Command: TypeAlias = (
     | AllocateProducers
     | AlterResource
     | AlterQuota
+    | PutAcls
+    | DropAcls
+    | PutUser
+    | DropUser
     | CreateStreams
     | ConfigureStreams
     | DropStreams

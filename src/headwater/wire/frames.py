@@ -21,10 +21,11 @@ SMALLEST_FRAME = 8
 class FrameReader:
     """The receiving side of one connection. `scratch` may be shared by all connections of a thread."""
 
-    __slots__ = ("_frame", "_limit", "_prefix", "_received", "_scratch", "_size")
+    __slots__ = ("_frame", "_prefix", "_received", "_scratch", "_size", "limit")
 
     def __init__(self, limit: int, scratch: memoryview) -> None:
-        self._limit = limit
+        self.limit = limit
+        """The size of the largest frame; it may change between frames."""
         self._scratch = scratch
         self._prefix = b""
         self._frame: bytearray | None = None
@@ -58,8 +59,8 @@ class FrameReader:
         at = 0
         while end - at >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(self._scratch, at)
-            if not SMALLEST_FRAME <= size <= self._limit:
-                raise CorruptFrame(f"a frame of {size} bytes; the limit is {self._limit}")
+            if not SMALLEST_FRAME <= size <= self.limit:
+                raise CorruptFrame(f"a frame of {size} bytes; the limit is {self.limit}")
             at += SIZE_BYTES
             if size > end - at:
                 self._size, self._received = size, end - at

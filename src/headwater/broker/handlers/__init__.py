@@ -1,6 +1,7 @@
 """One module per family of APIs. Importing this package registers them all."""
 
 from headwater.broker.handlers import (
+    acls,
     alter_configs,
     api_versions,
     configs,
@@ -19,11 +20,14 @@ from headwater.broker.handlers import (
     quotas,
     records,
     replicas,
+    sasl,
     telemetry,
     topics,
+    users,
 )
 
 __all__ = [
+    "acls",
     "alter_configs",
     "api_versions",
     "configs",
@@ -42,6 +46,8 @@ __all__ = [
     "quotas",
     "records",
     "replicas",
+    "sasl",
     "telemetry",
     "topics",
+    "users",
 ]

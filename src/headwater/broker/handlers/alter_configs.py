@@ -12,9 +12,11 @@ from kio.schema.errors import ErrorCode
 from headwater.broker import broker_configs, loggers
 from headwater.broker.core import Broker
 from headwater.broker.faults import InvalidRequest, code_of
+from headwater.broker.handlers.configs import forbidden, identity
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import ConfigError, HeadwaterError, NotReady
 from headwater.metadata import client_metrics, group_configs, topic_configs
+from headwater.metadata.access import Operation
 from headwater.metadata.commands import AlterResource
 from headwater.metadata.config_keys import ConfigKey, Kind, elements
 from headwater.metadata.resources import ResourceKind
@@ -68,7 +70,11 @@ async def _alter(broker: Broker, request: Request, incremental: bool) -> Values:
     named = Counter((r.resource_type, r.resource_name) for r in request.body.resources)
     responses = []
     for resource in request.body.resources:
-        answer: Values = {"error_code": ErrorCode.none}
+        answer = forbidden(broker, request, Operation.ALTER_CONFIGS, resource)
+        if answer is not None:
+            responses.append({**identity(resource), **answer})
+            continue
+        answer = {"error_code": ErrorCode.none}
         try:
             broker.check_contact()
             if named[(resource.resource_type, resource.resource_name)] > 1:
@@ -80,7 +86,7 @@ async def _alter(broker: Broker, request: Request, incremental: bool) -> Values:
             answer = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": str(error)}
         except HeadwaterError as error:
             answer = {"error_code": code_of(error), "error_message": str(error)}
-        responses.append({"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer})
+        responses.append({**identity(resource), **answer})
     return {"responses": responses}
 
 

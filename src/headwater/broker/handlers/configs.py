@@ -15,7 +15,8 @@ from headwater.broker.core import Broker
 from headwater.broker.faults import InvalidRequest, code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
-from headwater.metadata import client_metrics, group_configs, topic_configs
+from headwater.metadata import access, client_metrics, group_configs, topic_configs
+from headwater.metadata.access import Operation
 from headwater.metadata.config_keys import ConfigKey, Kind
 from headwater.metadata.resources import ResourceKind
 from headwater.metadata.topics import InvalidTopicName, TopicUnknown, check_name
@@ -55,11 +56,33 @@ def _row(key: ConfigKey, value: str, source: int, read_only: bool, synonyms: Ite
     }
 
 
+def forbidden(broker: Broker, request: Request, operation: Operation, resource: Any) -> Values | None:
+    """What is said to those who may not do this to a resource; what is about no topic or group is about the cluster."""
+    kinds = {
+        ResourceKind.TOPIC: (access.ResourceKind.TOPIC, resource.resource_name, ErrorCode.topic_authorization_failed),
+        ResourceKind.GROUP: (access.ResourceKind.GROUP, resource.resource_name, ErrorCode.group_authorization_failed),
+    }
+    cluster = (access.ResourceKind.CLUSTER, access.THE_CLUSTER, ErrorCode.cluster_authorization_failed)
+    kind, name, code = kinds.get(resource.resource_type, cluster)
+    if broker.may(request, operation, kind, name):
+        return None
+    return {"error_code": code, "error_message": "not authorized"}
+
+
+def identity(resource: Any) -> Values:
+    """Which resource an answer is about."""
+    return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+
+
 @api(32, 1, 4)
 async def describe_configs(broker: Broker, request: Request) -> Values:
     """Each resource on its own: one that does not exist does not stop the others."""
     results = []
     for resource in request.body.resources:
+        refusal = forbidden(broker, request, Operation.DESCRIBE_CONFIGS, resource)
+        if refusal is not None:
+            results.append({**identity(resource), **refusal})
+            continue
         try:
             await broker.cluster.barrier()
             configs = _describe(broker, resource.resource_type, resource.resource_name)
@@ -70,7 +93,7 @@ async def describe_configs(broker: Broker, request: Request) -> Values:
             answer = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": str(error)}
         except HeadwaterError as error:
             answer = {"error_code": code_of(error), "error_message": str(error)}
-        results.append({"resource_type": resource.resource_type, "resource_name": resource.resource_name, **answer})
+        results.append({**identity(resource), **answer})
     return {"results": results}
 
 
@@ -132,6 +155,7 @@ async def list_config_resources(broker: Broker, request: Request) -> Values:
     if any(kind not in list(ResourceKind) for kind in asked):
         return {"error_code": ErrorCode.unsupported_version}
     try:
+        broker.check_cluster(request, Operation.DESCRIBE_CONFIGS)
         broker.check_contact()
         await broker.cluster.barrier()
     except HeadwaterError as error:

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.coordinator import Coordinator
 from headwater.broker.core import Broker
-from headwater.broker.handlers.groups import MILLISECOND, code_of, stored
+from headwater.broker.handlers.groups import MILLISECOND, code_of, enter, stored
 from headwater.broker.handlers.metadata import NO_OPERATIONS
 from headwater.broker.held_groups import Held
 from headwater.broker.registry import Request, Values, api
@@ -18,6 +18,7 @@ from headwater.coordination.consumer import ConsumerGroup
 from headwater.coordination.consumer_members import Member
 from headwater.coordination.consumer_requests import JOIN, Heartbeat, HeartbeatAnswer, check_heartbeat, owned_partitions
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 
 CONSUMER_MEMBER = 1
 """The type of a member that speaks this protocol."""
@@ -44,7 +45,10 @@ async def _heartbeat(broker: Broker, request: Request) -> HeartbeatAnswer:
     coordinator, name = broker.coordinator, request.body.group_id
     beat = _request(request)
     check_heartbeat(name, beat, coordinator.consumer_settings)
-    await coordinator.enter(name)
+    await enter(broker, request, Operation.READ, name)
+    wanted = beat.subscribed_topic_names or ()
+    if len(broker.visible(request, Operation.DESCRIBE, ResourceKind.TOPIC, wanted)) < len(wanted):
+        raise GroupError("topic_authorization_failed")
     held = coordinator.find(name)
     group = _group(coordinator, held, name, beat)
     answer = group.heartbeat(beat, coordinator.topics, coordinator.now_ms())
@@ -89,13 +93,15 @@ def _pairs(assignment: Assignment) -> list[Values]:
 @api(69, 0, 1)
 async def consumer_group_describe(broker: Broker, request: Request) -> Values:
     """Groups of this protocol with their members, what those have and what they should have."""
-    return {"groups": [await _describe(broker, name) for name in request.body.group_ids]}
+    return {"groups": [await _describe(broker, request, name) for name in request.body.group_ids]}
 
 
-async def _describe(broker: Broker, name: str) -> Values:
-    facts: dict[str, Any] = {"group_id": name, "authorized_operations": NO_OPERATIONS}
+async def _describe(broker: Broker, request: Request, name: str) -> Values:
+    wanted = request.body.include_authorized_operations
+    operations = broker.operations(request, ResourceKind.GROUP, name) if wanted else NO_OPERATIONS
+    facts: dict[str, Any] = {"group_id": name, "authorized_operations": operations}
     try:
-        await broker.coordinator.enter(name)
+        await enter(broker, request, Operation.DESCRIBE, name)
         await broker.coordinator.replica.barrier()
         held = broker.coordinator.find(name)
         if held is None or not isinstance(held.group, ConsumerGroup):

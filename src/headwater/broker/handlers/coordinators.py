@@ -7,6 +7,7 @@ from kio.schema.errors import ErrorCode
 from headwater.broker.core import Broker
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
@@ -25,8 +26,12 @@ async def find_coordinator(broker: Broker, request: Request) -> Values:
 async def _place(broker: Broker, request: Request, key_type: int, key: str) -> Values:
     if key_type not in (GROUP, TRANSACTION, SHARE):
         return _nobody(ErrorCode.invalid_request, f"there is no coordinator type {key_type}")
+    if key_type == TRANSACTION and not broker.may(request, Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key):
+        return _nobody(ErrorCode.transactional_id_authorization_failed, "")
     if key_type != GROUP:
         return _nobody(ErrorCode.coordinator_not_available, "there are no transactions and no share groups yet")
+    if not broker.may(request, Operation.DESCRIBE, ResourceKind.GROUP, key):
+        return _nobody(ErrorCode.group_authorization_failed, "")
     if not key:
         return _nobody(ErrorCode.invalid_group_id, "the group id is empty")
     try:

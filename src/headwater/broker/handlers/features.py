@@ -14,6 +14,7 @@ from headwater.broker.core import Broker
 from headwater.broker.faults import code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import BadInput, HeadwaterError
+from headwater.metadata.access import Operation
 from headwater.metadata.base import LEVEL
 from headwater.metadata.commands import SetLevel
 
@@ -32,6 +33,7 @@ async def update_features(broker: Broker, request: Request) -> Values:
     body = request.body
     updates = body.feature_updates
     try:
+        broker.check_cluster(request, Operation.ALTER)
         broker.check_contact()
         await broker.cluster.barrier()
         for update in updates:

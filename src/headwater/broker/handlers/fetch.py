@@ -20,6 +20,7 @@ from headwater.broker.fetch_sessions import FULL, SESSIONLESS, FetchSession, Key
 from headwater.broker.quotas import CONSUMER
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.streams import Stream
 from headwater.types import Buffer
 
@@ -49,11 +50,13 @@ async def fetch(broker: Broker, request: Request) -> Values:
     owed = broker.quotas.owed(CONSUMER, request) if broker.quotas.active else 0.0
     if owed:
         return _silence(broker, session, body.session_epoch, owed)
+    allowed, denied = _split(broker, request, wanted)
     try:
         broker.check_contact()
-        found = await _collect(broker, request, wanted)
+        found = await _collect(broker, request, allowed)
     except HeadwaterError as failure:
-        found = [_Found(w, code_of(failure)) for w in wanted]
+        found = [_Found(w, code_of(failure)) for w in allowed]
+    found += [_Found(w, ErrorCode.topic_authorization_failed) for w in denied]
     incremental = session is not None and body.session_epoch > 0
     if session is not None:
         session.epoch = next_epoch(session.epoch) if incremental else 1
@@ -76,6 +79,22 @@ def _silence(broker: Broker, session: FetchSession | None, epoch: int, seconds: 
         broker.sessions.close(session.id)
     told = {"throttle_time": max(round(seconds * 1000), 1), "error_code": ErrorCode.none}
     return {**told, "session_id": going_on, "responses": []}
+
+
+def _split(broker: Broker, request: Request, wanted: list[Wanted]) -> tuple[list[Wanted], list[Wanted]]:
+    """Those partitions that may be read, and those that may not."""
+    if not broker.guard.enforced:
+        return wanted, []
+    readable = {name: _may_read(broker, request, name) for name in {w.topic for w in wanted}}
+    return [w for w in wanted if readable[w.topic]], [w for w in wanted if not readable[w.topic]]
+
+
+def _may_read(broker: Broker, request: Request, name: str | uuid.UUID) -> bool:
+    """Whether a topic may be read. An id that is not known here tells nothing, so it is looked for first."""
+    if isinstance(name, str):
+        return broker.may(request, Operation.READ, ResourceKind.TOPIC, name)
+    view = broker.by_id(name)
+    return view is None or broker.may(request, Operation.READ, ResourceKind.TOPIC, view.topic.name)
 
 
 # --- sessions ------------------------------------------------------------------------------------------
@@ -148,7 +167,7 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
         futures = {domain: broker.domains[domain].wait_for(ids) for domain, ids in waiting.items()}
         try:
             if looked or _available(views, wanted) >= max(body.min_bytes, 1):
-                found = await _read_all(broker, views, wanted, limit)
+                found = await _read_all(broker, request, views, wanted, limit)
                 size = sum(len(f.records) for f in found)
                 failed = any(f.error is not ErrorCode.none for f in found)
                 if not failed and looked and size < body.min_bytes and loop.time() < deadline and futures:
@@ -157,7 +176,7 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
                             await asyncio.wait(futures.values(), return_when=asyncio.FIRST_COMPLETED)
                     if loop.time() < deadline:
                         continue
-                    return await _read_all(broker, views, wanted, limit)
+                    return await _read_all(broker, request, views, wanted, limit)
                 if looked or (size and not failed):
                     return found
         finally:
@@ -205,7 +224,11 @@ def _available(views: dict[str | uuid.UUID, TopicView | None], wanted: list[Want
 
 
 async def _read_all(
-    broker: Broker, views: dict[str | uuid.UUID, TopicView | None], wanted: list[Wanted], limit: int
+    broker: Broker,
+    request: Request,
+    views: dict[str | uuid.UUID, TopicView | None],
+    wanted: list[Wanted],
+    limit: int,
 ) -> list[_Found]:
     found: list[_Found] = []
     empty = True
@@ -216,6 +239,9 @@ async def _read_all(
         if view is None or stream is None:
             by_id = isinstance(w.topic, uuid.UUID) and view is None
             one.error = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+            continue
+        if not broker.may(request, Operation.READ, ResourceKind.TOPIC, view.topic.name):
+            one.error = ErrorCode.topic_authorization_failed
             continue
         one.error = _objection(w, stream)
         one.high_watermark, one.log_start = stream.end, stream.log_start

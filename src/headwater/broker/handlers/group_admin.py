@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker
-from headwater.broker.handlers.groups import code_of
+from headwater.broker.handlers.groups import code_of, enter
 from headwater.broker.handlers.metadata import NO_OPERATIONS
 from headwater.broker.registry import Request, Values, api
 from headwater.coordination.classic import ClassicGroup
 from headwater.coordination.classic_roster import EMPTY, STABLE
 from headwater.coordination.common import GroupError
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.grouping import StoredGroup
 
 DEAD = "Dead"
@@ -24,9 +27,9 @@ async def describe_groups(broker: Broker, request: Request) -> Values:
     return {"groups": [await _describe(broker, request, name) for name in request.body.groups]}
 
 
-async def _classic(broker: Broker, name: str) -> ClassicGroup | None:
+async def _classic(broker: Broker, request: Request, name: str) -> ClassicGroup | None:
     """A group of the classic protocol; nothing for one that only has offsets."""
-    await broker.coordinator.enter(name)
+    await enter(broker, request, Operation.DESCRIBE, name)
     await broker.coordinator.replica.barrier()
     held, stored = broker.coordinator.find(name), broker.coordinator.stored(name)
     if held is None and stored is None:
@@ -39,9 +42,12 @@ async def _classic(broker: Broker, name: str) -> ClassicGroup | None:
 
 
 async def _describe(broker: Broker, request: Request, name: str) -> Values:
-    facts = {"group_id": name, "authorized_operations": NO_OPERATIONS}
+    operations = NO_OPERATIONS
+    if request.version >= 3 and request.body.include_authorized_operations:
+        operations = broker.operations(request, ResourceKind.GROUP, name)
+    facts = {"group_id": name, "authorized_operations": operations}
     try:
-        group = await _classic(broker, name)
+        group = await _classic(broker, request, name)
     except (GroupError, HeadwaterError) as error:
         code = code_of(error)
         if code is ErrorCode.group_id_not_found and request.version < 6:
@@ -79,7 +85,11 @@ async def list_groups(broker: Broker, request: Request) -> Values:
     types = {kind.lower() for kind in body.types_filter} if request.version >= 5 else set()
     try:
         broker.check_contact()
-        groups = [_listed(broker, group) for group in await broker.coordinator.listed()]
+        known = {group.name: group for group in await broker.coordinator.listed()}
+        shown: Iterable[str] = known
+        if not broker.may(request, Operation.DESCRIBE, ResourceKind.CLUSTER):
+            shown = broker.visible(request, Operation.DESCRIBE, ResourceKind.GROUP, known)
+        groups = [_listed(broker, known[name]) for name in shown]
     except (GroupError, HeadwaterError) as error:
         return {"error_code": code_of(error), "groups": []}
     chosen = [
@@ -108,7 +118,7 @@ async def delete_groups(broker: Broker, request: Request) -> Values:
     results = []
     for name in request.body.groups_names:
         try:
-            await broker.coordinator.enter(name)
+            await enter(broker, request, Operation.DELETE, name)
             held = broker.coordinator.find(name)
             if held is None and broker.coordinator.stored(name) is None:
                 await broker.coordinator.replica.barrier()

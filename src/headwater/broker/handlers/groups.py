@@ -15,6 +15,7 @@ from headwater.coordination.classic import ClassicGroup
 from headwater.coordination.classic_members import Join, JoinAnswer, Sync, SyncAnswer
 from headwater.coordination.common import GroupError, Reply
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 
 _T = TypeVar("_T")
 MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -23,6 +24,13 @@ MILLISECOND = datetime.timedelta(milliseconds=1)
 def code_of(error: GroupError | HeadwaterError) -> ErrorCode:
     """The error code of a refusal."""
     return ErrorCode[error.code] if isinstance(error, GroupError) else ErrorCode.coordinator_not_available
+
+
+async def enter(broker: Broker, request: Request, operation: Operation, name: str) -> None:
+    """Be the coordinator of a group, for somebody who may do this to it."""
+    if not broker.may(request, operation, ResourceKind.GROUP, name):
+        raise GroupError("group_authorization_failed")
+    await broker.coordinator.enter(name)
 
 
 @api(11, 0, 9)
@@ -51,7 +59,7 @@ async def join_group(broker: Broker, request: Request) -> Values:
 async def _join(broker: Broker, request: Request) -> JoinAnswer:
     body, coordinator = request.body, broker.coordinator
     session = body.session_timeout // MILLISECOND
-    await coordinator.enter(body.group_id)
+    await enter(broker, request, Operation.READ, body.group_id)
     settings = coordinator.settings
     if not settings.min_session_timeout_ms <= session <= settings.max_session_timeout_ms:
         raise GroupError("invalid_session_timeout")
@@ -91,7 +99,7 @@ async def sync_group(broker: Broker, request: Request) -> Values:
     """Answered when the leader has brought the assignments and they are stored."""
     body = request.body
     try:
-        await broker.coordinator.enter(body.group_id)
+        await enter(broker, request, Operation.READ, body.group_id)
         sync = Sync(
             member_id=body.member_id,
             instance_id=getattr(body, "group_instance_id", None),
@@ -128,7 +136,7 @@ async def heartbeat(broker: Broker, request: Request) -> Values:
     """Answered from memory: it tells a member whether to go on or to join again."""
     body, coordinator = request.body, broker.coordinator
     try:
-        await coordinator.enter(body.group_id)
+        await enter(broker, request, Operation.READ, body.group_id)
         group = _classic(coordinator.find(body.group_id))
         instance = getattr(body, "group_instance_id", None)
         group.heartbeat(body.member_id, instance, body.generation_id, coordinator.now_ms())
@@ -150,6 +158,7 @@ async def leave_group(broker: Broker, request: Request) -> Values:
     else:
         leaving = [(member.member_id, member.group_instance_id) for member in body.members]
     try:
+        await enter(broker, request, Operation.READ, body.group_id)
         outcome = await _leave(broker, body.group_id, leaving)
     except (GroupError, HeadwaterError) as error:
         return {"error_code": code_of(error), "members": []}
@@ -166,7 +175,6 @@ async def leave_group(broker: Broker, request: Request) -> Values:
 
 async def _leave(broker: Broker, name: str, leaving: list[tuple[str, str | None]]) -> list[tuple[str, str | None, str]]:
     coordinator = broker.coordinator
-    await coordinator.enter(name)
     held = coordinator.find(name)
     if held is None:
         return [(member_id, instance, "unknown_member_id") for member_id, instance in leaving]

@@ -13,6 +13,7 @@ from headwater.broker.core import Broker, TopicView
 from headwater.broker.faults import code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.streams import Stream
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
@@ -31,6 +32,11 @@ async def _up_to_date(broker: Broker, names: list[str]) -> dict[str, TopicView |
     return views
 
 
+def _allowed(broker: Broker, request: Request, names: list[str]) -> list[str]:
+    """Of the others not even the existence is looked at."""
+    return broker.visible(request, Operation.DESCRIBE, ResourceKind.TOPIC, names)
+
+
 @api(2, 1, 11)
 async def list_offsets(broker: Broker, request: Request) -> Values:
     """Earliest, latest, by timestamp, and the record with the largest timestamp."""
@@ -38,7 +44,7 @@ async def list_offsets(broker: Broker, request: Request) -> Values:
     failure: HeadwaterError | None = None
     views: dict[str, TopicView | None] = {}
     try:
-        views = await _up_to_date(broker, [topic.name for topic in request.body.topics])
+        views = await _up_to_date(broker, _allowed(broker, request, [topic.name for topic in request.body.topics]))
     except HeadwaterError as error:
         failure = error
     for topic in request.body.topics:
@@ -46,6 +52,8 @@ async def list_offsets(broker: Broker, request: Request) -> Values:
         for p in topic.partitions:
             if failure is not None:
                 answer: Values = {"error_code": code_of(failure)}
+            elif topic.name not in views:
+                answer = {"error_code": ErrorCode.topic_authorization_failed}
             else:
                 answer = await _offset(broker, request.version, views[topic.name], p)
             partitions.append({"partition_index": p.partition_index, **answer})
@@ -92,12 +100,14 @@ def _found(offset: int, timestamp: int) -> Values:
 async def offset_for_leader_epoch(broker: Broker, request: Request) -> Values:
     """There is one leader epoch, 0, and it ends where the log ends."""
     try:
-        views = await _up_to_date(broker, [topic.topic for topic in request.body.topics])
+        views = await _up_to_date(broker, _allowed(broker, request, [topic.topic for topic in request.body.topics]))
     except HeadwaterError as error:
         code = code_of(error)
         return _epochs(request, lambda name, p: {"error_code": code})
 
     def answer(name: str, p: Any) -> Values:
+        if name not in views:
+            return {"error_code": ErrorCode.topic_authorization_failed}
         view = views[name]
         stream: Stream | None = view.stream(p.partition) if view is not None else None
         if stream is None:

@@ -14,9 +14,10 @@ from urllib.parse import unquote, urlsplit
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker, TopicView
-from headwater.broker.faults import code_of
+from headwater.broker.faults import NotAuthorized, code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 
 UNKNOWN_BYTES = -1
 
@@ -43,10 +44,13 @@ async def describe_log_dirs(broker: Broker, request: Request) -> Values:
     wanted = request.body.topics
     url = log_dir(broker)
     try:
+        broker.check_cluster(request, Operation.DESCRIBE)
         broker.check_contact()
         await broker.cluster.barrier()
         for replica in broker.domains.values():
             await replica.barrier()
+    except NotAuthorized as error:
+        return {"error_code": code_of(error), "results": []}
     except HeadwaterError as error:
         return {"error_code": code_of(error), "results": [{"error_code": code_of(error), "log_dir": url}]}
     if wanted is None:
@@ -81,6 +85,7 @@ def _topic(broker: Broker, view: TopicView | None, partitions: Iterable[int]) ->
 async def alter_replica_log_dirs(broker: Broker, request: Request) -> Values:
     """A move to where everything lies already is done at once; there is no other place to move to."""
     await broker.cluster.barrier()
+    allowed = broker.may(request, Operation.ALTER, ResourceKind.CLUSTER)
     results = []
     for wanted in request.body.dirs:
         here = wanted.path == log_dir(broker)
@@ -90,8 +95,10 @@ async def alter_replica_log_dirs(broker: Broker, request: Request) -> Values:
             for index in topic.partitions:
                 known = view is not None and view.stream_id(index) is not None
                 code = ErrorCode.none if known else ErrorCode.unknown_topic_or_partition
-                partitions.append(
-                    {"partition_index": index, "error_code": code if here else ErrorCode.log_dir_not_found}
-                )
+                if not here:
+                    code = ErrorCode.log_dir_not_found
+                if not allowed:
+                    code = ErrorCode.cluster_authorization_failed
+                partitions.append({"partition_index": index, "error_code": code})
             results.append({"topic_name": topic.name, "partitions": partitions})
     return {"results": results}

@@ -16,6 +16,7 @@ from headwater.broker.handlers.topics import check_free
 from headwater.broker.placement import choose
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.cluster import Topic
 from headwater.metadata.topics import InvalidTopicName, TopicExists, check_name
 
@@ -68,7 +69,7 @@ async def metadata(broker: Broker, request: Request) -> Values:
     try:
         if everything:
             await broker.cluster.barrier()
-            topics = [_describe(broker, t) for t in sorted(_usable(broker), key=lambda t: t.name)]
+            topics = [_describe(broker, request, t) for t in _usable(broker, request)]
         else:
             topics = [await _one(broker, request, wanted, create) for wanted in body.topics]
     except HeadwaterError:
@@ -80,13 +81,24 @@ async def metadata(broker: Broker, request: Request) -> Values:
         "cluster_id": broker.cluster_id,
         "controller_id": broker.controller(),
         "topics": topics,
-        "cluster_authorized_operations": NO_OPERATIONS,
+        "cluster_authorized_operations": _cluster_operations(broker, request, 8 <= request.version <= 10),
         "error_code": ErrorCode.none,
     }
 
 
-def _usable(broker: Broker) -> list[Topic]:
-    return [topic for topic in broker.cluster.state.names.values() if topic.ready]
+def _usable(broker: Broker, request: Request) -> list[Topic]:
+    """All topics that the caller may know of, by name."""
+    names = broker.cluster.state.names
+    visible = broker.visible(request, Operation.DESCRIBE, ResourceKind.TOPIC, names)
+    return [names[name] for name in sorted(visible) if names[name].ready]
+
+
+def _cluster_operations(broker: Broker, request: Request, told: bool) -> int:
+    if not told or not request.body.include_cluster_authorized_operations:
+        return NO_OPERATIONS
+    if not broker.may(request, Operation.DESCRIBE, ResourceKind.CLUSTER):
+        return 0
+    return broker.operations(request, ResourceKind.CLUSTER)
 
 
 def _identity(request: Request, wanted: Any) -> Values:
@@ -99,22 +111,33 @@ async def _one(broker: Broker, request: Request, wanted: Any, create: bool) -> V
         return await _by_id(broker, request, identity)
     if wanted.name is None:
         return {**identity, "error_code": ErrorCode.invalid_request}
+    if not broker.may(request, Operation.DESCRIBE, ResourceKind.TOPIC, wanted.name):
+        return {**identity, "error_code": ErrorCode.topic_authorization_failed}
     view = broker.by_name(wanted.name)
     if view is None:
         await broker.cluster.barrier()
         view = broker.by_name(wanted.name)
     if view is not None:
-        return _describe(broker, view.topic)
+        return _describe(broker, request, view.topic)
     try:
         check_name(wanted.name)
         if not create:
             return {**identity, "error_code": ErrorCode.unknown_topic_or_partition}
+        if not _may_create(broker, request, wanted.name):
+            return {**identity, "error_code": ErrorCode.topic_authorization_failed}
         check_free(broker, wanted.name)
-        return _describe(broker, await broker.topics.create(wanted.name, broker.settings.default_partitions, {}))
+        topic = await broker.topics.create(wanted.name, broker.settings.default_partitions, {})
+        return _describe(broker, request, topic)
     except InvalidTopicName:
         return {**identity, "error_code": ErrorCode.invalid_topic_exception}
     except TopicExists:
         return {**identity, "error_code": ErrorCode.leader_not_available}
+
+
+def _may_create(broker: Broker, request: Request, name: str) -> bool:
+    return broker.may(request, Operation.CREATE, ResourceKind.CLUSTER) or broker.may(
+        request, Operation.CREATE, ResourceKind.TOPIC, name
+    )
 
 
 async def _by_id(broker: Broker, request: Request, identity: Values) -> Values:
@@ -123,19 +146,26 @@ async def _by_id(broker: Broker, request: Request, identity: Values) -> Values:
     if view is None:
         await broker.cluster.barrier()
         view = broker.by_id(topic_id)
+    nameless = None if request.version >= 12 else ""
     if view is None:
-        nameless = None if request.version >= 12 else ""
         return {**identity, "name": nameless, "error_code": ErrorCode.unknown_topic_id}
-    return _describe(broker, view.topic)
+    if not broker.may(request, Operation.DESCRIBE, ResourceKind.TOPIC, view.topic.name):
+        return {**identity, "name": nameless, "error_code": ErrorCode.topic_authorization_failed}
+    return _describe(broker, request, view.topic)
 
 
-def _describe(broker: Broker, topic: Topic) -> Values:
+def _describe(broker: Broker, request: Request, topic: Topic, *, told: bool | None = None) -> Values:
+    """A topic; what the caller may do to it is told where the request asks for that, or `told` says so."""
+    if told is None:
+        told = request.version >= 8 and request.body.include_topic_authorized_operations
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
         "partitions": partitions(broker, topic),
-        "topic_authorized_operations": NO_OPERATIONS,
+        "topic_authorized_operations": broker.operations(request, ResourceKind.TOPIC, topic.name)
+        if told
+        else NO_OPERATIONS,
     }
 
 
@@ -160,7 +190,7 @@ async def describe_cluster(broker: Broker, request: Request) -> Values:
         "controller_id": broker.controller(),
         "endpoint_type": BROKER_ENDPOINT,
         "brokers": brokers(broker, request.connection.listener),
-        "cluster_authorized_operations": NO_OPERATIONS,
+        "cluster_authorized_operations": _cluster_operations(broker, request, True),
     }
 
 
@@ -170,7 +200,11 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
     body = request.body
     await broker.cluster.barrier()
     room = max(1, min(body.response_partition_limit, 2000))
-    names = sorted({t.name for t in body.topics}) or sorted(t.name for t in _usable(broker))
+    asked = sorted({t.name for t in body.topics})
+    names = broker.visible(request, Operation.DESCRIBE, ResourceKind.TOPIC, asked)
+    hidden = sorted(set(asked) - set(names))
+    if not asked:
+        names = [t.name for t in _usable(broker, request)]
     cursor = body.cursor
     if cursor is not None:
         if cursor.partition_index < 0:
@@ -189,10 +223,13 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
             continue
         part = partitions(broker, view.topic, first, room)
         room -= len(part)
-        topics.append({**_describe(broker, view.topic), "partitions": part})
+        topics.append({**_describe(broker, request, view.topic, told=True), "partitions": part})
         if first + len(part) < view.topic.ready:
             following = {"topic_name": name, "partition_index": first + len(part)}
             break
+    if cursor is not None:
+        hidden = [name for name in hidden if name >= cursor.topic_name]
+    topics += [{"name": name, "error_code": ErrorCode.topic_authorization_failed} for name in hidden]
     return {"topics": topics, "next_cursor": following}
 
 

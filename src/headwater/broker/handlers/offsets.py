@@ -9,11 +9,12 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker
-from headwater.broker.handlers.groups import code_of
+from headwater.broker.handlers.groups import code_of, enter
 from headwater.broker.registry import Request, Values, api
 from headwater.coordination.common import GroupError
 from headwater.coordination.consumer import ConsumerGroup
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.cluster import Topic
 from headwater.metadata.commands import CommitOffsets, DropOffsets
 from headwater.metadata.grouping import Committed, StoredGroup
@@ -29,6 +30,12 @@ def _topic(broker: Broker, topic: Any, version: int) -> Topic | None:
         found = broker.cluster.state.topics.get(topic.topic_id)
         return None if found is None or found.deleting else found
     return broker.cluster.state.names.get(topic.name)
+
+
+def _may(broker: Broker, request: Request, operation: Operation, topic: Any, found: Topic | None) -> bool:
+    """Whether something may be done to a topic. An id that nobody has tells nothing."""
+    name = found.name if found is not None else getattr(topic, "name", None)
+    return name is None or broker.may(request, operation, ResourceKind.TOPIC, name)
 
 
 def _named(topic: Any, version: int) -> Values:
@@ -54,6 +61,8 @@ async def offset_commit(broker: Broker, request: Request) -> Values:
     for topic, found in zip(body.topics, topics, strict=True):
         for partition in topic.partitions:
             code = unknown if found is None else _flaw(broker, partition)
+            if not _may(broker, request, Operation.READ, topic, found):
+                code = ErrorCode.topic_authorization_failed
             codes.append(code)
             if found is not None and code is ErrorCode.none:
                 offsets.append(_offset(found.id, partition))
@@ -61,7 +70,8 @@ async def offset_commit(broker: Broker, request: Request) -> Values:
         await _commit(broker, request, offsets)
     except (GroupError, HeadwaterError) as error:
         refusal = code_of(error)
-        codes = [refusal if code is ErrorCode.none else code for code in codes]
+        hidden = refusal is ErrorCode.group_authorization_failed
+        codes = [refusal if hidden or code is ErrorCode.none else code for code in codes]
     told = iter(codes)
     return {
         "topics": [
@@ -92,7 +102,7 @@ def _offset(topic: uuid.UUID, partition: Any) -> tuple[bytes, int, int, int, str
 async def _commit(broker: Broker, request: Request, offsets: list[tuple[bytes, int, int, int, str]]) -> None:
     body, coordinator = request.body, broker.coordinator
     name, generation = body.group_id, body.generation_id_or_member_epoch
-    await coordinator.enter(name)
+    await enter(broker, request, Operation.READ, name)
     held = coordinator.find(name)
     if held is not None:
         instance = getattr(body, "group_instance_id", None)
@@ -112,41 +122,44 @@ async def offset_fetch(broker: Broker, request: Request) -> Values:
     """Up to version 7 one group, from then on several. No topics means all of the group's."""
     body, version = request.body, request.version
     if version >= 8:
-        return {"groups": [await _fetch_group(broker, group, version) for group in body.groups]}
+        return {"groups": [await _fetch_group(broker, request, group) for group in body.groups]}
     try:
-        await _enter(broker, body.group_id)
+        await _enter(broker, request, Operation.DESCRIBE, body.group_id)
     except (GroupError, HeadwaterError) as error:
         code = code_of(error)
         return {"error_code": code, "topics": _failed(body.topics or (), code) if version < 2 else []}
-    return {"error_code": ErrorCode.none, "topics": _answer(broker, body.group_id, body.topics, version)}
+    return {"error_code": ErrorCode.none, "topics": _answer(broker, request, body.group_id, body.topics)}
 
 
-async def _enter(broker: Broker, name: str) -> None:
+async def _enter(broker: Broker, request: Request, operation: Operation, name: str) -> None:
     """A committed offset may have come in through another coordinator: look at the ledger's end first."""
-    await broker.coordinator.enter(name)
+    await enter(broker, request, operation, name)
     await broker.coordinator.replica.barrier()
     await broker.coordinator.enter(name)
 
 
-async def _fetch_group(broker: Broker, group: Any, version: int) -> Values:
+async def _fetch_group(broker: Broker, request: Request, group: Any) -> Values:
     try:
-        await _enter(broker, group.group_id)
+        await _enter(broker, request, Operation.DESCRIBE, group.group_id)
         held = broker.coordinator.find(group.group_id)
-        if version >= 9 and held is not None and isinstance(held.group, ConsumerGroup):
+        if request.version >= 9 and held is not None and isinstance(held.group, ConsumerGroup):
             held.group.check_fetch(group.member_id, group.member_epoch)
     except (GroupError, HeadwaterError) as error:
         return {"group_id": group.group_id, "error_code": code_of(error), "topics": []}
-    topics = _answer(broker, group.group_id, group.topics, version)
+    topics = _answer(broker, request, group.group_id, group.topics)
     return {"group_id": group.group_id, "error_code": ErrorCode.none, "topics": topics}
 
 
-def _answer(broker: Broker, name: str, topics: Any, version: int) -> list[Values]:
-    stored = broker.coordinator.stored(name)
+def _answer(broker: Broker, request: Request, name: str, topics: Any) -> list[Values]:
+    stored, version = broker.coordinator.stored(name), request.version
     if topics is None:
-        return _all(broker, stored)
-    answer = []
+        return _all(broker, request, stored)
+    answer: list[Values] = []
     for topic in topics:
         found = _topic(broker, topic, version)
+        if not _may(broker, request, Operation.DESCRIBE, topic, found):
+            answer += _failed([topic], ErrorCode.topic_authorization_failed)
+            continue
         if found is None and version >= BY_ID:
             answer += _failed([topic], ErrorCode.unknown_topic_id)
             continue
@@ -156,11 +169,13 @@ def _answer(broker: Broker, name: str, topics: Any, version: int) -> list[Values
     return answer
 
 
-def _all(broker: Broker, stored: StoredGroup | None) -> list[Values]:
+def _all(broker: Broker, request: Request, stored: StoredGroup | None) -> list[Values]:
     found: list[Values] = []
     for topic_id, offsets in stored.offsets.items() if stored is not None else ():
         topic = broker.cluster.state.topics.get(topic_id)
-        if topic is not None and not topic.deleting:
+        if topic is None or topic.deleting:
+            continue
+        if broker.may(request, Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
             found.append({"name": topic.name, "topic_id": topic_id, "partitions": _partitions(offsets.items())})
     return found
 
@@ -200,7 +215,7 @@ async def offset_delete(broker: Broker, request: Request) -> Values:
     """Offsets of topics that the group's members do not read."""
     body, coordinator = request.body, broker.coordinator
     try:
-        await _enter(broker, body.group_id)
+        await _enter(broker, request, Operation.DELETE, body.group_id)
         stored, held = coordinator.stored(body.group_id), coordinator.find(body.group_id)
         if stored is None and held is None:
             raise GroupError("group_id_not_found")
@@ -210,7 +225,9 @@ async def offset_delete(broker: Broker, request: Request) -> Values:
         for topic in body.topics:
             found = broker.cluster.state.names.get(topic.name)
             code = ErrorCode.none
-            if found is None:
+            if not broker.may(request, Operation.READ, ResourceKind.TOPIC, topic.name):
+                code = ErrorCode.topic_authorization_failed
+            elif found is None:
                 code = ErrorCode.unknown_topic_or_partition
             elif held is not None and held.is_subscribed(topic.name, coordinator.topics):
                 code = ErrorCode.group_subscribed_to_topic

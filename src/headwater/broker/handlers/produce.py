@@ -26,6 +26,7 @@ from headwater.broker.produce_request import (
 from headwater.broker.registry import Answer, Request, Values, api
 from headwater.errors import HeadwaterError
 from headwater.log.parts import Outcome, Part
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.results import Verdict
 from headwater.wire.encode import item_type, template
 from headwater.wire.messages import response_type
@@ -149,51 +150,65 @@ def produce(broker: Broker, request: Request) -> Answer:
     """See the module's note."""
     version, body = request.version, request.body
     wanted = body if isinstance(body, ProduceRequest) else of_body(version, body)
-    views = _views(broker, version, wanted)
-    if all(views):
-        return _begin(broker, version, wanted, views)
+    views = _views(broker, request, wanted)
+    if None not in views:
+        return _begin(broker, request, wanted, views)
     wanted.batches.keep()
-    return _after_metadata(broker, version, wanted)
+    return _after_metadata(broker, request, wanted)
 
 
-def _views(broker: Broker, version: int, wanted: ProduceRequest) -> list[TopicView | None]:
-    find: Callable[[Any], TopicView | None] = broker.by_id if version >= TOPIC_IDS_SINCE else broker.by_name
-    return [find(topic) for topic, _ in wanted.topics]
+def _views(broker: Broker, request: Request, wanted: ProduceRequest) -> list[TopicView | ErrorCode | None]:
+    """Each topic's view, why it takes nothing from this client, or `None` if it is not known here."""
+    by_id = request.version >= TOPIC_IDS_SINCE
+    find: Callable[[Any], TopicView | None] = broker.by_id if by_id else broker.by_name
+    views: list[TopicView | ErrorCode | None] = [find(topic) for topic, _ in wanted.topics]
+    if broker.guard.enforced:
+        for i, (topic, _) in enumerate(wanted.topics):
+            view = views[i]
+            name = topic if not by_id else view.topic.name if isinstance(view, TopicView) else None
+            if isinstance(name, str) and not broker.may(request, Operation.WRITE, ResourceKind.TOPIC, name):
+                views[i] = ErrorCode.topic_authorization_failed
+    return views
 
 
-async def _after_metadata(broker: Broker, version: int, wanted: ProduceRequest) -> Values | None:
+async def _after_metadata(broker: Broker, request: Request, wanted: ProduceRequest) -> Values | None:
     try:
         await broker.cluster.barrier()
     except HeadwaterError:
         pass  # the topics stay unknown here, which is an error that clients retry
-    return await _begin(broker, version, wanted, _views(broker, version, wanted))
+    return await _begin(broker, request, wanted, _views(broker, request, wanted))
 
 
 def _begin(
-    broker: Broker, version: int, wanted: ProduceRequest, views: list[TopicView | None]
+    broker: Broker, request: Request, wanted: ProduceRequest, views: list[TopicView | ErrorCode | None]
 ) -> asyncio.Future[Values | None]:
+    version = request.version
     topics = [(topic, len(partitions)) for topic, partitions in wanted.topics]
     indexes = [partition[0] for _, partitions in wanted.topics for partition in partitions]
     state = _Produce(version, topics, indexes, silent=not wanted.acks)
-    refusal = _refusal(broker, wanted)
+    refusal = _refusal(broker, request, wanted)
     unknown = ErrorCode.unknown_topic_id if version >= TOPIC_IDS_SINCE else ErrorCode.unknown_topic_or_partition
     number = 0
     for (_, partitions), view in zip(wanted.topics, views, strict=True):
-        if refusal is None and view is not None:
+        if refusal is None and isinstance(view, TopicView):
             _append(broker, view, wanted.batches, partitions, state, number)
         else:
+            code = refusal or (view if isinstance(view, ErrorCode) else unknown)
             for i in range(len(partitions)):
-                state.refuse(number + i, refusal or unknown)
+                state.refuse(number + i, code)
         number += len(partitions)
     if wanted.acks:
         state.limit(max(wanted.timeout_ms / 1000, 0.001))
     return state.done
 
 
-def _refusal(broker: Broker, wanted: ProduceRequest) -> ErrorCode | None:
+def _refusal(broker: Broker, request: Request, wanted: ProduceRequest) -> ErrorCode | None:
     if wanted.acks not in ACKS:
         return ErrorCode.invalid_required_acks
-    if wanted.transactional:
+    transaction = wanted.transaction
+    if transaction is not None and not broker.may(request, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transaction):
+        return ErrorCode.transactional_id_authorization_failed
+    if transaction is not None:
         return ErrorCode.invalid_txn_state
     if not broker.membership.in_contact:
         return ErrorCode.not_leader_or_follower

@@ -8,6 +8,7 @@ from headwater.broker.core import Broker, TopicView
 from headwater.broker.faults import code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.topics import InvalidTopicName, check_name
 
 
@@ -15,7 +16,17 @@ from headwater.metadata.topics import InvalidTopicName, check_name
 async def init_producer_id(broker: Broker, request: Request) -> Values:
     """A fresh producer id. Transactional ids are refused: there are no transactions yet."""
     nothing = {"producer_id": -1, "producer_epoch": -1}
-    if request.body.transactional_id is not None:
+    transactional_id = request.body.transactional_id
+    if transactional_id is not None and not broker.may(
+        request, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id
+    ):
+        return {"error_code": ErrorCode.transactional_id_authorization_failed, **nothing}
+    if transactional_id is None and not (
+        broker.may(request, Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)
+        or broker.may_any(request, Operation.WRITE, ResourceKind.TOPIC)
+    ):
+        return {"error_code": ErrorCode.cluster_authorization_failed, **nothing}
+    if transactional_id is not None:
         return {"error_code": ErrorCode.invalid_request, **nothing}
     try:
         broker.check_contact()
@@ -28,13 +39,20 @@ async def init_producer_id(broker: Broker, request: Request) -> Values:
         return {"error_code": ErrorCode.coordinator_not_available, **nothing}
 
 
+_UNREADABLE: Values = {"error_code": ErrorCode.topic_authorization_failed, "error_message": None}
+
+
 @api(61, 0, 0)
 async def describe_producers(broker: Broker, request: Request) -> Values:
     """The idempotent producers that a partition remembers."""
     topics = []
     for topic in request.body.topics:
+        readable = broker.may(request, Operation.READ, ResourceKind.TOPIC, topic.name)
         partitions = [
-            {"partition_index": index, **await _producers(broker, topic.name, index)}
+            {
+                "partition_index": index,
+                **(await _producers(broker, topic.name, index) if readable else _UNREADABLE),
+            }
             for index in topic.partition_indexes
         ]
         topics.append({"name": topic.name, "partitions": partitions})

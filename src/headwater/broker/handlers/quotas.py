@@ -14,6 +14,7 @@ from headwater.broker.faults import InvalidRequest, code_of
 from headwater.broker.quotas import ADDRESS, CLIENT, CONNECTION, CONSUMER, MUTATION, PRODUCER, REQUEST, USER
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import BadInput, HeadwaterError, NotReady
+from headwater.metadata.access import Operation
 from headwater.metadata.commands import AlterQuota
 from headwater.metadata.resources import Entity
 from headwater.metadata.results import Done
@@ -38,6 +39,7 @@ async def describe_client_quotas(broker: Broker, request: Request) -> Values:
     """The quotas of entities that a filter lets through; a strict one wants entities of its kinds only."""
     body = request.body
     try:
+        broker.check_cluster(request, Operation.DESCRIBE_CONFIGS)
         _check_filter(body.components)
         broker.check_contact()
         await broker.cluster.barrier()
@@ -102,6 +104,7 @@ async def alter_client_quotas(broker: Broker, request: Request) -> Values:
     for entity, entries in asked.items():
         answer: Values = {"error_code": ErrorCode.none, "error_message": None}
         try:
+            broker.check_cluster(request, Operation.ALTER_CONFIGS)
             broker.check_contact()
             keys = Counter(op.key for op in entries[0].ops)
             if len(entries) > 1 or any(count > 1 for count in keys.values()):

@@ -8,9 +8,11 @@ from headwater.broker.core import Broker
 from headwater.broker.faults import code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.commands import TrimStreams
 
 TO_THE_END = -1
+_FORBIDDEN: Values = {"error_code": ErrorCode.topic_authorization_failed, "low_watermark": -1}
 
 
 @api(21, 0, 2)
@@ -18,10 +20,11 @@ async def delete_records(broker: Broker, request: Request) -> Values:
     """Every partition is answered with its log start as it is then."""
     topics = []
     for topic in request.body.topics:
+        allowed = broker.may(request, Operation.DELETE, ResourceKind.TOPIC, topic.name)
         answers = [
             {
                 "partition_index": p.partition_index,
-                **await _trim(broker, topic.name, p.partition_index, p.offset),
+                **(await _trim(broker, topic.name, p.partition_index, p.offset) if allowed else _FORBIDDEN),
             }
             for p in topic.partitions
         ]

@@ -15,6 +15,7 @@ from headwater.broker.core import Broker
 from headwater.broker.faults import code_of
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import BadInput, HeadwaterError
+from headwater.metadata.access import Operation, ResourceKind
 
 ELECTION_TYPES = (0, 1)
 
@@ -47,6 +48,7 @@ async def elect_leaders(broker: Broker, request: Request) -> Values:
         refusal = {"error_code": ErrorCode.invalid_request, "error_message": f"Unknown election type {kind}"}
         return {**refusal, "replica_election_results": [_each(t, t.partitions, refusal) for t in wanted or ()]}
     try:
+        broker.check_cluster(request, Operation.ALTER)
         broker.check_contact()
         await broker.cluster.barrier()
     except HeadwaterError as error:
@@ -79,6 +81,7 @@ async def alter_partition_reassignments(broker: Broker, request: Request) -> Val
     body = request.body
     allowed = request.version < 1 or body.allow_replication_factor_change
     try:
+        broker.check_cluster(request, Operation.ALTER)
         broker.check_contact()
         await broker.cluster.barrier()
     except HeadwaterError as error:
@@ -123,4 +126,6 @@ def _refusal(code: ErrorCode, text: str | None) -> Values:
 @api(46, 0, 0)
 def list_partition_reassignments(broker: Broker, request: Request) -> Values:
     """No partition is ever under way from one place to another."""
+    if not broker.may(request, Operation.DESCRIBE, ResourceKind.CLUSTER):
+        return {"error_code": ErrorCode.cluster_authorization_failed, "error_message": None, "topics": []}
     return {"error_code": ErrorCode.none, "error_message": None, "topics": []}

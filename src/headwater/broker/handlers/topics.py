@@ -19,6 +19,7 @@ from headwater.broker.quotas import MutationBudget
 from headwater.broker.registry import Request, Values, api
 from headwater.errors import BadInput, ConfigError, HeadwaterError
 from headwater.metadata import topic_configs
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.cluster import Topic, likeness
 from headwater.metadata.topics import (
     InvalidPartitions,
@@ -39,7 +40,17 @@ class InvalidFactor(BadInput):
     """Not a number of replicas."""
 
 
+class _IdUnknown(BadInput):
+    """No topic has that id."""
+
+
+class _Forbidden(BadInput):
+    """The caller may not do that."""
+
+
 _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
+    (_IdUnknown, ErrorCode.unknown_topic_id),
+    (_Forbidden, ErrorCode.topic_authorization_failed),
     (InvalidTopicName, ErrorCode.invalid_topic_exception),
     (TopicExists, ErrorCode.topic_already_exists),
     (TopicUnknown, ErrorCode.unknown_topic_or_partition),
@@ -47,6 +58,18 @@ _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
     (InvalidAssignment, ErrorCode.invalid_replica_assignment),
     (InvalidFactor, ErrorCode.invalid_replication_factor),
 ]
+
+
+_FORBIDDEN: Values = {
+    "error_code": ErrorCode.topic_authorization_failed,
+    "error_message": "Authorization failed.",
+}
+_CONFIGS_HIDDEN: Values = {
+    "topic_config_error_code": ErrorCode.topic_authorization_failed,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "configs": [],
+}
 
 
 def _fault(error: HeadwaterError) -> Values:
@@ -62,12 +85,18 @@ async def create_topics(broker: Broker, request: Request) -> Values:
     body = request.body
     names = Counter(topic.name for topic in body.topics)
     budget = broker.quotas.mutations(request, strict=request.version >= STRICT_CREATIONS)
+    anywhere = broker.may(request, Operation.CREATE, ResourceKind.CLUSTER)
     answers = []
     for topic in {topic.name: topic for topic in body.topics}.values():
         try:
             if names[topic.name] > 1:
                 raise InvalidRequest("Duplicate topic name.")
+            if not anywhere and not broker.may(request, Operation.CREATE, ResourceKind.TOPIC, topic.name):
+                answers.append({"name": topic.name, **_FORBIDDEN})
+                continue
             answer = await _create(broker, topic, body.validate_only, budget)
+            if not broker.may(request, Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, topic.name):
+                answer = {**answer, **_CONFIGS_HIDDEN}
         except HeadwaterError as error:
             answer = {**_fault(error), "num_partitions": DEFAULT, "replication_factor": DEFAULT}
         answers.append({"name": topic.name, **answer})
@@ -161,6 +190,9 @@ async def create_partitions(broker: Broker, request: Request) -> Values:
     results = []
     for wanted in {topic.name: topic for topic in request.body.topics}.values():
         answer: Values = {"error_code": ErrorCode.none}
+        if not broker.may(request, Operation.ALTER, ResourceKind.TOPIC, wanted.name):
+            results.append({"name": wanted.name, **_FORBIDDEN})
+            continue
         try:
             broker.check_contact()
             if names[wanted.name] > 1:
@@ -220,20 +252,35 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
             broker.check_contact()
             if times > 1:
                 raise InvalidRequest("Duplicate topic name." if name is not None else "Duplicate topic id.")
-            if name is not None and topic_id is not None:
-                raise InvalidRequest("You may not specify both topic name and topic id.")
-            if name is None and topic_id is None:
-                raise InvalidRequest("Neither topic name nor id were specified.")
-            topic = await _find(broker, name) if name is not None else await _find_by_id(broker, topic_id)
+            topic = await _deletable(broker, request, name, topic_id)
+            known = {"name": topic.name, "topic_id": topic_id}
+            if not _may_delete(broker, request, Operation.DELETE, topic.name):
+                raise _Forbidden("Authorization failed.")
             known = {"name": topic.name, "topic_id": topic.id}
             budget.spend(len(topic.streams))
             await broker.topics.delete(topic)
             responses.append({**known, "error_code": ErrorCode.none})
-        except _IdUnknown as error:
-            responses.append({**known, "error_code": ErrorCode.unknown_topic_id, "error_message": str(error)})
         except HeadwaterError as error:
             responses.append({**known, **_fault(error)})
     return {"responses": responses, "throttle_time": budget.throttle_ms}
+
+
+async def _deletable(broker: Broker, request: Request, name: str | None, topic_id: Any) -> Topic:
+    """A topic by name or id. One that the caller may not even describe looks the same whether it exists or not."""
+    if name is not None and topic_id is not None:
+        raise InvalidRequest("You may not specify both topic name and topic id.")
+    if name is None and topic_id is None:
+        raise InvalidRequest("Neither topic name nor id were specified.")
+    topic = await _find_by_id(broker, topic_id) if name is None else None
+    if not _may_delete(broker, request, Operation.DESCRIBE, name if topic is None else topic.name):
+        raise _Forbidden("Authorization failed.")
+    return await _find(broker, name or "") if topic is None else topic
+
+
+def _may_delete(broker: Broker, request: Request, operation: Operation, name: str | None) -> bool:
+    return broker.may(request, Operation.DELETE, ResourceKind.CLUSTER) or broker.may(
+        request, operation, ResourceKind.TOPIC, name or ""
+    )
 
 
 async def _find_by_id(broker: Broker, topic_id: Any) -> Topic:
@@ -242,10 +289,6 @@ async def _find_by_id(broker: Broker, topic_id: Any) -> Topic:
     if topic is None or topic.deleting:
         raise _IdUnknown("This server does not host this topic ID.")
     return topic
-
-
-class _IdUnknown(BadInput):
-    """No topic has that id."""
 
 
 class _Named:

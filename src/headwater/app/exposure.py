@@ -1,0 +1,35 @@
+"""Nothing listens beyond this machine without knowing who is there, unless it was asked to."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from headwater.config import Settings, parse_address, parse_listeners
+from headwater.errors import ConfigError
+
+
+def check_exposure(settings: Settings, *, kafka: bool = True) -> None:
+    """Refuse to start with a listener that strangers can use."""
+    if settings.security.insecure:
+        return
+    advice = "listen on loopback, or start with --insecure (security.insecure) if the network itself is trusted"
+    for name, (host, _) in parse_listeners(settings.kafka).items() if kafka else ():
+        own = settings.security.listener(name)
+        known = own.protocol.startswith("SASL") or (own.protocol == "SSL" and own.client_auth == "required")
+        if not known and not is_loopback(host):
+            raise ConfigError(
+                f"listener {name} on {host} would let anybody in: give it a SASL protocol, or SSL with "
+                f"client_auth = required (security.listeners.{name}); or {advice}"
+            )
+    if settings.http:
+        host, _ = parse_address(settings.http)
+        if not is_loopback(host):
+            raise ConfigError(f"the HTTP pages on {host} would be open to anybody: {advice}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own. Of names only `localhost` is believed."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

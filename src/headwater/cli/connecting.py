@@ -1,0 +1,118 @@
+"""Options that every command with a broker at the other end has: TLS, and who to log in as.
+
+A command takes them by being registered through `connecting`; `open_client` then makes clients that connect that way.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.errors import ConfigError, HeadwaterError
+
+if TYPE_CHECKING:
+    from headwater.client.client import Client
+    from headwater.client.security import ClientSecurity
+
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
+
+_OPTIONS: dict[str, Any] = {
+    "user": Annotated[str | None, typer.Option("--user", metavar="NAME", help="Who to log in as.")],
+    "password_file": Annotated[
+        str | None, typer.Option("--password-file", metavar="FILE", help="The user's password; else it is asked for.")
+    ],
+    "token_file": Annotated[
+        str | None, typer.Option("--token-file", metavar="FILE", help="A token to log in with by OAUTHBEARER.")
+    ],
+    "mechanism": Annotated[
+        str | None, typer.Option("--mechanism", metavar="NAME", help=f"How to log in; by default {DEFAULT_MECHANISM}.")
+    ],
+    "tls": Annotated[bool, typer.Option("--tls", help="TLS, with whom the machine trusts.")],
+    "tls_ca": Annotated[str | None, typer.Option("--tls-ca", metavar="FILE", help="TLS, with these issuers.")],
+    "tls_cert": Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="A certificate to show.")],
+    "tls_key": Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")],
+    "client_config": Annotated[
+        str | None,
+        typer.Option("--client-config", metavar="FILE", help="All of this as properties, named as in librdkafka."),
+    ],
+}
+_chosen: ContextVar[ClientSecurity | None] = ContextVar("security", default=None)
+
+
+def connecting(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options to connect."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        from headwater.cli.common import fail
+
+        given = {name: kwargs.pop(name, None) for name in _OPTIONS}
+        try:
+            _chosen.set(_security(given))
+        except HeadwaterError as error:
+            fail(error)
+        command(*args, **kwargs)
+
+    own = inspect.signature(command, eval_str=True)
+    extra = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "tls" else None, annotation=annotation
+        )
+        for name, annotation in _OPTIONS.items()
+    ]
+    wrapped.__signature__ = own.replace(parameters=[*own.parameters.values(), *extra])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {
+        **{name: parameter.annotation for name, parameter in own.parameters.items()},
+        **_OPTIONS,
+        "return": None,
+    }
+    return wrapped
+
+
+def open_client(bootstrap: str) -> Client:
+    """A client that connects as the command was told to."""
+    from headwater.client.client import Client, ClientSettings
+    from headwater.client.security import ClientSecurity
+
+    return Client(bootstrap, settings=ClientSettings(security=_chosen.get() or ClientSecurity()))
+
+
+def _security(given: dict[str, Any]) -> ClientSecurity | None:
+    if not any(given.values()):
+        return None
+    from headwater.client.security import ClientSecurity, from_properties, read_properties, read_secret
+
+    if given["client_config"]:
+        if sum(bool(value) for value in given.values()) > 1:
+            raise ConfigError("--client-config goes alone")
+        return from_properties(read_properties(given["client_config"]))
+    user, token = given["user"], given["token_file"]
+    mechanism = (given["mechanism"] or ("OAUTHBEARER" if token else DEFAULT_MECHANISM if user else "")).upper()
+    return ClientSecurity(
+        tls=bool(given["tls"] or given["tls_ca"] or given["tls_cert"]),
+        ca=given["tls_ca"] or "",
+        certificate=given["tls_cert"] or "",
+        key=given["tls_key"] or "",
+        mechanism=mechanism,
+        user=user or "",
+        password=password_of(given["password_file"], f"Password of {user}") if user else "",
+        token=read_secret(token) if token else "",
+    )
+
+
+def password_of(file: str | None, prompt: str, *, confirm: bool = False) -> str:
+    """A password from a file, or from whoever sits at the terminal."""
+    from headwater.client.security import read_secret
+
+    if file:
+        return read_secret(file)
+    if not sys.stdin.isatty():
+        raise ConfigError("no password: give a file with it, or run this at a terminal")
+    answer: str = typer.prompt(prompt, hide_input=True, confirmation_prompt=confirm, err=True)
+    return answer

@@ -1,0 +1,139 @@
+"""`headwater user`: create, list and delete users that log in by SCRAM or PLAIN."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headwater.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    Output,
+    OutputOption,
+    fail,
+    put,
+    put_json,
+    put_table,
+    run,
+)
+from headwater.cli.connecting import connecting, open_client, password_of
+from headwater.errors import ConfigError, HeadwaterError
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The user.")]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar="DIR", help="Write to a cluster's ledger instead, also while no broker runs."),
+]
+ConfigOption = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="A cluster's settings: write to its ledger instead.")
+]
+ScramOption = Annotated[
+    list[str] | None,
+    typer.Option("--scram", metavar="MECHANISM", help="SCRAM-SHA-256 or SCRAM-SHA-512; repeatable; by default both."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an app."""
+    user = typer.Typer(help="Create, list and delete users.", no_args_is_help=True)
+    for command in (add, list_, delete):
+        user.command(command.__name__.rstrip("_"))(connecting(command))
+    app.add_typer(user, name="user")
+
+
+def add(
+    name: NameArgument,
+    new_password_file: Annotated[
+        str | None,
+        typer.Option("--new-password-file", metavar="FILE", help="The new user's password; else it is asked for."),
+    ] = None,
+    scram: ScramOption = None,
+    iterations: Annotated[int, typer.Option(min=4096, max=16384, help="How slow guessing is.")] = 4096,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Create a user, or give one a new password. Only keys derived from the password are stored."""
+    try:
+        mechanisms = _mechanisms(scram)
+        password = password_of(new_password_file, f"New password of {name}", confirm=True)
+    except HeadwaterError as error:
+        fail(error)
+
+    async def main() -> None:
+        if data or config:
+            await _add_offline(data, config, name, password, mechanisms, iterations)
+            return
+        async with open_client(bootstrap) as client:
+            await client.put_user(name, password, mechanisms, iterations)
+
+    run(main())
+    _done(output, name, "stored")
+
+
+async def _add_offline(
+    data: str | None, config: str | None, name: str, password: str, mechanisms: list[str], iterations: int
+) -> None:
+    """Append to the ledger directly, so that a cluster that lets nobody in yet gets its first user."""
+    from headwater.app.visitor import visit
+    from headwater.clock import SystemChance
+    from headwater.config import load
+    from headwater.metadata.users import put_user
+
+    async with visit(load(config, flags={"data": data}), member=True) as here:
+        for mechanism in mechanisms:
+            await put_user(here.cluster, SystemChance(), name, mechanism, password, iterations)
+
+
+def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = Output.TEXT) -> None:
+    """List all users."""
+
+    async def main() -> dict[str, dict[str, int]]:
+        async with open_client(bootstrap) as client:
+            return await client.describe_users()
+
+    users = run(main())
+    if output is Output.JSON:
+        put_json([{"name": name, "mechanisms": mechanisms} for name, mechanisms in sorted(users.items())])
+    elif users:
+        rows = [(n, m, i) for n, mechanisms in sorted(users.items()) for m, i in sorted(mechanisms.items())]
+        put_table(["NAME", "MECHANISM", "ITERATIONS"], rows)
+
+
+def delete(
+    name: NameArgument,
+    scram: ScramOption = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Delete a user, or only the keys for some mechanisms."""
+
+    async def main() -> None:
+        async with open_client(bootstrap) as client:
+            known = (await client.describe_users()).get(name, {})
+            chosen = _mechanisms(scram) if scram else sorted(known)
+            if not chosen:
+                raise ConfigError(f"there is no user {name!r}")
+            await client.drop_user(name, chosen)
+
+    run(main())
+    _done(output, name, "deleted")
+
+
+def _mechanisms(given: list[str] | None) -> list[str]:
+    from headwater.wire.scram import MECHANISMS
+
+    chosen = [mechanism.upper() for mechanism in given or MECHANISMS]
+    for mechanism in chosen:
+        if mechanism not in MECHANISMS:
+            raise ConfigError(f"--scram {mechanism!r} is not one of {', '.join(MECHANISMS)}")
+    return chosen
+
+
+def _done(output: Output, name: str, what: str) -> None:
+    if output is Output.JSON:
+        put_json({"name": name, "result": what})
+    else:
+        put(f"user {name} {what}\n".encode())

@@ -1,0 +1,533 @@
+"""S1, S2: other people's clients and Kafka's own tools on a secured cluster of two brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer as LibrdkafkaConsumer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from headwater.config import ListenerSecurity, Security, Settings
+from tests.compat.common import TOOLS, tool, unavailable
+from tests.support.certificates import Signer, issue, key_document
+from tests.support.net import free_port
+from tests.support.secured import PASSWORDS as USERS
+from tests.support.secured import Running, running
+from tests.support.server import headwater_up
+
+PASSWORDS = {"admin": "admin secret", "alice": "wonder=land,"}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+WAIT_S = 30.0
+TOKEN_S = 300
+pytestmark = pytest.mark.timeout(180)
+SIGNER = Signer("key", "RS256")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A secured cluster, and where everything for it lies."""
+
+    directory: Path
+    addresses: Mapping[str, str]
+
+    def librdkafka(self, listener: str, **more: Any) -> dict[str, Any]:
+        """Settings of librdkafka for a listener, as the user `admin` unless told otherwise."""
+        found: dict[str, Any] = {"bootstrap.servers": self.addresses[listener], "security.protocol": listener}
+        if listener.endswith("SSL"):
+            found["ssl.ca.location"] = str(self.directory / "issuer.pem")
+        if listener.startswith("SASL"):
+            found |= {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "admin", "sasl.password": PASSWORDS["admin"]}
+        return {**found, **{name.replace("_", "."): value for name, value in more.items()}}
+
+    def log(self) -> str:
+        return (self.directory / "stderr").read_text()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two brokers with every protocol; the users are written to the ledger before the brokers run."""
+    directory = tmp_path_factory.mktemp("secured")
+    issuer = issue(directory, "issuer")
+    server = issue(directory, "server", issuer)
+    issue(directory, "robot", issuer, "C=DE,O=Acme,CN=robot")
+    issue(directory, "stranger", issue(directory, "another-issuer"))
+    (directory / "keys.json").write_text(key_document(SIGNER))
+    tls = f'certificate = "{server.certificate}"\nkey = "{server.key}"\n'
+    (directory / "settings.toml").write_text(
+        f"""
+[security]
+acls = true
+super_users = "User:admin;User:CN=robot,O=Acme,C=DE;User:token-holder"
+failed_logins_per_minute = 1000
+reload_ms = 100
+[security.oauth]
+jwks = "{directory}/keys.json"
+issuer = "https://issuer"
+audience = "headwater"
+[security.listeners.SASL_PLAINTEXT]
+mechanisms = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
+[security.listeners.SASL_SSL]
+mechanisms = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
+{tls}
+[security.listeners.SSL]
+client_auth = "required"
+client_ca = "{issuer.certificate}"
+{tls}
+"""
+    )
+    for name, password in PASSWORDS.items():
+        (directory / f"{name}.password").write_text(password)
+        command = [sys.executable, "-m", "headwater", "user", "add", name, "--data", str(directory / "data")]
+        command += ["--new-password-file", str(directory / f"{name}.password")]
+        subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    addresses = {name: f"127.0.0.1:{_two_ports()}" for name in ("SASL_PLAINTEXT", "SASL_SSL", "SSL")}
+    kafka = ",".join(f"{name}={address}" for name, address in addresses.items())
+    options = ("--config", str(directory / "settings.toml"), "--brokers", "2")
+    with headwater_up(directory, *options, kafka=kafka):
+        yield Cluster(directory, addresses)
+
+
+def _two_ports() -> int:
+    """A free port whose successor is free too: the second broker's."""
+    while True:
+        port = free_port()
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port + 1))
+            return port
+
+
+def token_for(audience: str) -> str:
+    now = int(time.time())
+    claims = {"iss": "https://issuer", "aud": audience, "sub": "token-holder", "iat": now, "exp": now + TOKEN_S}
+    return SIGNER.token(claims)
+
+
+def new_topic() -> str:
+    return f"secured-{uuid.uuid4().hex[:10]}"
+
+
+def roundtrip(config: dict[str, Any]) -> None:
+    """Create a topic, write a record, read it back."""
+    topic = new_topic()
+    admin = AdminClient(config)
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(WAIT_S)
+    assert topic in admin.list_topics(timeout=WAIT_S).topics
+    failures: list[Any] = []
+    producer = Producer({**config, "enable.idempotence": True})
+    producer.produce(topic, b"hello", partition=1, on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(WAIT_S) == 0 and failures == [None]
+    consumer = LibrdkafkaConsumer({**config, "group.id": "none", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, 1, 0)])
+        message = consumer.poll(WAIT_S)
+        assert message is not None and message.error() is None and message.value() == b"hello"
+    finally:
+        consumer.close()
+
+
+def failure_of(config: dict[str, Any]) -> int:
+    """The error that a client of librdkafka reports when it cannot connect."""
+    errors: list[Any] = []
+    client = AdminClient({**config, "error_cb": errors.append, "reconnect.backoff.ms": 50})
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        client.poll(0.1)
+        found = [e.code() for e in errors if e.code() != KafkaError._ALL_BROKERS_DOWN]
+        if found:
+            return int(found[0])
+    raise AssertionError("no error was reported")
+
+
+# --- librdkafka --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_logs_in(secured: Cluster, listener: str, mechanism: str) -> None:
+    """S1: each mechanism, with and without TLS; a wrong password is refused."""
+    roundtrip(secured.librdkafka(listener, sasl_mechanism=mechanism))
+    wrong = secured.librdkafka(listener, sasl_mechanism=mechanism, sasl_password="wrong")
+    assert failure_of(wrong) == KafkaError._AUTHENTICATION
+
+
+def test_librdkafka_with_a_token(secured: Cluster) -> None:
+    """S1: OAUTHBEARER; a token for another audience is refused."""
+
+    def tokens(audience: str) -> Callable[[str], tuple[str, float]]:
+        def give(_: str) -> tuple[str, float]:
+            return token_for(audience), time.time() + TOKEN_S
+
+        return give
+
+    base = secured.librdkafka("SASL_SSL", sasl_mechanism="OAUTHBEARER")
+    config = {k: v for k, v in base.items() if k not in ("sasl.username", "sasl.password")}
+    admin = AdminClient({**config, "oauth_cb": tokens("headwater")})
+    admin.poll(1)
+    assert admin.list_topics(timeout=WAIT_S).brokers
+    assert failure_of({**config, "oauth_cb": tokens("others")}) == KafkaError._AUTHENTICATION
+
+
+def test_mutual_tls(secured: Cluster) -> None:
+    """S1: a certificate's subject is who it is; without one, or with a stranger's, there is no connection."""
+
+    def certificate(name: str) -> dict[str, Any]:
+        return secured.librdkafka(
+            "SSL",
+            ssl_certificate_location=str(secured.directory / f"{name}.pem"),
+            ssl_key_location=str(secured.directory / f"{name}.key"),
+        )
+
+    roundtrip(certificate("robot"))
+    for config in (certificate("stranger"), secured.librdkafka("SSL")):
+        with pytest.raises(KafkaException) as error:
+            AdminClient(config).list_topics(timeout=5)
+        assert error.value.args[0].code() == KafkaError._TRANSPORT
+
+
+def test_large_records_over_tls(secured: Cluster) -> None:
+    """S1, K3, K4: more at once than any buffer on the way holds, in both directions."""
+    config, topic, count = secured.librdkafka("SASL_SSL"), new_topic(), 40
+    values = [bytes([i]) * 900_000 for i in range(count)]
+    failures: list[Any] = []
+    producer = Producer({**config, "linger.ms": 0, "message.max.bytes": 1_000_000})
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(WAIT_S) == 0 and failures == [None] * count
+    consumer = LibrdkafkaConsumer({**config, "group.id": "none", "enable.auto.commit": False,
+                                   "fetch.message.max.bytes": 20_000_000})  # fmt: skip
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        assert [message.value() for message in consumer.consume(count, WAIT_S)] == values
+    finally:
+        consumer.close()
+
+
+def test_rules_and_users_by_librdkafka(secured: Cluster) -> None:
+    """S2: a user is made, allowed, forbidden and removed by Kafka's own API, and each step takes effect."""
+    admin = AdminClient(secured.librdkafka("SASL_PLAINTEXT"))
+    topic, user = new_topic(), f"user-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_S)
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192)
+    admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, scram, b"secret")])[user].result(WAIT_S)
+    described = admin.describe_user_scram_credentials([user])[user].result(WAIT_S)
+    assert [(i.mechanism, i.iterations) for i in described.scram_credential_infos] == [
+        (ScramMechanism.SCRAM_SHA_256, 8192)
+    ]
+    config = secured.librdkafka(
+        "SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_username=user, sasl_password="secret"
+    )
+
+    def outcome() -> Any:
+        found: list[Any] = []
+        producer = Producer({**config, "message.timeout.ms": 15_000})
+        try:
+            producer.produce(topic, b"x", on_delivery=lambda error, _: found.append(error))
+            producer.flush(WAIT_S)
+        except KafkaException as error:
+            return error.args[0].code()
+        return found[0].code() if found[0] is not None else None
+
+    def binding(operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+        return AclBinding(ResourceType.TOPIC, topic[:-1], ResourcePatternType.PREFIXED, f"User:{user}", "*", operation,
+                          permission)  # fmt: skip
+
+    refused = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._MSG_TIMED_OUT)
+    assert outcome() in refused
+    allow, deny = [binding(AclOperation.WRITE, p) for p in (AclPermissionType.ALLOW, AclPermissionType.DENY)]
+    for future in admin.create_acls([allow]).values():
+        future.result(WAIT_S)
+    _until(lambda: outcome() is None)
+    for future in admin.create_acls([deny]).values():
+        future.result(WAIT_S)
+    _until(lambda: outcome() in refused)
+    everything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None,
+                                  AclOperation.ANY, AclPermissionType.ANY)  # fmt: skip
+    assert len(admin.describe_acls(everything).result(WAIT_S)) == 2
+    [gone] = admin.delete_acls([everything]).values()
+    assert len(gone.result(WAIT_S)) == 2
+    admin.alter_user_scram_credentials(
+        [UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_256)]
+    )[user].result(WAIT_S)  # fmt: skip
+    assert failure_of(config) == KafkaError._AUTHENTICATION
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Rules reach the other broker a moment later than the one that took them."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+# --- other clients ------------------------------------------------------------------------------------------
+
+
+def test_aiokafka_with_a_token(secured: Cluster) -> None:
+    """S1: OAUTHBEARER."""
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):
+        async def token(self) -> str:
+            return token_for("headwater")
+
+    async def main() -> None:
+        async with AIOKafkaProducer(
+            bootstrap_servers=secured.addresses["SASL_PLAINTEXT"],
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Tokens(),
+        ) as producer:
+            assert (await producer.send_and_wait(new_topic(), b"hello")).offset == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka(secured: Cluster, mechanism: str) -> None:
+    """S1: over TLS."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+    from aiokafka.helpers import create_ssl_context
+
+    topic = new_topic()
+
+    async def main() -> None:
+        common = {
+            "bootstrap_servers": secured.addresses["SASL_SSL"],
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "admin",
+            "sasl_plain_password": PASSWORDS["admin"],
+            "ssl_context": create_ssl_context(cafile=str(secured.directory / "issuer.pem")),
+        }
+        async with AIOKafkaProducer(**common) as producer:
+            await producer.send_and_wait(topic, b"hello")
+        async with AIOKafkaConsumer(**common, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            async with asyncio.timeout(WAIT_S):
+                assert (await consumer.getone()).value == b"hello"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(secured: Cluster, mechanism: str) -> None:
+    """S1: without TLS."""
+    with warnings.catch_warnings():
+        # It reads its schemas by a function that Python 3.11 deprecates.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import KafkaProducer
+
+    producer = KafkaProducer(
+        bootstrap_servers=secured.addresses["SASL_PLAINTEXT"],
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username="admin",
+        sasl_plain_password=PASSWORDS["admin"],
+    )
+    try:
+        assert producer.send(new_topic(), b"hello").get(timeout=WAIT_S).offset == 0
+    finally:
+        producer.close()
+
+
+# --- Kafka's own tools --------------------------------------------------------------------------------------
+
+
+def java(secured: Cluster, name: str, *arguments: str, mechanism: str = "SCRAM-SHA-512", user: str = "admin") -> str:
+    """Run one of Kafka's tools; what it said."""
+    program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
+    tool("kafka/libs")
+    token = secured.directory / "token.jwt"
+    token.write_text(token_for("headwater"))
+    options = {
+        "PLAIN": f'plain.PlainLoginModule required username="{user}" password="{PASSWORDS[user]}";',
+        "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule required;\nsasl.login.callback.handler.class="
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{token}",
+    }
+    scram = f'scram.ScramLoginModule required username="{user}" password="{PASSWORDS[user]}";'
+    properties = secured.directory / f"{uuid.uuid4().hex}.properties"
+    properties.write_text(
+        f"security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.{options.get(mechanism, scram)}\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={secured.directory}/issuer.pem\n"
+    )
+    command = [program, "-Xmx256m", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token}"]
+    command += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={token}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
+    command += [name if "." in name else f"org.apache.kafka.tools.{name}", *arguments]
+    command += ["--command-config", str(properties), "--bootstrap-server", secured.addresses["SASL_SSL"]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mechanism", [*MECHANISMS, "OAUTHBEARER"])
+def test_java_logs_in(secured: Cluster, mechanism: str) -> None:
+    """S1: the Java client, over TLS."""
+    topic = new_topic()
+    said = java(secured, "TopicCommand", "--create", "--topic", topic, mechanism=mechanism)
+    assert f"Created topic {topic}" in said, said
+
+
+def test_java_tools_for_rules_and_users(secured: Cluster) -> None:
+    """S2: kafka-acls and kafka-configs, as operators know them."""
+    topic = new_topic()
+    assert "Created" in java(secured, "TopicCommand", "--create", "--topic", topic)
+    assert topic not in java(secured, "TopicCommand", "--list", user="alice")
+    rule = ("--allow-principal", "User:alice", "--operation", "Describe", "--topic", topic)
+    said = java_acls(secured, "--add", *rule)
+    assert "principal=User:alice" in said, said
+    assert topic in java(secured, "TopicCommand", "--list", user="alice")
+    assert "operation=DESCRIBE" in java_acls(secured, "--list", "--topic", topic)
+    change = ("--alter", "--entity-type", "users", "--entity-name", "dora", "--add-config")
+    said = java(secured, "kafka.admin.ConfigCommand", *change, "SCRAM-SHA-512=[iterations=4096,password=explorer]")
+    assert "Completed updating config for user dora" in said, said
+    dora = secured.librdkafka("SASL_SSL", sasl_username="dora", sasl_password="explorer")
+    assert AdminClient(dora).list_topics(timeout=WAIT_S).brokers
+
+
+def java_acls(secured: Cluster, *arguments: str) -> str:
+    """`kafka-acls`."""
+    said = java(secured, "AclCommand", *arguments)
+    if "ClassNotFound" in said:
+        unavailable("kafka-acls", "the Kafka libraries in .tools lack it")
+    return said
+
+
+# --- renewal ------------------------------------------------------------------------------------------------
+
+
+def _renewing(test: Callable[[Running], Any]) -> None:
+    """Run a client against a broker in this process whose log-ins hold for a second."""
+    listener = ListenerSecurity(mechanisms="SCRAM-SHA-512")
+    security = Security(session_ms=1000, listeners={"SASL_PLAINTEXT": listener})
+
+    async def main() -> None:
+        async with running(Settings(objects="memory://", security=security), "SASL_PLAINTEXT") as broker:
+            await asyncio.to_thread(test, broker)
+
+    asyncio.run(main())
+
+
+def test_librdkafka_renews_its_login(tmp_path: Path) -> None:
+    """S1: KIP-368: more log-ins than connections, and not one failed delivery."""
+
+    def test(broker: Running) -> None:
+        failures: list[Any] = []
+        config = {"bootstrap.servers": broker.address("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT",
+                  "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "bob",
+                  "sasl.password": USERS["bob"]}  # fmt: skip
+        producer = Producer(config)
+        stats, logins = broker.node.broker.stats, broker.node.broker.logins
+        deadline = time.monotonic() + WAIT_S
+        while logins.granted < stats.connections_total + 3:
+            producer.produce("t", b"x", on_delivery=lambda error, _: failures.append(error))
+            assert producer.flush(WAIT_S) == 0
+            assert time.monotonic() < deadline
+        assert set(failures) == {None} and logins.refused == 0
+
+    _renewing(test)
+
+
+def test_java_renews_its_login(tmp_path: Path) -> None:
+    """S1: KIP-368."""
+    program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
+    tool("kafka/libs")
+
+    def test(broker: Running) -> None:
+        properties = tmp_path / "client.properties"
+        properties.write_text(
+            f"bootstrap.servers={broker.address('SASL_PLAINTEXT')}\nsecurity.protocol=SASL_PLAINTEXT\n"
+            "sasl.mechanism=SCRAM-SHA-512\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="alice" password="{USERS["alice"]}";\n'
+        )
+        command = [
+            program,
+            "-Xmx256m",
+            "-cp",
+            f"{TOOLS / 'kafka/libs'}/*",
+            "org.apache.kafka.tools.ProducerPerformance",
+        ]
+        command += ["--topic", "t", "--num-records", "400", "--record-size", "10", "--throughput", "80"]
+        done = subprocess.run(
+            [*command, "--producer.config", str(properties)], capture_output=True, text=True, timeout=100
+        )
+        assert "400 records sent" in done.stdout, done.stdout + done.stderr
+        assert broker.node.broker.logins.granted > broker.node.broker.stats.connections_total
+        assert broker.node.broker.logins.refused == 0
+
+    _renewing(test)
+
+
+# --- the cluster itself -------------------------------------------------------------------------------------
+
+
+def test_a_new_certificate_without_a_restart(secured: Cluster) -> None:
+    """S1: both brokers show it; a connection that is open goes on."""
+    import ssl
+
+    host, port = secured.addresses["SASL_SSL"].split(":")
+    producer = Producer(secured.librdkafka("SASL_SSL"))
+    topic = new_topic()
+    assert producer.list_topics(timeout=WAIT_S).brokers
+    issuer_files = (secured.directory / "issuer.pem", secured.directory / "issuer.key")
+    before = ssl.get_server_certificate((host, int(port)))
+    fresh = _issue_again(secured.directory, *issuer_files)
+    for suffix in ("key", "pem"):
+        shutil.move(secured.directory / f"{fresh}.{suffix}", secured.directory / f"server.{suffix}")
+    for broker in range(2):
+        _until(lambda port=int(port) + broker: ssl.get_server_certificate((host, port)) != before)  # type: ignore[misc]
+    failures: list[Any] = []
+    producer.produce(topic, b"x", on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(WAIT_S) == 0 and failures == [None]
+    roundtrip(secured.librdkafka("SASL_SSL"))
+
+
+def _issue_again(directory: Path, certificate: Path, key: Path) -> str:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    from tests.support.certificates import Pair
+
+    signer = load_pem_private_key(key.read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    issuer = Pair(certificate, key, signer, x509.load_pem_x509_certificate(certificate.read_bytes()))
+    issue(directory, "server-anew", issuer, "CN=server-anew")
+    return "server-anew"
+
+
+def test_no_secret_is_in_the_log(secured: Cluster) -> None:
+    """S3: whatever was tried."""
+    assert failure_of(secured.librdkafka("SASL_SSL", sasl_password="a wrong secret")) == KafkaError._AUTHENTICATION
+    log = secured.log()
+    assert re.search("a log-in failed", log)
+    assert not [word for word in (*PASSWORDS.values(), "a wrong secret", "PRIVATE KEY") if word in log]

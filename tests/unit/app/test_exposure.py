@@ -1,0 +1,70 @@
+"""S3: nothing listens beyond loopback without authentication unless it was asked to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.app.exposure import check_exposure
+from headwater.config import ListenerSecurity, Security, Settings
+from headwater.errors import ConfigError
+
+SAFE = [
+    ("127.0.0.1:9092", "127.0.0.1:8080", {}),
+    ("localhost:9092,B=[::1]:9093,C=127.8.8.8:1", "localhost:1", {}),
+    ("SASL_PLAINTEXT=0.0.0.0:9092", "127.0.0.1:8080", {}),
+    ("SASL_SSL=10.0.0.1:9092", "127.0.0.1:8080", {}),
+    ("X=0.0.0.0:9092", "127.0.0.1:8080", {"X": ListenerSecurity(protocol="SASL_SSL")}),
+    ("X=0.0.0.0:9092", "127.0.0.1:8080", {"x": ListenerSecurity(protocol="SSL", client_auth="required")}),
+]
+OPEN = [
+    ("0.0.0.0:9092", "127.0.0.1:8080", {}),
+    ("A=127.0.0.1:9092,B=192.168.1.1:9092", "127.0.0.1:8080", {}),
+    ("kafka.example.org:9092", "127.0.0.1:8080", {}),
+    ("[::]:9092", "127.0.0.1:8080", {}),
+    ("SSL=0.0.0.0:9092", "127.0.0.1:8080", {}),
+    ("SSL=0.0.0.0:9092", "127.0.0.1:8080", {"SSL": ListenerSecurity(client_auth="requested")}),
+    ("SASL_SSL=0.0.0.0:9092", "127.0.0.1:8080", {"SASL_SSL": ListenerSecurity(protocol="PLAINTEXT")}),
+    ("127.0.0.1:9092", "0.0.0.0:8080", {}),
+    ("SASL_SSL=10.0.0.1:9092", "10.0.0.1:8080", {}),
+]
+
+
+def made(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> Settings:
+    return Settings(kafka=kafka, http=http, security=Security(listeners=listeners))
+
+
+@pytest.mark.parametrize(("kafka", "http", "listeners"), SAFE)
+def test_safe(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> None:
+    """S3: loopback, or authentication."""
+    assert check_exposure(made(kafka, http, listeners)) is None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize(("kafka", "http", "listeners"), OPEN)
+def test_open(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> None:
+    """S3: refused with what to do about it; allowed where that is asked for."""
+    settings = made(kafka, http, listeners)
+    with pytest.raises(ConfigError, match="--insecure"):
+        check_exposure(settings)
+    trusted = msgspec.structs.replace(settings.security, insecure=True)
+    assert check_exposure(msgspec.structs.replace(settings, security=trusted)) is None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["up", "--no-lake", "--kafka", "0.0.0.0:0"],
+        ["up", "--no-lake", "--kafka", "127.0.0.1:0", "--http", "0.0.0.0:0"],
+        ["broker", "--kafka", "0.0.0.0:0", "--http", "127.0.0.1:0"],
+    ],
+    ids=["up", "up-http", "broker"],
+)
+def test_servers_refuse_to_start(tmp_path: Path, command: list[str]) -> None:
+    """S3: exit code 1 and a reason."""
+    whole = [sys.executable, "-m", "headwater", *command, "--data", str(tmp_path)]
+    done = subprocess.run(whole, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "--insecure" in done.stderr and "ready" not in done.stdout
