@@ -23,6 +23,7 @@ HERE, NOWHERE = "topic-one", "topic-two"
 """Names of the same length, one of a topic that exists."""
 SETTINGS = Settings(objects="memory://", security=Security(acls=True, super_users="User:root"))
 TOPIC, CLUSTER, TRANSACTION = ResourceKind.TOPIC, ResourceKind.CLUSTER, ResourceKind.TRANSACTIONAL_ID
+GROUP = ResourceKind.GROUP
 TOPIC_FAILED, CLUSTER_FAILED = ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed
 Grant = tuple[Operation, ResourceKind]
 
@@ -69,6 +70,12 @@ MATRIX: dict[int, list[Row]] = {
             lambda r: r.topics[0].partitions[0].error_code)],
     3: [Row(12, lambda t: {"topics": [{"name": t, "topic_id": None}], "allow_auto_topic_creation": False},
             [(Operation.DESCRIBE, TOPIC)], TOPIC_FAILED, lambda r: r.topics[0].error_code)],
+    10: [
+        Row(4, lambda t: {"key_type": 0, "coordinator_keys": ["g"]}, [(Operation.DESCRIBE, GROUP)],
+            ErrorCode.group_authorization_failed, lambda r: r.coordinators[0].error_code),
+        Row(4, lambda t: {"key_type": 1, "coordinator_keys": ["tx"]}, [(Operation.DESCRIBE, TRANSACTION)],
+            ErrorCode.transactional_id_authorization_failed, lambda r: r.coordinators[0].error_code, "transactional"),
+    ],
     19: [Row(7, lambda t: {"topics": [{"name": t, "num_partitions": 1, "replication_factor": 1}], "timeout": 1000},
              [(Operation.CREATE, TOPIC), (Operation.CREATE, CLUSTER)], TOPIC_FAILED, lambda r: r.topics[0].error_code)],
     20: [Row(6, lambda t: {"topics": [{"name": t, "topic_id": None}], "timeout": 1000},
@@ -112,7 +119,6 @@ MATRIX: dict[int, list[Row]] = {
 }  # fmt: skip
 
 FOR_EVERYBODY = {
-    10: "there is no coordinator to find yet, whoever asks",
     17: "it comes before it is known who it is",
     18: "clients ask before they log in",
     36: "it comes before it is known who it is",
@@ -144,7 +150,7 @@ def rule(
     grant: Grant, permission: Permission = Permission.ALLOW, name: str = HERE, principal: str = "User:guest"
 ) -> Acl:
     operation, kind = grant
-    names = {CLUSTER: THE_CLUSTER, TRANSACTION: "tx"}
+    names = {CLUSTER: THE_CLUSTER, TRANSACTION: "tx", GROUP: "g"}
     return Acl(kind, names.get(kind, name), Pattern.LITERAL, principal, "*", operation, permission)
 
 
@@ -194,6 +200,8 @@ def test_each_permission_is_enough(key: int, row: Row, which: int) -> None:
         await put(root, rule(row.grants[which % len(row.grants)]))
         code = row.code(await guest(key, row.version, **row.fields(HERE)))
         expected = {
+            (10, ""): ErrorCode.coordinator_not_available,
+            (10, "transactional"): ErrorCode.coordinator_not_available,
             (19, ""): ErrorCode.topic_already_exists,
             (0, "transactional"): ErrorCode.invalid_txn_state,
             (22, "transactional"): ErrorCode.invalid_request,
