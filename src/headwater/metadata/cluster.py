@@ -258,11 +258,11 @@ class ClusterState(State):
     # --- access ----------------------------------------------------------------------------------------
 
     def _put_acls(self, epoch: int, command: PutAcls) -> Result:
-        self._roll("acls+", command.acls)
+        self._roll("acls+", msgspec.msgpack.encode(command.acls))
         return self.access.put_acls(command)
 
     def _drop_acls(self, epoch: int, command: DropAcls) -> Result:
-        self._roll("acls-", command.acls)
+        self._roll("acls-", msgspec.msgpack.encode(command.acls))
         return self.access.drop_acls(command)
 
     def _put_user(self, epoch: int, command: PutUser) -> Result:

@@ -468,6 +468,27 @@ def test_users_over_the_protocol() -> None:
     run(test)
 
 
+def test_requests_that_change_too_much_change_nothing() -> None:
+    """S2: rules, filters and users of one request are bounded."""
+
+    async def test(root: Caller, guest: Caller) -> None:
+        new = {"resource_type": 2, "resource_name": "a", "resource_pattern_type": 3, "principal": "User:z", "host": "*",
+               "operation": 3, "permission_type": 3}  # fmt: skip
+        created = await root(30, 3, creations=[{**new, "resource_name": f"t{i}"} for i in range(10_001)])
+        assert {r.error_code for r in created.results} == {ErrorCode.invalid_request}
+        deleted = await root(31, 3, filters=[_acl_filter("a")] * 1_001)
+        assert {r.error_code for r in deleted.filter_results} == {ErrorCode.invalid_request}
+        user = {"mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"salted"}
+        altered = await root(51, 0, deletions=[], upsertions=[{"name": f"u{i}", **user} for i in range(1_001)])
+        assert {r.error_code for r in altered.results} == {ErrorCode.invalid_request}
+        access = root.node.cluster.state.access
+        assert not list(access.acls()) and not access.users
+        many = await root(30, 3, creations=[{**new, "resource_name": f"t{i}" * 100} for i in range(500)])
+        assert {r.error_code for r in many.results} == {ErrorCode.none} and len(list(access.acls())) == 500
+
+    run(test)
+
+
 def test_without_rules_switched_on_there_are_none() -> None:
     """S2: as Kafka without an authorizer: everything goes, and rules cannot be made."""
 

@@ -106,8 +106,8 @@ def agrees(frame: bytes) -> bool:
     header, body = decode_request(start, skim(request_type(PRODUCE, start.version), view))
     general = of_body(start.version, body)
     assert client == (header.client_id or "")
-    assert (quick.acks, quick.timeout_ms, quick.transaction) == (general.acks, general.timeout_ms, False)
-    assert not general.transaction
+    assert (quick.acks, quick.timeout_ms, quick.transaction) == (general.acks, general.timeout_ms, None)
+    assert general.transaction is None
     assert [topic for topic, _ in quick.topics] == [topic for topic, _ in general.topics]
     quick.batches.keep()
     for (_, ours), (_, theirs) in zip(quick.topics, general.topics, strict=True):

@@ -174,6 +174,14 @@ def test_users_and_rules_survive_the_ledger_and_a_checkpoint() -> None:
     assert "stored-key" not in shown and "server-key" not in shown
 
 
+def test_digests_do_not_depend_on_who_made_a_rule() -> None:
+    """S2, M1: a process that wrote a record and one that read it have the same digest."""
+    record = Record(7, 1, 1000, [PutAcls((GOOD,)), DropAcls((GOOD,)), PutUser("a", 1, 4096, b"s", b"k", b"k")])
+    written, read = ClusterState(), ClusterState()
+    assert written.apply(Position(1), record) == read.apply(Position(1), decode(encode(record)))
+    assert written.digest == read.digest != 0
+
+
 def test_the_guard_forgets_when_rules_change() -> None:
     """S2: super users are bound by nothing, others by the rules of the moment."""
     from headwater.broker.guard import Guard

@@ -17,6 +17,7 @@ from headwater.metadata.results import Done, Refused
 
 MAX_CHANGES = 10_000
 """Rules that one request may create, or delete."""
+MAX_FILTERS = 1_000
 _CHUNK = 64
 """Rules of one command; with the longest names they still fit into a record."""
 
@@ -120,6 +121,8 @@ async def _put(broker: Broker, acls: list[Acl]) -> Values | None:
 async def delete_acls(broker: Broker, request: Request) -> Values:
     """Remove the rules that filters mean, and tell which they were."""
     obstacle = _obstacle(broker, request, Operation.ALTER)
+    if obstacle is None and len(request.body.filters) > MAX_FILTERS:
+        obstacle = {"error_code": ErrorCode.invalid_request, "error_message": f"more than {MAX_FILTERS} filters"}
     if obstacle is not None:
         return {"filter_results": [obstacle] * len(request.body.filters)}
     return {"filter_results": [await _delete(broker, _filter(wanted)) for wanted in request.body.filters]}

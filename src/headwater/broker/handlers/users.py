@@ -19,6 +19,8 @@ from headwater.metadata.access_commands import DropUser, PutUser
 from headwater.metadata.results import Done, Reason, Refused
 from headwater.wire.scram import NAMES, derive_keys
 
+MAX_CHANGES = 1_000
+"""Users that one request may change."""
 _FORBIDDEN: Values = {
     "error_code": ErrorCode.cluster_authorization_failed,
     "error_message": "Cluster authorization failed.",
@@ -58,14 +60,17 @@ async def alter_user_scram_credentials(broker: Broker, request: Request) -> Valu
     times = Counter(change.name for change in changes)
     if not broker.may(request, Operation.ALTER, ResourceKind.CLUSTER):
         return {"results": [{"user": name, **_FORBIDDEN} for name in times]}
+    if len(changes) > MAX_CHANGES:
+        refused = {"error_code": ErrorCode.invalid_request, "error_message": f"more than {MAX_CHANGES} changes"}
+        return {"results": [{"user": name, **refused} for name in times]}
+    by_name = {change.name: change for change in changes}
     results: list[Values] = []
     for name, count in times.items():
         if count > 1:
             message = "A user credential cannot be altered twice in the same request"
             results.append({"user": name, "error_code": ErrorCode.duplicate_resource, "error_message": message})
             continue
-        change = next(change for change in changes if change.name == name)
-        answer = _objection(change) or await _alter(broker, change)
+        answer = _objection(by_name[name]) or await _alter(broker, by_name[name])
         results.append({"user": name, **answer})
     return {"results": results}
 
