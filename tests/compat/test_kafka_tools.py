@@ -125,16 +125,21 @@ def test_writing_reading_and_deleting(tools: Tools, tmp_path: Path) -> None:
     assert only["size"] > 0 and not only["isFuture"] and only["offsetLag"] == 0
 
 
-def test_producer_performance_pushes_metrics(tools: Tools, topic: str) -> None:
-    """K3, K14: kafka-producer-perf-test, of a client whose metrics are subscribed to by kafka-client-metrics."""
+def test_producer_performance_under_a_quota(tools: Tools, topic: str) -> None:
+    """K3, K14: kafka-producer-perf-test, of a client that is asked for its metrics, and told to slow down."""
     name = new_topic("metrics")
     options = ("--metrics", "org.apache.kafka.producer.", "--interval", "1000", "--match", f"client_id={name}")
     assert f"Altered client metrics config for {name}." in tools.ask(
         "ClientMetricsCommand", "--alter", "--name", name, *options
     )
-    amount = ("--num-records", "1000", "--record-size", "100", "--throughput", "-1")
-    client = ("--producer-props", f"bootstrap.servers={tools.bootstrap}", f"client.id={name}")
-    assert "1000 records sent" in tools.run("ProducerPerformance", "--topic", topic, *amount, *client)
+    which = ("--entity-type", "clients", "--entity-name", name)
+    tools.configs("--alter", *which, "--add-config", "producer_byte_rate=10000")
+    amount = ("--num-records", "1200", "--record-size", "100", "--throughput", "-1", "--print-metrics")
+    client = ("--producer-props", f"bootstrap.servers={tools.bootstrap}", f"client.id={name}", "batch.size=4000")
+    said = tools.run("ProducerPerformance", "--topic", topic, *amount, *client)
+    assert "1200 records sent" in said
+    throttled = re.search(r"produce-throttle-time-max:\{client-id=\S+\}\s*: (\d+\.\d+)", said)
+    assert throttled is not None and float(throttled.group(1)) > 0
 
 
 def test_elections_and_reassignments(tools: Tools, topic: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import random
 import struct
 import time
@@ -89,6 +90,8 @@ class Corpus:
             return datetime.timedelta(milliseconds=rng.choice((-1, 0, 1, 50)))
         if issubclass(kind, int):
             return self._number(name, next(_WIDTHS[k.__name__] for k in kind.__mro__ if k.__name__ in _WIDTHS))
+        if issubclass(kind, float):
+            return rng.choice((0.0, 1.0, -1.0, 0.5, 1e300, math.inf, math.nan))
         if issubclass(kind, str):
             return rng.choice(NAMES)
         return self.batch()

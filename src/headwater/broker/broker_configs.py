@@ -98,9 +98,11 @@ def _defaults() -> list[tuple[str, Key]]:
 def rows(settings: Settings, resources: Resources) -> list[Row]:
     """Everything that a broker has a name for."""
     found: dict[str, Row] = {}
+    facts = topic_configs.facts(settings)
     for synonym, key in _defaults():
-        named = Key(synonym, key.kind, key.default, key.check, key.doc)
-        found[synonym] = Row(named, key.default, ((synonym, key.default, DEFAULT),), True)
+        value = facts.get(key.name, key.default)
+        named = Key(synonym, key.kind, value, key.check, key.doc)
+        found[synonym] = Row(named, value, ((synonym, value, DEFAULT),), True)
     for name, kind, get, doc in _STATIC:
         value, unset = str(get(settings)), str(get(_UNSET))
         sources = [(name, value, STATIC if value != unset else DEFAULT)]

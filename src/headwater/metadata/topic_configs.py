@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from headwater.config import Settings
 from headwater.errors import ConfigError
 from headwater.metadata.config_keys import (
     INT_MAX,
@@ -123,13 +124,13 @@ _KEYS = [
               fixed=True),
     ConfigKey("remote.storage.enable", Kind.BOOLEAN, "false", boolean,
               "Everything lies in object storage; there is no second tier.", fixed=True),
-    ConfigKey("segment.bytes", Kind.INT, "1073741824", number(1 << 20, INT_MAX),
+    ConfigKey("segment.bytes", Kind.INT, str(48 << 20), number(1 << 20, INT_MAX),
               "Segments are cut by the compactor, see `lake.file_bytes`.", "log.segment.bytes", fixed=True),
     ConfigKey("segment.index.bytes", Kind.INT, "10485760", number(4, INT_MAX),
               "The index lies in the ledger.", "log.index.size.max.bytes", fixed=True),
     ConfigKey("segment.jitter.ms", Kind.LONG, "0", _not_negative,
               "Segments are cut by the compactor.", "log.roll.jitter.ms", fixed=True),
-    ConfigKey("segment.ms", Kind.LONG, "604800000", number(1, LONG_MAX),
+    ConfigKey("segment.ms", Kind.LONG, "30000", number(1, LONG_MAX),
               "Segments are cut by the compactor, see `headwater.table.freshness.ms`.", "log.roll.ms", fixed=True),
     ConfigKey("unclean.leader.election.enable", Kind.BOOLEAN, "false", boolean,
               "There are no elections.", "unclean.leader.election.enable", fixed=True),
@@ -142,12 +143,22 @@ def checked(name: str, value: str) -> str:
     return checked_by(KEYS, "topic", name, value)
 
 
-def changed(name: str, value: str) -> str:
-    """As `checked`, for a change of a topic that is there: a fixed config can only be set to what it is."""
+def facts(settings: Settings) -> dict[str, str]:
+    """The values of fixed configs that follow from settings. The others are what they are by default."""
+    return {
+        "file.delete.delay.ms": str(settings.housekeeping.dead_object_grace_ms),
+        "segment.bytes": str(settings.lake.file_bytes),
+        "segment.ms": str(settings.lake.freshness_ms),
+    }
+
+
+def changed(name: str, value: str, true: Mapping[str, str]) -> str:
+    """As `checked`, for a change of a topic that is there: a fixed config can only be set to what it truly is."""
     canonical = checked(name, value)
     key = KEYS[name]
-    if key.fixed and canonical != key.default:
-        raise ConfigError(f"Config {name} is read-only here, with the value '{key.default}': {key.doc}")
+    fact = true.get(name, key.default)
+    if key.fixed and canonical != fact:
+        raise ConfigError(f"Config {name} is read-only here, with the value '{fact}': {key.doc}")
     return canonical
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headwater.config import Limits, Settings
+from headwater.config import Lake, Limits, Settings
 from headwater.metadata.topic_configs import KEYS
 from tests.support.nodes import Caller
 from tests.unit.broker.calling import (
@@ -96,7 +96,7 @@ def test_every_topic_config_is_described() -> None:
         ([("compression.type", SET, "rar")], BAD, "uncompressed, zstd, lz4, snappy, gzip, producer", None),
         ([("min.compaction.lag.ms", SET, "9"), ("max.compaction.lag.ms", SET, "8")], BAD, "conflict topic", None),
         ([("segment.bytes", SET, "52428800")], BAD, "segment.bytes is read-only here, with the value", None),
-        ([("segment.bytes", SET, "1073741824")], NONE, None, {"retention.ms": "5"}),
+        ([("segment.bytes", SET, str(Lake().file_bytes))], NONE, None, {"retention.ms": "5"}),
         ([("segment.bytes", DELETE, None)], NONE, None, {"retention.ms": "5"}),
         ([("remote.storage.enable", SET, "true")], BAD, "read-only", None),
         ([], NONE, None, {"retention.ms": "5"}),

@@ -155,7 +155,7 @@ def test_changes_of_topics_are_limited() -> None:
             return response.topics[0].error_code, response.throttle_time.total_seconds()
 
         assert await make("a", 5) == (NONE, 0)
-        code, wait = await make("b", 10)
+        code, wait = await make("b", 100)
         assert code is NONE and wait > 0, "what is begun within the limit may go beyond it"
         code, wait = await make("c", 1)
         assert code is ErrorCode.throttling_quota_exceeded and wait > 0
@@ -262,7 +262,6 @@ def test_a_client_that_writes_too_much_is_told_and_not_heard() -> None:
             answer = await link.ask(0, 9, **produced(batch(recs(b"x" * 10_300))))
             assert answer.responses[0].partition_responses[0].error_code is NONE
             assert answer.throttle_time.total_seconds() > 0
-            assert await muted(broker.server)
             link.send(METADATA, 12, topics=[])
             assert (await link.answer(METADATA, 12)).brokers
             assert not await muted(broker.server), "it was heard again before that answer"
@@ -271,6 +270,9 @@ def test_a_client_that_writes_too_much_is_told_and_not_heard() -> None:
             link.send(0, 9, **produced(batch(recs(b"x" * 1_000)), acks=0))
             assert (await link.ask(METADATA, 12, topics=[])).brokers
             assert stats.throttled_requests == 2, "without an answer it is silenced all the same"
+            answer = await link.ask(0, 9, **produced(batch(recs(b"x" * 900_000))))
+            assert answer.throttle_time.total_seconds() > 100
+            assert await muted(broker.server)
 
     asyncio.run(main())
 
@@ -282,7 +284,7 @@ def test_a_client_that_reads_too_much() -> None:
         async with served() as broker:
             await create(broker.caller)
             link, other = await broker.connect(), await broker.connect()
-            await link.ask(0, 9, **produced(batch(recs(b"x" * 10_300))))
+            await link.ask(0, 9, **produced(batch(recs(b"x" * 900_000))))
             await broker.quota("consumer_byte_rate", 1000.0)
             partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
             wanted = {
@@ -290,7 +292,7 @@ def test_a_client_that_reads_too_much() -> None:
                 "topics": [{"topic": "t", "partitions": [partition]}],
             }  # fmt: skip
             first = await link.ask(1, 11, **wanted)
-            assert len(first.responses[0].partitions[0].records) > 10_000
+            assert len(first.responses[0].partitions[0].records) > 900_000
             assert first.throttle_time.total_seconds() > 0
             second = await other.ask(1, 11, **wanted)
             assert second.throttle_time.total_seconds() > 0
@@ -339,12 +341,12 @@ def test_an_address_that_connects_too_often_is_kept_out() -> None:
     async def main() -> None:
         async with served() as broker:
             await broker.quota("connection_creation_rate", 1.0, kind="ip")
-            links = [await broker.connect() for _ in range(12)]
+            links = [await broker.connect() for _ in range(60)]
             ended = [asyncio.create_task(link.ended()) for link in links]
             done, _ = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
             assert all(task.result() for task in done)
-            assert broker.caller.node.broker.stats.refused_connections == 2
-            assert len(broker.server.connections) == 10
+            refused, taken = broker.caller.node.broker.stats.refused_connections, len(broker.server.connections)
+            assert refused > 0 and taken >= 10 and refused + taken == 60
             for task in ended:
                 task.cancel()
 

@@ -119,12 +119,12 @@ def test_requests() -> None:
     async def test(one: Caller) -> None:
         node = one.node
         await one(API_VERSIONS, 4, client_software_name="java", client_software_version="4.3")
-        matching = {"metrics": "org.", "interval.ms": "100", "match": "client_software_name=java,client_id=test"}
+        matching = {"metrics": "org.", "interval.ms": "3600000", "match": "client_software_name=java,client_id=test"}
         await node.cluster.submit([AlterResource(ResourceKind.CLIENT_METRICS, "s", matching, ())])
         told = await one(SUBSCRIBE, 0, client_instance_id=None)
         assert told.error_code is NONE
         assert (told.requested_metrics, told.telemetry_max_bytes) == (("org.",), 1 << 20)
-        assert told.push_interval.total_seconds() == 0.1
+        assert told.push_interval.total_seconds() == 300, "the default, which is shorter"
         assert set(told.accepted_compression_types) == {1, 2, 3, 4}
         client, number = told.client_instance_id, told.subscription_id
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headwater.config import Lake
 from tests.support.nodes import Caller
 from tests.unit.broker.calling import CREATE, create, run
 
@@ -118,7 +119,7 @@ def test_what_creation_says_of_read_only_configs() -> None:
         wanted = {"name": "n", "num_partitions": 1, "replication_factor": 1, "configs": configs}
         [answer] = (await one(CREATE, 7, topics=[wanted])).topics
         shown = {config.name: config for config in answer.configs}
-        assert (shown["segment.bytes"].value, shown["segment.bytes"].read_only) == ("1073741824", True)
+        assert (shown["segment.bytes"].value, shown["segment.bytes"].read_only) == (str(Lake().file_bytes), True)
         assert (shown["retention.ms"].value, shown["retention.ms"].read_only) == ("-1", False)
         assert one.node.cluster.state.names["n"].configs == {"retention.ms": "-1"}
 

@@ -15,6 +15,8 @@ from headwater.metadata.commands import (
     AddPartitions,
     AllocateProducers,
     AlterConfigs,
+    AlterQuota,
+    AlterResource,
     AppendWal,
     Chunk,
     Command,
@@ -79,6 +81,8 @@ stream_commands: st.SearchStrategy[Command] = st.one_of(
 )
 topics = st.sampled_from([TOPIC, *(type(TOPIC)(int=i) for i in range(1, 4))])
 names = st.sampled_from(["a", "b"])
+changes = st.dictionaries(names, st.sampled_from(["1", "2"]), max_size=2)
+entities = st.sampled_from([(("user", "u"),), (("client-id", None), ("user", "u")), (("ip", None),)])
 cluster_commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(CreateTopic, topics, names, st.integers(0, 3), st.just({"k": "v"}), st.just(ONE)),
     st.builds(AddPartitions, topics, st.integers(0, 6)),
@@ -87,6 +91,8 @@ cluster_commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(TopicGone, topics),
     st.builds(AlterConfigs, topics, st.just({"a": "b"}), st.just(("k",))),
     st.builds(AllocateProducers, st.integers(-1, 10)),
+    st.builds(AlterResource, st.sampled_from([4, 32]), names, changes, st.lists(names, max_size=2).map(tuple)),
+    st.builds(AlterQuota, entities, changes, st.lists(names, max_size=2).map(tuple)),
     st.builds(TakeEpoch, st.sampled_from(["p", "q", "r"]), st.integers(-1, 2), st.just("z"), st.just(())),
     st.builds(TakeLease, st.just("x"), st.integers(1, 100_000)),
     st.builds(Fence, st.integers(1, 6)),

@@ -2,9 +2,10 @@
 
 import pytest
 
+from headwater.config import Housekeeping, Settings
 from headwater.errors import ConfigError
 from headwater.metadata.config_keys import INT_MAX, LONG_MAX, MAX_VALUE_LENGTH, Kind
-from headwater.metadata.topic_configs import KEYS, TopicConfig, changed, check_together, checked, settable
+from headwater.metadata.topic_configs import KEYS, TopicConfig, changed, check_together, checked, facts, settable
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -90,11 +91,18 @@ def test_unknown_and_absent() -> None:
 def test_what_cannot_be_changed(name: str) -> None:
     """K7: it can be set to what it is, and to nothing else."""
     key = KEYS[name]
-    assert changed(name, key.default) == key.default
+    assert changed(name, key.default, {}) == key.default
     other = {Kind.BOOLEAN: "true", Kind.LIST: "*"}.get(key.kind, "2000000")
     with pytest.raises(ConfigError, match=f"{name} is read-only here, with the value '{key.default}'"):
-        changed(name, other)
+        changed(name, other, {})
+    assert changed(name, other, {name: other}) == other, "what follows from settings is true"
     assert settable({name: other, "retention.ms": "1"}) == {"retention.ms": "1"}
+
+
+def test_what_follows_from_settings() -> None:
+    """K7: defaults are those of the default settings, so that the docs are true."""
+    assert facts(Settings()) == {name: KEYS[name].default for name in facts(Settings())}
+    assert facts(Settings(housekeeping=Housekeeping(dead_object_grace_ms=7)))["file.delete.delay.ms"] == "7"
 
 
 def test_configs_that_contradict_each_other() -> None:

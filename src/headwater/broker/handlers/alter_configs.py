@@ -40,7 +40,6 @@ class _Rules:
     check_together: Callable[[Mapping[str, str]], None] = _nothing
 
 
-_TOPIC = _Rules(topic_configs.KEYS, topic_configs.changed, topic_configs.check_together)
 _RULES = {
     ResourceKind.BROKER: _Rules(broker_configs.DYNAMIC, broker_configs.checked),
     ResourceKind.CLIENT_METRICS: _Rules(client_metrics.KEYS, client_metrics.checked),
@@ -122,7 +121,13 @@ async def _alter_topic(broker: Broker, name: str, configs: Any, incremental: boo
     topic = broker.cluster.state.names.get(name)
     if topic is None:
         raise TopicUnknown(f"The topic '{name}' does not exist.")
-    change = _change(_TOPIC, topic.configs, configs, incremental)
+    true = topic_configs.facts(broker.settings)
+    rules = _Rules(
+        topic_configs.KEYS,
+        lambda name, value: topic_configs.changed(name, value, true),
+        topic_configs.check_together,
+    )
+    change = _change(rules, topic.configs, configs, incremental)
     if not validate_only:
         await broker.topics.alter(topic, topic_configs.settable(change.put), change.remove)
 

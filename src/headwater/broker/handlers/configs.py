@@ -25,22 +25,25 @@ SOURCE_TOPIC, SOURCE_DEFAULT, SOURCE_LOGGER, SOURCE_CLIENT_METRICS, SOURCE_GROUP
 LISTED_BEFORE_1 = (ResourceKind.CLIENT_METRICS,)
 
 
-def describe_set(keys: Mapping[str, ConfigKey], configs: Mapping[str, str], source: int) -> list[Values]:
-    """All configs of a resource: those that are set, and the defaults of the others."""
+def describe_set(
+    keys: Mapping[str, ConfigKey], configs: Mapping[str, str], source: int, facts: Mapping[str, str] | None = None
+) -> list[Values]:
+    """All configs of a resource: those that are set, and the defaults of the others, unless the facts say otherwise."""
     found = []
     for key in keys.values():
+        default = (facts or {}).get(key.name, key.default)
         chosen = key.name in configs and not key.fixed
         synonyms = [(key.name, configs[key.name], source)] if chosen else []
         if key.synonym:
-            synonyms.append((key.synonym, key.default, SOURCE_DEFAULT))
-        value, where = (configs[key.name], source) if chosen else (key.default, SOURCE_DEFAULT)
+            synonyms.append((key.synonym, default, SOURCE_DEFAULT))
+        value, where = (configs[key.name], source) if chosen else (default, SOURCE_DEFAULT)
         found.append(_row(key, value, where, key.fixed, synonyms))
     return found
 
 
-def describe_topic_configs(configs: Mapping[str, str]) -> list[Values]:
+def describe_topic_configs(broker: Broker, configs: Mapping[str, str]) -> list[Values]:
     """All configs of a topic, with where their values come from."""
-    return describe_set(topic_configs.KEYS, configs, SOURCE_TOPIC)
+    return describe_set(topic_configs.KEYS, configs, SOURCE_TOPIC, topic_configs.facts(broker.settings))
 
 
 def _row(key: ConfigKey, value: str, source: int, read_only: bool, synonyms: Iterable[tuple[str, str, int]]) -> Values:
@@ -104,7 +107,7 @@ def _describe(broker: Broker, kind: int, name: str) -> list[Values]:
         topic = state.names.get(name)
         if topic is None:
             raise TopicUnknown(f"This server does not host the topic {name!r}.")
-        return describe_topic_configs(topic.configs)
+        return describe_topic_configs(broker, topic.configs)
     if kind == ResourceKind.BROKER:
         return _broker(broker, name)
     if kind == ResourceKind.BROKER_LOGGER:

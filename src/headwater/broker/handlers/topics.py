@@ -111,9 +111,10 @@ async def _create(broker: Broker, wanted: Any, validate_only: bool, budget: Muta
     count = _partition_count(broker, wanted)
     configs = _configs(wanted.configs)
     if validate_only:
-        return _created(None, count, configs)
+        return _created(broker, None, count, configs)
     budget.spend(count)
-    return _created(await broker.topics.create(wanted.name, count, configs), count, configs)
+    topic = await broker.topics.create(wanted.name, count, configs)
+    return _created(broker, topic, count, configs)
 
 
 def check_free(broker: Broker, name: str) -> None:
@@ -172,13 +173,13 @@ def _within_limit(broker: Broker, count: int) -> int:
     return count
 
 
-def _created(topic: Topic | None, count: int, configs: Mapping[str, str]) -> Values:
+def _created(broker: Broker, topic: Topic | None, count: int, configs: Mapping[str, str]) -> Values:
     return {
         "error_code": ErrorCode.none,
         "topic_id": topic.id if topic is not None else None,
         "num_partitions": count,
         "replication_factor": 1,
-        "configs": describe_topic_configs(configs),
+        "configs": describe_topic_configs(broker, configs),
     }
 
 
