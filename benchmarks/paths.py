@@ -43,6 +43,8 @@ REQUESTS = 2_000
 WINDOWS = (2, 5)
 """Requests that come at once, and share a flush."""
 
+STARTED_MS = SystemClock().wall_ms()
+"""Records of today: those of long ago would be measured together with their retention."""
 APPLIED = 300_000
 BUILD = Path(__file__).parent.parent / "build"
 PRODUCE, CREATE_TOPICS = 0, 19
@@ -73,7 +75,7 @@ class _Transport:
 
 def _frame(number: int) -> bytes:
     """A Produce request of a Java client: a full batch for each partition."""
-    records = [ClientRecord(0, 1_700_000_000_000, None, VALUE)] * RECORDS
+    records = [ClientRecord(0, STARTED_MS, None, VALUE)] * RECORDS
     data = encode_batch(records, producer_id=1_000, producer_epoch=0, base_sequence=number * RECORDS)
     partitions = [{"index": p, "records": data} for p in range(PARTITIONS)]
     body = build(

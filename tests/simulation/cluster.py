@@ -152,6 +152,8 @@ class SimBroker:
 
     listener = "PLAINTEXT"
     host = "client"
+    peer = "127.0.0.1:5555"
+    software = ("", "")
 
 
 @dataclass(eq=False, slots=True)

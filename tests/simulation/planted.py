@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from headwater.errors import HeadwaterError
-from headwater.log.batch import NO_PRODUCER
-from headwater.log.parts import Outcome, Part
 from headwater.log.writer import Writer, _Flush
 from headwater.metadata.base import EpochSet
 from headwater.metadata.commands import Chunk, Record
 from headwater.metadata.index import ENTRY_BYTES
-from headwater.metadata.results import ChunkResult, Result, Verdict
+from headwater.metadata.results import ChunkResult, Result
 from headwater.metadata.streams import PREFIX_BYTES, Stream, StreamsState
 from headwater.types import Position
 from tests.simulation.run import Planted
@@ -20,21 +18,18 @@ from tests.simulation.run import Planted
 class AckBeforeRecord(Writer):
     """Acknowledges when the object is stored, before the record stands, with the offsets it expects."""
 
-    async def _finish(self, flush: _Flush, path: str, committing: asyncio.Future[list[Result]]) -> None:
+    async def _finish(self, flush: _Flush, committing: asyncio.Future[list[Result]]) -> None:
         for stream, parts in flush.chunks:
             known = self._replica.state.streams.get(stream)
             offset = known.next_offset if known is not None else 0
             for part in parts:
-                super()._settle(part, Outcome(Verdict.ACCEPTED, offset))
+                self._holding.decided(part)
+                part.caller.accepted(part.number, offset, 0, -1)
                 offset += part.batch.offsets
         try:
             await committing
         except HeadwaterError:
             return
-
-    def _settle(self, part: Part, outcome: Outcome | HeadwaterError) -> None:
-        if part.batch.producer_id == NO_PRODUCER or isinstance(outcome, HeadwaterError):
-            super()._settle(part, outcome)
 
 
 class EntryOverRefused(StreamsState):

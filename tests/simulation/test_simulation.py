@@ -36,7 +36,9 @@ def test_seeds_run_clean(shard: int) -> None:
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_defects_are_found(name: str) -> None:
     for seed in range(1000):
-        if simulate(seed, PLANTED[name]).problem is not None:
+        problem = simulate(seed, PLANTED[name]).problem
+        if problem is not None:
+            assert problem.startswith("Violation"), "the defect itself does not work"
             return
     pytest.fail(f"{name}: not found within 1,000 seeds")
 

@@ -1,4 +1,4 @@
-"""A cheap member of a classic group: raw requests on one connection, commits that only count up, and a look at each hand-over."""
+"""A cheap member of a classic group: raw requests on one connection, commits that count up, a look at each hand-over."""
 
 from __future__ import annotations
 

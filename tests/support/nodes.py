@@ -25,6 +25,8 @@ class Caller:
 
     listener = "PLAINTEXT"
     host = "127.0.0.1"
+    peer = "127.0.0.1:5555"
+    software = ("", "")
 
     def __init__(self, node: Node) -> None:
         self.node = node

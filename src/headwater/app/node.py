@@ -86,6 +86,7 @@ class Node:
             Reader(self.cache, self.segments, settings.limits.opened_batch_bytes),
             clock,
             chance,
+            offload,
         )
         self.housekeeper = Housekeeper(
             self.cluster,

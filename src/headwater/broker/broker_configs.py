@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.config import Settings
+from headwater.config import Settings, parse_listeners
 from headwater.errors import BadInput, ConfigError
 from headwater.metadata import group_configs, topic_configs
 from headwater.metadata.config_keys import INT_MAX, Kind, checked_by, number
@@ -54,8 +54,12 @@ def _flag(value: bool) -> str:
     return str(value).lower()
 
 
+def _uris(listeners: str) -> str:
+    return ",".join(f"{name}://{host}:{port}" for name, (host, port) in parse_listeners(listeners).items())
+
+
 _STATIC: list[tuple[str, Kind, Callable[[Settings], object], str]] = [
-    ("advertised.listeners", Kind.STRING, lambda s: s.advertise or s.kafka, "What clients are told."),
+    ("advertised.listeners", Kind.LIST, lambda s: _uris(s.advertise or s.kafka), "What clients are told."),
     ("auto.create.topics.enable", Kind.BOOLEAN, lambda s: _flag(s.auto_create_topics),
      "Whether a topic that a client asks for is created."),
     ("broker.id", Kind.INT, lambda s: s.node, "This broker's number."),
@@ -63,7 +67,7 @@ _STATIC: list[tuple[str, Kind, Callable[[Settings], object], str]] = [
     ("default.replication.factor", Kind.INT, lambda s: 1, "Object storage replicates."),
     ("delete.topic.enable", Kind.BOOLEAN, lambda s: "true", "Topics can be deleted."),
     ("fetch.max.bytes", Kind.INT, lambda s: s.limits.fetch_response_bytes, "The largest answer to a fetch."),
-    ("listeners", Kind.LIST, lambda s: s.kafka, "Where it listens."),
+    ("listeners", Kind.LIST, lambda s: _uris(s.kafka), "Where it listens."),
     ("log.dirs", Kind.STRING, lambda s: s.objects_url, "Where the objects lie."),
     (MAX_CONNECTIONS, Kind.INT, lambda s: s.limits.connections, ""),
     (MAX_PER_ADDRESS, Kind.INT, lambda s: s.limits.connections_per_address, ""),

@@ -10,11 +10,13 @@ from headwater.broker.coordinator import Coordinator
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.placement import choose
 from headwater.broker.quotas import ClientQuotas
+from headwater.broker.telemetry import Telemetry
 from headwater.clock import Chance, Clock
 from headwater.config import Settings
 from headwater.errors import NotReady
 from headwater.log.batch import BatchRules
 from headwater.log.reader import Reader
+from headwater.log.recompressing import Recompression, Target
 from headwater.log.writer import Writer, Writers
 from headwater.metadata.cluster import NO_NODE, ClusterState, Member, Topic
 from headwater.metadata.commands import AllocateProducers
@@ -22,9 +24,11 @@ from headwater.metadata.membership import Membership
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Done
 from headwater.metadata.streams import Stream, StreamsState
-from headwater.metadata.topic_configs import TopicConfig
+from headwater.metadata.topic_configs import PRODUCER, UNCOMPRESSED, TopicConfig
 from headwater.metadata.topics import Topics
+from headwater.threads import Offload, inline
 from headwater.types import Domain, NodeId
+from headwater.wire.codecs import NONE, WRITTEN
 
 PRODUCER_BLOCK = 1_000
 
@@ -38,6 +42,8 @@ class TopicView:
     rules: BatchRules
     writer: Writer
     replica: Replica[StreamsState]
+    target: Target | None
+    """The codec that batches are stored in, if the topic does not leave it to producers."""
 
     def stream_id(self, partition: int) -> int | None:
         """The stream of a partition that can be used."""
@@ -79,6 +85,7 @@ class Broker:
         reader: Reader,
         clock: Clock,
         chance: Chance,
+        offload: Offload = inline,
     ) -> None:
         self.settings = settings
         self.node = NodeId(settings.node)
@@ -95,6 +102,8 @@ class Broker:
         )
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.quotas = ClientQuotas(settings.quotas, clock)
+        self.telemetry = Telemetry(settings.quotas, clock, chance)
+        self.recompression = Recompression(offload)
         self.stats = Stats()
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}
@@ -139,8 +148,16 @@ class Broker:
                 rules,
                 self.writers.of(topic.domain, config.profile or self.settings.default_profile),
                 self.domains[Domain(topic.domain)],
+                self._target(config),
             )
         return view
+
+    def _target(self, config: TopicConfig) -> Target | None:
+        if config.compression == PRODUCER:
+            return None
+        codec = NONE if config.compression == UNCOMPRESSED else WRITTEN[config.compression]
+        opened = self.settings.limits.opened_batch_bytes
+        return Target(codec, config.compression_level, config.max_message_bytes, opened)
 
     # --- the cluster ---------------------------------------------------------------------------------
 

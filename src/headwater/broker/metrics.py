@@ -14,7 +14,7 @@ from headwater.ops.metrics import Metric
 
 def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[Metric]:
     """Everything that `/metrics` shows of a broker."""
-    stats = broker.stats
+    stats, telemetry = broker.stats, broker.telemetry
     replicas: list[Replica[Any]] = [broker.cluster, *broker.domains.values()]
     by_api = [({"api": APIS[key].name}, count) for key, count in sorted(stats.requests.items())]
     seconds = [({"api": APIS[key].name}, s) for key, s in sorted(stats.request_seconds.items())]
@@ -41,6 +41,10 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                one(stats.throttle_seconds)),
         Metric("headwater_refused_connections_total", "counter", "Connections that a limit kept out.",
                one(stats.refused_connections)),
+        Metric("headwater_telemetry_pushes_total", "counter", "Pushes of clients' metrics.", one(telemetry.pushes)),
+        Metric("headwater_telemetry_bytes_total", "counter", "Bytes of clients' metrics.", one(telemetry.bytes)),
+        Metric("headwater_telemetry_metrics_total", "counter", "Metrics that clients pushed.", one(telemetry.metrics)),
+        Metric("headwater_telemetry_refused_total", "counter", "Telemetry requests refused.", one(telemetry.refused)),
         Metric("headwater_fetch_sessions", "gauge", "Open fetch sessions.", one(len(broker.sessions))),
         Metric("headwater_wal_flushes_total", "counter", "WAL objects begun.",
                one(sum(w.flushes for w in broker.writers.all()))),

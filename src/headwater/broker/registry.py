@@ -16,6 +16,7 @@ Values: TypeAlias = Mapping[str, Any]
 
 Answer: TypeAlias = Values | Awaitable[Values | None] | None
 Handle: TypeAlias = "Callable[[Broker, Request], Answer]"
+Read: TypeAlias = Callable[[RequestStart, memoryview], tuple[str, Any] | None]
 
 
 class Peer(Protocol):
@@ -25,6 +26,10 @@ class Peer(Protocol):
     """The name of the listener it was accepted on."""
     host: str
     """The client's address."""
+    peer: str
+    """Where it comes from, `ADDRESS:PORT`."""
+    software: tuple[str, str]
+    """The client library's name and version, empty until it says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +56,14 @@ class Api:
     handle: Handle
     serial: bool
     """Whether one connection has at most one such request under way, because its answers are large."""
+    read: Read | None = None
+    """A quicker way than the general one to a request's client id and body. It may decline."""
 
 
 APIS: dict[int, Api] = {}
 
 
-def api(key: int, low: int, high: int, *, serial: bool = False) -> Callable[[Handle], Handle]:
+def api(key: int, low: int, high: int, *, serial: bool = False, read: Read | None = None) -> Callable[[Handle], Handle]:
     """Register a handler for an API key and a range of versions."""
 
     def register(handle: Handle) -> Handle:
@@ -64,7 +71,7 @@ def api(key: int, low: int, high: int, *, serial: bool = False) -> Callable[[Han
         known = known_versions(key)
         if key in APIS or versions[0] not in known or versions[-1] not in known:
             raise ValueError(f"API {key} is registered twice or its versions {low} to {high} do not exist")
-        APIS[key] = Api(key, api_name(key), versions, handle, serial)
+        APIS[key] = Api(key, api_name(key), versions, handle, serial, read)
         return handle
 
     return register

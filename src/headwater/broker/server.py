@@ -59,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         self._broker = server.broker
         self.listener = listener
         self.peer = self.host = "?"
+        self.software = ("", "")
         self._frames = FrameReader(server.broker.settings.limits.frame_bytes, server.scratch)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
@@ -138,9 +139,12 @@ class Connection(asyncio.BufferedProtocol):
         if api is None or start.version not in api.versions:
             self._unsupported(api, start, len(frame))
             return
-        header, body = decode_request(start, skim(request_type(start.api_key, start.version), frame))
+        read = api.read(start, frame) if api.read is not None else None
+        if read is None:
+            header, body = decode_request(start, skim(request_type(start.api_key, start.version), frame))
+            read = header.client_id or "", body
         slot = self._open_slot(start, len(frame), api.serial)
-        request = Request(start, header.client_id or "", body, self)
+        request = Request(start, *read, self)
         try:
             answer = self._one_at_a_time(api, request) if api.serial else api.handle(self._broker, request)
             if self._broker.quotas.active:

@@ -41,6 +41,9 @@ class Compression(Enum):
     """How batches are compressed."""
 
     NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
     ZSTD = "zstd"
 
 

@@ -15,7 +15,7 @@ from crc32c import crc32c
 from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
 from headwater.log import kernels
 from headwater.types import Buffer
-from headwater.wire.codecs import NONE, decompress
+from headwater.wire.codecs import NONE, compress, decompress
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size
@@ -28,7 +28,7 @@ _BASE = struct.Struct(">q")
 _BASE_AND_EPOCH = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
-_CRC_FROM = 21
+CRC_FROM = 21
 _ATTRIBUTES = struct.Struct(">h")
 _LAST_DELTA = struct.Struct(">i")
 _LAST_DELTA_AT = 23
@@ -65,6 +65,10 @@ class BatchRules(msgspec.Struct, frozen=True):
     append_time: bool
     compacted: bool
 
+    def admits(self, first_ms: int, last_ms: int, now_ms: int) -> bool:
+        """Whether timestamps are near enough to the broker's clock."""
+        return last_ms <= now_ms + self.timestamp_after_ms and not 0 <= first_ms < now_ms - self.timestamp_before_ms
+
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
     """A batch that passed its checks."""
@@ -94,7 +98,7 @@ def check_batch(data: bytes, rules: BatchRules, now_ms: int) -> Batch:
     if size > rules.max_bytes:
         raise BatchTooLarge(f"a batch of {size} bytes; the topic allows {rules.max_bytes}")
     view = memoryview(data)
-    if crc32c(view[_CRC_FROM:]) != crc:
+    if crc32c(view[CRC_FROM:]) != crc:
         raise CorruptBatch("the batch's CRC does not match its bytes")
     if attributes & CONTROL_BIT:
         raise InvalidRecord("clients cannot write control batches")
@@ -119,7 +123,7 @@ def check_batch(data: bytes, rules: BatchRules, now_ms: int) -> Batch:
     if attributes & APPEND_TIME_BIT:
         raise InvalidTimestamp("clients cannot set log-append time")
     if not rules.append_time:
-        if last > now_ms + rules.timestamp_after_ms or 0 <= first < now_ms - rules.timestamp_before_ms:
+        if not rules.admits(first, last, now_ms):
             raise InvalidTimestamp(f"timestamps {first} to {last} lie too far from {now_ms}")
         if last != max_timestamp:
             data = _with_max_timestamp(data, attributes, last)
@@ -129,16 +133,34 @@ def check_batch(data: bytes, rules: BatchRules, now_ms: int) -> Batch:
 def _with_max_timestamp(data: Buffer, attributes: int, timestamp: int) -> bytes:
     """The batch with its largest timestamp and attributes set, and its CRC computed anew."""
     patched = bytearray(data)
-    _ATTRIBUTES.pack_into(patched, _CRC_FROM, attributes)
+    _ATTRIBUTES.pack_into(patched, CRC_FROM, attributes)
     _MAX_TIMESTAMP.pack_into(patched, _MAX_TIMESTAMP_AT, timestamp)
-    _CRC.pack_into(patched, _CRC_AT, crc32c(memoryview(patched)[_CRC_FROM:]))
+    _CRC.pack_into(patched, _CRC_AT, crc32c(memoryview(patched)[CRC_FROM:]))
     return bytes(patched)
 
 
 def with_append_time(data: Buffer, append_ms: int) -> bytes:
     """The batch as a topic with log-append time serves it."""
-    (attributes,) = _ATTRIBUTES.unpack_from(data, _CRC_FROM)
+    (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_FROM)
     return _with_max_timestamp(data, attributes | APPEND_TIME_BIT, append_ms)
+
+
+def codec_of(data: Buffer) -> int:
+    """The codec of a batch."""
+    attributes: int = _ATTRIBUTES.unpack_from(data, CRC_FROM)[0]
+    return attributes & CODEC_MASK
+
+
+def recompressed(data: Buffer, codec: int, level: int, limit: int) -> bytes:
+    """The batch with the same records in another codec; all else but length and CRC stays."""
+    (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_FROM)
+    opened = decompress(attributes & CODEC_MASK, memoryview(data)[HEADER_BYTES:], limit)
+    made = bytearray(data[:HEADER_BYTES])
+    made += compress(codec, opened, level)
+    _LENGTH.pack_into(made, _LENGTH_AT, len(made) - LENGTH_OVERHEAD)
+    _ATTRIBUTES.pack_into(made, CRC_FROM, attributes & ~CODEC_MASK | codec)
+    _CRC.pack_into(made, _CRC_AT, crc32c(memoryview(made)[CRC_FROM:]))
+    return bytes(made)
 
 
 def offsets_of(data: Buffer, at: int = 0) -> int:
@@ -188,7 +210,7 @@ def base_offset_of(data: Buffer) -> int:
 
 def record_timestamps(data: Buffer, limit: int) -> Iterator[tuple[int, int]]:
     """(offset delta, timestamp) of every record of a stored batch, in order."""
-    (attributes,) = _ATTRIBUTES.unpack_from(data, _CRC_FROM)
+    (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_FROM)
     if attributes & APPEND_TIME_BIT:
         timestamp = max_timestamp_of(data)
         for delta in range(offsets_of(data)):

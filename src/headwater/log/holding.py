@@ -38,6 +38,11 @@ class Holding:
         self._timer: asyncio.TimerHandle | None = None
         self.held = 0
 
+    @property
+    def looks(self) -> bool:
+        """Whether any batch has to be looked at, on its way in or out."""
+        return bool(self._held or self._tails) or self._replica.state.writer_count > 1
+
     def hold(self, part: Part) -> bool:
         """Whether the batch waits. If not, it counts as under way until `decided`."""
         if not self._held and self._replica.state.writer_count < 2:

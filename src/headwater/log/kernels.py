@@ -1,7 +1,7 @@
 """Loops over single records, written so that they run as plain Python and compiled alike.
 
 Importing numba takes most of a second and a hundred megabytes, so a broker starts without it: `walk_records` is
-used as plain Python until `compile_kernels` has put the compiled one in its place.
+used as plain Python until `compile_kernels` has put the compiled one in its place, and `produce_rows` declines.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from headwater.types import Buffer
 
@@ -121,6 +121,17 @@ def _walk_records(data: Buffer, start: int, end: int, count: int) -> WalkResult:
 
 walk_records: Callable[[Buffer, int, int, int], WalkResult] = _walk_records
 
+Rows: TypeAlias = list[list[int]]
+MAX_ROWS = 1024
+
+
+def _no_rows(frame: memoryview, version: int) -> Rows | None:
+    return None
+
+
+produce_rows: Callable[[memoryview, int], Rows | None] = _no_rows
+"""The rows of `produce_kernels.read_produce` for a request, or nothing if that declines it or is not compiled yet."""
+
 
 def compile_when_used() -> None:
     """Count the records that go through the plain loops, and compile in the background once they are many.
@@ -149,9 +160,20 @@ def _compile_quietly() -> None:
 
 def compile_kernels() -> None:
     """Replace the loops by compiled ones. Takes seconds the first time; safe to call from a thread."""
-    global walk_records
-    import numba
+    global walk_records, produce_rows
+    import numpy as np
 
-    compiled = numba.njit(cache=True, nogil=True)(_walk_records)
+    from headwater.log import produce_kernels
+
+    compiled = produce_kernels.walk_records
     compiled(b"", 0, 0, 0)
     walk_records = compiled
+    read: Any = produce_kernels.read_produce
+    rows = np.zeros((MAX_ROWS, produce_kernels.COLUMNS), dtype=np.int64)
+    read(memoryview(b""), 0, rows)
+
+    def filled(frame: memoryview, version: int) -> Rows | None:
+        used = read(frame, version, rows)
+        return rows[:used].tolist() if used > 0 else None
+
+    produce_rows = filled

@@ -30,13 +30,10 @@ class Caller(Protocol):
         """Anything else became of it."""
 
 
-class Part:
+class Part(msgspec.Struct, frozen=True, gc=False):
     """One batch on its way, and whom to tell."""
 
-    __slots__ = ("batch", "caller", "number", "stream")
-
-    def __init__(self, stream: int, batch: Batch, caller: Caller, number: int) -> None:
-        self.stream = stream
-        self.batch = batch
-        self.caller = caller
-        self.number = number
+    stream: int
+    batch: Batch
+    caller: Caller
+    number: int

@@ -107,6 +107,16 @@ class Writer:
         elif part.batch.producer_id == NO_PRODUCER or not self._holding.hold(part):
             self._enqueue(part)
 
+    def append_all(self, parts: list[Part]) -> None:
+        """Take batches one after the other, as `append` does; mostly nothing has to be looked at."""
+        if self._closing or self._holding.looks:
+            for part in parts:
+                self.append(part)
+        elif parts:
+            self._queue += parts
+            self._queued_bytes += sum([len(part.batch.data) for part in parts])
+            self._wake.set()
+
     def _enqueue(self, part: Part) -> None:
         self._queue.append(part)
         self._queued_bytes += len(part.batch.data)
@@ -296,17 +306,18 @@ class Writer:
     def _report(self, flush: _Flush, results: list[ChunkResult]) -> bool:
         """Tell everybody; answer whether anything was accepted."""
         accepted = False
+        if self._holding.looks:
+            for part in flush.parts:
+                self._holding.decided(part)
         for (_, parts), result in zip(flush.chunks, results, strict=True):
             offset, log_start, append_ms = result.first_offset, result.log_start, result.append_ms
             if result.verdicts is None:
                 accepted = True
                 for part in parts:
-                    self._holding.decided(part)
                     part.caller.accepted(part.number, offset, log_start, append_ms)
                     offset += part.batch.offsets
                 continue
             for part, (verdict, at) in zip(parts, result.verdicts, strict=True):
-                self._holding.decided(part)
                 if verdict is Verdict.ACCEPTED:
                     accepted = True
                     part.caller.accepted(part.number, at, log_start, append_ms)

@@ -137,7 +137,6 @@ class OffsetIndex:
 
     def append(
         self,
-        *,
         end: int,
         span: int,
         cumulative_size: int,

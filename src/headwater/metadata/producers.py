@@ -63,9 +63,9 @@ class Producers:
         return list(self._live.items())
 
     def take(
-        self, producer_id: int, epoch: int, first: int, records: int, offset: int, *, writer: int, shared: bool, ms: int
-    ) -> tuple[Verdict, int]:
-        """Judge a batch and note it if it is accepted; for a duplicate the second value is its first offset.
+        self, producer_id: int, epoch: int, first: int, records: int, offset: int, writer: int, shared: bool, ms: int
+    ) -> tuple[Verdict, int] | None:
+        """Judge a batch and note it if it is accepted, else say why not; for a duplicate with its first offset.
 
         `shared` says that more than one process has written to this domain, so that a gap may be a matter of
         batches on their way through another one.
@@ -82,7 +82,7 @@ class Producers:
                     del recent[:3]
                 recent += (first, last, offset)
                 known.writer, known.last_ms = writer, ms
-                return Verdict.ACCEPTED, 0
+                return None
             for i in range(0, len(recent), 3):
                 if recent[i] == first and recent[i + 1] == last:
                     return Verdict.DUPLICATE, recent[i + 2]
@@ -93,7 +93,7 @@ class Producers:
             return Verdict.OUT_OF_ORDER, 0
         self._live[producer_id] = Producer(epoch, writer, ms, [first, last_sequence(first, records), offset])
         self._expired.pop(producer_id, None)
-        return Verdict.ACCEPTED, 0
+        return None
 
     def expire(self, before_ms: int) -> int:
         """Forget producers that have not written since a time; remember that they were here."""

@@ -277,13 +277,13 @@ class StreamsState(State):
         for chunk in command.chunks:
             if chunk.producers and len(chunk.producers) != len(chunk.batches):
                 return f"stream {chunk.stream}: some batches lack a producer"
-            end, span = chunk.position, 0
+            end, span = chunk.position + PREFIX_BYTES * len(chunk.batches), 0
             for length, offsets, timestamp in chunk.batches:
                 if length <= 0 or offsets <= 0:
                     return f"stream {chunk.stream}: an empty batch"
                 if timestamp > I64_MAX:
                     return f"stream {chunk.stream}: a timestamp of {timestamp}"
-                end += PREFIX_BYTES + length
+                end += length
                 span += offsets
             if chunk.position <= 0 or end > command.size:
                 return f"stream {chunk.stream}: batches beyond the object's end"
@@ -297,14 +297,16 @@ class StreamsState(State):
         position = run_position = chunk.position
         run_offset, run_timestamp = offset, NO_TIMESTAMP
         verdicts: list[tuple[Verdict, int]] | None = None
-        producers = chunk.producers
+        producers, shared = chunk.producers, len(self._writers) > 1 or bool(self._fenced)
         for i, (length, offsets, timestamp) in enumerate(chunk.batches):
-            verdict, known = Verdict.ACCEPTED, 0
+            refused = None
             if producers and producers[i][0] >= 0:
-                verdict, known = self._judge(epoch, stream, producers[i], offsets, offset)
-            if verdict is Verdict.ACCEPTED:
+                if stream.producers is None:
+                    stream.producers = Producers()
+                refused = stream.producers.take(*producers[i], offsets, offset, epoch, shared, self.clock_ms)
+            if refused is None:
                 if verdicts is not None:
-                    verdicts.append((verdict, offset))
+                    verdicts.append((Verdict.ACCEPTED, offset))
                 offset += offsets
                 if timestamp > run_timestamp:
                     run_timestamp = timestamp
@@ -312,7 +314,7 @@ class StreamsState(State):
                 continue
             if verdicts is None:
                 verdicts = self._accepted_so_far(first, chunk, i)
-            verdicts.append((verdict, known))
+            verdicts.append(refused)
             self._add_run(epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms)
             position += PREFIX_BYTES + length
             run_position, run_offset, run_timestamp = position, offset, NO_TIMESTAMP
@@ -331,18 +333,6 @@ class StreamsState(State):
             first += offsets
         return verdicts
 
-    def _judge(
-        self, epoch: int, stream: Stream, producer: tuple[int, int, int], offsets: int, offset: int
-    ) -> tuple[Verdict, int]:
-        producers = stream.producers
-        if producers is None:
-            producers = stream.producers = Producers()
-        producer_id, producer_epoch, first = producer
-        shared = len(self._writers) > 1 or bool(self._fenced)
-        return producers.take(
-            producer_id, producer_epoch, first, offsets, offset, writer=epoch, shared=shared, ms=self.clock_ms
-        )
-
     @staticmethod
     def _add_run(
         epoch: int,
@@ -359,17 +349,11 @@ class StreamsState(State):
         if end_offset == offset:
             return
         stream.size += end_position - position
-        stream.index.append(
-            end=end_offset,
-            span=end_offset - offset,
-            cumulative_size=stream.size,
-            max_timestamp=timestamp if append_ms == NO_TIMESTAMP else append_ms,
-            object_epoch=epoch,
-            object_sequence=sequence,
-            position=position,
-            length=end_position - position,
-            flags=0 if append_ms == NO_TIMESTAMP else APPEND_TIME,
-        )
+        flags = 0
+        if append_ms != NO_TIMESTAMP:
+            timestamp, flags = append_ms, APPEND_TIME
+        length, span = end_position - position, end_offset - offset
+        stream.index.append(end_offset, span, stream.size, timestamp, epoch, sequence, position, length, flags)
 
     # --- housekeeping ----------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from pathlib import Path
 from typing import TypeVar
 
-from headwater.errors import OutcomeUnknown, StoreFull, StoreUnavailable
+from headwater.errors import HeadwaterError, OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.objects.scratch import Scratch
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
 from headwater.threads import Threads
@@ -35,13 +35,14 @@ class LocalStore:
     def __init__(self, root: str | Path) -> None:
         self._root = Path(root).absolute()
         self.url = self._root.as_uri()
+        self._base = str(self._root).rstrip("/")
         self._scratch = Scratch(self._root / TEMPORARY)
         self._threads = Threads(THREADS, "objects")
-        self._known: set[Path] = set()
-        self._handles: dict[int, dict[Path, int]] = {}
+        self._known: set[str] = set()
+        self._handles: dict[int, dict[str, int]] = {}
         """Per thread, so that no thread closes what another one is about to sync."""
         try:
-            self._make(self._root / TEMPORARY)
+            self._make(str(self._root / TEMPORARY))
             self._scratch.prepare()
         except OSError as error:
             raise StoreUnavailable(f"cannot use {self._root}: {error}") from error
@@ -84,47 +85,50 @@ class LocalStore:
         return await self._threads.run(call, *arguments)
 
     def _put(self, path: str, pieces: Pieces) -> None:
-        target = self._root / checked_path(path)
-        with _translated(path):
-            self._make(target.parent)
-            with self._written(pieces) as temporary:
-                os.rename(temporary, target)
-            os.fsync(self._directory(target.parent))
+        target, directory = self._target(path)
+        try:
+            self._make(directory)
+            self._write(pieces, lambda temporary: os.rename(temporary, target))
+            os.fsync(self._directory(directory))
+        except OSError as error:
+            raise _translation(path, error) from error
 
     def _create(self, path: str, pieces: Pieces) -> bool:
-        target = self._root / path
+        target, directory = self._target(path)
         try:
-            with _translated(path):
-                self._make(target.parent)
-                with self._written(pieces) as temporary:
-                    stored = _linked(temporary, target)
-                    with contextlib.suppress(OSError):
-                        os.unlink(temporary)
-        except ObjectMissing as error:
-            self._known.discard(target.parent)
+            self._make(directory)
+            stored = self._write(pieces, lambda temporary: _linked(temporary, target))
+        except FileNotFoundError as error:
+            self._known.discard(directory)
             raise StoreUnavailable(f"{path}: its directory was removed while it was written") from error
+        except OSError as error:
+            raise _translation(path, error) from error
         try:
-            os.fsync(self._directory(target.parent))
+            os.fsync(self._directory(directory))
         except OSError as error:
             raise OutcomeUnknown(f"{path}: {error}") from error
         return stored
 
-    @contextlib.contextmanager
-    def _written(self, pieces: Pieces) -> Iterator[Path]:
-        """A temporary file that holds an object's bytes, on the disk; it goes if the caller fails."""
+    def _target(self, path: str) -> tuple[str, str]:
+        """Where an object lies, and in which directory. Plain strings: paths of `pathlib` cost more than the calls."""
+        target = f"{self._base}/{checked_path(path)}"
+        return target, target[: target.rindex("/")]
+
+    def _write(self, pieces: Pieces, place: Callable[[str], _T]) -> _T:
+        """Have an object's bytes in a temporary file, on the disk, and give that its place; it goes if that fails."""
         temporary, handle = self._scratch.open()
         try:
             try:
                 _write_all(handle, pieces)
             finally:
                 os.close(handle)
-            yield temporary
+            return place(temporary)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
 
-    def _directory(self, directory: Path) -> int:
+    def _directory(self, directory: str) -> int:
         """An open handle of a directory, kept because every object syncs its own."""
         handles = self._handles.setdefault(threading.get_ident(), {})
         handle = handles.get(directory)
@@ -134,15 +138,16 @@ class LocalStore:
             handle = handles[directory] = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         return handle
 
-    def _make(self, directory: Path) -> None:
+    def _make(self, directory: str) -> None:
         """Create a directory and make its entry durable, once per directory."""
         if directory in self._known:
             return
-        if not directory.is_dir():
-            if directory != directory.parent:
-                self._make(directory.parent)
-            directory.mkdir(exist_ok=True)
-            _sync_directory(directory.parent)
+        path = Path(directory)
+        if not path.is_dir():
+            if path != path.parent:
+                self._make(str(path.parent))
+            path.mkdir(exist_ok=True)
+            _sync_directory(path.parent)
         self._known.add(directory)
 
     def _get(self, path: str, start: int, length: int | None) -> bytes:
@@ -184,6 +189,11 @@ class LocalStore:
 
 
 def _write_all(handle: int, pieces: Pieces) -> None:
+    if len(pieces) <= _IOV_MAX:
+        written = os.writev(handle, pieces)
+        if written == sum(map(len, pieces)):
+            return
+        pieces = [memoryview(b"".join(pieces))[written:]]
     for first in range(0, len(pieces), _IOV_MAX):
         rest = [memoryview(piece) for piece in pieces[first : first + _IOV_MAX]]
         while rest:
@@ -195,12 +205,16 @@ def _write_all(handle: int, pieces: Pieces) -> None:
                 rest[0] = rest[0][written:]
 
 
-def _linked(temporary: Path, target: Path) -> bool:
+def _linked(temporary: str, target: str) -> bool:
+    """Give a file a second name, unless that is taken, and remove the first."""
     try:
         os.link(temporary, target)
+        stored = True
     except FileExistsError:
-        return False
-    return True
+        stored = False
+    with contextlib.suppress(OSError):
+        os.unlink(temporary)
+    return stored
 
 
 def _sync_directory(directory: Path) -> None:
@@ -215,9 +229,14 @@ def _sync_directory(directory: Path) -> None:
 def _translated(path: str) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError as error:
-        raise ObjectMissing(f"no object {path}") from error
     except OSError as error:
-        if error.errno in _FULL:
-            raise StoreFull(f"no space left to store {path}: {error.strerror}") from error
-        raise StoreUnavailable(f"{path}: {error}") from error
+        raise _translation(path, error) from error
+
+
+def _translation(path: str, error: OSError) -> HeadwaterError:
+    """The error that says what a failed call means to the store's user."""
+    if isinstance(error, FileNotFoundError):
+        return ObjectMissing(f"no object {path}")
+    if error.errno in _FULL:
+        return StoreFull(f"no space left to store {path}: {error.strerror}")
+    return StoreUnavailable(f"{path}: {error}")

@@ -62,14 +62,14 @@ class Scratch:
                 else:
                     os.unlink(entry.path)
 
-    def open(self) -> tuple[Path, int]:
+    def open(self) -> tuple[str, int]:
         """A new file and a handle whose writes are synced."""
         number = next(self._count)
         directory = self._directory
         if directory is None or number % FILES_PER_DIRECTORY == 0:
             directory = self._move_on(number)
         for _ in range(ATTEMPTS):
-            path = directory / str(number)
+            path = f"{directory}/{number}"
             try:
                 return path, os.open(path, _CREATE, 0o644)
             except FileNotFoundError:  # tidied up meanwhile, by us or by somebody

@@ -12,12 +12,12 @@ from headwater.types import Buffer
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
-WRITTEN = {"none": NONE, "zstd": ZSTD}
-"""What we write ourselves, by name. We read them all."""
-
-_ZSTD_LEVEL = 3
+WRITTEN = {name: codec for codec, name in NAMES.items()}
+DEFAULT_LEVELS = {NONE: 0, GZIP: 6, SNAPPY: 0, LZ4: 9, ZSTD: 3}
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
+_XERIAL_VERSIONS = struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 << 10
 _FIRST_GUESS = 8
 _SMALLEST_GUESS = 64 << 10
 _STREAMS = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
@@ -30,13 +30,33 @@ def written_codec(name: str) -> int:
     return WRITTEN[name]
 
 
-def compress(codec: int, data: Buffer) -> Buffer:
-    """Records as they go into a batch."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """Records as they go into a batch, in the form that every client reads."""
     if codec == NONE:
         return data
+    if codec not in NAMES:
+        raise UnsupportedBatch(f"compression codec {codec} does not exist")
+    if level is None:
+        level = DEFAULT_LEVELS[codec]
     if codec == ZSTD:
-        return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
-    raise UnsupportedBatch(f"compression codec {codec} is not written here")
+        return bytes(cramjam.zstd.compress(data, level=level))
+    if codec == GZIP:
+        return bytes(cramjam.gzip.compress(data, level=level if level >= 0 else DEFAULT_LEVELS[GZIP]))
+    if codec == LZ4:
+        # The Java client takes blocks only that do not refer to each other.
+        compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        compressor.compress(bytes(data))
+        return bytes(compressor.finish())
+    return _xerial(data)
+
+
+def _xerial(data: Buffer) -> bytes:
+    """The block format of the Java client's snappy."""
+    view, pieces = memoryview(data), [_XERIAL_MAGIC, _XERIAL_VERSIONS]
+    for at in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK]))
+        pieces += (struct.pack(">i", len(block)), block)
+    return b"".join(pieces)
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:

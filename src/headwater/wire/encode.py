@@ -214,33 +214,28 @@ def item_type(entity: type, name: str) -> type:
     return item
 
 
-def template(entity: type, constants: Values, holes: Sequence[str]) -> Callable[[Sequence[int]], bytes]:
+def template(entity: type, constants: Values, holes: Sequence[str]) -> Callable[..., bytes]:
     """A function that packs an entity in which only some numbers differ from time to time.
 
-    It takes the numbers in the order of the entity's fields; what it returns stands for the entity wherever an
-    `encoder` takes values.
+    It takes the numbers in the order of the entity's fields; only zeros may stand before and between them. What it
+    returns stands for the entity wherever an `encoder` takes values.
     """
     kinds = {field.name: str(field.metadata.get("kafka_type")) for field in fields(entity)}
     marks = {name: 0x5A5A1000 + i for i, name in enumerate(holes)}
     out: Out = []
     encoder(entity)({**constants, **marks}, out)
     whole, at = b"".join(out), 0
-    layout, pieces = ">", list[Any]()
+    layout = ">"
     for name in holes:
         code = FIXED[kinds[name]][0]
         mark = struct.pack(f">{code}", marks[name])
         found = whole.index(mark, at)
-        layout += f"{found - at}s{code}"
-        pieces += (whole[at:found], 0)
+        if any(whole[at:found]):
+            raise ValueError(f"something other than zeros comes before {name}")
+        layout += f"{found - at}x{code}"
         at = found + len(mark)
     pack, tail = struct.Struct(layout).pack, whole[at:]
-
-    def fill(numbers: Sequence[int]) -> bytes:
-        filled = pieces[:]
-        filled[1::2] = numbers
-        return pack(*filled) + tail
-
-    return fill
+    return lambda *numbers: pack(*numbers) + tail
 
 
 def _run(formats: str, members: list[tuple[str, Any, Any]]) -> Write:

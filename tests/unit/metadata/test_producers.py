@@ -28,13 +28,11 @@ class Story:
         shared: bool = False,
         now_ms: int = 0,
     ) -> tuple[Verdict, int]:
-        verdict, known = self.producers.take(
-            pid, epoch, first, records, self.offset, writer=writer, shared=shared, ms=now_ms
-        )
-        if verdict is Verdict.ACCEPTED:
-            known = self.offset
-            self.offset += records
-        return verdict, known
+        refused = self.producers.take(pid, epoch, first, records, self.offset, writer=writer, shared=shared, ms=now_ms)
+        if refused is not None:
+            return refused
+        self.offset += records
+        return Verdict.ACCEPTED, self.offset - records
 
 
 def test_duplicates_among_the_last_five_are_answered_with_their_first_offset() -> None:

@@ -14,7 +14,7 @@ from headwater.objects.scratch import STALE_MS, Scratch
 def opened(store: Scratch) -> Path:
     path, handle = store.open()
     os.close(handle)
-    return path
+    return Path(path)
 
 
 def test_a_new_directory_after_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def test_codecs_that_do_not_exist() -> None:
 
 
 def test_what_we_write_ourselves() -> None:
-    """H3: none and zstd, by name; anything else says so."""
+    """H3, K15: every codec, by name and at every level; anything else says so."""
     data = b"some records" * 100
     for name, codec in WRITTEN.items():
         assert written_codec(name) == codec
@@ -142,4 +142,13 @@ def test_what_we_write_ourselves() -> None:
     with pytest.raises(ConfigError):
         written_codec("rar")
     with pytest.raises(UnsupportedBatch):
-        compress(GZIP, data)
+        compress(5, data)
+    for codec, levels in ((GZIP, (-1, 1, 9)), (LZ4, (1, 9, 17)), (ZSTD, (-131072, -7, 3, 22)), (SNAPPY, (-1,))):
+        for level in levels:
+            for some in (b"", data, bytes(range(256)) * 1000):
+                assert bytes(decompress(codec, compress(codec, some, level), LIMIT)) == some
+
+
+def test_lz4_blocks_stand_for_themselves() -> None:
+    """K15: the Java client reads no others."""
+    assert bytes(compress(LZ4, b"x" * 300_000))[4] & 0x20

@@ -125,5 +125,12 @@ def test_a_template_gives_the_same_bytes(version: int) -> None:
         plain: list[Any] = []
         encoder(partition)(dict(zip(holes, numbers, strict=False)), plain)
         made: list[Any] = []
-        encoder(partition)(fill(numbers[: len(holes)]), made)
+        encoder(partition)(fill(*numbers[: len(holes)]), made)
         assert b"".join(made) == b"".join(plain)
+
+
+def test_a_template_has_zeros_between_its_numbers() -> None:
+    """K3: anything else would be lost."""
+    partition = item_type(item_type(load_response_schema(0, 9), "responses"), "partition_responses")
+    with pytest.raises(ValueError, match="base_offset"):
+        template(partition, {"error_code": 1}, ["index", "base_offset"])

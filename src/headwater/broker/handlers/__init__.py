@@ -19,6 +19,7 @@ from headwater.broker.handlers import (
     quotas,
     records,
     replicas,
+    telemetry,
     topics,
 )
 
@@ -41,5 +42,6 @@ __all__ = [
     "quotas",
     "records",
     "replicas",
+    "telemetry",
     "topics",
 ]

@@ -40,6 +40,7 @@ def api_versions(broker: Broker, request: Request) -> Values:
         names = (request.body.client_software_name, request.body.client_software_version)
         if not all(_plain(name) for name in names):
             return {"error_code": ErrorCode.invalid_request}
+        request.connection.software = names
     level = broker.cluster.state.level
     return {
         "error_code": ErrorCode.none,

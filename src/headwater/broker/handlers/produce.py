@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker, TopicView
 from headwater.broker.faults import OF_VERDICT, code_of
+from headwater.broker.produce_request import (
+    TOPIC_IDS_SINCE,
+    Batches,
+    Partition,
+    ProduceRequest,
+    of_body,
+    read_frame,
+)
 from headwater.broker.registry import Answer, Request, Values, api
 from headwater.errors import HeadwaterError
-from headwater.log.batch import check_batch
 from headwater.log.parts import Outcome, Part
 from headwater.metadata.results import Verdict
 from headwater.wire.encode import item_type, template
@@ -30,7 +37,7 @@ ACCEPTED_FIELDS = ("index", "base_offset", "log_append_time", "log_start_offset"
 
 
 @functools.cache
-def _accepted(version: int) -> Callable[[Sequence[int]], bytes]:
+def _accepted(version: int) -> Callable[..., bytes]:
     """The answer of a partition whose batch was taken: most of all that a broker says while it is written to."""
     partition = item_type(item_type(response_type(KEY, version), "responses"), "partition_responses")
     return template(partition, {}, ACCEPTED_FIELDS[: 4 if version >= LOG_START_SINCE else 3])
@@ -72,8 +79,10 @@ class _Produce:
     def accepted(self, number: int, offset: int, log_start: int, append_ms: int) -> None:
         """See `Caller`."""
         index = self._indexes[number]
-        numbers = (index, offset, append_ms, log_start) if self._with_start else (index, offset, append_ms)
-        self._answer(number, self._accepted(numbers))
+        if self._with_start:
+            self._answer(number, self._accepted(index, offset, append_ms, log_start))
+        else:
+            self._answer(number, self._accepted(index, offset, append_ms))
 
     def decided(self, number: int, outcome: Outcome | HeadwaterError) -> None:
         """See `Caller`."""
@@ -135,72 +144,86 @@ class _Produce:
         return {"responses": responses}
 
 
-@api(KEY, 3, 13)
+@api(KEY, 3, 13, read=read_frame)
 def produce(broker: Broker, request: Request) -> Answer:
     """See the module's note."""
-    body = request.body
-    by_id = request.version >= 13
-    views = [broker.by_id(t.topic_id) if by_id else broker.by_name(t.name) for t in body.topic_data]
+    version, body = request.version, request.body
+    wanted = body if isinstance(body, ProduceRequest) else of_body(version, body)
+    views = _views(broker, version, wanted)
     if all(views):
-        return _begin(broker, request, views)
-    return _after_metadata(broker, request)
+        return _begin(broker, version, wanted, views)
+    wanted.batches.keep()
+    return _after_metadata(broker, version, wanted)
 
 
-async def _after_metadata(broker: Broker, request: Request) -> Values | None:
+def _views(broker: Broker, version: int, wanted: ProduceRequest) -> list[TopicView | None]:
+    find: Callable[[Any], TopicView | None] = broker.by_id if version >= TOPIC_IDS_SINCE else broker.by_name
+    return [find(topic) for topic, _ in wanted.topics]
+
+
+async def _after_metadata(broker: Broker, version: int, wanted: ProduceRequest) -> Values | None:
     try:
         await broker.cluster.barrier()
     except HeadwaterError:
         pass  # the topics stay unknown here, which is an error that clients retry
-    by_id = request.version >= 13
-    views = [broker.by_id(t.topic_id) if by_id else broker.by_name(t.name) for t in request.body.topic_data]
-    return await _begin(broker, request, views)
+    return await _begin(broker, version, wanted, _views(broker, version, wanted))
 
 
-def _begin(broker: Broker, request: Request, views: list[TopicView | None]) -> asyncio.Future[Values | None]:
-    body = request.body
-    by_id = request.version >= 13
-    topics = [(t.topic_id if by_id else t.name, len(t.partition_data)) for t in body.topic_data]
-    indexes = [p.index for t in body.topic_data for p in t.partition_data]
-    state = _Produce(request.version, topics, indexes, silent=not body.acks)
-    refusal = _refusal(broker, body)
-    unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-    now = broker.clock.wall_ms()
+def _begin(
+    broker: Broker, version: int, wanted: ProduceRequest, views: list[TopicView | None]
+) -> asyncio.Future[Values | None]:
+    topics = [(topic, len(partitions)) for topic, partitions in wanted.topics]
+    indexes = [partition[0] for _, partitions in wanted.topics for partition in partitions]
+    state = _Produce(version, topics, indexes, silent=not wanted.acks)
+    refusal = _refusal(broker, wanted)
+    unknown = ErrorCode.unknown_topic_id if version >= TOPIC_IDS_SINCE else ErrorCode.unknown_topic_or_partition
     number = 0
-    for topic, view in zip(body.topic_data, views, strict=True):
-        for data in topic.partition_data:
-            if refusal is not None:
-                state.refuse(number, refusal)
-            elif view is None:
-                state.refuse(number, unknown)
-            else:
-                _append(broker, view, data, now, state, number)
-            number += 1
-    if body.acks:
-        state.limit(max(body.timeout.total_seconds(), 0.001))
+    for (_, partitions), view in zip(wanted.topics, views, strict=True):
+        if refusal is None and view is not None:
+            _append(broker, view, wanted.batches, partitions, state, number)
+        else:
+            for i in range(len(partitions)):
+                state.refuse(number + i, refusal or unknown)
+        number += len(partitions)
+    if wanted.acks:
+        state.limit(max(wanted.timeout_ms / 1000, 0.001))
     return state.done
 
 
-def _refusal(broker: Broker, body: Any) -> ErrorCode | None:
-    if body.acks not in ACKS:
+def _refusal(broker: Broker, wanted: ProduceRequest) -> ErrorCode | None:
+    if wanted.acks not in ACKS:
         return ErrorCode.invalid_required_acks
-    if body.transactional_id is not None:
+    if wanted.transactional:
         return ErrorCode.invalid_txn_state
     if not broker.membership.in_contact:
         return ErrorCode.not_leader_or_follower
     return None
 
 
-def _append(broker: Broker, view: TopicView, data: Any, now: int, state: _Produce, number: int) -> None:
-    stream = view.stream_id(data.index)
-    if stream is None:
-        state.refuse(number, ErrorCode.unknown_topic_or_partition)
-        return
-    try:
-        batch = check_batch(data.records or b"", view.rules, now)
-    except HeadwaterError as error:
-        state.refuse(number, code_of(error), str(error))
-        return
-    stats = broker.stats
-    stats.produced_bytes += len(batch.data)
-    stats.produced_records += batch.offsets
-    view.writer.append(Part(stream, batch, state, number))
+def _append(
+    broker: Broker, view: TopicView, batches: Batches, partitions: list[Partition], state: _Produce, first: int
+) -> None:
+    """Check what came for the partitions of one topic, and hand it to the topic's writer."""
+    now, rules, check = broker.clock.wall_ms(), view.rules, batches.check
+    parts: list[Part] = []
+    size = records = 0
+    for number, partition in enumerate(partitions, first):
+        stream = view.stream_id(partition[0])
+        if stream is None:
+            state.refuse(number, ErrorCode.unknown_topic_or_partition)
+            continue
+        try:
+            batch = check(partition, rules, now)
+        except HeadwaterError as error:
+            state.refuse(number, code_of(error), str(error))
+            continue
+        size += len(batch.data)
+        records += batch.offsets
+        parts.append(Part(stream, batch, state, number))
+    if view.target is None and not broker.recompression.waiting:
+        view.writer.append_all(parts)
+    else:
+        for part in parts:
+            broker.recompression.append(view.writer, part, view.target)
+    broker.stats.produced_bytes += size
+    broker.stats.produced_records += records

@@ -1,0 +1,172 @@
+"""K6, K7, K14, K15: Apache Kafka's own command line tools, unchanged."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.compat.common import TOOLS, new_topic, tool, unavailable
+from tests.compat.wire import fetch_batches
+
+TOOLS_PACKAGE = "org.apache.kafka.tools"
+SECONDS = 60
+
+
+class Tools:
+    """Runs a tool as Kafka's scripts do, with a smaller heap."""
+
+    def __init__(self, bootstrap: str, java: str, log: Path) -> None:
+        self.bootstrap = bootstrap
+        self._command = [java, "-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Duser.language=en"]
+        self._command += [f"-Dlog4j2.configurationFile={log}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
+
+    def run(self, name: str, *arguments: str, given: str = "", fails: bool = False) -> str:
+        """What a tool says; by default it must succeed."""
+        main = name if "." in name and name.startswith("kafka.") else f"{TOOLS_PACKAGE}.{name}"
+        done = subprocess.run(
+            [*self._command, main, *arguments], input=given, capture_output=True, text=True, timeout=SECONDS
+        )
+        assert (done.returncode != 0) is fails, f"{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr if fails else done.stdout
+
+    def ask(self, name: str, *arguments: str, given: str = "", fails: bool = False) -> str:
+        """A tool that talks to the server."""
+        return self.run(name, "--bootstrap-server", self.bootstrap, *arguments, given=given, fails=fails)
+
+    def configs(self, *arguments: str, fails: bool = False) -> str:
+        return self.ask("kafka.admin.ConfigCommand", *arguments, fails=fails)
+
+
+@pytest.fixture(scope="module")
+def tools(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Tools:
+    java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
+    tool("kafka/libs")
+    log = tmp_path_factory.mktemp("tools") / "log4j2.properties"
+    log.write_text(
+        "appender.console.type = Console\nappender.console.name = console\nappender.console.target = SYSTEM_ERR\n"
+        "rootLogger.level = WARN\nrootLogger.appenderRef.console.ref = console\n"
+    )
+    return Tools(bootstrap, java, log)
+
+
+@pytest.fixture(scope="module")
+def topic(tools: Tools) -> str:
+    """A topic made by kafka-topics, with three partitions."""
+    name = new_topic("tools")
+    options = ("--partitions", "3", "--replication-factor", "1", "--config", "retention.ms=100000000")
+    assert f"Created topic {name}." in tools.ask("TopicCommand", "--create", "--topic", name, *options)
+    return name
+
+
+def test_topics(tools: Tools, topic: str) -> None:
+    """K7: kafka-topics."""
+    again = tools.ask("TopicCommand", "--create", "--topic", topic, "--partitions", "1", fails=True)
+    assert f"Topic '{topic}' already exists." in again
+    tools.ask("TopicCommand", "--alter", "--topic", topic, "--partitions", "4")
+    said = tools.ask("TopicCommand", "--describe", "--topic", topic)
+    assert re.search(rf"Topic: {topic}\tTopicId: \S{{22}}\tPartitionCount: 4\tReplicationFactor: 1\t", said)
+    assert "retention.ms=100000000" in said
+    rows = re.findall(r"Partition: (\d)\tLeader: (\d+)\tReplicas: (\d+)\tIsr: (\d+)", said)
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+    assert all(leader == replicas == isr for _, leader, replicas, isr in rows)
+
+
+def test_topic_configs(tools: Tools, topic: str) -> None:
+    """K7: kafka-configs; all that Kafka has is shown, with its type and source."""
+    which = ("--entity-type", "topics", "--entity-name", topic)
+    tools.configs("--alter", *which, "--add-config", "max.message.bytes=2000000,compression.type=zstd")
+    said = tools.configs("--describe", "--all", *which)
+    shown = dict(re.findall(r"^  ([a-z0-9.]+)=(\S*) sensitive=false synonyms=", said, re.M))
+    assert (shown["max.message.bytes"], shown["compression.type"]) == ("2000000", "zstd")
+    assert "DYNAMIC_TOPIC_CONFIG:max.message.bytes=2000000, DEFAULT_CONFIG:message.max.bytes=1048588" in said
+    for name in ("cleanup.policy", "segment.bytes", "min.insync.replicas", "flush.ms", "remote.storage.enable"):
+        assert name in shown
+    refused = tools.configs("--alter", *which, "--add-config", "remote.storage.enable=true", fails=True)
+    assert "InvalidConfigurationException" in refused
+
+
+def test_quotas_and_groups(tools: Tools) -> None:
+    """K14, K7: kafka-configs for clients and groups."""
+    client = new_topic("client")
+    which = ("--entity-type", "users", "--entity-name", "ann", "--entity-type", "clients", "--entity-name", client)
+    tools.configs("--alter", *which, "--add-config", "producer_byte_rate=1000,request_percentage=50.5")
+    said = tools.configs("--describe", *which)
+    assert f"Quota configs for user-principal 'ann', client-id '{client}' are" in said
+    assert "producer_byte_rate=1000.0" in said and "request_percentage=50.5" in said
+    group = ("--entity-type", "groups", "--entity-name", client)
+    said = tools.configs("--alter", *group, "--add-config", "consumer.session.timeout.ms=50000")
+    assert f"Completed updating config for group {client}." in said
+
+
+def test_writing_reading_and_deleting(tools: Tools, tmp_path: Path) -> None:
+    """K3, K4, K5, K6, K15: console producer and consumer, kafka-get-offsets, kafka-delete-records, kafka-log-dirs."""
+    name = new_topic("console")
+    tools.ask("TopicCommand", "--create", "--topic", name, "--partitions", "1", "--config", "compression.type=lz4")
+    parsed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+    lines = "".join(f"k{i}:v{i}\n" for i in range(5))
+    tools.ask("ConsoleProducer", "--topic", name, *parsed, "--compression-codec", "gzip", given=lines)
+    assert {batch.codec for batch in fetch_batches(tools.bootstrap, name, 0)} == {"lz4"}, "the topic's codec"
+    wanted = json.dumps({"partitions": [{"topic": name, "partition": 0, "offset": 2}], "version": 1})
+    (tmp_path / "delete.json").write_text(wanted)
+    said = tools.ask("DeleteRecordsCommand", "--offset-json-file", str(tmp_path / "delete.json"))
+    assert f"partition: {name}-0\tlow_watermark: 2" in said
+    shown = ("--formatter-property", "print.key=true", "--formatter-property", "print.offset=true")
+    start = ("--topic", name, "--partition", "0", "--offset", "earliest", "--max-messages", "3")
+    assert tools.ask("consumer.ConsoleConsumer", *start, *shown).splitlines() == [
+        f"Offset:{i}\tk{i}\tv{i}" for i in (2, 3, 4)
+    ]
+    assert tools.ask("GetOffsetShell", "--topic", name).strip() == f"{name}:0:5"
+    told = tools.ask("LogDirsCommand", "--describe", "--topic-list", name).splitlines()[-1]
+    partitions = [p for b in json.loads(told)["brokers"] for d in b["logDirs"] for p in d["partitions"]]
+    [only] = [p for p in partitions if p["partition"] == f"{name}-0"]
+    assert only["size"] > 0 and not only["isFuture"] and only["offsetLag"] == 0
+
+
+def test_producer_performance_pushes_metrics(tools: Tools, topic: str) -> None:
+    """K3, K14: kafka-producer-perf-test, of a client whose metrics are subscribed to by kafka-client-metrics."""
+    name = new_topic("metrics")
+    options = ("--metrics", "org.apache.kafka.producer.", "--interval", "1000", "--match", f"client_id={name}")
+    assert f"Altered client metrics config for {name}." in tools.ask(
+        "ClientMetricsCommand", "--alter", "--name", name, *options
+    )
+    amount = ("--num-records", "1000", "--record-size", "100", "--throughput", "-1")
+    client = ("--producer-props", f"bootstrap.servers={tools.bootstrap}", f"client.id={name}")
+    assert "1000 records sent" in tools.run("ProducerPerformance", "--topic", topic, *amount, *client)
+
+
+def test_elections_and_reassignments(tools: Tools, topic: str, tmp_path: Path) -> None:
+    """K6: kafka-leader-election and kafka-reassign-partitions find everything in its place."""
+    wanted = ("--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert f"Valid replica already elected for partitions {topic}-0" in tools.ask("LeaderElectionCommand", *wanted)
+    described = tools.ask("TopicCommand", "--describe", "--topic", topic)
+    found = re.search(r"Partition: 0\tLeader: (\d+)\t", described)
+    assert found is not None
+    node = int(found.group(1))
+    plan = tmp_path / "plan.json"
+    for replica, said in ((node, "Successfully started partition reassignment"), (node + 77, "")):
+        plan.write_text(
+            json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [replica]}]})
+        )
+        file = ("--reassignment-json-file", str(plan))
+        told = tools.ask("reassign.ReassignPartitionsCommand", "--execute", *file, fails=not said)
+        assert said in told
+        if said:
+            told = tools.ask("reassign.ReassignPartitionsCommand", "--verify", *file)
+            assert f"Reassignment of partition {topic}-0 is completed." in told
+
+
+def test_the_cluster(tools: Tools) -> None:
+    """K1, K2, K6: kafka-broker-api-versions, kafka-features, kafka-cluster."""
+    versions = tools.ask("BrokerApiVersionsCommand")
+    for name in ("Produce(0)", "Fetch(1)", "DescribeLogDirs(35)", "ElectLeaders(43)", "AlterClientQuotas(49)"):
+        assert re.search(rf"{re.escape(name)}: \d+( to \d+)? \[usable: \d+\]", versions), name
+    features = re.findall(
+        r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+FinalizedVersionLevel: (\S+)",
+        tools.ask("FeatureCommand", "describe"),
+    )
+    assert features
+    cluster = tools.run("ClusterTool", "cluster-id", "--bootstrap-server", tools.bootstrap)
+    assert re.fullmatch(r"Cluster ID: \S{22}\n", cluster)

@@ -1,0 +1,35 @@
+"""K15: what the server recompressed, every kind of client reads."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tests.compat.common import CODECS, PARTITION, PARTITIONS, SAMPLE, TOOLS, check, new_topic, tool, unavailable
+from tests.compat.librdkafka import Librdkafka
+from tests.compat.program import Program
+from tests.compat.wire import fetch_batches
+
+
+@pytest.fixture(scope="module")
+def client(bootstrap: str) -> Iterator[Program]:
+    java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
+    classes = tool("compat/java/CompatClient.class").parent
+    command = [java, "-Xmx256m", "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "CompatClient"]
+    with Program(command, bootstrap) as program:
+        yield program
+
+
+@pytest.mark.parametrize("stored", CODECS)
+def test_recompressed_batches(bootstrap: str, client: Program, reference: Librdkafka, stored: str) -> None:
+    """K15: into every codec, out of one that differs."""
+    topic = new_topic(f"stored-{stored}")
+    config = {"compression.type": "uncompressed" if stored == "none" else stored}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(30)
+    sent = "zstd" if stored == "gzip" else "gzip"
+    reference.write(topic, PARTITION, sent, SAMPLE)
+    assert {batch.codec for batch in fetch_batches(bootstrap, topic, PARTITION)} == {stored}
+    for reader in (client, reference):
+        check(reader.read(topic, {PARTITION: 0}, len(SAMPLE)), [reference.as_written(record) for record in SAMPLE])
