@@ -1,4 +1,4 @@
-"""A cheap member of a classic group: raw requests on one connection, commits that count up, a look at each hand-over."""
+"""A cheap member of a classic group: raw requests, commits that only count up, a look at every hand-over."""
 
 from __future__ import annotations
 
