@@ -37,10 +37,11 @@ test: install tools lint ## everything that must pass
 sim: install ## the simulation; SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: install ## runs that take an hour: 200 kills, 1,000 topics, 500 settles
+soak: install ## runs that take an hour: 200 kills, 1,000 topics, 500 settles, 50 groups
 	$(BIN)/python -m tests.soak.settles
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills
+	$(BIN)/python -m tests.soak.groups
 
 bench: install tools ## Apache Kafka and Headwater side by side
 	$(BIN)/python -m benchmarks.peer $(ARGS)

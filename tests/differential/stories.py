@@ -5,6 +5,7 @@ from tests.differential import (
     stories_consumer,
     stories_offsets,
     stories_records,
+    stories_static,
     stories_topics,
     stories_walks,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "stories_consumer",
     "stories_offsets",
     "stories_records",
+    "stories_static",
     "stories_topics",
     "stories_walks",
 ]

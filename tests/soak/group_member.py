@@ -1,4 +1,4 @@
-"""A cheap member of a classic group: raw requests on one connection, and commits that only ever count up."""
+"""A cheap member of a classic group: raw requests, commits that only count up, a look at every hand-over."""
 
 from __future__ import annotations
 

@@ -120,9 +120,10 @@ class Soak:
         return sum(1 for group in self.groups if group.members and not group.stable)
 
     async def stop(self) -> None:
+        """End what is left; not counted."""
         for group in self.groups:
             while group.members:
-                await self._end(group, crash=True)
+                await self._cancel(group.members.pop())
 
     def _join(self, group: Watched) -> None:
         self._born += 1
@@ -131,11 +132,14 @@ class Soak:
         group.disturb()
         self.counts["joined"] += 1
 
+    async def _cancel(self, alive: Alive) -> None:
+        alive.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await alive.task
+
     async def _end(self, group: Watched, *, crash: bool) -> None:
         gone = group.members.pop(self._chance.randrange(len(group.members)))
-        gone.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await gone.task
+        await self._cancel(gone)
         if not crash:
             await gone.member.leave()
         group.disturb()

@@ -259,7 +259,7 @@ def test_offsets_without_a_group() -> None:
         assert await world.committed("solo") == -1
         assert await world.commit("solo", 3) is ErrorCode.none
         assert await world.committed("solo") == 3
-        assert await world.commit("solo", 4, "x", 1) is ErrorCode.illegal_generation
+        assert await world.commit("solo", 4, "x", 1) is ErrorCode.unknown_member_id
         assert await world.commit("solo", 4, committed_metadata="x" * 4097) is ErrorCode.offset_metadata_too_large
         assert await world.commit("solo", 4, partition_index=-1) is ErrorCode.unknown_topic_or_partition
         described = (await world.ask("solo")(DESCRIBE, 6, groups=["solo", "nobody"])).groups

@@ -50,7 +50,7 @@ async def offset_commit(broker: Broker, request: Request) -> Values:
     """Judged by the group as a whole, then partition by partition; what is good is stored in one command."""
     body, version = request.body, request.version
     topics = [_topic(broker, topic, version) for topic in body.topics]
-    if not all(topics):
+    if any(not _has(found, p) for topic, found in zip(body.topics, topics, strict=True) for p in topic.partitions):
         try:
             await broker.cluster.barrier()
         except HeadwaterError:
@@ -60,7 +60,7 @@ async def offset_commit(broker: Broker, request: Request) -> Values:
     offsets, codes = [], []
     for topic, found in zip(body.topics, topics, strict=True):
         for partition in topic.partitions:
-            code = unknown if found is None else _flaw(broker, partition)
+            code = unknown if found is None else _flaw(broker, found, partition)
             if not _may(broker, request, Operation.READ, topic, found):
                 code = ErrorCode.topic_authorization_failed
             codes.append(code)
@@ -87,10 +87,16 @@ async def offset_commit(broker: Broker, request: Request) -> Values:
     }
 
 
-def _flaw(broker: Broker, partition: Any) -> ErrorCode:
+def _has(topic: Topic | None, partition: Any) -> bool:
+    return topic is not None and 0 <= partition.partition_index < topic.ready
+
+
+def _flaw(broker: Broker, topic: Topic, partition: Any) -> ErrorCode:
+    if not _has(topic, partition):
+        return ErrorCode.unknown_topic_or_partition
     if len(partition.committed_metadata or "") > broker.coordinator.settings.offset_metadata_bytes:
         return ErrorCode.offset_metadata_too_large
-    return ErrorCode.none if partition.partition_index >= 0 else ErrorCode.unknown_topic_or_partition
+    return ErrorCode.none
 
 
 def _offset(topic: uuid.UUID, partition: Any) -> tuple[bytes, int, int, int, str]:
@@ -109,6 +115,8 @@ async def _commit(broker: Broker, request: Request, offsets: list[tuple[bytes, i
         now = coordinator.now_ms()
         held.check_commit(body.member_id, instance, generation, version=request.version, now_ms=now)
     elif generation >= 0:
+        if coordinator.stored(name) is not None:  # it has offsets, but never had members
+            raise GroupError("unknown_member_id")
         raise GroupError("group_id_not_found" if request.version >= 9 else "illegal_generation")
     if offsets:
         await coordinator.submit(name, lambda claim: CommitOffsets(claim, name, offsets))
