@@ -32,7 +32,7 @@ lint: install ## style, types, import contracts
 	$(BIN)/lint-imports
 
 test: install tools lint ## everything that must pass
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 sim: install ## the simulation; SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)

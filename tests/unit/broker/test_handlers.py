@@ -245,6 +245,7 @@ def test_log_append_time() -> None:
         (batch(recs(b"x" * 2000)), ErrorCode.message_too_large),
         (batch([Rec(b"a", timestamp=NOW + 7_200_000)]), ErrorCode.invalid_timestamp),
     ],
+    ids=["crc", "magic", "codec", "control", "count", "junk", "longer", "empty", "large", "future"],
 )
 def test_bad_batches_are_refused_and_change_nothing(data: bytes, code: ErrorCode) -> None:
     async def test(one: Caller) -> None:
