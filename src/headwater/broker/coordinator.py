@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Set
 
 from headwater.broker.held_groups import ClusterTopics, Held
@@ -75,6 +76,8 @@ class Coordinator:
         """Shards that are held, with the number of the claim."""
         self._claiming: dict[int, asyncio.Task[None]] = {}
         self._groups: dict[str, Held] = {}
+        self.changes = 0
+        self.commits = 0
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -216,6 +219,14 @@ class Coordinator:
     def wall_ms(self) -> int:
         return self._clock.wall_ms()
 
+    def states(self) -> Counter[tuple[str, str]]:
+        """How many groups in memory are of which kind and in which state."""
+        return Counter((held.group.kind, held.group.state) for held in self._groups.values())
+
+    def members(self) -> int:
+        """How many members the groups in memory have."""
+        return sum(len(held.group.members) for held in self._groups.values())
+
     # --- deciding and storing ------------------------------------------------------------------------------
 
     def settle(self, held: Held, *also: Reply) -> None:
@@ -241,6 +252,7 @@ class Coordinator:
                 command = ChangeGroup(claim, held.name, group.kind, change.head, change.put, change.drop)
                 try:
                     await self._submit(command)
+                    self.changes += 1
                 except GroupError as error:
                     _refuse(replies, error)
                     held.saving = None

@@ -14,7 +14,7 @@ from headwater.ops.metrics import Metric
 
 def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[Metric]:
     """Everything that `/metrics` shows of a broker."""
-    stats, telemetry = broker.stats, broker.telemetry
+    stats, telemetry, groups = broker.stats, broker.telemetry, broker.coordinator
     replicas: list[Replica[Any]] = [broker.cluster, *broker.domains.values()]
     by_api = [({"api": APIS[key].name}, count) for key, count in sorted(stats.requests.items())]
     seconds = [({"api": APIS[key].name}, s) for key, s in sorted(stats.request_seconds.items())]
@@ -48,6 +48,11 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
         Metric("headwater_telemetry_metrics_total", "counter", "Metrics that clients pushed.", one(telemetry.metrics)),
         Metric("headwater_telemetry_refused_total", "counter", "Telemetry requests refused.", one(telemetry.refused)),
         Metric("headwater_fetch_sessions", "gauge", "Open fetch sessions.", one(len(broker.sessions))),
+        Metric("headwater_groups", "gauge", "Groups coordinated here that have or had members.",
+               [({"type": kind, "state": state}, n) for (kind, state), n in sorted(groups.states().items())]),
+        Metric("headwater_group_members", "gauge", "Members of the groups coordinated here.", one(groups.members())),
+        Metric("headwater_group_changes_total", "counter", "Decisions about groups stored.", one(groups.changes)),
+        Metric("headwater_committed_offsets_total", "counter", "Offsets committed.", one(groups.commits)),
         Metric("headwater_wal_flushes_total", "counter", "WAL objects begun.",
                one(sum(w.flushes for w in broker.writers.all()))),
         Metric("headwater_wal_bytes_total", "counter", "WAL bytes begun.",

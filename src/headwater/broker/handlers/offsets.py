@@ -120,6 +120,7 @@ async def _commit(broker: Broker, request: Request, offsets: list[tuple[bytes, i
         raise GroupError("group_id_not_found" if request.version >= 9 else "illegal_generation")
     if offsets:
         await coordinator.submit(name, lambda claim: CommitOffsets(claim, name, offsets))
+        coordinator.commits += len(offsets)
 
 
 # --- fetch -------------------------------------------------------------------------------------------
