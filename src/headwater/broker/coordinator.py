@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
+from dataclasses import replace
 
 from headwater.broker.held_groups import ClusterTopics, Held
 from headwater.broker.placement import choose
@@ -27,6 +28,7 @@ from headwater.metadata.commands import ChangeGroup, ClaimShard, Command, DropGr
 from headwater.metadata.grouping import MAX_NAME, SHARDS, StoredGroup, shard_of
 from headwater.metadata.membership import Membership
 from headwater.metadata.replica import Replica
+from headwater.metadata.resources import ResourceKind
 from headwater.metadata.results import Done, Reason, Refused
 from headwater.metadata.streams import StreamsState
 
@@ -35,6 +37,7 @@ log = logging.getLogger("headwater.groups")
 _SHARD_KEYS = 1 << 40
 """Shards hash apart from streams."""
 _CLAIM_SECONDS = 5.0
+SESSION_CONFIG, HEARTBEAT_CONFIG = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 EMPTY_GROUP_MS = 600_000
 """A group without members and offsets is forgotten after this time."""
 
@@ -65,7 +68,7 @@ class Coordinator:
             max_members=settings.max_members,
             new_id=lambda: str(chance.uuid()),
         )
-        self.consumer_settings = ConsumerGroupSettings(
+        self._consumer = ConsumerGroupSettings(
             new_member_id=lambda: str(chance.uuid()),
             session_timeout_ms=settings.consumer_session_timeout_ms,
             heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
@@ -181,7 +184,8 @@ class Coordinator:
 
     def _loaded(self, stored: StoredGroup) -> ClassicGroup | ConsumerGroup:
         if stored.kind == ConsumerGroup.kind:
-            return ConsumerGroup.load(stored.name, self.consumer_settings, stored.head, stored.members, self.now_ms())
+            settings = self.settings_of(stored.name)
+            return ConsumerGroup.load(stored.name, settings, stored.head, stored.members, self.now_ms())
         return ClassicGroup.load(stored.name, self._classic, stored.head, stored.members, self.now_ms())
 
     def new_classic(self, name: str) -> ClassicGroup:
@@ -190,7 +194,18 @@ class Coordinator:
 
     def new_consumer(self, name: str) -> ConsumerGroup:
         """A group of KIP-848, that `hold` takes in."""
-        return ConsumerGroup(name, self.consumer_settings)
+        return ConsumerGroup(name, self.settings_of(name))
+
+    def settings_of(self, name: str) -> ConsumerGroupSettings:
+        """What a KIP-848 group goes by: its own configs, and the broker's settings where it has none."""
+        configs = self._cluster.state.resources.of(ResourceKind.GROUP, name)
+        if not configs:
+            return self._consumer
+        return replace(
+            self._consumer,
+            session_timeout_ms=int(configs.get(SESSION_CONFIG, self._consumer.session_timeout_ms)),
+            heartbeat_interval_ms=int(configs.get(HEARTBEAT_CONFIG, self._consumer.heartbeat_interval_ms)),
+        )
 
     def hold(self, name: str, group: ClassicGroup | ConsumerGroup) -> Held:
         """Have a group in memory. One without members, of another kind, gives way to it."""

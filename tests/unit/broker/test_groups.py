@@ -388,6 +388,27 @@ def test_a_consumer_of_the_new_protocol_outlives_its_coordinator() -> None:
     over(2, test)
 
 
+def test_a_groups_own_configs_count() -> None:
+    """K7, K9: how often its members show themselves, and how long they may be silent."""
+
+    async def test(world: Coordinators) -> None:
+        await consumer(world, "g", "m", 0)
+        configs = [
+            {"name": "consumer.heartbeat.interval.ms", "config_operation": 0, "value": "6000"},
+            {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "60000"},
+        ]
+        resources = [{"resource_type": 32, "resource_name": "g", "configs": configs}]
+        altered = await world.ask("g")(44, 1, resources=resources, validate_only=False)
+        assert altered.responses[0].error_code is ErrorCode.none
+        assert (await consumer(world, "g", "m", 1)).heartbeat_interval.seconds == 6
+        assert (await consumer(world, "other", "m", 0)).heartbeat_interval.seconds == 5
+        await asyncio.sleep(50)
+        assert (await consumer(world, "g", "m", 1)).error_code is ErrorCode.none
+        assert (await consumer(world, "other", "m", 1)).error_code is ErrorCode.unknown_member_id
+
+    over(1, test)
+
+
 def test_a_group_changes_its_protocol_only_while_it_is_empty() -> None:
     """K9: and keeps its offsets."""
 

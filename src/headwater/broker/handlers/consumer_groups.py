@@ -44,13 +44,14 @@ async def consumer_group_heartbeat(broker: Broker, request: Request) -> Values:
 async def _heartbeat(broker: Broker, request: Request) -> HeartbeatAnswer:
     coordinator, name = broker.coordinator, request.body.group_id
     beat = _request(request)
-    check_heartbeat(name, beat, coordinator.consumer_settings)
+    check_heartbeat(name, beat, coordinator.settings_of(name))
     await enter(broker, request, Operation.READ, name)
     wanted = beat.subscribed_topic_names or ()
     if len(broker.visible(request, Operation.DESCRIBE, ResourceKind.TOPIC, wanted)) < len(wanted):
         raise GroupError("topic_authorization_failed")
     held = coordinator.find(name)
     group = _group(coordinator, held, name, beat)
+    group.settings = coordinator.settings_of(name)
     answer = group.heartbeat(beat, coordinator.topics, coordinator.now_ms())
     if held is None or held.group is not group:
         held = coordinator.hold(name, group)
