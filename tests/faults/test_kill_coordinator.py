@@ -29,6 +29,7 @@ class Readers:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "log_level": 0,
+            "reconnect.backoff.max.ms": 500,
         }
         if protocol == "classic":
             self._settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
