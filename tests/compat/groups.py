@@ -45,6 +45,7 @@ class Seen:
     assignment: list[int] = field(default_factory=list)
     changes: int = 0
     committed: dict[int, int] = field(default_factory=dict)
+    uncommitted: list[str] = field(default_factory=list)
     left: bool = False
     failed: str | None = None
 
@@ -73,6 +74,8 @@ class Group:
                     self.records[said["partition"], said["offset"]] += 1
                 case "committed":
                     seen.committed.update({int(p): offset for p, offset in said["offsets"].items()})
+                case "uncommitted":
+                    seen.uncommitted.append(said["why"])
                 case "left":
                     seen.left = True
                 case "failed":

@@ -129,14 +129,15 @@ class Scenes:
     def restart(self, kind: Kind) -> None:
         """A static member dies and is back within its session: nobody else notices.
 
-        The consumer protocol gives an instance to another process only once the first one has said good-bye.
+        The consumer protocol gives an instance to another process only once the first one has said good-bye. Its
+        sessions are short here, so the process that follows runs already.
         """
         group = Group(kind)
         topic = Topic(self._bootstrap, group.topic, PARTITIONS)
         stays, dies = f"{group.id}/stays", f"{group.id}/dies"
         self._home.start(group, "stays", "instance-1")
         group.settled((stays,), PARTITIONS)
-        mortal = self.process()
+        mortal, heir = self.process(), self.process()
         mortal.start(group, "dies", "instance-2")
         group.settled((stays, dies), PARTITIONS)
         self._steady(group, topic)
@@ -146,7 +147,7 @@ class Scenes:
             mortal.leave(group, "dies")
         mortal.kill()
         meanwhile = topic.write()
-        self.process().start(group, "dies", "instance-2")
+        heir.start(group, "dies", "instance-2")
         group.wait(lambda: group.members[dies].assignment == had, "the restarted member has what it had")
         group.got(meanwhile)
         self._steady(group, topic)

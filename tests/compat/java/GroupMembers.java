@@ -51,6 +51,7 @@ public final class GroupMembers {
         private final String topic;
         private final Properties settings = new Properties();
         private final TreeSet<Integer> partitions = new TreeSet<>();
+        private final Map<TopicPartition, OffsetAndMetadata> ends = new HashMap<>();
         volatile boolean leaving;
 
         Member(String bootstrap, String name, JsonNode request) {
@@ -92,18 +93,18 @@ public final class GroupMembers {
         }
 
         private void poll(KafkaConsumer<byte[], byte[]> consumer) {
-            Map<TopicPartition, OffsetAndMetadata> ends = new HashMap<>();
-            Map<Integer, Long> told = new TreeMap<>();
             for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
                 say(Map.of("event", "record", "partition", record.partition(), "offset", record.offset()));
                 ends.put(new TopicPartition(topic, record.partition()), new OffsetAndMetadata(record.offset() + 1));
-                told.put(record.partition(), record.offset() + 1);
             }
             if (ends.isEmpty()) {
                 return;
             }
             try {
                 consumer.commitSync(ends);
+                Map<Integer, Long> told = new TreeMap<>();
+                ends.forEach((place, end) -> told.put(place.partition(), end.offset()));
+                ends.clear();
                 say(Map.of("event", "committed", "offsets", told));
             } catch (KafkaException error) {
                 say(Map.of("event", "uncommitted", "why", error.toString()));
@@ -119,6 +120,7 @@ public final class GroupMembers {
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> taken) {
             taken.forEach(each -> partitions.remove(each.partition()));
+            ends.keySet().removeAll(taken);
             say(Map.of("event", "assignment", "partitions", partitions));
         }
 

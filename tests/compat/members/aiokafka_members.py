@@ -41,13 +41,11 @@ async def _live(member: Member) -> None:
     await consumer.start()
     try:
         while not member.leaving.is_set():
-            ends: dict[int, int] = {}
             for place, messages in (await consumer.getmany(timeout_ms=int(POLL_S * 1000))).items():
                 for message in messages:
                     member.record(place.partition, message.offset)
-                ends[place.partition] = messages[-1].offset + 1
-            if ends:
-                await commit(consumer, member, ends)
+            if member.ends:
+                await commit(consumer, member, dict(member.ends))
     finally:
         await consumer.stop()
 

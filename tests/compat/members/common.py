@@ -7,7 +7,7 @@
     {"member": M, "event": "assignment", "partitions": [P...]}      all that it has now
     {"member": M, "event": "record", "partition": P, "offset": O}
     {"member": M, "event": "committed", "offsets": {P: O}}          what it saw so far, before it asks for more
-    {"member": M, "event": "uncommitted", "why": TEXT}              a commit that came too late
+    {"member": M, "event": "uncommitted", "why": TEXT}              a commit that failed; it tries again while it may
     {"member": M, "event": "left"}
     {"member": M, "event": "failed", "why": TEXT}
 
@@ -45,6 +45,8 @@ class Member:
     instance: str | None
     leaving: threading.Event = field(default_factory=threading.Event)
     partitions: set[int] = field(default_factory=set)
+    ends: dict[int, int] = field(default_factory=dict)
+    """Where it has got to in its partitions and could not commit yet."""
 
     def say(self, event: str, **more: Any) -> None:
         with _speaking:
@@ -57,13 +59,16 @@ class Member:
 
     def revoked(self, partitions: Iterable[int]) -> None:
         self.partitions -= set(partitions)
+        self.ends = {p: end for p, end in self.ends.items() if p in self.partitions}
         self.say("assignment", partitions=sorted(self.partitions))
 
     def record(self, partition: int, offset: int) -> None:
         self.say("record", partition=partition, offset=offset)
+        self.ends[partition] = offset + 1
 
     def committed(self, offsets: Mapping[int, int]) -> None:
         self.say("committed", offsets=offsets)
+        self.ends = {p: end for p, end in self.ends.items() if offsets.get(p) != end}
 
 
 def serve(live: Callable[[Member], None]) -> None:

@@ -42,13 +42,11 @@ def live(member: Member) -> None:
     )
     consumer.subscribe([member.topic], listener=Listener(member))
     while not member.leaving.is_set():
-        ends: dict[int, int] = {}
         for place, messages in consumer.poll(timeout_ms=int(POLL_S * 1000)).items():
             for message in messages:
                 member.record(place.partition, message.offset)
-            ends[place.partition] = messages[-1].offset + 1
-        if ends:
-            commit(consumer, member, ends)
+        if member.ends:
+            commit(consumer, member, dict(member.ends))
     consumer.close()
 
 

@@ -36,16 +36,14 @@ def live(member: Member) -> None:
 
     consumer.subscribe([member.topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     while not member.leaving.is_set():
-        ends: dict[int, int] = {}
         for message in consumer.consume(500, timeout=POLL_S):
             error = message.error()
             if error is None:
                 member.record(message.partition(), message.offset())
-                ends[message.partition()] = message.offset() + 1
             elif not error.retriable() and error.code() != confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise confluent_kafka.KafkaException(error)
-        if ends:
-            commit(consumer, member, ends)
+        if member.ends:
+            commit(consumer, member, dict(member.ends))
     consumer.close()
 
 
