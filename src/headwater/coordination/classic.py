@@ -153,6 +153,8 @@ class ClassicGroup(Roster):
         member_id = f"{request.instance_id or request.client_id}-{self._settings.new_id()}"
         if request.instance_id is not None and request.instance_id in self._static:
             self._replace(request, self.members[self._static[request.instance_id]], member_id, token, now_ms, wall_ms)
+        elif request.instance_id is None and request.needs_id and len(self._pending) >= self._settings.max_members:
+            self._answer(token, JoinAnswer(code="group_max_size_reached"))
         elif request.instance_id is None and request.needs_id:
             self._pending.add(member_id)
             self._deadlines[("member", member_id)] = now_ms + request.session_timeout_ms

@@ -188,6 +188,14 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert story.beat(names[0], 2) == "none"
 
 
+def test_ids_that_are_given_out_are_bounded() -> None:
+    story = Story(max_members=2)
+    codes = [story.joined(story.join(needs_id=True)).code for _ in range(3)]
+    assert codes == ["member_id_required", "member_id_required", "group_max_size_reached"]
+    story.wait(SESSION)
+    assert story.joined(story.join(needs_id=True)).code == "member_id_required"
+
+
 def test_a_follower_that_asks_again_is_told_what_stands() -> None:
     story = Story()
     [_one, two] = story.stable(2)
