@@ -207,6 +207,14 @@ def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     put("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()).encode())
 
 
+def put_done(output: Output, kind: str, name: str, what: str) -> None:
+    """Say what was done to a thing."""
+    if output is Output.JSON:
+        put_json({"name": name, "result": what})
+    else:
+        put(f"{kind} {name} {what}\n".encode())
+
+
 def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
     """Bytes as a JSON field: text if they are UTF-8, else base64 and a field that says so."""
     if data is None:

@@ -13,10 +13,12 @@ from headwater.cli.common import (
     OutputOption,
     fail,
     put,
+    put_done,
     put_json,
     put_table,
     run,
 )
+from headwater.cli.connecting import connecting, open_client
 from headwater.cli.consume import bounds, parse_origin
 from headwater.errors import ConfigError
 
@@ -38,17 +40,16 @@ def register(app: typer.Typer) -> None:
         ("delete-offsets", delete_offsets),
         ("delete", delete),
     ):
-        group.command(name)(command)
+        group.command(name)(connecting(command))
     app.add_typer(group, name="group")
 
 
 def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = Output.TEXT) -> None:
     """List all groups."""
-    from headwater.client.client import Client
     from headwater.client.model import GroupListing
 
     async def main() -> list[GroupListing]:
-        async with Client(bootstrap) as client:
+        async with open_client(bootstrap) as client:
             return await client.list_groups()
 
     groups = run(main())
@@ -82,10 +83,9 @@ def describe(
 
 
 async def _description(bootstrap: str, name: str) -> dict[str, Any]:
-    from headwater.client.client import Client
     from headwater.client.model import LATEST
 
-    async with Client(bootstrap) as client:
+    async with open_client(bootstrap) as client:
         group = await client.describe_group(name)
         committed = await client.committed_offsets(name)
         ends: dict[tuple[str, int], int] = {}
@@ -125,10 +125,9 @@ def reset(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Have a group without members go on from another place."""
-    from headwater.client.client import Client
 
     async def main() -> dict[int, int]:
-        async with Client(bootstrap) as client:
+        async with open_client(bootstrap) as client:
             offsets = await _places(client, topic, to, partition)
             if not dry_run:
                 await client.commit_offsets(name, {(topic, index): offset for index, offset in offsets.items()})
@@ -157,10 +156,9 @@ def delete_offsets(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Forget what a group has committed for a topic."""
-    from headwater.client.client import Client
 
     async def main() -> None:
-        async with Client(bootstrap) as client:
+        async with open_client(bootstrap) as client:
             committed = await client.committed_offsets(name)
             wanted = [index for of, index in committed if of == topic and (not partition or index in partition)]
             if not wanted:
@@ -168,25 +166,17 @@ def delete_offsets(
             await client.delete_offsets(name, topic, wanted)
 
     run(main())
-    _done(output, name, "offsets deleted")
+    put_done(output, "group", name, "offsets deleted")
 
 
 def delete(
     name: NameArgument, bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = Output.TEXT
 ) -> None:
     """Delete a group without members, and its offsets."""
-    from headwater.client.client import Client
 
     async def main() -> None:
-        async with Client(bootstrap) as client:
+        async with open_client(bootstrap) as client:
             await client.delete_group(name)
 
     run(main())
-    _done(output, name, "deleted")
-
-
-def _done(output: Output, name: str, what: str) -> None:
-    if output is Output.JSON:
-        put_json({"name": name, "result": what})
-    else:
-        put(f"group {name} {what}\n".encode())
+    put_done(output, "group", name, "deleted")

@@ -13,6 +13,7 @@ from headwater.cli.common import (
     OutputOption,
     fail,
     put,
+    put_done,
     put_json,
     put_table,
     run,
@@ -53,7 +54,7 @@ def create(
             await client.create_topics([NewTopic(name, partitions or -1, configs=configs)])
 
     run(main())
-    _done(output, name, "created")
+    put_done(output, "topic", name, "created")
 
 
 def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = Output.TEXT) -> None:
@@ -160,7 +161,7 @@ def alter(
                 await client.create_partitions(name, partitions)
 
     run(main())
-    _done(output, name, "altered")
+    put_done(output, "topic", name, "altered")
 
 
 def delete(
@@ -175,14 +176,7 @@ def delete(
             await client.delete_topics([name])
 
     run(main())
-    _done(output, name, "deleted")
-
-
-def _done(output: Output, name: str, what: str) -> None:
-    if output is Output.JSON:
-        put_json({"name": name, "result": what})
-    else:
-        put(f"topic {name} {what}\n".encode())
+    put_done(output, "topic", name, "deleted")
 
 
 def _text(value: object) -> str | None:

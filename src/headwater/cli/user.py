@@ -12,7 +12,7 @@ from headwater.cli.common import (
     Output,
     OutputOption,
     fail,
-    put,
+    put_done,
     put_json,
     put_table,
     run,
@@ -70,7 +70,7 @@ def add(
             await client.put_user(name, password, mechanisms, iterations)
 
     run(main())
-    _done(output, name, "stored")
+    put_done(output, "user", name, "stored")
 
 
 async def _add_offline(
@@ -119,7 +119,7 @@ def delete(
             await client.drop_user(name, chosen)
 
     run(main())
-    _done(output, name, "deleted")
+    put_done(output, "user", name, "deleted")
 
 
 def _mechanisms(given: list[str] | None) -> list[str]:
@@ -130,10 +130,3 @@ def _mechanisms(given: list[str] | None) -> list[str]:
         if mechanism not in MECHANISMS:
             raise ConfigError(f"--scram {mechanism!r} is not one of {', '.join(MECHANISMS)}")
     return chosen
-
-
-def _done(output: Output, name: str, what: str) -> None:
-    if output is Output.JSON:
-        put_json({"name": name, "result": what})
-    else:
-        put(f"user {name} {what}\n".encode())

@@ -5,11 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import msgspec
 
-from headwater.errors import Halted
+from headwater.coordination.common import decoded
 
 FORMAT = 1
 CONSUMER_PROTOCOL = "consumer"
@@ -122,7 +121,6 @@ class Head(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     """When it last changed its state, by the wall clock."""
 
 
-_T = TypeVar("_T", _StoredMember, Head)
 _members = msgspec.msgpack.Decoder(_StoredMember)
 _heads = msgspec.msgpack.Decoder(Head)
 
@@ -145,7 +143,7 @@ def encode_member(member: Member) -> bytes:
 
 def decode_member(member_id: str, data: bytes) -> Member:
     """The member that some bytes stand for."""
-    stored = _checked(_members, data)
+    stored = decoded(_members, data, FORMAT)
     return Member(
         id=member_id,
         instance_id=stored.instance_id,
@@ -160,17 +158,7 @@ def decode_member(member_id: str, data: bytes) -> Member:
 
 def decode_head(data: bytes) -> Head:
     """The group that some bytes stand for."""
-    return _checked(_heads, data)
-
-
-def _checked(decoder: msgspec.msgpack.Decoder[_T], data: bytes) -> _T:
-    try:
-        stored = decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise Halted(f"a group in the ledger cannot be read by this version: {error}; upgrade this process") from error
-    if stored.format != FORMAT:
-        raise Halted(f"a group of format {stored.format} in the ledger; this version knows {FORMAT}: upgrade it")
-    return stored
+    return decoded(_heads, data, FORMAT)
 
 
 def topics_of(subscription: bytes) -> set[str] | None:

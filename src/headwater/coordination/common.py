@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
+
+from headwater.errors import Halted
 
 
 class GroupError(Exception):
@@ -33,6 +35,28 @@ class Change(msgspec.Struct, frozen=True):
         return Change(
             later.head if later.head is not None else self.head, put, tuple(name for name in drop if name not in put)
         )
+
+
+class Stored(Protocol):
+    """What lies in the ledger says first in which format it is."""
+
+    @property
+    def format(self) -> int:
+        """The number of the format."""
+
+
+_S = TypeVar("_S", bound=Stored)
+
+
+def decoded(decoder: msgspec.msgpack.Decoder[_S], data: bytes, known: int) -> _S:
+    """What some bytes in the ledger stand for; halts on what this version does not know."""
+    try:
+        stored = decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Halted(f"a group in the ledger cannot be read by this version: {error}; upgrade this process") from error
+    if stored.format != known:
+        raise Halted(f"a group of format {stored.format} in the ledger; this version knows {known}: upgrade it")
+    return stored
 
 
 class Topics(Protocol):

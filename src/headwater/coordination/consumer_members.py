@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 import uuid
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import msgspec
 
 from headwater.coordination.assignors import Assignment
+from headwater.coordination.common import decoded
 from headwater.errors import Halted
 
 FORMAT = 1
@@ -55,7 +55,6 @@ class Member:
         return self.state == MemberState.STABLE and self.epoch == assignment_epoch
 
 
-_Stored = TypeVar("_Stored", "_StoredMember", "Head")
 _Pairs = list[tuple[bytes, list[int]]]
 
 
@@ -116,7 +115,7 @@ def encode_member(member: Member) -> bytes:
 
 def decode_member(member_id: str, data: bytes) -> Member:
     """The member that some bytes stand for."""
-    stored = _checked(_members, data)
+    stored = decoded(_members, data, FORMAT)
     return Member(
         member_id=member_id,
         instance_id=stored.instance_id,
@@ -138,7 +137,7 @@ def decode_member(member_id: str, data: bytes) -> Member:
 
 def decode_head(data: bytes) -> Head:
     """The group that some bytes stand for."""
-    return _checked(_heads, data)
+    return decoded(_heads, data, FORMAT)
 
 
 def _pack(assignment: Assignment) -> _Pairs:
@@ -150,13 +149,3 @@ def _unpack(pairs: _Pairs) -> Assignment:
         return {uuid.UUID(bytes=topic): frozenset(partitions) for topic, partitions in pairs}
     except ValueError as error:
         raise Halted(f"a group in the ledger names a topic by no id: {error}; run `headwater doctor`") from error
-
-
-def _checked(decoder: msgspec.msgpack.Decoder[_Stored], data: bytes) -> _Stored:
-    try:
-        stored = decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise Halted(f"a group in the ledger cannot be read by this version: {error}; upgrade this process") from error
-    if stored.format != FORMAT:
-        raise Halted(f"a group of format {stored.format} in the ledger; this version knows {FORMAT}: upgrade it")
-    return stored
