@@ -31,7 +31,8 @@ from headwater.errors import (
 from tests.support.net import free_port
 
 PROGRAM = """
-import sys, typer
+import signal, sys, typer
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 from headwater.cli import common, consume, produce, topic
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 for module in (topic, produce, consume):
