@@ -41,7 +41,8 @@ def main() -> int:
             print(f"{name}: {line}")
     print(f"{len(names)} stories, {len(open_now)} differ")
     if options.write:
-        rest = {name: [what] for name, what in open_stories.read().items() if name not in names}
+        others = STORIES.keys() - set(names)
+        rest = {name: [what] for name, what in open_stories.read().items() if name in others}
         open_stories.write({**rest, **open_now})
     return 1 if open_now else 0
 
