@@ -18,7 +18,7 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _XERIAL_VERSIONS = struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 << 10
-_LZ4_FLAGS_AT = 4
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT = 0x20
 _FIRST_GUESS = 8
 _SMALLEST_GUESS = 64 << 10
@@ -63,7 +63,8 @@ def _xerial(data: Buffer) -> bytes:
 
 def has_linked_blocks(data: Buffer) -> bool:
     """Whether lz4 data has blocks that refer to each other, which the Java client cannot read."""
-    return len(data) > _LZ4_FLAGS_AT and not data[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT
+    flags_at = len(_LZ4_MAGIC)
+    return len(data) > flags_at and data[:flags_at] == _LZ4_MAGIC and not data[flags_at] & _LZ4_INDEPENDENT
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
