@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from headwater.metadata.topic_configs import KEYS
 
 
 def _anything(wanted: Any, got: Any) -> bool:
@@ -34,11 +36,16 @@ class Rule:
     """A regular expression over a path without indexes, such as `topics.partitions.leader_epoch`."""
     apis: str = ".*"
     fits: Callable[[Any, Any], bool] = _anything
+    about: Container[str] = ()
+    """If given, the names that the last index of the path may be."""
 
     def covers(self, api: str, path: str, wanted: Any, got: Any) -> bool:
+        """Whether a difference at a path, with its indexes, may be."""
+        indexes = re.findall(r"\[([^]]*)\]", path)
         return (
             re.fullmatch(self.apis, api) is not None
-            and re.fullmatch(self.path, path) is not None
+            and re.fullmatch(self.path, re.sub(r"\[[^]]*\]", "", path)) is not None
+            and (self.about == () or (bool(indexes) and indexes[-1] in self.about))
             and self.fits(wanted, got)
         )
 
@@ -60,6 +67,12 @@ ALLOWED: dict[str, Rule] = {
         "create_topics|describe_configs",
         _both_by_default,
     ),
+    "configs without a meaning here": Rule(
+        "Those about files and replicas are read-only, and have the value that holds here.",
+        r"(.*\.)?configs\.(read_only|value)",
+        "create_topics|describe_configs",
+        about=frozenset(name for name, key in KEYS.items() if key.fixed),
+    ),
     "failures inside Apache Kafka": Rule(
         "Where it fails by an error of its own, we say what was wrong with the request.",
         r"(.*\.)?error_code",
@@ -72,6 +85,14 @@ ALLOWED: dict[str, Rule] = {
     ),
 }
 
+APART: dict[str, str] = {
+    "consumer_groups_to_classic_calls": (
+        "A group with members does not take members of the other protocol: it changes its protocol when it is empty."
+    ),
+    "find_the_coordinator_of_a_transaction": "There are no transactions yet: nobody coordinates them.",
+}
+"""Stories that are meant to go another way here, and why."""
+
 
 def page() -> str:
     """The rows of docs/differences.md."""
@@ -79,6 +100,8 @@ def page() -> str:
     for name, rule in ALLOWED.items():
         fields = rule.path.replace("|", "\\|")
         rows.append(f"| {name} | `{fields}` | {rule.why} |")
+    rows += ["", "These stories go another way as a whole:", ""]
+    rows += [f"- {name.replace('_', ' ')}: {why}" for name, why in APART.items()]
     return "\n".join(rows)
 
 

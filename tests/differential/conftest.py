@@ -9,6 +9,7 @@ import pytest
 
 from tests.compat.common import unavailable
 from tests.differential import open as open_stories
+from tests.differential.allowed import APART
 from tests.differential.telling import Verdict, tell_all
 from tests.support.kafka import TestingKafka, kafka_is_installed
 from tests.support.server import headwater_up
@@ -34,7 +35,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, s
 def verdicts(addresses: tuple[str, str], request: pytest.FixtureRequest) -> Mapping[str, Verdict]:
     """What came of the stories that this run has tests of. They are told side by side, before the first test."""
     wanted = [item.callspec.params["name"] for item in request.session.items if _tells(item)]
-    return asyncio.run(tell_all(dict.fromkeys(wanted), addresses, open_stories.read()))
+    return asyncio.run(tell_all(dict.fromkeys(wanted), addresses, {*open_stories.read(), *APART}))
 
 
 def _tells(item: pytest.Item) -> bool:

@@ -168,7 +168,6 @@ def join_a_group_without_a_name(told: Told) -> Steps:
     yield sync("", 1, NOBODY)
     yield beat("", 1, NOBODY)
     yield leave("", NOBODY)
-    yield describe("")
 
 
 @story

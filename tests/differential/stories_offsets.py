@@ -121,7 +121,6 @@ def commit_odd_things(told: Told) -> Steps:
     yield commit(group, told.name(), (-1, 1))
     yield commit(group, told.name(), (0, 1, "x" * 4096))
     yield commit(group, told.name(), (0, 1, "x" * 4097), (1, 2))
-    yield commit("", told.name(), (0, 1))
     yield commit(group, told.name())
     yield commit(group, "", (0, 1))
     yield commit(group, told.name(), (0, 1), (0, 2))
@@ -244,6 +243,19 @@ def delete_offsets_of_members_without_a_readable_subscription(told: Told) -> Ste
 
 
 @story
+def a_group_without_a_name(told: Told) -> Steps:
+    """The only story that writes to it: it is the same group for all stories."""
+    yield from existing(told.name())
+    yield commit("", told.name(), (0, 1))
+    yield committed("", {told.name(): [0, 1]})
+    yield call("describe_groups", groups=[""], include_authorized_operations=False)
+    yield forget("", (told.name(), 0))
+    for _ in range(2):
+        yield call("delete_groups", groups_names=[""])
+    yield call("describe_groups", groups=[""], include_authorized_operations=False)
+
+
+@story
 def delete_a_group_with_offsets(told: Told) -> Steps:
     yield from existing(told.name())
     group = told.name("g")
@@ -275,8 +287,7 @@ def _found_in_version(version: int) -> Story:
             key = keys[0] if keys else ""
             return call("find_coordinator", version, key=key, key_type=kind, coordinator_keys=keys)
 
-        for kind in (GROUP, TRANSACTION) if version else (GROUP,):
-            yield find(kind, told.name("g"))
+        yield find(GROUP, told.name("g"))
         if version:
             yield find(9, told.name("g"))
         yield find(GROUP, "")
@@ -291,3 +302,10 @@ def _found_in_version(version: int) -> Story:
 
 for _version in range(7):
     add(f"find_coordinator_v{_version}", _found_in_version(_version))
+
+
+@story
+def find_the_coordinator_of_a_transaction(told: Told) -> Steps:
+    for version in range(1, 7):
+        key = told.name("g")
+        yield call("find_coordinator", version, key=key, key_type=TRANSACTION, coordinator_keys=(key,))

@@ -146,7 +146,7 @@ def _deleted_in_version(version: int) -> Story:
 
         group = told.name("g")
         member = yield from alone(group)
-        yield drop(group, told.name("unknown"), "")
+        yield drop(group, told.name("unknown"))
         yield leave(group, member.id)
         yield drop(group, group)
         yield drop(group)

@@ -32,6 +32,7 @@ async def tell_all(
     versions = await versions_of(addresses[0])
     for address in addresses:
         await _wait_for_coordinators(address)
+    await _wait_for_transactions(addresses[0])
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> tuple[str, Verdict]:
@@ -42,13 +43,26 @@ async def tell_all(
 
 
 async def _wait_for_coordinators(address: str) -> None:
-    """Apache Kafka makes the topic of its groups when it is first asked for one of them."""
+    """Apache Kafka makes the topic of its groups, and room for producers, when it is first asked for one of them."""
     groups = [f"warm-up-{number}" for number in range(32)]
     async with Peer(address) as peer, asyncio.timeout(START_SECONDS):
         while True:
             await peer.ask("find_coordinator", 4, {"key_type": 0, "coordinator_keys": groups})
             answer = await peer.ask("describe_groups", 5, {"groups": groups})
-            if all(group.error_code.value == 0 for group in answer.groups):
+            fresh = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+            producer = await peer.ask("init_producer_id", 4, fresh)
+            if not any(one.error_code.value for one in (producer, *answer.groups)):
+                return
+            await asyncio.sleep(POLL_SECONDS)  # polls for a state; nothing counts on its length
+
+
+async def _wait_for_transactions(kafka: str) -> None:
+    """Apache Kafka makes the topic of its transactions when it is first asked for one of them."""
+    keys = [f"warm-up-{number}" for number in range(32)]
+    async with Peer(kafka) as peer, asyncio.timeout(START_SECONDS):
+        while True:
+            answer = await peer.ask("find_coordinator", 4, {"key_type": 1, "coordinator_keys": keys})
+            if not any(found.error_code.value for found in answer.coordinators):
                 return
             await asyncio.sleep(POLL_SECONDS)  # polls for a state; nothing counts on its length
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cramjam
+import lz4.frame
 from crc32c import crc32c
 
 NO_PRODUCER = (-1, -1, -1)
@@ -51,7 +52,7 @@ COMPRESS = {
     0: lambda data: data,
     1: lambda data: bytes(cramjam.gzip.compress(data)),
     2: xerial,
-    3: lambda data: bytes(cramjam.lz4.compress(data)),
+    3: lambda data: bytes(lz4.frame.compress(data, block_linked=False)),
     4: lambda data: bytes(cramjam.zstd.compress(data)),
 }
 

@@ -122,9 +122,9 @@ class Coordinator:
         claim = self.replica.state.groups.claims.get(shard)
         return claim is not None and claim.number == number and claim.holder == self.replica.epoch
 
-    async def enter(self, group: str) -> None:
-        """Be the coordinator of a group, or say who is not."""
-        if not group or len(group) > MAX_NAME:
+    async def enter(self, group: str, *, nameless: bool = False) -> None:
+        """Be the coordinator of a group, or say who is not. Only offsets can belong to a group without a name."""
+        if not (group or nameless) or len(group) > MAX_NAME:
             raise GroupError("invalid_group_id", "the group id is empty or too long")
         await self._enter_shard(shard_of(group))
 

@@ -13,7 +13,7 @@ import msgspec
 from crc32c import crc32c
 
 from headwater.log import kernels
-from headwater.log.batch import CRC_FROM, Batch, BatchRules, check_batch
+from headwater.log.batch import CRC_FROM, Batch, BatchRules, check_batch, is_transactional
 from headwater.types import Buffer
 from headwater.wire.messages import RequestStart
 
@@ -42,6 +42,8 @@ class ProduceRequest(msgspec.Struct, frozen=True):
     topics: list[tuple[str | uuid.UUID | None, list[Partition]]]
     """Names, or ids where the version has those, and what came for their partitions."""
     batches: Batches
+    transactional: bool = False
+    """Whether any batch is part of a transaction."""
 
 
 class _Decoded:
@@ -88,7 +90,22 @@ def of_body(version: int, body: Any) -> ProduceRequest:
         for topic in body.topic_data
     ]
     timeout_ms = round(body.timeout.total_seconds() * 1000)
-    return ProduceRequest(body.acks, timeout_ms, body.transactional_id, topics, _Decoded())
+    transactional = any(is_transactional(records or b"") for _, partitions in topics for _, records in partitions)
+    return ProduceRequest(body.acks, timeout_ms, body.transactional_id, topics, _Decoded(), transactional)
+
+
+def without_repetition(wanted: ProduceRequest) -> ProduceRequest:
+    """Of a partition that is named twice, what came last counts."""
+    topics = wanted.topics
+    if len({topic for topic, _ in topics}) == len(topics) and all(
+        len(partitions) == 1 or len({partition[0] for partition in partitions}) == len(partitions)
+        for _, partitions in topics
+    ):
+        return wanted
+    merged: dict[str | uuid.UUID | None, dict[int, Partition]] = {}
+    for topic, partitions in topics:
+        merged.setdefault(topic, {}).update((partition[0], partition) for partition in partitions)
+    return msgspec.structs.replace(wanted, topics=[(topic, [*parts.values()]) for topic, parts in merged.items()])
 
 
 def read_frame(start: RequestStart, frame: memoryview) -> tuple[str, ProduceRequest] | None:

@@ -287,7 +287,6 @@ class ClassicGroup(Roster):
         roster = self._roster()
         for member in self.members.values():
             member.is_new = False
-            member.assignment = b""
             self._expect(member, now_ms)
             if member.joining is not None:
                 self._answer(member.joining, self._joined(member, roster if member.id == self.leader else ()))

@@ -45,6 +45,8 @@ from headwater.coordination.consumer_requests import (
 )
 from headwater.coordination.regex import Resolver
 
+FIRST_EPOCH = 2
+"""Of a group with its first member."""
 MIN_COMMIT_VERSION = 9
 """Of OffsetCommit: the first one that carries a member's epoch."""
 
@@ -303,7 +305,6 @@ class ConsumerGroup:
         if member_ids:
             self._bump()
             if not self._members:
-                self.assignment_epoch = self.epoch
                 self._topics_digest = b""
         return tuple(member_ids)
 
@@ -388,7 +389,7 @@ class ConsumerGroup:
         self._changed.add(member_id)
 
     def _bump(self) -> None:
-        self.epoch += 1
+        self.epoch = max(self.epoch + 1, FIRST_EPOCH)
         self._head_changed = True
 
 

@@ -50,6 +50,13 @@ class Member:
     target: Assignment = field(default_factory=dict)
     """What it should own at the group's assignment epoch."""
 
+    @property
+    def held(self) -> Assignment:
+        """What it may still own: its own partitions, and those that it has not given up yet."""
+        topics = {**self.assigned, **self.revoking}
+        nothing: frozenset[int] = frozenset()
+        return {topic: self.assigned.get(topic, nothing) | self.revoking.get(topic, nothing) for topic in topics}
+
     def is_reconciled(self, assignment_epoch: int) -> bool:
         """Whether it has its target."""
         return self.state == MemberState.STABLE and self.epoch == assignment_epoch

@@ -15,7 +15,7 @@ from crc32c import crc32c
 from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
 from headwater.log import kernels
 from headwater.types import Buffer
-from headwater.wire.codecs import NONE, compress, decompress
+from headwater.wire.codecs import LZ4, NONE, compress, decompress, has_linked_blocks
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size
@@ -26,6 +26,7 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 _BASE = struct.Struct(">q")
 _BASE_AND_EPOCH = struct.Struct(">qii")
+_MAGIC_AT = 16
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
 CRC_FROM = 21
@@ -47,12 +48,35 @@ NO_PRODUCER = -1
 LONG_MAX = (1 << 63) - 1
 
 
+MAX_RECORD_ERRORS = 1_000
+"""So many records of a batch are told apart when it is refused."""
+
+RecordErrors = tuple[tuple[int, str], ...]
+"""Which records of a batch are at fault, by their place in it, and why."""
+
+
 class InvalidTimestamp(BadInput):
     """A record's timestamp lies too far from the broker's clock for this topic."""
+
+    records: RecordErrors = ()
 
 
 class InvalidRecord(CorruptBatch):
     """A batch whose bytes are as sent, but which no client may send."""
+
+    records: RecordErrors = ()
+
+
+class NotABatch(InvalidRecord):
+    """Not exactly one whole batch."""
+
+
+class BrokenBatch(CorruptBatch):
+    """Bytes that are not those of a batch as it was sent, or that nobody knows how to read."""
+
+
+UNREAD = (NotABatch, BrokenBatch, UnsupportedBatch, BatchTooLarge)
+"""What is wrong with batches that are refused before their records are looked at."""
 
 
 class BatchRules(msgspec.Struct, frozen=True):
@@ -86,20 +110,22 @@ def check_batch(data: bytes, rules: BatchRules, now_ms: int) -> Batch:
     """Check one batch that fills `data`; raise the error that says what is wrong with it."""
     size = len(data)
     if size < HEADER_BYTES:
-        raise InvalidRecord(f"a record batch of {size} bytes")
+        raise NotABatch(f"a record batch of {size} bytes")
     (
         _, length, _, magic, crc, attributes, last_delta, base_timestamp, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
     ) = _HEADER.unpack_from(data)  # fmt: skip
+    if not 0 <= magic <= MAGIC:
+        raise BrokenBatch(f"there is no record format {magic}")
     if magic != MAGIC:
         raise UnsupportedBatch(f"record format {magic}; only format 2 is written")
     if length + LENGTH_OVERHEAD != size:
-        raise InvalidRecord("a produce request carries exactly one record batch per partition")
+        raise NotABatch("a produce request carries exactly one record batch per partition")
     if size > rules.max_bytes:
         raise BatchTooLarge(f"a batch of {size} bytes; the topic allows {rules.max_bytes}")
     view = memoryview(data)
     if crc32c(view[CRC_FROM:]) != crc:
-        raise CorruptBatch("the batch's CRC does not match its bytes")
+        raise BrokenBatch("the batch's CRC does not match its bytes")
     if attributes & CONTROL_BIT:
         raise InvalidRecord("clients cannot write control batches")
     if count <= 0 or last_delta != count - 1:
@@ -107,27 +133,58 @@ def check_batch(data: bytes, rules: BatchRules, now_ms: int) -> Batch:
     if producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0):
         raise InvalidRecord("an idempotent batch without a sequence or an epoch")
     codec = attributes & CODEC_MASK
-    if codec == NONE:
-        walked = kernels.walk_records(data, HEADER_BYTES, size, count)
-    else:
-        opened = decompress(codec, view[HEADER_BYTES:], rules.max_opened_bytes)
-        walked = kernels.walk_records(opened, 0, len(opened), count)
-    status, smallest, largest, null_keys = walked
+    opened, at = _opened(codec, data, rules.max_opened_bytes)
+    status, smallest, largest, null_keys = kernels.walk_records(opened, at, len(opened), count)
     if status:
         raise InvalidRecord(kernels.FLAWS[status])
-    if null_keys and rules.compacted:
-        raise InvalidRecord("a compacted topic takes no records without a key")
     first, last = base_timestamp + smallest, base_timestamp + largest
     if first < -LONG_MAX or last > LONG_MAX:
         raise InvalidTimestamp(f"timestamps {first} to {last} are no timestamps")
     if attributes & APPEND_TIME_BIT:
         raise InvalidTimestamp("clients cannot set log-append time")
-    if not rules.append_time:
-        if not rules.admits(first, last, now_ms):
-            raise InvalidTimestamp(f"timestamps {first} to {last} lie too far from {now_ms}")
-        if last != max_timestamp:
-            data = _with_max_timestamp(data, attributes, last)
+    in_time = rules.append_time or rules.admits(first, last, now_ms)
+    if not in_time or (null_keys and rules.compacted):
+        raise _refusal(opened, at, count, base_timestamp, rules, now_ms)
+    if not rules.append_time and last != max_timestamp:
+        data = _with_max_timestamp(data, attributes, last)
     return Batch(data, count, first, last, producer_id, producer_epoch, base_sequence)
+
+
+def _opened(codec: int, data: bytes, limit: int) -> tuple[Buffer, int]:
+    """A batch's records as they are without compression: bytes, and where the records begin in them."""
+    if codec == NONE:
+        return data, HEADER_BYTES
+    view = memoryview(data)[HEADER_BYTES:]
+    if codec == LZ4 and has_linked_blocks(view):
+        raise InvalidRecord("lz4 blocks that refer to each other, which the Java client cannot read")
+    try:
+        return decompress(codec, view, limit), 0
+    except UnsupportedBatch as error:
+        raise InvalidRecord(str(error)) from error
+
+
+def _refusal(
+    opened: Buffer, at: int, count: int, base_timestamp: int, rules: BatchRules, now_ms: int
+) -> InvalidRecord | InvalidTimestamp:
+    """What is wrong with sound records that the topic does not take, record by record. A wrong time counts most."""
+    keyless: list[tuple[int, str]] = []
+    untimely: list[tuple[int, str]] = []
+    for index in range(count):
+        length, at = read_varint(opened, at)
+        delta, field = read_varint(opened, at + 1)
+        _, field = read_varint(opened, field)
+        key, _ = read_varint(opened, field)
+        at += length
+        timestamp = base_timestamp + delta
+        if key < 0 and rules.compacted:
+            keyless.append((index, "a compacted topic takes no records without a key"))
+        elif not rules.append_time and not rules.admits(timestamp, timestamp, now_ms):
+            untimely.append((index, f"timestamp {timestamp} lies too far from {now_ms}"))
+        if len(keyless) + len(untimely) == MAX_RECORD_ERRORS:
+            break
+    error = InvalidTimestamp(untimely[0][1]) if untimely else InvalidRecord(keyless[0][1])
+    error.records = tuple(sorted(keyless + untimely))
+    return error
 
 
 def _with_max_timestamp(data: Buffer, attributes: int, timestamp: int) -> bytes:
@@ -143,6 +200,14 @@ def with_append_time(data: Buffer, append_ms: int) -> bytes:
     """The batch as a topic with log-append time serves it."""
     (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_FROM)
     return _with_max_timestamp(data, attributes | APPEND_TIME_BIT, append_ms)
+
+
+def is_transactional(data: Buffer) -> bool:
+    """Whether what came for a partition begins with a batch of a transaction."""
+    if len(data) < HEADER_BYTES or data[_MAGIC_AT] != MAGIC:
+        return False
+    attributes: int = _ATTRIBUTES.unpack_from(data, CRC_FROM)[0]
+    return attributes & TRANSACTIONAL_BIT != 0
 
 
 def codec_of(data: Buffer) -> int:

@@ -29,6 +29,7 @@ _LENGTH_OVERHEAD = 12
 _MAGIC = 2
 _UNUSUAL = 0x07 | 0x08 | 0x20
 """Compressed, with log-append time, or a control batch."""
+_TRANSACTIONAL = 0x10
 _FAR = 1 << 61
 """Sums of two numbers below this need no thought."""
 
@@ -122,6 +123,8 @@ def _read_topic(frame: Array, at: int, version: int, rows: Array, used: int) -> 
         row[INDEX] = read_number(frame, at, 4)
         length, at = _length(frame, at + 4, flexible, 4)
         if length < 0 or length > end - at:
+            return -1, used
+        if length >= _BATCH_HEADER and frame[at + 16] == _MAGIC and frame[at + 22] & _TRANSACTIONAL:
             return -1, used
         row[START], row[END] = at, at + length
         _read_batch(frame, at, at + length, row)

@@ -21,6 +21,7 @@ from headwater.log.holding import Holding
 from headwater.log.parts import Outcome, Part
 from headwater.log.wal_cache import WalCache, WrittenWal
 from headwater.metadata.commands import AppendWal, Chunk
+from headwater.metadata.index import NO_TIMESTAMP
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Appended, ChunkResult, Reason, Refused, Result, Verdict
 from headwater.metadata.streams import StreamsState
@@ -322,7 +323,10 @@ class Writer:
                     accepted = True
                     part.caller.accepted(part.number, at, log_start, append_ms)
                 else:
-                    part.caller.decided(part.number, Outcome(verdict, at, log_start, append_ms))
+                    # Of a repeated batch its own time is told where the log keeps no other.
+                    repeated = verdict is Verdict.DUPLICATE and append_ms == NO_TIMESTAMP
+                    told_ms = part.batch.max_timestamp if repeated else append_ms
+                    part.caller.decided(part.number, Outcome(verdict, at, log_start, told_ms))
         return accepted
 
     def _fail(self, flush: _Flush, error: HeadwaterError) -> None:

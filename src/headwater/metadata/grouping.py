@@ -148,7 +148,7 @@ def _claim(state: StreamsState, epoch: int, command: ClaimShard) -> Result:
 def _refusal(state: StreamsState, epoch: int, claim: int, name: str) -> Refused | None:
     if not state.groups.holds(epoch, name, claim):
         return Refused(Reason.STALE, f"the group {name!r} is coordinated by somebody else")
-    if not 0 < len(name) <= MAX_NAME:
+    if len(name) > MAX_NAME:
         return Refused(Reason.INVALID, f"a group's name of {len(name)} characters")
     return None
 

@@ -38,8 +38,6 @@ def _cleanup(value: str) -> str:
     for part in parts:
         if part not in ("compact", "delete"):
             raise ConfigError("String must be one of: compact, delete")
-    if not parts:
-        raise ConfigError("Configuration must not be empty: compact, delete or both")
     return ",".join(parts)
 
 
@@ -60,7 +58,7 @@ def _optional_duration(value: str) -> str:
 
 _KEYS = [
     ConfigKey("cleanup.policy", Kind.LIST, "delete", _cleanup,
-              "Delete old records, compact by key, or both.", "log.cleanup.policy"),
+              "Delete old records, compact by key, both, or nothing of that.", "log.cleanup.policy"),
     ConfigKey("compression.type", Kind.STRING, PRODUCER, one_of(*CODECS),
               "The codec that batches are stored in; `producer` keeps the one they came in.", "compression.type"),
     ConfigKey("compression.gzip.level", Kind.INT, "-1", _gzip_level,
@@ -210,7 +208,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
         return cls(
             compression=compression,
             compression_level=int(value(level)) if level in KEYS else -1,
-            cleanup=tuple(value("cleanup.policy").split(",")),
+            cleanup=tuple(elements(value("cleanup.policy"))),
             profile=value("headwater.wal.profile"),
             max_message_bytes=int(value("max.message.bytes")),
             timestamp_after_ms=int(value("message.timestamp.after.max.ms")),

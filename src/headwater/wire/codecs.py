@@ -18,6 +18,8 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _XERIAL_VERSIONS = struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 << 10
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT = 0x20
 _FIRST_GUESS = 8
 _SMALLEST_GUESS = 64 << 10
 _STREAMS = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
@@ -57,6 +59,12 @@ def _xerial(data: Buffer) -> bytes:
         block = bytes(cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK]))
         pieces += (struct.pack(">i", len(block)), block)
     return b"".join(pieces)
+
+
+def has_linked_blocks(data: Buffer) -> bool:
+    """Whether lz4 data has blocks that refer to each other, which the Java client cannot read."""
+    flags_at = len(_LZ4_MAGIC)
+    return len(data) > flags_at and data[:flags_at] == _LZ4_MAGIC and not data[flags_at] & _LZ4_INDEPENDENT
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:

@@ -337,16 +337,16 @@ def test_a_consumer_of_the_new_protocol_joins_commits_and_leaves() -> None:
 
     async def test(world: Coordinators) -> None:
         joined = await consumer(world, "g", "m", 0)
-        assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval.seconds) == (ErrorCode.none, 1, 5)
+        assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval.seconds) == (ErrorCode.none, 2, 5)
         assert [tuple(t.partitions) for t in joined.assignment.topic_partitions] == [(0,)]
-        assert (await consumer(world, "g", "m", 1)).assignment is None
+        assert (await consumer(world, "g", "m", 2)).assignment is None
         assert await world.commit("g", 5, "m", 1) is ErrorCode.unsupported_version
         answer = await world.ask("g")(
             COMMIT,
             9,
             group_id="g",
             member_id="m",
-            generation_id_or_member_epoch=1,
+            generation_id_or_member_epoch=2,
             topics=[{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 5}]}],
         )
         assert answer.topics[0].partitions[0].error_code is ErrorCode.none
@@ -354,7 +354,7 @@ def test_a_consumer_of_the_new_protocol_joins_commits_and_leaves() -> None:
         assert (described[0].group_state, described[0].assignor_name, described[0].group_epoch) == (
             "Stable",
             "uniform",
-            1,
+            2,
         )
         assert described[0].members[0].assignment.topic_partitions[0].topic_name == "t"
         classic = (await world.ask("g")(DESCRIBE, 6, groups=["g"])).groups[0]
@@ -371,17 +371,17 @@ def test_a_consumer_of_the_new_protocol_outlives_its_coordinator() -> None:
     """K9: nothing that a member was told is lost."""
 
     async def test(world: Coordinators) -> None:
-        assert (await consumer(world, "g", "m", 0)).member_epoch == 1
+        assert (await consumer(world, "g", "m", 0)).member_epoch == 2
         here = world.of("g")
         other = next(node for node in world.nodes if node is not here)
         await other.domains[ONE].submit([ClaimShard(shard_of("g"))])
         await here.domains[ONE].barrier()
-        assert (await consumer(world, "g", "m", 1)).error_code is ErrorCode.none
+        assert (await consumer(world, "g", "m", 2)).error_code is ErrorCode.none
         node = world.nodes[0]
         await node.broker.topics.add_partitions(node.cluster.state.names["t"], 3)
         await world.of("g").cluster.barrier()
-        grown = await consumer(world, "g", "m", 1)
-        assert (grown.member_epoch, [len(t.partitions) for t in grown.assignment.topic_partitions]) == (2, [3])
+        grown = await consumer(world, "g", "m", 2)
+        assert (grown.member_epoch, [len(t.partitions) for t in grown.assignment.topic_partitions]) == (3, [3])
         await asyncio.sleep(50)
         assert (await consumer(world, "g", "m", 2)).error_code is ErrorCode.unknown_member_id
 
@@ -400,10 +400,10 @@ def test_a_groups_own_configs_count() -> None:
         resources = [{"resource_type": 32, "resource_name": "g", "configs": configs}]
         altered = await world.ask("g")(44, 1, resources=resources, validate_only=False)
         assert altered.responses[0].error_code is ErrorCode.none
-        assert (await consumer(world, "g", "m", 1)).heartbeat_interval.seconds == 6
+        assert (await consumer(world, "g", "m", 2)).heartbeat_interval.seconds == 6
         assert (await consumer(world, "other", "m", 0)).heartbeat_interval.seconds == 5
         await asyncio.sleep(50)
-        assert (await consumer(world, "g", "m", 1)).error_code is ErrorCode.none
+        assert (await consumer(world, "g", "m", 2)).error_code is ErrorCode.none
         assert (await consumer(world, "other", "m", 1)).error_code is ErrorCode.unknown_member_id
 
     over(1, test)

@@ -9,10 +9,10 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.broker.produce_request import ProduceRequest, of_body, read_frame
+from headwater.broker.produce_request import ProduceRequest, of_body, read_frame, without_repetition
 from headwater.errors import CorruptFrame, HeadwaterError
 from headwater.log import kernels
-from headwater.log.batch import CRC_FROM, Batch, BatchRules
+from headwater.log.batch import CRC_FROM, Batch, BatchRules, is_transactional
 from headwater.wire.build import build
 from headwater.wire.messages import decode_request, encode_request, read_start, request_type
 from headwater.wire.skim import skim
@@ -88,11 +88,11 @@ def odd_frames(draw: st.DrawFn) -> bytes:
     return framed(version, acks=-1, timeout=5, transactional_id=transactional_id, topic_data=topic_data)
 
 
-def outcome(request: ProduceRequest, partition: Any, rules: BatchRules) -> Batch | tuple[type, str]:
+def outcome(request: ProduceRequest, partition: Any, rules: BatchRules) -> Batch | tuple[type, str, Any]:
     try:
         return request.batches.check(partition, rules, NOW)
     except HeadwaterError as error:
-        return type(error), str(error)
+        return type(error), str(error), getattr(error, "records", ())
 
 
 def agrees(frame: bytes) -> bool:
@@ -108,6 +108,7 @@ def agrees(frame: bytes) -> bool:
     assert client == (header.client_id or "")
     assert (quick.acks, quick.timeout_ms, quick.transaction) == (general.acks, general.timeout_ms, None)
     assert general.transaction is None
+    assert quick.transactional is general.transactional is False
     assert [topic for topic, _ in quick.topics] == [topic for topic, _ in general.topics]
     quick.batches.keep()
     for (_, ours), (_, theirs) in zip(quick.topics, general.topics, strict=True):
@@ -135,7 +136,7 @@ def test_odd_batches_get_the_same_verdicts(frame: bytes) -> None:
         header.client_id is None
         or body.transactional_id is not None
         or not body.topic_data
-        or any(p.records is None for t in body.topic_data for p in t.partition_data)
+        or any(p.records is None or is_transactional(p.records) for t in body.topic_data for p in t.partition_data)
     )
     assert agrees(frame) is not declined
 
@@ -177,7 +178,8 @@ def test_spoiled_records_under_a_sound_crc(good: bytes, version: int, data: st.D
     spoiled[17:21] = crc32c(spoiled[CRC_FROM:]).to_bytes(4, "big")
     topic = {"topic_id": uuid.UUID(int=5)} if version >= LAST else {"name": "t"}
     partitions = [{"index": 0, "records": bytes(spoiled)}, {"index": 1, "records": good}]
-    assert agrees(framed(version, acks=1, timeout=1, topic_data=[{**topic, "partition_data": partitions}]))
+    frame = framed(version, acks=1, timeout=1, topic_data=[{**topic, "partition_data": partitions}])
+    assert agrees(frame) is not is_transactional(bytes(spoiled))
 
 
 def test_many_partitions_are_declined() -> None:
@@ -186,3 +188,28 @@ def test_many_partitions_are_declined() -> None:
     fields = {"acks": 1, "timeout": 1}
     assert not agrees(framed(9, **fields, topic_data=[{"name": "t", "partition_data": partitions}]))
     assert agrees(framed(9, **fields, topic_data=[{"name": "t", "partition_data": partitions[2:]}]))
+
+
+@given(
+    topics=st.lists(
+        st.tuples(st.sampled_from("ab"), st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=2)), min_size=1)),
+        min_size=1,
+    )
+)
+def test_the_last_of_the_same_partition_counts(topics: list[Any]) -> None:
+    """K3: a partition named twice is written once, with what came last."""
+    body = build(
+        request_type(PRODUCE, 12),
+        acks=1,
+        timeout=1,
+        topic_data=[
+            {"name": name, "partition_data": [{"index": i, "records": data} for i, data in partitions]}
+            for name, partitions in topics
+        ],
+    )
+    wanted = {(name, index): data for name, partitions in topics for index, data in partitions}
+    found = without_repetition(of_body(12, body)).topics
+    assert len(found) == len(dict(found))
+    assert [(name, i, data) for name, partitions in found for i, data in partitions] == [
+        (name, i, wanted[name, i]) for name in dict(topics) for i in dict.fromkeys(i for n, i in wanted if n == name)
+    ]

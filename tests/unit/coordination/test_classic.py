@@ -59,6 +59,8 @@ def test_followers_wait_for_the_leader_and_everybody_hears_of_a_new_member() -> 
     story.join(one)
     last = story.join(two)
     assert story.joined(third).generation == story.joined(last).generation == 3
+    kept = {member.id: member.assignment for member in story.group.members.values()}
+    assert kept[one] and kept[two], "what they had is shown until the leader has decided anew"
     waiting = story.sync(two, 3)
     assert waiting not in story.answers
     story.sync(one, 3, {two: b"yours"})

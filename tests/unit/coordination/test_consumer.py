@@ -82,12 +82,12 @@ def test_the_first_member_gets_everything() -> None:
     topics = TopicTable(a=3)
     group = ConsumerGroup("group", settings())
     answer = group.heartbeat(JOIN, topics, 0)
-    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("m1", 1, 5_000)
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("m1", 2, 5_000)
     assert answer.assignment == {topics.id("a"): frozenset({0, 1, 2})}
     assert group.state == "Stable"
-    again = group.heartbeat(Heartbeat(member_id="m1", member_epoch=1), topics, 0)
+    again = group.heartbeat(Heartbeat(member_id="m1", member_epoch=2), topics, 0)
     assert again.assignment is None, "a member that knows is not told again"
-    full = replace(JOIN, member_epoch=1, topic_partitions=answer.assignment)
+    full = replace(JOIN, member_epoch=2, topic_partitions=answer.assignment)
     assert group.heartbeat(full, topics, 0).assignment == answer.assignment, "one that asks for all is told all"
 
 
@@ -114,19 +114,20 @@ def test_partitions_move_only_after_they_were_given_up() -> None:
     topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
     group = group_of(topics, old)
     new.beat(group, topics)
-    assert (new.epoch, new.owned) == (2, {})
+    assert (new.epoch, new.owned) == (3, {})
     assert group.members["new"].state == MemberState.UNRELEASED_PARTITIONS
     answer = old.beat(group, topics, is_late=True)
-    assert answer.member_epoch == 1
+    assert answer.member_epoch == 2
     assert answer.assignment is not None and len(pairs(answer.assignment)) == 2
     assert group.members["old"].state == MemberState.UNREVOKED_PARTITIONS
     assert len(pairs(old.owned)) == 4
+    assert pairs(group.members["old"].held) == pairs(old.owned)
     old.beat(group, topics)
     new.beat(group, topics)
-    assert (old.epoch, new.owned, group.state) == (1, {}, "Reconciling")
+    assert (old.epoch, new.owned, group.state) == (2, {}, "Reconciling")
     old.revoke()
     old.beat(group, topics)
-    assert old.epoch == 2
+    assert old.epoch == 3
     new.beat(group, topics)
     assert pairs(old.owned) | pairs(new.owned) == {(topics.id("a"), p) for p in range(4)}
     assert group.state == "Stable"
@@ -148,18 +149,18 @@ def test_other_epochs_are_fenced() -> None:
     """K9: FENCED_MEMBER_EPOCH for an epoch ahead, and for one behind that is not just an answer that was lost."""
     topics, first, second = TopicTable(a=2), Client("m1", ("a",)), Client("m2", ("a",))
     group = group_of(topics, first, second)
-    assert (first.epoch, group.members["m1"].previous_epoch) == (2, 1)
-    ahead = refused(group, Heartbeat(member_id="m1", member_epoch=3), topics)
+    assert (first.epoch, group.members["m1"].previous_epoch) == (3, 2)
+    ahead = refused(group, Heartbeat(member_id="m1", member_epoch=4), topics)
     assert ahead.code == "fenced_member_epoch"
     assert ahead.message == (
-        "The consumer group member has a greater member epoch (3) than the one known by the group coordinator (2). "
+        "The consumer group member has a greater member epoch (4) than the one known by the group coordinator (3). "
         "The member must abandon all its partitions and rejoin."
     )
-    behind = Heartbeat(member_id="m1", member_epoch=1)
-    assert "smaller member epoch (1)" in refused(group, behind, topics).message
+    behind = Heartbeat(member_id="m1", member_epoch=2)
+    assert "smaller member epoch (2)" in refused(group, behind, topics).message
     assert refused(group, replace(behind, topic_partitions=second.owned), topics).code == "fenced_member_epoch"
-    assert group.heartbeat(replace(behind, topic_partitions=first.owned), topics, 0).member_epoch == 2
-    assert group.heartbeat(replace(behind, topic_partitions={}), topics, 0).member_epoch == 2
+    assert group.heartbeat(replace(behind, topic_partitions=first.owned), topics, 0).member_epoch == 3
+    assert group.heartbeat(replace(behind, topic_partitions={}), topics, 0).member_epoch == 3
 
 
 def test_a_fenced_member_may_start_over_with_its_id() -> None:
@@ -172,7 +173,7 @@ def test_a_fenced_member_may_start_over_with_its_id() -> None:
         had = client.owned
         client.abandon()
         answer = client.beat(group, topics)
-        assert answer.member_epoch == 3
+        assert answer.member_epoch == 4
         assert answer.assignment is not None and pairs(had) <= pairs(answer.assignment)
         assert group.state == "Stable"
 
@@ -184,7 +185,7 @@ def test_a_full_group_takes_nobody_else() -> None:
     error = refused(group, replace(JOIN, member_id="m2"), topics)
     assert error.code == "group_max_size_reached"
     assert error.message == "The consumer group has reached its maximum capacity of 1 members."
-    assert client.beat(group, topics).member_epoch == 1
+    assert client.beat(group, topics).member_epoch == 2
 
 
 def test_a_static_member_comes_back_to_what_it_had() -> None:
@@ -279,12 +280,12 @@ def test_who_gave_up_and_has_to_give_up_more_goes_one_epoch_on() -> None:
     group = unrevoked_group(topics, old, new)
     for number in range(2):
         Client(f"more{number}", ("a",)).beat(group, topics)
-    assert (old.epoch, group.assignment_epoch) == (1, 4)
+    assert (old.epoch, group.assignment_epoch) == (2, 5)
     old.revoke()
     answer = old.beat(group, topics, is_late=True)
-    assert (answer.member_epoch, len(pairs(old.told)), len(pairs(old.owned))) == (2, 1, 2)
+    assert (answer.member_epoch, len(pairs(old.told)), len(pairs(old.owned))) == (3, 1, 2)
     old.revoke()
-    assert old.beat(group, topics).member_epoch == 4
+    assert old.beat(group, topics).member_epoch == 5
 
 
 def test_several_lost_answers_in_an_epoch_do_not_fence() -> None:
@@ -292,12 +293,12 @@ def test_several_lost_answers_in_an_epoch_do_not_fence() -> None:
     topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
     group = group_of(topics, old, Client("other", ("a",)))
     new.beat(group, topics)
-    assert (new.epoch, new.owned) == (3, {})
+    assert (new.epoch, new.owned) == (4, {})
     topics.grow("a", 1)
     for _ in range(3):
-        assert new.beat(group, topics, is_lost=True).member_epoch == 4
+        assert new.beat(group, topics, is_lost=True).member_epoch == 5
     assert group.members["new"].state == MemberState.UNRELEASED_PARTITIONS
-    assert new.beat(group, topics).member_epoch == 4
+    assert new.beat(group, topics).member_epoch == 5
 
 
 def test_one_without_a_subscription_starts_no_epoch() -> None:
@@ -308,7 +309,7 @@ def test_one_without_a_subscription_starts_no_epoch() -> None:
     topics.create("other", 1)
     idle = Client("m2", ())
     idle.beat(group, topics)
-    assert (idle.epoch, group.epoch, group.state) == (2, 2, "Stable")
+    assert (idle.epoch, group.epoch, group.state) == (3, 3, "Stable")
 
 
 def test_silent_members_are_put_out() -> None:
@@ -320,7 +321,7 @@ def test_silent_members_are_put_out() -> None:
     group.tick(topics, 44_999)
     assert len(group.members) == 2
     group.tick(topics, 45_000)
-    assert (set(group.members), group.state, group.epoch) == ({"m2"}, "Assigning", 3)
+    assert (set(group.members), group.state, group.epoch) == ({"m2"}, "Assigning", 4)
     other.beat(group, topics, 46_000)
     assert len(pairs(other.owned)) == 4
     assert refused(group, silent.request(), topics).code == "unknown_member_id"
@@ -344,17 +345,17 @@ def test_a_member_that_does_not_give_up_is_put_out() -> None:
     assert len(pairs(new.owned)) == 4
 
 
-def test_an_empty_group_has_its_assignment_at_its_epoch() -> None:
-    """K9: the last one to leave starts an epoch in which there is nothing to assign."""
+def test_the_last_one_to_leave_starts_an_epoch() -> None:
+    """K9: the last one to leave starts an epoch, for which nothing is assigned."""
     topics, client = TopicTable(a=1), Client("m1", ("a",))
     group = group_of(topics, client)
     answer = client.leave(group, topics)
     assert (answer.member_id, answer.member_epoch, answer.assignment) == ("m1", -1, None)
     assert group.is_empty
-    assert (group.state, group.epoch, group.assignment_epoch) == ("Empty", 2, 2)
+    assert (group.state, group.epoch, group.assignment_epoch) == ("Empty", 3, 2)
     assert group.next_deadline() is None
     client.beat(group, topics)
-    assert (client.epoch, group.state) == (3, "Stable")
+    assert (client.epoch, group.state) == (4, "Stable")
 
 
 def test_members_can_be_removed() -> None:
@@ -374,19 +375,19 @@ def test_topics_that_change_start_an_epoch() -> None:
     group = group_of(topics, client)
     topics.create("other", 3)
     client.beat(group, topics)
-    assert group.epoch == 1
+    assert group.epoch == 2
     topics.grow("a", 1)
     group.tick(topics, 0)
-    assert (group.epoch, group.state) == (2, "Assigning")
+    assert (group.epoch, group.state) == (3, "Assigning")
     client.beat(group, topics)
     assert client.owned == {topics.id("a"): frozenset({0, 1})}
     topics.create("b", 2)
     settle(group, topics, [client])
-    assert (group.epoch, len(pairs(client.owned))) == (3, 4)
+    assert (group.epoch, len(pairs(client.owned))) == (4, 4)
     topics.create("a", 1)
     topics.delete("b")
     settle(group, topics, [client])
-    assert (group.epoch, client.owned) == (4, {topics.id("a"): frozenset({0})})
+    assert (group.epoch, client.owned) == (5, {topics.id("a"): frozenset({0})})
 
 
 def test_most_members_decide_on_the_assignor() -> None:
@@ -423,7 +424,7 @@ def test_bad_regexes_are_refused(regex: str) -> None:
     """K9: INVALID_REGULAR_EXPRESSION for what RE2 does not know, when joining and later."""
     topics, client = TopicTable(a=1), Client("m1", ("a",))
     group = group_of(topics, client)
-    for request in (replace(JOIN, member_id="m2"), replace(client.request(), member_epoch=1)):
+    for request in (replace(JOIN, member_id="m2"), replace(client.request(), member_epoch=2)):
         error = refused(group, replace(request, subscribed_topic_regex=regex), topics)
         assert error.code == "invalid_regular_expression"
         assert error.message.startswith("SubscribedTopicRegex `")
@@ -436,10 +437,10 @@ def test_a_group_has_a_limited_number_of_regexes() -> None:
     group = group_of(topics, Client("m1", (), regex="a"), max_regexes=1)
     error = refused(group, replace(JOIN, member_id="m2", subscribed_topic_regex="b"), topics)
     assert error.code == "invalid_request"
-    change = Heartbeat(member_id="m1", member_epoch=1, subscribed_topic_regex="b")
-    assert group.heartbeat(change, topics, 0).member_epoch == 1, "one in the place of another is not one more"
+    change = Heartbeat(member_id="m1", member_epoch=2, subscribed_topic_regex="b")
+    assert group.heartbeat(change, topics, 0).member_epoch == 2, "one in the place of another is not one more"
     assert group.subscribed_topics(topics) == set()
-    assert group.heartbeat(replace(JOIN, member_id="m2", subscribed_topic_regex="b"), topics, 0).member_epoch == 3
+    assert group.heartbeat(replace(JOIN, member_id="m2", subscribed_topic_regex="b"), topics, 0).member_epoch == 4
 
 
 def test_regexes_that_nobody_uses_are_forgotten() -> None:
@@ -458,14 +459,14 @@ def test_only_members_at_their_epoch_commit() -> None:
     group = ConsumerGroup("group", settings())
     group.check_commit("", None, -1)
     settle(group, topics, [client])
-    group.check_commit("m1", None, 1)
+    group.check_commit("m1", None, 2)
     group.check_commit("", None, -1, is_transactional=True)
-    group.check_commit("m1", None, 1, is_transactional=True, version=3)
+    group.check_commit("m1", None, 2, is_transactional=True, version=3)
     for member_id, epoch, version, code, message in [
         ("", -1, 9, "unknown_member_id", "Member  is not a member of group group."),
         ("m2", 1, 9, "unknown_member_id", "Member m2 is not a member of group group."),
-        ("m1", 0, 9, "stale_member_epoch", "The received member epoch 0 does not match the expected member epoch 1."),
-        ("m1", -1, 9, "stale_member_epoch", "The received member epoch -1 does not match the expected member epoch 1."),
+        ("m1", 0, 9, "stale_member_epoch", "The received member epoch 0 does not match the expected member epoch 2."),
+        ("m1", -1, 9, "stale_member_epoch", "The received member epoch -1 does not match the expected member epoch 2."),
         (
             "m1",
             1,
@@ -484,9 +485,9 @@ def test_only_members_at_their_epoch_fetch_offsets_as_members() -> None:
     topics, client = TopicTable(a=1), Client("m1", ("a",))
     group = group_of(topics, client)
     group.check_fetch(None, -1)
-    group.check_fetch("m1", 1)
+    group.check_fetch("m1", 2)
     for member_id, epoch, code in [
-        ("m1", 2, "stale_member_epoch"),
+        ("m1", 1, "stale_member_epoch"),
         ("m2", 1, "unknown_member_id"),
         ("", -1, "unknown_member_id"),
         (None, 1, "unknown_member_id"),

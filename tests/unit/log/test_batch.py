@@ -2,6 +2,7 @@
 
 import struct
 
+import cramjam
 import pytest
 from crc32c import crc32c
 from hypothesis import given
@@ -13,13 +14,17 @@ from headwater.log.batch import (
     CONTROL_BIT,
     HEADER_BYTES,
     LONG_MAX,
+    MAX_RECORD_ERRORS,
     TRANSACTIONAL_BIT,
     Batch,
     BatchRules,
+    BrokenBatch,
     InvalidRecord,
     InvalidTimestamp,
+    NotABatch,
     base_offset_of,
     check_batch,
+    is_transactional,
     join_patched,
     max_timestamp_of,
     offsets_of,
@@ -88,15 +93,15 @@ def bad_batches() -> dict[str, tuple[bytes, type[BadInput]]]:
     body = record(0, Rec(b"one"), NOW) + record(1, Rec(b"two"), NOW)
     two = [b"one", b"two"]
     return {
-        "nothing": (b"", InvalidRecord),
-        "cut in the header": (good[: HEADER_BYTES - 1], InvalidRecord),
-        "cut in the body": (good[:-1], InvalidRecord),
-        "two batches": (good + good, InvalidRecord),
-        "one byte more": (good + b"\0", InvalidRecord),
-        "crc": (batch(two, crc=1), CorruptBatch),
+        "nothing": (b"", NotABatch),
+        "cut in the header": (good[: HEADER_BYTES - 1], NotABatch),
+        "cut in the body": (good[:-1], NotABatch),
+        "two batches": (good + good, NotABatch),
+        "one byte more": (good + b"\0", NotABatch),
+        "crc": (batch(two, crc=1), BrokenBatch),
         "magic 0": (batch(two, magic=0), UnsupportedBatch),
         "magic 1": (batch(two, magic=1), UnsupportedBatch),
-        "magic 3": (batch(two, magic=3), UnsupportedBatch),
+        "magic 3": (batch(two, magic=3), BrokenBatch),
         "no records": (batch([], count=0), InvalidRecord),
         "negative count": (batch(two, count=-1, last_delta=-2), InvalidRecord),
         "count too small": (batch(two, count=1, last_delta=0), InvalidRecord),
@@ -107,8 +112,8 @@ def bad_batches() -> dict[str, tuple[bytes, type[BadInput]]]:
         "control": (batch(two, attributes=CONTROL_BIT), InvalidRecord),
         "control and transactional": (batch(two, attributes=CONTROL_BIT | TRANSACTIONAL_BIT), InvalidRecord),
         "log-append time": (batch(two, attributes=APPEND_TIME_BIT), InvalidTimestamp),
-        "codec 5": (batch(two, attributes=5), UnsupportedBatch),
-        "codec 7": (batch(two, attributes=7), UnsupportedBatch),
+        "codec 5": (batch(two, attributes=5), InvalidRecord),
+        "codec 7": (batch(two, attributes=7), InvalidRecord),
         "codec that it is not": (batch(two, attributes=1), CorruptBatch),
         "producer without sequence": (batch(two, producer=(7, 0, -1)), InvalidRecord),
         "producer without epoch": (batch(two, producer=(7, -1, 0)), InvalidRecord),
@@ -124,6 +129,7 @@ def bad_batches() -> dict[str, tuple[bytes, type[BadInput]]]:
         "negative header count": (batch([b"x"], body=varint(6) + b"\0\0\0\1\1" + varint(-1)), InvalidRecord),
         "headers that are not there": (batch([b"x"], body=varint(6) + b"\0\0\0\1\1" + varint(3)), InvalidRecord),
         "a varint without end": (batch([b"x"], body=varint(20) + b"\0" + b"\xff" * 19), InvalidRecord),
+        "lz4 blocks that are linked": (batch(two, attributes=3, body=bytes(cramjam.lz4.compress(body))), InvalidRecord),
         "compressed rubbish": (batch(two, codec=4, body=b"rubbish"), InvalidRecord),
     }
 
@@ -230,6 +236,30 @@ def test_null_keys_on_compacted_topics() -> None:
     assert check(batch([Rec(b"x", b"k"), Rec(None, b"")]), compacted=True).offsets == 2
     with pytest.raises(InvalidRecord, match="key"):
         check(batch([Rec(b"x", b"k"), Rec(b"x", None)]), compacted=True)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_refused_records_are_told_apart(codec: int) -> None:
+    """K3: each record at fault by its place; a wrong time counts more than a missing key; no more than a limit."""
+    recs = [Rec(b"x", None, NOW), Rec(b"x", b"k", NOW), Rec(b"x", b"k", NOW - 50), Rec(b"x", None, NOW - 50)]
+    with pytest.raises(InvalidTimestamp, match="far") as untimely:
+        check(batch(recs, codec=codec), compacted=True, timestamp_before_ms=10)
+    assert [index for index, _ in untimely.value.records] == [0, 2, 3]
+    assert ["key" in why for _, why in untimely.value.records] == [True, False, True]
+    with pytest.raises(InvalidRecord, match="key") as keyless:
+        check(batch(recs, codec=codec), compacted=True, timestamp_before_ms=10, append_time=True)
+    assert [index for index, _ in keyless.value.records] == [0, 3]
+    with pytest.raises(InvalidRecord) as many:
+        check(batch([Rec(b"x", None, NOW)] * (MAX_RECORD_ERRORS + 1), codec=codec), compacted=True)
+    assert [index for index, _ in many.value.records] == list(range(MAX_RECORD_ERRORS))
+
+
+def test_batches_of_transactions_are_told_from_others() -> None:
+    """K12"""
+    assert is_transactional(batch([b"x"], attributes=TRANSACTIONAL_BIT))
+    assert not is_transactional(batch([b"x"]))
+    assert not is_transactional(batch([b"x"], attributes=TRANSACTIONAL_BIT, magic=1))
+    assert not is_transactional(b"short")
 
 
 # --- patches -------------------------------------------------------------------------------------------

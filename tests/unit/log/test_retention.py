@@ -72,6 +72,7 @@ def test_compacted_only() -> None:
     """L6, L7: such a topic keeps its log; `compact,delete` does not."""
     stream = stream_of([(100, 0)] * 5)
     assert new_log_start(stream, config(cleanup_policy="compact"), START_MS) == 0
+    assert new_log_start(stream, config(cleanup_policy=""), START_MS) == 0
     assert new_log_start(stream, config(cleanup_policy="compact,delete"), START_MS) == 50
 
 

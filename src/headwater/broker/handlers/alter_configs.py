@@ -21,7 +21,7 @@ from headwater.metadata.commands import AlterResource
 from headwater.metadata.config_keys import ConfigKey, Kind, elements
 from headwater.metadata.resources import ResourceKind
 from headwater.metadata.results import Done, Reason, Refused
-from headwater.metadata.topics import TopicUnknown
+from headwater.metadata.topics import InvalidTopicName, TopicUnknown, check_name
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _WORDS = {APPEND: "APPEND to", SUBTRACT: "SUBTRACT from"}
@@ -81,6 +81,8 @@ async def _alter(broker: Broker, request: Request, incremental: bool) -> Values:
             _check_shape(resource.configs, incremental)
             await broker.cluster.barrier()
             await _alter_one(broker, resource, incremental, request.body.validate_only)
+        except InvalidTopicName as error:
+            answer = {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}
         except TopicUnknown as error:
             answer = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": str(error)}
         except HeadwaterError as error:
@@ -118,16 +120,17 @@ async def _alter_one(broker: Broker, resource: Any, incremental: bool, validate_
 async def _alter_topic(broker: Broker, name: str, configs: Any, incremental: bool, validate_only: bool) -> None:
     if not name:
         raise InvalidRequest("Default topic resources are not allowed.")
+    check_name(name)
     topic = broker.cluster.state.names.get(name)
-    if topic is None:
-        raise TopicUnknown(f"The topic '{name}' does not exist.")
     true = topic_configs.facts(broker.settings)
     rules = _Rules(
         topic_configs.KEYS,
         lambda name, value: topic_configs.changed(name, value, true),
         topic_configs.check_together,
     )
-    change = _change(rules, topic.configs, configs, incremental)
+    change = _change(rules, topic.configs if topic is not None else {}, configs, incremental)
+    if topic is None:
+        raise TopicUnknown(f"The topic '{name}' does not exist.")
     if not validate_only:
         await broker.topics.alter(topic, topic_configs.settable(change.put), change.remove)
 

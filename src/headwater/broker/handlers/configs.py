@@ -22,6 +22,8 @@ from headwater.metadata.resources import ResourceKind
 from headwater.metadata.topics import InvalidTopicName, TopicUnknown, check_name
 
 SOURCE_TOPIC, SOURCE_DEFAULT, SOURCE_LOGGER, SOURCE_CLIENT_METRICS, SOURCE_GROUP = 1, 5, 6, 7, 8
+UNSET = ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms")
+"""Broker configs that Kafka leaves unset, so that no topic config has its default from them."""
 LISTED_BEFORE_1 = (ResourceKind.CLIENT_METRICS,)
 
 
@@ -34,7 +36,7 @@ def describe_set(
         default = (facts or {}).get(key.name, key.default)
         chosen = key.name in configs and not key.fixed
         synonyms = [(key.name, configs[key.name], source)] if chosen else []
-        if key.synonym:
+        if key.synonym and key.synonym not in UNSET:
             synonyms.append((key.synonym, default, SOURCE_DEFAULT))
         value, where = (configs[key.name], source) if chosen else (default, SOURCE_DEFAULT)
         found.append(_row(key, value, where, key.fixed, synonyms))

@@ -131,8 +131,8 @@ def _member(member: Member, topics: Topics) -> Values:
         "client_id": member.client_id,
         "client_host": member.client_host,
         "subscribed_topic_names": member.topic_names,
-        "subscribed_topic_regex": member.topic_regex or None,
-        "assignment": {"topic_partitions": _named(member.assigned, topics)},
+        "subscribed_topic_regex": member.topic_regex,
+        "assignment": {"topic_partitions": _named(member.held, topics)},
         "target_assignment": {"topic_partitions": _named(member.target, topics)},
         "member_type": CONSUMER_MEMBER,
     }

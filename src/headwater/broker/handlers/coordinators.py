@@ -10,6 +10,9 @@ from headwater.errors import HeadwaterError
 from headwater.metadata.access import Operation, ResourceKind
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+SHARE_SINCE = 6
+NO_ERROR = "NONE"
+"""What versions with one key say where nothing is wrong."""
 
 
 @api(10, 0, 6)
@@ -20,7 +23,8 @@ async def find_coordinator(broker: Broker, request: Request) -> Values:
     if request.version >= 4:
         found = [{"key": key, **await _place(broker, request, key_type, key)} for key in body.coordinator_keys]
         return {"coordinators": found}
-    return await _place(broker, request, key_type, body.key)
+    place = await _place(broker, request, key_type, body.key)
+    return {**place, "error_message": place["error_message"] or NO_ERROR}
 
 
 async def _place(broker: Broker, request: Request, key_type: int, key: str) -> Values:
@@ -28,12 +32,12 @@ async def _place(broker: Broker, request: Request, key_type: int, key: str) -> V
         return _nobody(ErrorCode.invalid_request, f"there is no coordinator type {key_type}")
     if key_type == TRANSACTION and not broker.may(request, Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key):
         return _nobody(ErrorCode.transactional_id_authorization_failed, "")
+    if key_type == SHARE and (request.version < SHARE_SINCE or key.count(":") != 2):
+        return _nobody(ErrorCode.invalid_request, "not the key of a partition of a share group")
     if key_type != GROUP:
         return _nobody(ErrorCode.coordinator_not_available, "there are no transactions and no share groups yet")
     if not broker.may(request, Operation.DESCRIBE, ResourceKind.GROUP, key):
         return _nobody(ErrorCode.group_authorization_failed, "")
-    if not key:
-        return _nobody(ErrorCode.invalid_group_id, "the group id is empty")
     try:
         broker.check_contact()
         await broker.cluster.barrier()

@@ -27,6 +27,13 @@ from headwater.types import Buffer
 KEY = 1
 LEADER_EPOCH = 0
 MAX_WAIT_SECONDS = 3600
+READ_COMMITTED = 1
+_NOT_LOOKED_AT = (
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.unknown_topic_id,
+    ErrorCode.topic_authorization_failed,
+)
+"""Partitions whose log is not read; these say that there are no aborted transactions, others say nothing of them."""
 
 
 @dataclass(slots=True)
@@ -65,7 +72,7 @@ async def fetch(broker: Broker, request: Request) -> Values:
     return {
         "error_code": ErrorCode.none,
         "session_id": session.id if session is not None else 0,
-        "responses": _by_topic(answered),
+        "responses": _by_topic(answered, committed=body.isolation_level == READ_COMMITTED),
     }
 
 
@@ -244,15 +251,17 @@ async def _read_all(
             one.error = ErrorCode.topic_authorization_failed
             continue
         one.error = _objection(w, stream)
+        if one.error is not ErrorCode.none:
+            continue
         one.high_watermark, one.log_start = stream.end, stream.log_start
-        if one.error is not ErrorCode.none or w.offset == stream.end or (limit <= 0 and not empty):
+        if w.offset == stream.end or (limit <= 0 and not empty):
             continue
         try:
             result = await broker.reader.read(
                 view.replica, stream.id, w.offset, min(max(w.max_bytes, 0), limit), first_whole=empty
             )
         except HeadwaterError as error:
-            one.error = code_of(error)
+            one.error, one.high_watermark, one.log_start = code_of(error), -1, -1
             continue
         one.records = result.records
         one.high_watermark, one.log_start = result.high_watermark, result.log_start
@@ -274,7 +283,7 @@ def size_of(values: Values) -> int:
     return sum(len(p["records"] or b"") for topic in values["responses"] for p in topic["partitions"])
 
 
-def _by_topic(found: list[_Found]) -> list[Values]:
+def _by_topic(found: list[_Found], committed: bool) -> list[Values]:
     topics: dict[str | uuid.UUID, list[Values]] = {}
     for f in found:
         topics.setdefault(f.wanted.topic, []).append(
@@ -284,7 +293,7 @@ def _by_topic(found: list[_Found]) -> list[Values]:
                 "high_watermark": f.high_watermark,
                 "last_stable_offset": f.high_watermark,
                 "log_start_offset": f.log_start,
-                "aborted_transactions": None,
+                "aborted_transactions": [] if committed or f.error in _NOT_LOOKED_AT else None,
                 "records": f.records,
             }
         )

@@ -29,7 +29,7 @@ async def describe_groups(broker: Broker, request: Request) -> Values:
 
 async def _classic(broker: Broker, request: Request, name: str) -> ClassicGroup | None:
     """A group of the classic protocol; nothing for one that only has offsets."""
-    await enter(broker, request, Operation.DESCRIBE, name)
+    await enter(broker, request, Operation.DESCRIBE, name, nameless=True)
     await broker.coordinator.replica.barrier()
     held, stored = broker.coordinator.find(name), broker.coordinator.stored(name)
     if held is None and stored is None:
@@ -70,7 +70,7 @@ async def _describe(broker: Broker, request: Request, name: str) -> Values:
                 "client_id": member.client_id,
                 "client_host": member.client_host,
                 "member_metadata": member.subscription(group.protocol) if stable else b"",
-                "member_assignment": member.assignment if stable else b"",
+                "member_assignment": member.assignment,
             }
             for member in group.members.values()
         ],
@@ -116,9 +116,9 @@ def _listed(broker: Broker, stored: StoredGroup) -> Values:
 async def delete_groups(broker: Broker, request: Request) -> Values:
     """Groups without members, each on its own."""
     results = []
-    for name in request.body.groups_names:
+    for name in dict.fromkeys(request.body.groups_names):
         try:
-            await enter(broker, request, Operation.DELETE, name)
+            await enter(broker, request, Operation.DELETE, name, nameless=True)
             held = broker.coordinator.find(name)
             if held is None and broker.coordinator.stored(name) is None:
                 await broker.coordinator.replica.barrier()

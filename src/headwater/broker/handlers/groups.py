@@ -26,11 +26,11 @@ def code_of(error: GroupError | HeadwaterError) -> ErrorCode:
     return ErrorCode[error.code] if isinstance(error, GroupError) else ErrorCode.coordinator_not_available
 
 
-async def enter(broker: Broker, request: Request, operation: Operation, name: str) -> None:
+async def enter(broker: Broker, request: Request, operation: Operation, name: str, *, nameless: bool = False) -> None:
     """Be the coordinator of a group, for somebody who may do this to it."""
     if not broker.may(request, operation, ResourceKind.GROUP, name):
         raise GroupError("group_authorization_failed")
-    await broker.coordinator.enter(name)
+    await broker.coordinator.enter(name, nameless=nameless)
 
 
 @api(11, 0, 9)

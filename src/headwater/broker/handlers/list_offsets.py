@@ -5,6 +5,7 @@ The end of the log must include what any broker has acknowledged, so every answe
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -17,6 +18,8 @@ from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.streams import Stream
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+"""The versions that gave timestamps below zero a meaning."""
 LEADER_EPOCH = 0
 
 
@@ -49,11 +52,14 @@ async def list_offsets(broker: Broker, request: Request) -> Values:
         failure = error
     for topic in request.body.topics:
         partitions = []
-        for p in topic.partitions:
+        asked = Counter(p.partition_index for p in topic.partitions)
+        for p in {p.partition_index: p for p in topic.partitions}.values():
             if failure is not None:
                 answer: Values = {"error_code": code_of(failure)}
             elif topic.name not in views:
                 answer = {"error_code": ErrorCode.topic_authorization_failed}
+            elif asked[p.partition_index] > 1:
+                answer = {"error_code": ErrorCode.invalid_request}
             else:
                 answer = await _offset(broker, request.version, views[topic.name], p)
             partitions.append({"partition_index": p.partition_index, **answer})
@@ -62,6 +68,8 @@ async def list_offsets(broker: Broker, request: Request) -> Values:
 
 
 async def _offset(broker: Broker, version: int, view: TopicView | None, wanted: Any) -> Values:
+    if wanted.timestamp < EARLIEST and version < SINCE.get(wanted.timestamp, version + 1):
+        return {"error_code": ErrorCode.unsupported_version}
     stream = view.stream(wanted.partition_index) if view is not None else None
     if view is None or stream is None:
         return {"error_code": ErrorCode.unknown_topic_or_partition}
@@ -73,8 +81,6 @@ async def _offset(broker: Broker, version: int, view: TopicView | None, wanted: 
         return _found(stream.log_start, -1)
     if wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
-    if wanted.timestamp < EARLIEST_PENDING_UPLOAD:
-        return {"error_code": ErrorCode.invalid_request}
     try:
         if wanted.timestamp == MAX_TIMESTAMP:
             timed = await broker.reader.find_max_timestamp(view.replica, stream.id)

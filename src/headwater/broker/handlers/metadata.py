@@ -23,6 +23,9 @@ from headwater.metadata.topics import InvalidTopicName, TopicExists, check_name
 NO_OPERATIONS = -(1 << 31)
 """Says that authorized operations were not asked for."""
 
+IDS_IN_THE_ANSWER_SINCE, IDS_SINCE = 10, 12
+"""Versions of Metadata that tell topic ids, and that take them."""
+
 BROKER_ENDPOINT, CONTROLLER_ENDPOINT = 1, 2
 
 
@@ -65,9 +68,12 @@ async def metadata(broker: Broker, request: Request) -> Values:
     """Topics by name or id, all of them, or none; creates topics on the way if that is allowed."""
     body = request.body
     everything = body.topics is None or (request.version == 0 and not body.topics)
+    topics: list[Values]
     create = broker.settings.auto_create_topics and (request.version < 4 or body.allow_auto_topic_creation)
     try:
-        if everything:
+        if not everything and not _named_as_allowed(request):
+            topics = [{**_identity(request, t), "error_code": ErrorCode.invalid_request} for t in body.topics]
+        elif everything:
             await broker.cluster.barrier()
             topics = [_describe(broker, request, t) for t in _usable(broker, request)]
         else:
@@ -101,8 +107,19 @@ def _cluster_operations(broker: Broker, request: Request, told: bool) -> int:
     return broker.operations(request, ResourceKind.CLUSTER)
 
 
+def _named_as_allowed(request: Request) -> bool:
+    """Versions before 12 have a place for topic ids, but take names only."""
+    ids = request.version >= IDS_IN_THE_ANSWER_SINCE
+    return request.version >= IDS_SINCE or all(
+        t.name is not None and (not ids or t.topic_id is None) for t in request.body.topics
+    )
+
+
 def _identity(request: Request, wanted: Any) -> Values:
-    return {"name": wanted.name or "", "topic_id": wanted.topic_id if request.version >= 10 else None}
+    return {
+        "name": wanted.name or "",
+        "topic_id": wanted.topic_id if request.version >= IDS_IN_THE_ANSWER_SINCE else None,
+    }
 
 
 async def _one(broker: Broker, request: Request, wanted: Any, create: bool) -> Values:
@@ -219,7 +236,8 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
             break
         view = broker.by_name(name)
         if view is None:
-            topics.append({"name": name, "error_code": _absence(name)})
+            operations = broker.operations(request, ResourceKind.TOPIC, name)
+            topics.append({"name": name, "error_code": _absence(name), "topic_authorized_operations": operations})
             continue
         part = partitions(broker, view.topic, first, room)
         room -= len(part)

@@ -83,6 +83,7 @@ async def offset_commit(broker: Broker, request: Request) -> Values:
                 ],
             }
             for topic in body.topics
+            if topic.partitions
         ]
     }
 
@@ -108,7 +109,7 @@ def _offset(topic: uuid.UUID, partition: Any) -> tuple[bytes, int, int, int, str
 async def _commit(broker: Broker, request: Request, offsets: list[tuple[bytes, int, int, int, str]]) -> None:
     body, coordinator = request.body, broker.coordinator
     name, generation = body.group_id, body.generation_id_or_member_epoch
-    await enter(broker, request, Operation.READ, name)
+    await enter(broker, request, Operation.READ, name, nameless=True)
     held = coordinator.find(name)
     if held is not None:
         instance = getattr(body, "group_instance_id", None)
@@ -142,9 +143,10 @@ async def offset_fetch(broker: Broker, request: Request) -> Values:
 
 async def _enter(broker: Broker, request: Request, operation: Operation, name: str) -> None:
     """A committed offset may have come in through another coordinator: look at the ledger's end first."""
-    await enter(broker, request, operation, name)
+    nameless = operation is Operation.DESCRIBE
+    await enter(broker, request, operation, name, nameless=nameless)
     await broker.coordinator.replica.barrier()
-    await broker.coordinator.enter(name)
+    await broker.coordinator.enter(name, nameless=nameless)
 
 
 async def _fetch_group(broker: Broker, request: Request, group: Any) -> Values:
@@ -240,9 +242,13 @@ async def offset_delete(broker: Broker, request: Request) -> Values:
                 code = ErrorCode.unknown_topic_or_partition
             elif held is not None and held.is_subscribed(topic.name, coordinator.topics):
                 code = ErrorCode.group_subscribed_to_topic
-            else:
-                gone += [(found.id.bytes, partition.partition_index) for partition in topic.partitions]
-            partitions = [{"partition_index": p.partition_index, "error_code": code} for p in topic.partitions]
+            partitions = []
+            for p in topic.partitions:
+                there = code is not ErrorCode.none or _has(found, p)
+                told = code if there else ErrorCode.unknown_topic_or_partition
+                partitions.append({"partition_index": p.partition_index, "error_code": told})
+                if found is not None and told is ErrorCode.none:
+                    gone.append((found.id.bytes, p.partition_index))
             topics.append({"name": topic.name, "partitions": partitions})
         if gone:
             await coordinator.submit(body.group_id, lambda claim: DropOffsets(claim, body.group_id, gone))

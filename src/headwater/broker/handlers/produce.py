@@ -22,9 +22,11 @@ from headwater.broker.produce_request import (
     ProduceRequest,
     of_body,
     read_frame,
+    without_repetition,
 )
 from headwater.broker.registry import Answer, Request, Values, api
 from headwater.errors import HeadwaterError
+from headwater.log.batch import UNREAD, InvalidRecord, InvalidTimestamp, RecordErrors
 from headwater.log.parts import Outcome, Part
 from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.results import Verdict
@@ -94,7 +96,14 @@ class _Produce:
         else:
             self.refuse(number, OF_VERDICT[outcome.verdict], log_start_offset=outcome.log_start)
 
-    def refuse(self, number: int, code: ErrorCode, message: str | None = None, log_start_offset: int = -1) -> None:
+    def refuse(
+        self,
+        number: int,
+        code: ErrorCode,
+        message: str | None = None,
+        log_start_offset: int = -1,
+        records: RecordErrors = (),
+    ) -> None:
         """A partition that takes nothing."""
         refusal = {
             "index": self._indexes[number],
@@ -103,6 +112,9 @@ class _Produce:
             "base_offset": -1,
             "log_append_time": -1,
             "log_start_offset": log_start_offset,
+            "record_errors": [
+                {"batch_index": index, "batch_index_error_message": message} for index, message in records
+            ],
         }
         self._answer(number, refusal)
 
@@ -149,7 +161,7 @@ class _Produce:
 def produce(broker: Broker, request: Request) -> Answer:
     """See the module's note."""
     version, body = request.version, request.body
-    wanted = body if isinstance(body, ProduceRequest) else of_body(version, body)
+    wanted = without_repetition(body if isinstance(body, ProduceRequest) else of_body(version, body))
     views = _views(broker, request, wanted)
     if None not in views:
         return _begin(broker, request, wanted, views)
@@ -203,16 +215,26 @@ def _begin(
 
 
 def _refusal(broker: Broker, request: Request, wanted: ProduceRequest) -> ErrorCode | None:
-    if wanted.acks not in ACKS:
-        return ErrorCode.invalid_required_acks
     transaction = wanted.transaction
+    if transaction is None and wanted.transactional:
+        return ErrorCode.transactional_id_authorization_failed
     if transaction is not None and not broker.may(request, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transaction):
         return ErrorCode.transactional_id_authorization_failed
+    if wanted.acks not in ACKS:
+        return ErrorCode.invalid_required_acks
     if transaction is not None:
         return ErrorCode.invalid_txn_state
     if not broker.membership.in_contact:
         return ErrorCode.not_leader_or_follower
     return None
+
+
+def _refuse_batch(state: _Produce, number: int, view: TopicView, stream_id: int, error: HeadwaterError) -> None:
+    """A batch that fails its checks. Once its records were looked at, the answer tells where the log begins."""
+    stream = view.replica.state.streams.get(stream_id)
+    log_start = -1 if stream is None or isinstance(error, UNREAD) else stream.log_start
+    records = error.records if isinstance(error, InvalidRecord | InvalidTimestamp) else ()
+    state.refuse(number, code_of(error), str(error), log_start, records)
 
 
 def _append(
@@ -230,7 +252,7 @@ def _append(
         try:
             batch = check(partition, rules, now)
         except HeadwaterError as error:
-            state.refuse(number, code_of(error), str(error))
+            _refuse_batch(state, number, view, stream, error)
             continue
         size += len(batch.data)
         records += batch.offsets

@@ -26,7 +26,8 @@ async def init_producer_id(broker: Broker, request: Request) -> Values:
         or broker.may_any(request, Operation.WRITE, ResourceKind.TOPIC)
     ):
         return {"error_code": ErrorCode.cluster_authorization_failed, **nothing}
-    if transactional_id is not None:
+    known = (getattr(request.body, "producer_id", -1), getattr(request.body, "producer_epoch", -1))
+    if transactional_id is not None or (known != (-1, -1) and -1 in known):
         return {"error_code": ErrorCode.invalid_request, **nothing}
     try:
         broker.check_contact()

@@ -5,6 +5,7 @@ Replication factors and assignments are checked, accepted and have no effect: ob
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -64,6 +65,7 @@ _FORBIDDEN: Values = {
     "error_code": ErrorCode.topic_authorization_failed,
     "error_message": "Authorization failed.",
 }
+_NOTHING_MADE: Values = {"num_partitions": DEFAULT, "replication_factor": DEFAULT, "configs": []}
 _CONFIGS_HIDDEN: Values = {
     "topic_config_error_code": ErrorCode.topic_authorization_failed,
     "num_partitions": -1,
@@ -92,13 +94,13 @@ async def create_topics(broker: Broker, request: Request) -> Values:
             if names[topic.name] > 1:
                 raise InvalidRequest("Duplicate topic name.")
             if not anywhere and not broker.may(request, Operation.CREATE, ResourceKind.TOPIC, topic.name):
-                answers.append({"name": topic.name, **_FORBIDDEN})
+                answers.append({"name": topic.name, **_FORBIDDEN, "configs": []})
                 continue
             answer = await _create(broker, topic, body.validate_only, budget)
             if not broker.may(request, Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, topic.name):
                 answer = {**answer, **_CONFIGS_HIDDEN}
         except HeadwaterError as error:
-            answer = {**_fault(error), "num_partitions": DEFAULT, "replication_factor": DEFAULT}
+            answer = {**_fault(error), **_NOTHING_MADE}
         answers.append({"name": topic.name, **answer})
     return {"topics": answers, "throttle_time": budget.throttle_ms}
 
@@ -108,13 +110,13 @@ async def _create(broker: Broker, wanted: Any, validate_only: bool, budget: Muta
     check_name(wanted.name)
     await broker.cluster.barrier()
     check_free(broker, wanted.name)
-    count = _partition_count(broker, wanted)
     configs = _configs(wanted.configs)
+    count = _partition_count(broker, wanted)
     if validate_only:
-        return _created(broker, None, count, configs)
+        return _created(broker, broker.chance.uuid(), count, configs)
     budget.spend(count)
     topic = await broker.topics.create(wanted.name, count, configs)
-    return _created(broker, topic, count, configs)
+    return _created(broker, topic.id, count, configs)
 
 
 def check_free(broker: Broker, name: str) -> None:
@@ -173,10 +175,10 @@ def _within_limit(broker: Broker, count: int) -> int:
     return count
 
 
-def _created(broker: Broker, topic: Topic | None, count: int, configs: Mapping[str, str]) -> Values:
+def _created(broker: Broker, topic_id: uuid.UUID, count: int, configs: Mapping[str, str]) -> Values:
     return {
         "error_code": ErrorCode.none,
-        "topic_id": topic.id if topic is not None else None,
+        "topic_id": topic_id,
         "num_partitions": count,
         "replication_factor": 1,
         "configs": describe_topic_configs(broker, configs),
