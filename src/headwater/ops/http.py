@@ -132,7 +132,17 @@ async def get(host: str, port: int, path: str, method: str = "GET") -> tuple[int
         try:
             writer.write(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            body = await reader.read(MAX_ANSWER_BYTES)
+            body = await _rest(reader)
         finally:
             writer.close()
     return int(head.split(" ", 2)[1]), body.decode()
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    """All that comes until the other end closes: one read gives no more than what is there at that moment."""
+    body = bytearray()
+    while data := await reader.read(_CHUNK_BYTES):
+        body += data
+        if len(body) > MAX_ANSWER_BYTES:
+            raise ValueError(f"a page of more than {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
