@@ -33,6 +33,8 @@ from headwater.types import Domain
 
 log = logging.getLogger("headwater.compactor")
 FORGET_BATCH = 500
+COLLECTED_AT_ONCE = 1_000
+"""Segments that are deleted before settling has its turn again."""
 TABLES = "tables/"
 
 
@@ -149,9 +151,9 @@ class Compactor:
         settled = await self._settle(replica, lease)
         merged = await self._merge(replica, lease)
         await self._retire(replica, lease)
-        await self._collect(replica, lease)
+        more = await self._collect(replica, lease)
         await self._sweep(replica)
-        return settled or merged
+        return settled or merged or more
 
     # --- settling ------------------------------------------------------------------------------------------
 
@@ -200,25 +202,28 @@ class Compactor:
     async def _merge(self, replica: Replica[StreamsState], lease: int) -> bool:
         state = replica.state
         tables = [table for table in state.tables.values() if not table.dropped]
-        by_topic: dict[uuid.UUID, list[Stream]] = {}
+        streams: dict[uuid.UUID, list[Stream]] = {}
         for stream in state.streams.values():
-            by_topic.setdefault(stream.topic, []).append(stream)
+            streams.setdefault(stream.topic, []).append(stream)
         job, facts = await self._work(
             replica,
             lambda prefix: plan_merge(
                 tables,
-                lambda topic: by_topic.get(topic, []),
+                lambda topic: streams.get(topic, []),
                 store=self._store.url,
                 prefix=prefix,
                 slots=self._slots,
                 limits=self._limits,
             ),
         )
-        for topic, found in _by_topic(job, facts).items():
-            files, runs = _files_and_runs(found)
-            command = Merge(lease, topic, job.removed[topic], files, runs)
-            [result] = await replica.submit([command])
-            if await self._stands(command, state.tables[topic].root if topic in state.tables else "", result):
+        by_topic = _by_topic(job, facts)
+        commands = [
+            Merge(lease, topic, job.removed[topic], *_files_and_runs(found)) for topic, found in by_topic.items()
+        ]
+        results = await asyncio.gather(*(replica.submit([command]) for command in commands))
+        for command, [result] in zip(commands, results, strict=True):
+            root = state.tables[command.topic].root if command.topic in state.tables else ""
+            if await self._stands(command, root, result):
                 self.merged_files += len(command.removed)
         return bool(job)
 
@@ -263,9 +268,12 @@ class Compactor:
                 if isinstance(result, Done):
                     self.retired_files += len(files)
 
-    async def _collect(self, replica: Replica[StreamsState], lease: int) -> None:
-        """Delete segments that no version, index entry or follower needs, then forget them."""
+    async def _collect(self, replica: Replica[StreamsState], lease: int) -> bool:
+        """Delete segments that no version, index entry or follower needs, and forget them. Tells if more are left."""
+        deleted = 0
         for table in list(replica.state.tables.values()):
+            if deleted >= COLLECTED_AT_ONCE:
+                return True
             if table.dropped and table.followers:
                 continue  # catalogs first: none must name a file that is gone
             ripe = table.ripe()
@@ -277,6 +285,8 @@ class Compactor:
                     await self._store.delete(f"{table.root}/{file.name}")
                 await replica.submit([ForgetFiles(lease, table.topic, [file.number for file in batch])])
                 self.deleted_files += len(batch)
+                deleted += len(batch)
+        return False
 
     async def _remove_table(self, table: TopicTable) -> None:
         """A deleted topic's table goes as a whole, metadata and all."""

@@ -32,6 +32,8 @@ class Limits:
     merge_files: int = 8
     """So many small files of a table are merged into one."""
     small_file_bytes: int = 8 << 20
+    merges_per_job: int = 64
+    """Tables of one merging job: those that settle together are ripe together, and settling waits meanwhile."""
     files_per_job: int = 5_000
     parts_per_topic: int = 20_000
     """Streams times files of a topic in one job: they have to fit one ledger record."""
@@ -254,7 +256,7 @@ def plan_merge(
                 removed[table.topic] = [file.number for file in files]
                 total += sum(file.size for file in files)
                 break
-        if total >= limits.job_bytes:
+        if total >= limits.job_bytes or len(removed) >= limits.merges_per_job:
             break
     job = _job(chosen, store, slots, total, limits)
     job.removed = removed

@@ -7,7 +7,7 @@ import pytest
 from headwater.ops import http
 from headwater.ops.http import HttpServer, Page, Request, get
 
-LINES = "headwater_something{topic=\"t\"} 1\n" * 100_000
+LINES = 'headwater_something{topic="t"} 1\n' * 100_000
 
 
 async def asked(page: str) -> tuple[int, str]:
