@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,41 @@ def test_a_catalog_that_is_down(tmp_path: Path) -> None:
         assert table.followers["delta"].cursor == 10
         assert compaction.following.commits == {"iceberg": 10, "delta": 1}
         await all_agree(world, node, made, 30)
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_merging_and_collecting_take_turns_with_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T10: tables that are ripe together are merged a few at a time, and settling does not wait for all of them."""
+
+    async def story() -> None:
+        monkeypatch.setattr("headwater.lake.compactor.COLLECTED_AT_ONCE", 1)
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        topics = [await topic(node, f"t{number}") for number in range(4)]
+        busy = await topic(node, "busy")
+        compaction = await world.compaction(merge_files=4)
+        compaction.compactor._limits = replace(compaction.compactor._limits, merges_per_job=1)
+        tables = compaction.domain.state.tables
+        for number in range(3):
+            for made in topics:
+                await produce(node, made, number)
+            await compaction.round()
+        for made in topics:
+            await produce(node, made, 3)
+        for turn in range(1, 5):
+            await produce(node, busy, turn)
+            assert await compaction.compactor.round(), "there is more to do"
+            assert sum(len(list(tables[made.id].live())) == 1 for made in topics) == turn
+            settled = compaction.domain.state.streams[busy.streams[0]].settled
+            assert settled == 3 * turn, "settling had its turn"
+        await compaction.finish(20)
+        stored, known = files_left(world, node)
+        assert stored == known
+        for made in (*topics, busy):
+            assert len(await log_rows(node, made)) == 12
         await compaction.close()
         await node.stop()
 
