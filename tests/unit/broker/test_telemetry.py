@@ -118,9 +118,12 @@ def test_requests() -> None:
 
     async def test(one: Caller) -> None:
         node = one.node
-        await one(API_VERSIONS, 4, client_software_name="java", client_software_version="4.3")
+        software = {"client_software_name": "java", "client_software_version": "4.3"}
+        before = {row.api_key for row in (await one(API_VERSIONS, 4, **software)).api_keys}
+        assert not before & {SUBSCRIBE, PUSH}, "nobody wants metrics, so clients need not ask"
         matching = {"metrics": "org.", "interval.ms": "3600000", "match": "client_software_name=java,client_id=test"}
         await node.cluster.submit([AlterResource(ResourceKind.CLIENT_METRICS, "s", matching, ())])
+        assert {row.api_key for row in (await one(API_VERSIONS, 4, **software)).api_keys} == before | {SUBSCRIBE, PUSH}
         told = await one(SUBSCRIBE, 0, client_instance_id=None)
         assert told.error_code is NONE
         assert (told.requested_metrics, told.telemetry_max_bytes) == (("org.",), 1 << 20)

@@ -8,6 +8,7 @@ from headwater.broker.core import Broker
 from headwater.broker.handlers import features
 from headwater.broker.registry import APIS, Request, Values, api
 from headwater.metadata.base import LEVEL
+from headwater.metadata.resources import ResourceKind
 
 KEY = 18
 LOWEST_TOLD = {0: 0}
@@ -15,7 +16,11 @@ LOWEST_TOLD = {0: 0}
 nothing without that. Apache Kafka does the same."""
 
 
-def supported() -> list[Values]:
+TELEMETRY = (71, 72)
+"""Told only where somebody subscribes to clients' metrics: they would otherwise ask, and say so in their logs."""
+
+
+def supported(*, telemetry: bool = True) -> list[Values]:
     """The registry as the protocol tells it."""
     return [
         {
@@ -24,6 +29,7 @@ def supported() -> list[Values]:
             "max_version": a.versions[-1],
         }
         for a in sorted(APIS.values(), key=lambda a: a.key)
+        if telemetry or a.key not in TELEMETRY
     ]
 
 
@@ -42,9 +48,10 @@ def api_versions(broker: Broker, request: Request) -> Values:
             return {"error_code": ErrorCode.invalid_request}
         request.connection.software = names
     level = broker.cluster.state.level
+    telemetry = bool(broker.cluster.state.resources.names(ResourceKind.CLIENT_METRICS))
     return {
         "error_code": ErrorCode.none,
-        "api_keys": supported(),
+        "api_keys": supported(telemetry=telemetry),
         "supported_features": [{"name": features.NAME, "min_version": features.LOWEST, "max_version": LEVEL}],
         "finalized_features_epoch": broker.cluster.state.position,
         "finalized_features": [{"name": features.NAME, "max_version_level": level, "min_version_level": level}],
