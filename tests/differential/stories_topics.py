@@ -356,7 +356,7 @@ def append_to_and_subtract_from_a_list_config(told: Told) -> Steps:
     yield described(told.name(), "cleanup.policy", cleanup_policy="compact")
     yield alter(told.name(), ("cleanup.policy", SUBTRACT, "delete"))
     yield alter(told.name(), ("cleanup.policy", SUBTRACT, "compact"))
-    yield describe(TOPIC, told.name(), "cleanup.policy")
+    yield described(told.name(), "cleanup.policy", cleanup_policy="")
 
 
 def _bad_change(name: str, *changes: tuple[str, int, str | None]) -> None:

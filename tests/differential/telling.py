@@ -13,7 +13,7 @@ from tests.differential.story import POLL_SECONDS, Outcome, tell
 
 AT_ONCE = 8
 START_SECONDS = 60.0
-TIMES = 3
+TIMES = 5
 """A story that differs is told again: Apache Kafka passes on what was created or deleted with a delay of its own."""
 
 
