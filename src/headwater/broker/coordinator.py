@@ -338,9 +338,7 @@ class Coordinator:
                     if self.replica.state.groups.of_shard(shard) and self._is_ours(shard):
                         await self._enter_shard(shard)
                 await self._expire()
-            except GroupError as error:
-                log.info("groups are not looked after for now", extra={"reason": str(error)})
-            except HeadwaterError as error:
+            except (GroupError, HeadwaterError) as error:
                 log.info("groups are not looked after for now", extra={"reason": str(error)})
 
     async def _expire(self) -> None:
