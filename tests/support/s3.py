@@ -1,0 +1,95 @@
+"""A real S3 server for tests: versitygw over a directory, which keeps its objects when it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Self
+
+from tests.support.net import free_port
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / ".tools/servers/versitygw"
+ACCESS, SECRET, REGION = "headwater", "headwater-secret", "us-east-1"
+BUCKET = "headwater"
+START_SECONDS = 30.0
+
+
+class S3Server(AbstractContextManager["S3Server"]):
+    """One server on a free port with one bucket. Leaving the block ends it; `kill` and `start` make an outage."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        (self.directory / "buckets" / BUCKET).mkdir(parents=True, exist_ok=True)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"s3://{BUCKET}"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a process needs to reach it, under the names that every S3 client knows."""
+        return {
+            "AWS_ACCESS_KEY_ID": ACCESS,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": REGION,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        command = [str(PROGRAM), "--port", f"127.0.0.1:{self.port}", "--region", REGION, "--quiet", "--keep-alive"]
+        command += ["posix", str(self.directory / "buckets")]
+        own = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
+        with (self.directory / "s3.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=own)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"versitygw does not serve: {(self.directory / 's3.log').read_text()[-2000:]}")
+            time.sleep(0.02)  # polls for a state that the loop checks; nothing counts on its length
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/", timeout=1):
+                return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """An outage: the process ends at once."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def pause(self) -> None:
+        """Connections stay open and nothing answers."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
