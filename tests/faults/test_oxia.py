@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +14,16 @@ from headwater.errors import OutcomeUnknown, Retriable, StoreUnavailable
 from headwater.metadata import Ledger, open_ledger
 from headwater.metadata.ledger import Entry
 from headwater.types import Domain, Position
-from tests.faults.running import needs
+from tests.faults.checking import acknowledged, acknowledged_count, read_log
+from tests.faults.producing import Producing
+from tests.faults.running import Running, eventually, needs
 from tests.support import oxia
 from tests.support.oxia import OxiaCluster, OxiaNode
 
 ONE = Domain(1)
 START = Position(0)
 WRITERS = 3
+TOPIC, PARTITIONS, EACH = "survivors", 3, 60_000
 MORE = 30
 """Appends that must be acknowledged before a fault, and again after it."""
 
@@ -166,3 +170,24 @@ def test_the_leader_is_paused(cluster: OxiaCluster) -> None:
     with cluster:
         asyncio.run(_story(cluster, [pause, lambda: paused[0].resume()]))
         assert cluster.leader() is not paused[0]
+
+
+@pytest.mark.timeout(180)
+def test_brokers_go_on_when_the_leader_is_killed(cluster: OxiaCluster, tmp_path: Path) -> None:
+    """M6: two brokers on three Oxia servers lose the ledger's leader under a producer, which loses nothing."""
+    told = tmp_path / "told"
+    command = [sys.executable, "-m", "tests.faults.producing"]
+    with cluster, Running(tmp_path / "up", brokers=2, settings=f'ledger = "{cluster.url()}"\n') as server:
+        server.create(TOPIC, PARTITIONS)
+        with Producing(command, server.bootstrap, TOPIC, PARTITIONS, "client", EACH, told) as client:
+            client.connected()
+            client.begin()
+            eventually(lambda: acknowledged_count(told) >= EACH // 4, "a quarter is acknowledged", 60)
+            victim = cluster.leader()
+            victim.kill()
+            assert acknowledged_count(told) < EACH, "the producer must be at work when the leader dies"
+            client.finish(within=100)
+        assert cluster.leader() is not victim
+        log = read_log(server.bootstrap, TOPIC, PARTITIONS)
+        log.check(client=acknowledged(told))
+        assert log.count == EACH
