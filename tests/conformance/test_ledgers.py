@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from headwater.metadata.conformance import checks
 from headwater.metadata.memory import MemoryLedger
 from headwater.metadata.sqlite import SqliteLedger
 from headwater.types import Domain, Position
+from tests.support.etcd import EtcdCluster
 
 ONE = Domain(1)
 START = Position(0)
@@ -58,6 +60,17 @@ def test_sqlite_without_datagrams(name: str, tmp_path: Path, monkeypatch: pytest
     """M1: `data_version` alone is enough where no notice ever arrives."""
     monkeypatch.setattr("headwater.metadata.sqlite._Notices._address", lambda self, name: "/nonexistent/socket")
     asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
+
+
+@pytest.mark.parametrize("name", checks())
+def test_etcd(name: str, etcd_cluster: EtcdCluster) -> None:
+    """M1"""
+    url = etcd_cluster.url(f"conformance/{uuid.uuid4()}")
+
+    async def open_one() -> Ledger:
+        return open_ledger(url)
+
+    asyncio.run(_awaited(checks()[name](open_one)))
 
 
 async def _awaited(check: Awaitable[None]) -> None:
