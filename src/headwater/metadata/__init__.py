@@ -13,7 +13,10 @@ __all__ = ["Ledger", "open_ledger"]
 
 
 def open_ledger(url: str) -> Ledger:
-    """The ledgers of a URL: `sqlite:///absolute/path/ledger.db` or `oxia://host:port/namespace?prefix=name`."""
+    """The ledgers of a URL.
+
+    `sqlite:///absolute/path/ledger.db`, `etcd://host:port,host:port/prefix` or `oxia://host:port/namespace?prefix=name`
+    """
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         from headwater.metadata.sqlite import SqliteLedger
@@ -23,4 +26,8 @@ def open_ledger(url: str) -> Ledger:
         from headwater.metadata.oxia import OxiaLedger
 
         return OxiaLedger.from_url(url)
-    raise ConfigError(f"unknown ledger {url!r}; use sqlite:///absolute/path or oxia://host:port/namespace")
+    if scheme == "etcd":
+        from headwater.metadata.etcd import EtcdLedger
+
+        return EtcdLedger.from_url(url)
+    raise ConfigError(f"unknown ledger {url!r}; use sqlite:///absolute/path, etcd://… or oxia://…")
