@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -22,10 +22,8 @@ from headwater.metadata.memory import MemoryLedger
 from headwater.metadata.oxia import OxiaLedger, parse_url
 from headwater.metadata.sqlite import SqliteLedger
 from headwater.types import Domain, Position
-from tests.faults.running import needs
 from tests.simulation.backends import SMALL
 from tests.simulation.etcd_model import EtcdModel, ModelClient
-from tests.support import oxia
 from tests.support.etcd import EtcdCluster
 from tests.support.oxia import OxiaServer
 from tests.support.virtual import SeededChance, run
@@ -51,14 +49,6 @@ def memory_opener() -> Opener:
         return ledger
 
     return open_one
-
-
-@pytest.fixture(scope="session")
-def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OxiaServer]:
-    """One server with three shards, so that domains lie in different ones; every test has a prefix of its own."""
-    needs("Oxia: scripts/setup-tools oxia", oxia.PROGRAM.exists())
-    with OxiaServer(tmp_path_factory.mktemp("oxia"), shards=3) as server:
-        yield server
 
 
 def oxia_opener(server: OxiaServer) -> Opener:

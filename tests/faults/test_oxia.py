@@ -127,7 +127,7 @@ def _check(told: Told, found: list[Entry]) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> OxiaCluster:
-    needs("Oxia: scripts/setup-tools oxia", oxia.PROGRAM.exists())
+    needs("Oxia: run `make tools`", oxia.PROGRAM.exists())
     return OxiaCluster(tmp_path)
 
 

@@ -39,6 +39,8 @@ class OxiaFaults:
     read_refused: float = 0.0
     notice_lost: float = 0.0
     delay: float = 0.0
+    down: bool = False
+    """Nothing gets through."""
 
 
 def _order(key: str) -> tuple[tuple[int, str], ...]:
@@ -141,8 +143,8 @@ class OxiaModel:
         for shard in self._shards:
             shard.nodes[0].serving = True
 
-    def open(self, rng: random.Random | None = None, faults: OxiaFaults | None = None) -> ModelOxia:
-        return ModelOxia(self, rng or random.Random(0), faults or OxiaFaults())
+    def open(self, rng: random.Random | None = None, faults: Callable[[], OxiaFaults] = OxiaFaults) -> ModelOxia:
+        return ModelOxia(self, rng or random.Random(0), faults)
 
     def shard_of(self, route: str) -> int:
         return hash_of(route) * len(self._shards) >> 32
@@ -189,7 +191,7 @@ class OxiaModel:
 class ModelOxia:
     """See `headwater.metadata.oxia_store.OxiaStore`."""
 
-    def __init__(self, model: OxiaModel, rng: random.Random, faults: OxiaFaults) -> None:
+    def __init__(self, model: OxiaModel, rng: random.Random, faults: Callable[[], OxiaFaults]) -> None:
         self._model = model
         self._rng = rng
         self._faults = faults
@@ -198,14 +200,17 @@ class ModelOxia:
 
     async def write(self, route: str, write: Write) -> Written:
         self._check_open()
-        faults, shard = self._faults, self._model.shard_of(route)
+        faults, shard = self._faults(), self._model.shard_of(route)
         number = self._leader(shard)
-        if self._chance(faults.refused):
+        if faults.down or self._chance(faults.refused):
+            await asyncio.sleep(self._delay())
             raise StoreUnavailable("no connection")
         if self._chance(faults.lost):
+            await asyncio.sleep(self._delay())
             raise OutcomeUnknown("lost on the way")
         if self._chance(faults.late):
             _outside(self._rng.random() * faults.late_seconds, lambda: self._late(shard, number, write))
+            await asyncio.sleep(self._delay())
             raise OutcomeUnknown("still on the way")
         try:
             keys = await self._travel(lambda: self._model.commit(shard, number, write))
@@ -243,7 +248,7 @@ class ModelOxia:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             node.waiting.setdefault(prefix, set()).add(future)
             newest = node.lower(f"{prefix}-{_LAST_NUMBER}")
-            if newest is not None and newest.key.startswith(prefix) and not self._chance(self._faults.notice_lost):
+            if newest is not None and newest.key.startswith(prefix) and not self._chance(self._faults().notice_lost):
                 yield newest.key
             await future
 
@@ -254,7 +259,9 @@ class ModelOxia:
         self._check_open()
         shard = self._model.shard_of(route)
         number = int(leader.partition("/")[2]) if leader is not None else self._leader(shard)
-        if self._chance(self._faults.read_refused):
+        faults = self._faults()
+        if faults.down or self._chance(faults.read_refused):
+            await asyncio.sleep(self._delay())
             raise StoreUnavailable("no connection")
         try:
             return await self._travel(lambda: read(self._model.node(shard, number)))
@@ -285,7 +292,8 @@ class ModelOxia:
         return probability > 0 and self._rng.random() < probability
 
     def _delay(self) -> float:
-        return self._rng.expovariate(1 / self._faults.delay) if self._faults.delay else 0.0
+        mean = self._faults().delay
+        return self._rng.expovariate(1 / mean) if mean else 0.0
 
     def _check_open(self) -> None:
         if self._closed:

@@ -153,7 +153,7 @@ async def _story(seed: int, kind: type[OxiaLedger]) -> History:
     faults = OxiaFaults(
         refused=0.02, lost=0.03, reply_lost=0.03, late=0.03, read_refused=0.05, notice_lost=0.1, delay=0.02
     )
-    ledgers = [kind(model.open(rng, faults)) for _ in range(WRITERS + 3)]
+    ledgers = [kind(model.open(rng, lambda: faults)) for _ in range(WRITERS + 3)]
     follower, looker, troubled, *writers = ledgers
     beside = [asyncio.create_task(_follow(follower, history)), asyncio.create_task(_look(looker, rng, history))]
     writing = asyncio.gather(*(_write(ledger, f"writer {i}", rng, history) for i, ledger in enumerate(writers)))
@@ -238,7 +238,7 @@ def test_looks_are_shared() -> None:
 
     async def run() -> None:
         model = OxiaModel()
-        ledger, writer = OxiaLedger(model.open(faults=OxiaFaults(delay=0.5))), OxiaLedger(model.open())
+        ledger, writer = OxiaLedger(model.open(faults=lambda: OxiaFaults(delay=0.5))), OxiaLedger(model.open())
         early = [asyncio.create_task(ledger.last(ONE)) for _ in range(50)]
         await asyncio.sleep(0.01)
         position = await writer.append(ONE, b"x")
