@@ -66,6 +66,8 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                [({"domain": str(r.domain)}, r.commits) for r in replicas]),
         Metric("headwater_ledger_attempts_total", "counter", "Appends tried.",
                [({"domain": str(r.domain)}, r.attempts) for r in replicas]),
+        Metric("headwater_ledger_writers", "gauge", "Processes that hold an epoch, and so may append.",
+               one(len(broker.cluster.state.members))),
         Metric("headwater_streams", "gauge", "Streams of a domain.", streams),
         Metric("headwater_index_entries", "gauge", "Offset index entries of a domain.", entries),
         Metric("headwater_gc_objects_total", "counter", "WAL objects deleted.", one(housekeeper.deleted_objects)),
