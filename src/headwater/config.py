@@ -69,12 +69,14 @@ class Profile(_Section, frozen=True):
     flushes: int
     """How many may be under way at once, from the upload to the ledger. One is best where both take about a
     millisecond: a client that waits for its acknowledgements fills the next flush, not the one after it."""
+    hedge_ms: int = 0
+    """An upload that takes longer is sent a second time, and the first to arrive counts; 0 for never."""
 
 
 class Wal(_Section, frozen=True):
     """The write path."""
 
-    cost: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=200, gather_ms=0, flushes=4)
+    cost: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=200, gather_ms=0, flushes=16, hedge_ms=300)
     latency: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=0, gather_ms=2, flushes=1)
     hold_ms: int = 500
     """How long a batch waits for predecessors that went through another broker."""
@@ -315,7 +317,8 @@ def _check(settings: Settings) -> None:
             if getattr(section, name) <= 0:
                 raise ConfigError(f"settings: {name} must be above 0")
     for profile in (settings.wal.cost, settings.wal.latency):
-        if profile.object_bytes <= 0 or profile.flushes <= 0 or min(profile.min_interval_ms, profile.gather_ms) < 0:
+        times = (profile.min_interval_ms, profile.gather_ms, profile.hedge_ms)
+        if profile.object_bytes <= 0 or profile.flushes <= 0 or min(times) < 0:
             raise ConfigError("settings: a wal profile needs object_bytes and flushes above 0, and no negative times")
     _check_lake(settings.lake)
     _check_groups(settings.groups)
