@@ -13,10 +13,14 @@ __all__ = ["Ledger", "open_ledger"]
 
 
 def open_ledger(url: str) -> Ledger:
-    """The ledgers of a URL: `sqlite:///absolute/path/ledger.db`."""
+    """The ledgers of a URL: `sqlite:///absolute/path/ledger.db` or `etcd://host:port,host:port/prefix`."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         from headwater.metadata.sqlite import SqliteLedger
 
         return SqliteLedger.from_url(url)
-    raise ConfigError(f"unknown ledger {url!r}; use sqlite:///absolute/path")
+    if scheme == "etcd":
+        from headwater.metadata.etcd import EtcdLedger
+
+        return EtcdLedger.from_url(url)
+    raise ConfigError(f"unknown ledger {url!r}; use sqlite:///absolute/path or etcd://host:port,host:port/prefix")
