@@ -98,7 +98,7 @@ class BucketLedger:
                     self._places = (await open_ring(self._registers, self._places, self._name())).slots
                     self._opened = True
         if domain not in self._rings:
-            self._rings[domain] = DomainRing(self._registers, domain, self._places, self._writer.hex())
+            self._rings[domain] = DomainRing(self._registers, domain, self._places, self._writer.hex(), self._clock)
         return self._rings[domain]
 
     def _name(self) -> str:
