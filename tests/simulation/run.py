@@ -46,13 +46,14 @@ class Outcome:
     log: list[str]
 
 
-def simulate(seed: int, planted: Planted | None = None) -> Outcome:
-    """Run one seed."""
+def simulate(seed: int, planted: Planted | None = None, model: Callable[[World], None] = lambda world: None) -> Outcome:
+    """Run one seed; `model` puts another ledger into the world."""
     planted = planted or Planted()
     loop = SimLoop()
     loop.set_exception_handler(lambda _loop, _context: None)
     rng = random.Random(seed)
     world = World(loop, rng, _faults(rng))
+    model(world)
     cluster = SimCluster(
         world, rng.choice([1, 2, 3, 3]), make_streams=planted.make_streams, make_writer=planted.make_writer
     )

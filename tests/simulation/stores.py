@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from headwater.clock import Chance, Clock
 from headwater.errors import OutcomeUnknown, StoreUnavailable
-from headwater.metadata.ledger import Beat, Entry, Pointer
+from headwater.metadata.ledger import Beat, Entry, Ledger, Pointer
 from headwater.metadata.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
 from headwater.objects.store import ObjectInfo
@@ -48,7 +49,11 @@ class World:
         self.loop = loop
         self.rng = rng
         self.faults = faults
-        self.ledger = MemoryLedger()
+        memory = MemoryLedger()
+        self.ledger: Ledger = memory
+        """What the nodes' ledgers hold, without the network."""
+        self.open_ledger: Callable[[Clock, Chance], Ledger] = lambda _clock, _chance: SimLedger(self, memory)
+        """A node's own way to it. A model of another backend puts its own here."""
         self.store = MemoryStore()
         self.outage_until = 0.0
 
@@ -69,7 +74,7 @@ class World:
 
         def arrive() -> None:
             try:
-                result = _now(work())
+                result = now(work())
             except Exception as error:  # noqa: BLE001 - it is the sender's to see
                 self.loop.outside(self.delay(), _fail, reply, error)
             else:
@@ -79,7 +84,7 @@ class World:
         return await reply
 
 
-def _now(work: Awaitable[_T]) -> _T:
+def now(work: Awaitable[_T]) -> _T:
     """The result of a coroutine that never waits."""
     try:
         work.__await__().send(None)  # type: ignore[attr-defined]
@@ -103,9 +108,9 @@ class SimLedger:
 
     dense = True
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, inner: MemoryLedger) -> None:
         self._world = world
-        self._inner = world.ledger
+        self._inner = inner
 
     async def append(self, domain: Domain, record: bytes) -> Position:
         world, faults = self._world, self._world.faults

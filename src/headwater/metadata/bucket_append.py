@@ -2,9 +2,9 @@
 
 Writers that want the same slots take turns. Whoever wrote lately is in the circle, in the order of the writers' names.
 After a slot of one, the next in the circle may write at once, the one after that when about the time of a PUT has
-passed since, and so on, after a look whether somebody has written meanwhile. So two PUTs for one slot are rare, nobody is left
-out, and nobody waits if the last slot is older than that. A writer that seems to be alone pauses now and then, or those
-that always come second would never get into the circle.
+passed since, and so on, after a look whether somebody has written meanwhile. So two PUTs for one slot are rare, nobody
+is left out, and nobody waits if the last slot is older than that. A writer that seems to be alone pauses now and then,
+or those that always come second would never get into the circle.
 """
 
 from __future__ import annotations
