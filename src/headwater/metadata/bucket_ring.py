@@ -311,7 +311,8 @@ class DomainRing:
         """Learn in the background what the next slots will replace, so that an append is one request."""
         if self._fetching is not None and not self._fetching.done():
             return
-        wanted = [s for s in range(self.end + 1, self.end + 1 + AHEAD) if s > self._places and not self._expects(s)]
+        ahead = range(self.end + 1, self.end + 1 + min(AHEAD, self._places))
+        wanted = [s for s in ahead if s > self._places and not self._expects(s)]
         if len(wanted) > AHEAD // 2 or (wanted and wanted[0] == self.end + 1):
             self._fetching = asyncio.create_task(self._fetch_all(wanted), name=f"ledger-ahead-{self.domain}")
             self._fetching.add_done_callback(_consume)
