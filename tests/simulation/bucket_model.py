@@ -7,15 +7,17 @@ be lost, a request may be refused. So the ledger's own reasoning about such PUTs
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from headwater.clock import Chance, Clock
+from headwater.clock import Chance
 from headwater.errors import OutcomeUnknown, StoreUnavailable
 from headwater.metadata.bucket import BucketLedger
 from headwater.metadata.ledger import Ledger
 from headwater.objects.registers import Held, MemoryRegisters, Tag
-from tests.simulation.stores import World, now
+from tests.simulation.stores import World
+from tests.support.virtual import SeededChance
 
 _T = TypeVar("_T")
 PLACES = 128
@@ -44,7 +46,7 @@ class SimRegisters:
             await asyncio.sleep(world.delay())
             raise OutcomeUnknown("lost on the way")
         if world.chance(faults.append_late):
-            world.loop.outside(world.rng.random() * faults.late_seconds, lambda: now(work()))
+            world.loop.outside(world.rng.random() * faults.late_seconds, _land, work)
             await asyncio.sleep(world.delay())
             raise OutcomeUnknown("still on the way")
         result = await world.travel(work)
@@ -74,12 +76,32 @@ class SimRegisters:
         return None
 
 
-def use_bucket(world: World) -> None:
-    """Let a world's ledger lie in a bucket."""
-    registers = MemoryRegisters()
+class _SimClock:
+    """The world's time. See `headwater.clock.Clock`."""
 
-    def open_ledger(clock: Clock, chance: Chance) -> Ledger:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def wall_ms(self) -> int:
+        return int(self._world.loop.now * 1000)
+
+    def monotonic(self) -> float:
+        return self._world.loop.now
+
+
+def _land(work: Callable[[], Awaitable[object]]) -> None:
+    """Do what was held up. A store in memory never waits."""
+    with contextlib.suppress(StopIteration):
+        work().__await__().send(None)  # type: ignore[attr-defined]
+        raise AssertionError("a store in memory must not wait")
+
+
+def use_bucket(world: World) -> None:
+    """Let a world's ledger lie in a bucket, in a ring that is soon lapped."""
+    registers, clock = MemoryRegisters(), _SimClock(world)
+
+    def open_ledger(chance: Chance) -> Ledger:
         return BucketLedger(SimRegisters(world, registers), places=PLACES, clock=clock, chance=chance)
 
-    world.ledger = BucketLedger(registers, places=PLACES)
     world.open_ledger = open_ledger
+    world.verdict_ledger = BucketLedger(registers, places=PLACES, clock=clock, chance=SeededChance())

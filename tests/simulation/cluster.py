@@ -101,12 +101,12 @@ class SimBroker:
     async def _boot(self) -> None:
         cluster = self._cluster
         rng = random.Random(cluster.world.rng.getrandbits(64))
-        clock, chance = SimClock(cluster.world, rng.randint(-50, 50)), SimChance(rng)
+        chance = SimChance(rng)
         node = Node(
             msgspec.structs.replace(SETTINGS, node=self._node_id),
-            cluster.world.open_ledger(clock, chance),
+            cluster.world.open_ledger(chance),
             SimStore(cluster.world),
-            clock,
+            SimClock(cluster.world, rng.randint(-50, 50)),
             chance,
             listeners=(Listener("PLAINTEXT", f"host{self._node_id}", 9092),),
             make_streams=cluster.make_streams,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headwater.clock import Chance, Clock
+from headwater.clock import Chance
 from headwater.errors import OutcomeUnknown, StoreUnavailable
 from headwater.metadata.ledger import Beat, Entry, Ledger, Pointer
 from headwater.metadata.memory import MemoryLedger
@@ -49,11 +49,11 @@ class World:
         self.loop = loop
         self.rng = rng
         self.faults = faults
-        memory = MemoryLedger()
-        self.ledger: Ledger = memory
-        """What the nodes' ledgers hold, without the network."""
-        self.open_ledger: Callable[[Clock, Chance], Ledger] = lambda _clock, _chance: SimLedger(self, memory)
-        """A node's own way to it. A model of another backend puts its own here."""
+        self.ledger = MemoryLedger()
+        self.open_ledger: Callable[[Chance], Ledger] = lambda chance: SimLedger(self)
+        """One process's way to the ledgers."""
+        self.verdict_ledger: Ledger = self.ledger
+        """The same ledgers, seen without a network between."""
         self.store = MemoryStore()
         self.outage_until = 0.0
 
@@ -74,7 +74,7 @@ class World:
 
         def arrive() -> None:
             try:
-                result = now(work())
+                result = _now(work())
             except Exception as error:  # noqa: BLE001 - it is the sender's to see
                 self.loop.outside(self.delay(), _fail, reply, error)
             else:
@@ -84,7 +84,7 @@ class World:
         return await reply
 
 
-def now(work: Awaitable[_T]) -> _T:
+def _now(work: Awaitable[_T]) -> _T:
     """The result of a coroutine that never waits."""
     try:
         work.__await__().send(None)  # type: ignore[attr-defined]
@@ -108,9 +108,9 @@ class SimLedger:
 
     dense = True
 
-    def __init__(self, world: World, inner: MemoryLedger) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._inner = inner
+        self._inner = world.ledger
 
     async def append(self, domain: Domain, record: bytes) -> Position:
         world, faults = self._world, self._world.faults
