@@ -63,6 +63,9 @@ class Membership:
         """Told of every epoch this process takes."""
         self.on_replaced: Callable[[NodeReplaced], None] | None = None
         """Told once if another process has taken this node's place; this one takes no epoch any more."""
+        self._beat_seconds = max(BEAT_SECONDS, getattr(ledger, "beat_seconds", BEAT_SECONDS))
+        """A ledger whose every request costs money asks for a slower beat."""
+        self._session_seconds = SESSION_SECONDS * self._beat_seconds / BEAT_SECONDS
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
         self._seen: dict[str, tuple[int, float]] = {}
@@ -90,7 +93,7 @@ class Membership:
                 await self._join_once()
                 return
             except Retriable:
-                await asyncio.sleep(BEAT_SECONDS * self._chance.fraction())
+                await asyncio.sleep(self._beat_seconds * self._chance.fraction())
 
     async def _join_once(self) -> None:
         for replica in self._replicas():
@@ -150,7 +153,7 @@ class Membership:
                 await self._tick()
                 await self._watch_peers()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_SECONDS):
+                async with asyncio.timeout(self._beat_seconds):
                     await self._lost.wait()
 
     async def _tick(self) -> None:
@@ -165,7 +168,7 @@ class Membership:
     async def _watch_peers(self) -> None:
         """Fence members whose beats stand still, unless it was this process that did not look."""
         now = self._clock.monotonic()
-        if now - self._last_look > 2 * BEAT_SECONDS:
+        if now - self._last_look > 2 * self._beat_seconds:
             self._seen.clear()
         self._last_look = now
         beats = {beat.process: beat.count for beat in await self._ledger.beats()}
@@ -179,7 +182,7 @@ class Membership:
             known, since = self._seen.get(member.process, (-1, now))
             if known != count:
                 self._seen[member.process] = (count, now)
-            elif now - since >= SESSION_SECONDS:
+            elif now - since >= self._session_seconds:
                 await self.fence(member)
 
     async def fence(self, member: Member) -> None:
