@@ -126,6 +126,14 @@ class ClusterState(State):
 
     # --- processes -----------------------------------------------------------------------------------
 
+    def serving(self) -> list[Member]:
+        """Members that serve clients."""
+        return [member for member in self.members.values() if member.node != NO_NODE]
+
+    def in_rotation(self, member: Member) -> bool:
+        """Whether clients should be sent to a member."""
+        return True
+
     def _take_epoch(self, epoch: int, command: TakeEpoch) -> Result:
         for member in self.members.values():
             if member.process == command.process:
