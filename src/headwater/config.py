@@ -22,6 +22,8 @@ ENV_PREFIX = "HEADWATER_"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 CLIENT_AUTH = ("none", "requested", "required")
+INTERNAL = "INTERNAL"
+"""The name of the listener that only other brokers use; no client is ever told of it."""
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -89,6 +91,13 @@ class Cache(_Section, frozen=True):
     wal_bytes: int = 64 * MIB
     segment_bytes: int = 256 * MIB
     """Row groups of segments, opened. Only consumers that read the past need it."""
+
+
+class Routing(_Section, frozen=True):
+    """Which brokers clients are sent to."""
+
+    enforce_owner: bool = False
+    """Whether a broker sends clients away that use it for partitions which are another's, in the client's zone."""
 
 
 class Housekeeping(_Section, frozen=True):
@@ -236,6 +245,8 @@ class Settings(_Section, frozen=True):
     ledger: str = ""
     objects: str = ""
     zone: str = "local"
+    zones: str = ""
+    """With `headwater up`: zones that its brokers are dealt to, one after the other, comma separated."""
     node: int = 1
     brokers: int = 1
     kafka: str = "127.0.0.1:9092"
@@ -251,6 +262,7 @@ class Settings(_Section, frozen=True):
     wal: Wal = Wal()
     cache: Cache = Cache()
     object_store: StoreOptions = StoreOptions()
+    routing: Routing = Routing()
     housekeeping: Housekeeping = Housekeeping()
     groups: Groups = Groups()
     lake: Lake = Lake()
@@ -332,8 +344,9 @@ def _check(settings: Settings) -> None:
         raise ConfigError("settings: brokers must be 1 to 64 and node not negative")
     if not 1 <= settings.default_partitions <= settings.limits.partitions_per_topic:
         raise ConfigError("settings: default_partitions is out of range")
-    if not settings.zone or "/" in settings.zone:
-        raise ConfigError("settings: zone must be a plain name")
+    for zone in (settings.zone, *parse_zones(settings.zones)):
+        if not zone or zone != zone.strip() or set(zone) & set("/,"):
+            raise ConfigError("settings: zone must be a plain name, and zones such names with commas between")
     parse_listeners(settings.kafka)
     parse_listeners(settings.advertise or settings.kafka)
     parse_address(settings.http)
@@ -415,12 +428,19 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def parse_zones(text: str) -> list[str]:
+    """`ZONE,ZONE,…`, or nothing."""
+    return [zone.strip() for zone in text.split(",")] if text.strip() else []
+
+
 def parse_listeners(text: str) -> dict[str, tuple[str, int]]:
     """`NAME=HOST:PORT,…`; one listener without a name is called PLAINTEXT."""
     listeners: dict[str, tuple[str, int]] = {}
     for part in text.split(","):
         name, _equals, address = part.strip().rpartition("=")
         name = name or "PLAINTEXT"
+        if name == INTERNAL:
+            raise ConfigError(f"no listener for clients can be called {INTERNAL}")
         if name in listeners:
             raise ConfigError(f"two listeners are called {name!r}")
         listeners[name] = parse_address(address)

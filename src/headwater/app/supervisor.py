@@ -15,7 +15,7 @@ import msgspec
 from headwater.api.catalog import MOUNT
 from headwater.app.exposure import check_exposure
 from headwater.app.signals import leave_on_signals
-from headwater.config import Settings, parse_address, parse_listeners
+from headwater.config import Settings, parse_address, parse_listeners, parse_zones
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.ops import logs
 from headwater.ops.http import HttpServer, Page, Request, get
@@ -202,8 +202,9 @@ async def _ask(child: Child, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 def broker_settings(settings: Settings) -> list[Settings]:
-    """Each broker's own settings: node ids and ports count up from the first."""
+    """Each broker's own settings: node ids and ports count up from the first, zones go round."""
     found = []
+    zones = parse_zones(settings.zones) or [settings.zone]
     for i in range(settings.brokers):
         listeners = ",".join(
             f"{name}={_shown(host)}:{port + i if port else 0}"
@@ -216,6 +217,8 @@ def broker_settings(settings: Settings) -> list[Settings]:
             msgspec.structs.replace(
                 settings,
                 node=settings.node + i,
+                zone=zones[i % len(zones)],
+                zones="",
                 kafka=listeners,
                 advertise=advertised,
                 http="127.0.0.1:0",
