@@ -57,6 +57,8 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                one(sum(w.flushes for w in broker.writers.all()))),
         Metric("headwater_wal_bytes_total", "counter", "WAL bytes begun.",
                one(sum(w.bytes_written for w in broker.writers.all()))),
+        Metric("headwater_wal_hedged_total", "counter", "WAL objects sent a second time to a slow store.",
+               one(sum(w.hedged for w in broker.writers.all()))),
         Metric("headwater_wal_cache_bytes", "gauge", "WAL bytes in memory.", one(cache.bytes)),
         Metric("headwater_wal_cache_hits_total", "counter", "Objects found in memory.", one(cache.hits)),
         Metric("headwater_wal_cache_misses_total", "counter", "Objects read from the store.", one(cache.misses)),
