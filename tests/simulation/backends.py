@@ -9,6 +9,7 @@ from headwater.metadata import Ledger
 from headwater.metadata.etcd import EtcdLedger
 from headwater.metadata.etcd_log import Sizes
 from headwater.metadata.oxia import OxiaLedger
+from tests.simulation.bucket_model import use_bucket
 from tests.simulation.etcd_model import EtcdModel, ModelClient, SimNetwork
 from tests.simulation.oxia_model import OxiaFaults, OxiaModel
 from tests.simulation.stores import Faults, SimLedger, World
@@ -62,5 +63,10 @@ def _oxia(world: World) -> None:
     world.verdict_ledger = OxiaLedger(model.open())
 
 
-BACKENDS: dict[str, Callable[[World], None]] = {"memory": _memory, "etcd": _etcd, "oxia": _oxia}
+BACKENDS: dict[str, Callable[[World], None]] = {
+    "memory": _memory,
+    "etcd": _etcd,
+    "oxia": _oxia,
+    "bucket": use_bucket,
+}
 """What each does to a world before its first broker starts."""
