@@ -17,11 +17,13 @@ from headwater.metadata.oxia_grpc import GrpcOxia
 from headwater.metadata.oxia_messages import write_message
 from headwater.metadata.oxia_routing import Shard
 from headwater.metadata.oxia_store import Put, Write
+from headwater.metadata.oxia_url import Servers
 from headwater.types import Domain, Position
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
 from tests.faults.running import Running, eventually, needs
 from tests.support import oxia
+from tests.support.certificates import issue
 from tests.support.oxia import OxiaCluster, OxiaNode
 
 ONE = Domain(1)
@@ -183,7 +185,7 @@ def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
     async def run() -> None:
         leader = cluster.leader().public
         other = next(node.public for node in cluster.nodes if node.public != leader)
-        store = GrpcOxia([leader], "default")
+        store = GrpcOxia(Servers((leader,)))
         await store.write(ROUTE, Write([Put("key", b"old")]))
         wrong = Shard(0, other, 0, (1 << 32) - 1)
         stream = await store._stream(wrong)
@@ -198,6 +200,33 @@ def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
 
     with cluster:
         asyncio.run(run())
+
+
+def test_tls(tmp_path: Path) -> None:
+    """M1: servers that speak TLS and want a certificate of ours; nobody gets in without one."""
+    needs("Oxia: run `make tools`", oxia.PROGRAM.exists())
+    authority = issue(tmp_path, "authority")
+    server, client = issue(tmp_path, "server", authority), issue(tmp_path, "client", authority)
+    options = (
+        f"--tls-cert-file={server.certificate}", f"--tls-key-file={server.key}",
+        f"--tls-trusted-ca-file={authority.certificate}", "--tls-client-auth",
+    )  # fmt: skip
+    query = f"&tls=true&ca={authority.certificate}&cert={client.certificate}&key={client.key}"
+
+    async def run(cluster: OxiaCluster) -> None:
+        ledger = open_ledger(cluster.url())
+        position = await ledger.append(ONE, b"sealed")
+        assert await ledger.read(ONE, START, 10) == [Entry(position, b"sealed")]
+        for without in (query, query[query.index("&cert") :]):
+            other = open_ledger(cluster.url().replace(without, ""))
+            with pytest.raises(StoreUnavailable):
+                await other.append(ONE, b"open")
+            await other.close()
+        assert await ledger.last(ONE) == position
+        await ledger.close()
+
+    with OxiaCluster(tmp_path / "cluster", options=options, query=query) as cluster:
+        asyncio.run(run(cluster))
 
 
 @pytest.mark.timeout(180)
