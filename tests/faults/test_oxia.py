@@ -18,13 +18,14 @@ from headwater.metadata.oxia_messages import write_message
 from headwater.metadata.oxia_routing import Shard
 from headwater.metadata.oxia_store import Put, Write
 from headwater.metadata.oxia_url import Servers
+from headwater.metadata.oxia_writing import MAX_WAITING
 from headwater.types import Domain, Position
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
 from tests.faults.running import Running, eventually, needs
 from tests.support import oxia
 from tests.support.certificates import issue
-from tests.support.oxia import OxiaCluster, OxiaNode
+from tests.support.oxia import OxiaCluster, OxiaNode, OxiaServer
 
 ONE = Domain(1)
 START = Position(0)
@@ -200,6 +201,27 @@ def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
 
     with cluster:
         asyncio.run(run())
+
+
+def test_writes_that_wait_are_counted(tmp_path: Path) -> None:
+    """M1: while a server stands still a thousand writes wait; one more is refused, and those that wait stand later."""
+    needs("Oxia: run `make tools`", oxia.PROGRAM.exists())
+
+    async def run(server: OxiaServer) -> None:
+        ledger = open_ledger(server.url())
+        await ledger.append(ONE, b"first")
+        server.pause()
+        waiting = [asyncio.create_task(ledger.append(ONE, b"%d" % i)) for i in range(MAX_WAITING)]
+        await asyncio.sleep(0)
+        with pytest.raises(StoreUnavailable, match="full"):
+            await ledger.append(ONE, b"too many")
+        server.resume()
+        assert await asyncio.gather(*waiting) == list(range(2, MAX_WAITING + 2))
+        assert await ledger.last(ONE) == MAX_WAITING + 1
+        await ledger.close()
+
+    with OxiaServer(tmp_path) as server:
+        asyncio.run(run(server))
 
 
 def test_tls(tmp_path: Path) -> None:
