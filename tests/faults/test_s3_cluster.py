@@ -103,12 +103,12 @@ def test_a_broker_on_s3(tmp_path: Path, s3: S3Server) -> None:
         eventually(lambda: tail.has(2000), "the tail is read", 60)
         tail.close()
         assert count(running, "requests_total", "get") == 0, "what a broker wrote lately it serves from memory"
-        assert 1 <= count(running, "requests_total", "put") <= 40, "a request for each record would be 2000"
-        assert count(running, "errors_total", "put") == count(running, "retries_total", "put") == 0
+        assert 1 <= count(running, "requests_total", "create") <= 40, "a request for each record would be 2000"
+        assert count(running, "errors_total", "create") == count(running, "retries_total", "create") == 0
 
         s3.kill()
         writing.send(500)
-        eventually(lambda: writing.poll() or count(running, "retries_total", "put") >= 3, "puts are tried again")
+        eventually(lambda: writing.poll() or count(running, "retries_total", "create") >= 3, "puts are tried again")
         assert len(writing.acknowledged) == 2000
         s3.start()
         writing.finish()

@@ -26,6 +26,7 @@ from headwater.metadata.replica import Replica
 from headwater.metadata.results import Appended, ChunkResult, Reason, Refused, Result, Verdict
 from headwater.metadata.streams import StreamsState
 from headwater.objects import ObjectStore
+from headwater.objects.guarding import put_once
 from headwater.types import Domain, Epoch, WalId
 
 MAX_BATCHES_PER_OBJECT = 10_000
@@ -230,7 +231,7 @@ class Writer:
             [(stream, [part.batch for part in of_stream]) for stream, of_stream in chunks],
         )
         path = wal.path_of(self._zone, self._replica.domain, created_ms, object_id)
-        storing = asyncio.ensure_future(self._store.put(path, image.pieces))
+        storing = asyncio.ensure_future(put_once(self._store, path, image.pieces))
         before, entered = self._last_entered, asyncio.get_running_loop().create_future()
         self._last_entered = entered
         self.flushes += 1
