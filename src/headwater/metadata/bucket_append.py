@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headwater.clock import Chance, Clock
@@ -40,7 +40,14 @@ class Appender:
     """Everything that one handle appends to one domain: one slot is under way, the rest waits for the next."""
 
     def __init__(
-        self, ring: DomainRing, writer: bytes, counts: Counts, clock: Clock, chance: Chance, patience_seconds: float
+        self,
+        ring: DomainRing,
+        writer: bytes,
+        counts: Counts,
+        clock: Clock,
+        chance: Chance,
+        patience_seconds: float,
+        on_written: Callable[[Slot], None],
     ) -> None:
         self._ring = ring
         self._writer = writer
@@ -48,6 +55,7 @@ class Appender:
         self._clock = clock
         self._chance = chance
         self._patience = patience_seconds
+        self._on_written = on_written
         self._attempt = 0
         self._queue: deque[_Pending] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -185,6 +193,7 @@ class Appender:
         self._counts.commits += 1
         self._counts.records += len(slot.records)
         self._ring.prepare()
+        self._on_written(slot)
         return slot.sequence
 
     async def _take_turns(self) -> None:
