@@ -26,7 +26,10 @@ class LedgerServer(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def url(self) -> str:
-        """A namespace that nobody has used."""
+        """A namespace that nobody has used, through the proxy."""
+
+    def direct(self, url: str) -> str:
+        """The same namespace, past the proxy."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -60,6 +63,9 @@ class EtcdServer(AbstractContextManager["EtcdServer"]):
 
     def url(self) -> str:
         return f"etcd://{self.proxy.address}/{uuid.uuid4()}"
+
+    def direct(self, url: str) -> str:
+        return url.replace(self.proxy.address, self.cluster.endpoints[0])
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from headwater.clock import Chance, SystemChance
-from headwater.errors import ConfigError, Halted, Retriable, StoreUnavailable, Truncated
+from headwater.errors import ConfigError, Halted, OutcomeUnknown, Retriable, StoreUnavailable, Truncated
 from headwater.metadata.etcd_client import Changes, Compacted, Compare, Delete, EtcdClient, Found, Get, Pair, Put
 from headwater.metadata.etcd_log import Feed, Log, Sizes, after_prefix, pack
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Beat, Entry, Pointer
@@ -328,6 +328,8 @@ class EtcdLedger:
             return
         try:
             await self._client.compact(revision)
+        except OutcomeUnknown as error:
+            _log.info("etcd's history may not be compacted yet: %s", error)
         except Retriable as error:
             _log.warning("etcd's history is not compacted: %s", error)
 
