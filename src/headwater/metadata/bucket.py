@@ -35,7 +35,7 @@ PLACES = 1 << 16
 MIN_PLACES = 4
 POLL_SECONDS = 0.1
 IDLE_POLL_SECONDS = 1.0
-APPEND_SECONDS = 10.0
+APPEND_SECONDS = 5.0
 BEATS = "ledger/v1/beat/"
 PEER_SECONDS = 5.0
 """A process that shows no sign of life for so long is nobody's preferred appender."""
@@ -105,16 +105,17 @@ class BucketLedger:
         """`s3://bucket/prefix`, `gs://…`, `az://…`.
 
         `?slots=N` sets the size of a ring that does not exist yet; `peers=HOST:PORT` (port 0: any) is where the other
-        processes reach this one.
+        processes reach this one; `endpoint=http://HOST:PORT` names an S3 server, if the environment does not.
         """
         from headwater.objects.registers_remote import RemoteRegisters
 
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        slots, peers = options.pop("slots", str(PLACES)), options.pop("peers", "")
+        slots, peers, endpoint = (options.pop(name, "") for name in ("slots", "peers", "endpoint"))
+        slots = slots or str(PLACES)
         if not parts.netloc or options or not slots.isdecimal():
             raise ConfigError(f"{url!r} is not of the form {parts.scheme}://bucket/prefix?slots=65536&peers=HOST:PORT")
-        registers = RemoteRegisters.from_url(parts._replace(query="").geturl())
+        registers = RemoteRegisters.from_url(parts._replace(query="").geturl(), endpoint)
         clock, chance = SystemClock(), SystemChance()
         network = TcpPeers(peers, clock, chance) if peers else None
         return cls(registers, places=int(slots), clock=clock, chance=chance, peers=network)
