@@ -22,6 +22,8 @@ from headwater.metadata.bucket_slots import MAX_BATCH_BYTES, MAX_RECORDS, Identi
 from headwater.types import Position
 
 MAX_QUEUED = 10_000
+MAX_FAILURES = 6
+"""So often a batch is tried on a store that does not answer, within half a second if it fails at once."""
 PAUSE_SECONDS = 0.02
 PAUSE_LIMIT_SECONDS = 1.0
 TURN_LIMIT_SECONDS = 0.25
@@ -157,6 +159,9 @@ class Appender:
             except Taken:
                 await ring.look()
             except OutcomeUnknown:
+                attempt.failures += 1
+                if attempt.failures >= MAX_FAILURES:
+                    raise
                 await asyncio.sleep(pause * (0.5 + self._chance.fraction()))
                 pause = min(pause * 2, PAUSE_LIMIT_SECONDS)
 
@@ -228,6 +233,8 @@ class _Attempt:
     records: tuple[bytes, ...]
     aimed: int = 0
     """The slot at which a PUT may be under way; 0 if for certain none is."""
+    failures: int = 0
+    """How often the store gave no answer."""
 
 
 class _Lapped(HeadwaterError):
