@@ -335,6 +335,7 @@ def test_urls(tmp_path: Path) -> None:
         "etcd://host/prefix",
         "etcd://root:sesame@host:2379/prefix",
         "etcd://host:2379/prefix?colour=blue",
+        "etcd://host:2379/prefix?password=sesame",
         "etcd://host:2379/prefix?tls=perhaps",
         "etcd://host:2379/prefix?user=root",
         f"etcd://host:2379/prefix?user=root&password_file={tmp_path}/none",

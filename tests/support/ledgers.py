@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, Self
 
-from tests.support import etcd, s3
+from tests.support import etcd, oxia, s3
 from tests.support.proxy import Proxy
 
 
@@ -88,6 +88,41 @@ class EtcdServer(AbstractContextManager["EtcdServer"]):
         self.cluster.ask(0, "kv/compaction", {"revision": now})
 
 
+class OxiaAlone(AbstractContextManager["OxiaAlone"]):
+    """A standalone server, through a proxy: it names itself as clients call it, so all they do goes that way."""
+
+    lands_late = True
+
+    def __init__(self, directory: Path) -> None:
+        self.server = oxia.OxiaServer(directory)
+        self.proxy = Proxy(self.server.port)
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        self.proxy.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.proxy.__exit__()
+        self.server.__exit__()
+
+    def url(self) -> str:
+        return f"oxia://{self.proxy.address}/default?prefix={uuid.uuid4()}"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
+    def stop(self) -> None:
+        self.server.kill()
+
+    def start(self) -> None:
+        self.server.start()
+
+    def forget_history(self) -> None:
+        """Nothing: notices are of the newest key only."""
+
+
 class BucketServer(AbstractContextManager["BucketServer"]):
     """A ledger in a bucket alone. See `LedgerServer`."""
 
@@ -128,6 +163,7 @@ class BucketServer(AbstractContextManager["BucketServer"]):
 
 SERVERS: dict[str, tuple[Path, Callable[[Path], LedgerServer]]] = {
     "etcd": (etcd.PROGRAM, EtcdServer),
+    "oxia": (oxia.PROGRAM, OxiaAlone),
     "bucket": (s3.PROGRAM, BucketServer),
 }
 """By name: the program that has to be there, and how to make one in a directory."""

@@ -15,14 +15,18 @@ __all__ = ["Ledger", "open_ledger"]
 def open_ledger(url: str) -> Ledger:
     """The ledgers of a URL.
 
-    `sqlite:///absolute/path/ledger.db`, `etcd://host:port,host:port/prefix`, or a bucket and nothing else:
-    `s3://bucket/prefix`, `gs://…`, `az://…`.
+    `sqlite:///absolute/path/ledger.db`, `etcd://host:port,host:port/prefix`, `oxia://host:port/namespace?prefix=name`,
+    or a bucket and nothing else: `s3://bucket/prefix`, `gs://…`, `az://…`.
     """
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         from headwater.metadata.sqlite import SqliteLedger
 
         return SqliteLedger.from_url(url)
+    if scheme == "oxia":
+        from headwater.metadata.oxia import OxiaLedger
+
+        return OxiaLedger.from_url(url)
     if scheme == "etcd":
         from headwater.metadata.etcd import EtcdLedger
 
@@ -32,5 +36,6 @@ def open_ledger(url: str) -> Ledger:
 
         return BucketLedger.from_url(url)
     raise ConfigError(
-        f"unknown ledger {url!r}; use sqlite:///absolute/path, etcd://host:port,host:port/prefix or s3://bucket/prefix"
+        f"unknown ledger {url!r}; use sqlite:///absolute/path, etcd://host:port,host:port/prefix, "
+        "oxia://host:port/namespace or s3://bucket/prefix"
     )

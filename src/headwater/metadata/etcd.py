@@ -415,7 +415,7 @@ def _consume(task: asyncio.Task[Position]) -> None:
 
 def _bare(url: str) -> str:
     """A URL without what may be secret in it."""
-    scheme, _, rest = url.partition("://")
+    scheme, _, rest = url.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 

@@ -150,7 +150,7 @@ class Feed:
                 self._entries.append(entry)
                 self.bytes += len(entry.data)
         self.end = max(self.end, through)
-        if self.bytes > self._sizes.feed_bytes or len(self._entries) > self._sizes.feed_records:
+        while self.bytes > self._sizes.feed_bytes or len(self._entries) > self._sizes.feed_records:
             self._let_go(len(self._entries) // 2 + 1)
 
     def reset(self, at: int) -> None:

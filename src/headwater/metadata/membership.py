@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headwater import __version__
 from headwater.clock import Chance, Clock
 from headwater.errors import EpochLost, HeadwaterError, Retriable
 from headwater.metadata.cluster import NO_NODE, ClusterState, Member
@@ -55,8 +56,9 @@ class Membership:
         self.listeners = listeners
         self.epoch = Epoch(0)
         self.process = ""
-        """This life's name: the process's own, and a number. An epoch that was asked for twice may be given twice."""
-        self._identity = f"{node}/{chance.uuid()}"
+        """This life's name: node, version, the process's own, a number. An epoch that was asked for twice may be given
+        twice."""
+        self._identity = f"{node}/{__version__}/{chance.uuid()}"
         self._lives = 0
         self._last_epoch = Epoch(0)
         self.on_epoch: Callable[[Epoch], None] | None = None

@@ -251,7 +251,7 @@ async def _read_all(
         if not broker.may(request, Operation.READ, ResourceKind.TOPIC, view.topic.name):
             one.error = ErrorCode.topic_authorization_failed
             continue
-        one.error = _objection(w, stream)
+        one.error = ErrorCode.not_leader_or_follower if broker.turns_away(request, stream.id) else _objection(w, stream)
         if one.error is not ErrorCode.none:
             continue
         one.high_watermark, one.log_start = stream.end, stream.log_start
