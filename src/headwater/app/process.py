@@ -18,6 +18,7 @@ from headwater.clock import SystemChance, SystemClock
 from headwater.config import Settings, parse_listeners
 from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
 from headwater.log import kernels
+from headwater.metadata import bucket_counts as ledger_metrics
 from headwater.metadata import open_ledger
 from headwater.metadata.commands import Listener
 from headwater.objects import metrics as object_metrics
@@ -38,7 +39,7 @@ class BrokerProcess:
 
     def __init__(self, settings: Settings, secret: str = "") -> None:
         self.settings = settings
-        self.ledger = open_ledger(settings.ledger_url)
+        self.ledger = open_ledger(settings.ledger_url, settings.object_store)
         self.store = open_store(settings.objects_url, settings.object_store)
         self._threads = Threads(1, "segments")
         self.node = Node(
@@ -109,6 +110,7 @@ class BrokerProcess:
     async def _metrics(self, request: Request) -> Page:
         metrics = collect(self.node.broker, self.node.cache, self.node.housekeeper)
         metrics += object_metrics.collect(self.store)
+        metrics += ledger_metrics.collect(self.ledger)
         return Page(render(metrics, node=str(self.settings.node)), content_type=CONTENT_TYPE)
 
     async def _alive(self, request: Request) -> Page:

@@ -68,7 +68,10 @@ class DomainRing:
         self._tags: dict[int, tuple[int, Tag]] = {}
         self._tail: OrderedDict[int, Slot] = OrderedDict()
         self._tail_bytes = 0
-        self._delivered = NOWHERE
+        self._ahead: dict[int, Slot] = {}
+        """Slots that stand, but not all before them are known."""
+        self._delivered: Position | None = None
+        """How far this handle's readers have come."""
         self._is_open = False
         self._opening = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
@@ -114,6 +117,8 @@ class DomainRing:
         if slot.sequence == self.end + 1:
             self._keep(slot)
             self._move(slot)
+        elif slot.sequence > self.end + 1 and len(self._ahead) < AHEAD:
+            self._ahead[slot.sequence] = slot
 
     def _keep(self, slot: Slot) -> None:
         self._tail[slot.sequence] = slot
@@ -124,6 +129,11 @@ class DomainRing:
 
     def _move(self, slot: Slot) -> None:
         self.end, self.last, self.moved_at = slot.sequence, slot.last, self._clock.monotonic()
+        while (following := self._ahead.pop(self.end + 1, None)) is not None:
+            self._keep(following)
+            self.end, self.last = following.sequence, following.last
+        if self._ahead and min(self._ahead) <= self.end:
+            self._ahead = {sequence: ahead for sequence, ahead in self._ahead.items() if sequence > self.end}
         waiting, self._waiting = self._waiting, []
         for after, future in waiting:
             if after >= self.last:
@@ -155,7 +165,6 @@ class DomainRing:
             if not self._is_open:
                 await self.read_mark()
                 await self._find_end(sequence_of(self.truncated))
-                self._delivered = self.last
                 self._is_open = True
 
     async def _find_end(self, low: int) -> None:
@@ -191,6 +200,12 @@ class DomainRing:
             self._looking.add_done_callback(_consume)
         await asyncio.shield(self._looking)
 
+    def look_soon(self) -> None:
+        """Look in the background, unless somebody looks already."""
+        if self._is_open and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._advance(), name=f"ledger-look-{self.domain}")
+            self._looking.add_done_callback(_consume)
+
     async def _advance(self) -> None:
         width = 1
         while True:
@@ -216,13 +231,13 @@ class DomainRing:
         await self.open()
         if after >= self.last:
             await self.look()
-        elif after < self._delivered:
+        elif self._delivered is None or after < self._delivered:
             await self.read_mark()
         if after < self.truncated:
             raise Truncated(f"domain {self.domain} is truncated through {self.truncated}, asked after {after}")
         entries = await self._collect(after, limit)
         if entries:
-            self._delivered = max(self._delivered, entries[-1].position)
+            self._delivered = max(self._delivered or NOWHERE, entries[-1].position)
         return entries
 
     async def _collect(self, after: Position, limit: int) -> list[Entry]:
