@@ -103,15 +103,22 @@ class Broker:
         self.chance = chance
         self.topics = Topics(cluster, domains, chance)
         self.routing = Routing(cluster.state)
+        self.guard = Guard(settings.security, cluster.state.access)
         self.coordinator = Coordinator(
-            cluster, domains[min(domains)], membership, settings.groups, clock, chance, node=settings.node
+            cluster,
+            domains[min(domains)],
+            membership,
+            settings.groups,
+            clock,
+            chance,
+            node=settings.node,
+            guard=self.guard,
         )
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.quotas = ClientQuotas(settings.quotas, clock)
         self.telemetry = Telemetry(settings.quotas, clock, chance)
         self.recompression = Recompression(offload)
         self.stats = Stats()
-        self.guard = Guard(settings.security, cluster.state.access)
         self.logins = Logins(settings.security, cluster.state.access, clock, chance, cluster.barrier)
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}

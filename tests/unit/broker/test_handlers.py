@@ -219,6 +219,23 @@ def test_delete_records_moves_the_start() -> None:
     run(test)
 
 
+def test_the_append_time_of_a_repeated_batch() -> None:
+    """K3, K11: it is that of the first append, wherever the batch is sent again."""
+
+    async def test(one: Caller, two: Caller) -> None:
+        await create(one, message_timestamp_type="LogAppendTime")
+        data = batch([Rec(b"a", timestamp=5), Rec(b"b", timestamp=5)], producer=(7, 0, 0))
+        first = await produce(one, data)
+        later = first
+        while later.log_append_time == first.log_append_time:
+            later = await produce(one, batch([Rec(b"x", timestamp=5)]))
+        for node in (one, two):
+            again = await produce(node, data)
+            assert (again.base_offset, again.log_append_time) == (0, first.log_append_time)
+
+    run(test)
+
+
 def test_log_append_time() -> None:
     async def test(one: Caller, two: Caller) -> None:
         await create(one, message_timestamp_type="LogAppendTime")
