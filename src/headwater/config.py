@@ -97,6 +97,16 @@ class Routing(_Section, frozen=True):
     """Whether a broker sends clients away that use it for partitions which are another's, in the client's zone."""
 
 
+class Peers(_Section, frozen=True):
+    """How brokers of a zone share what they read from the store, by the listener `internal`."""
+
+    timeout_ms: int = 1_000
+    """A broker that is not answered by then reads the store itself."""
+    connections: int = 4
+    """To each other broker at most."""
+    served_connections: int = 256
+
+
 class Housekeeping(_Section, frozen=True):
     """Retention, garbage collection and checkpoints."""
 
@@ -250,6 +260,10 @@ class Settings(_Section, frozen=True):
     """Listeners, comma separated: `HOST:PORT` or `NAME=HOST:PORT`."""
     advertise: str = ""
     """What clients are told, per listener name: `NAME=HOST:PORT,…`; by default where it listens."""
+    internal: str = ""
+    """Where other brokers of the zone ask for WAL objects, `HOST:PORT`, or nowhere. `advertise` may name INTERNAL."""
+    internal_secret_file: str = ""
+    """What all brokers know and nobody else, at least 16 characters; needed beyond loopback, unless by mutual TLS."""
     http: str = "127.0.0.1:8080"
     auto_create_topics: bool = True
     default_partitions: int = 1
@@ -259,6 +273,7 @@ class Settings(_Section, frozen=True):
     wal: Wal = Wal()
     cache: Cache = Cache()
     routing: Routing = Routing()
+    peers: Peers = Peers()
     housekeeping: Housekeeping = Housekeeping()
     groups: Groups = Groups()
     lake: Lake = Lake()
@@ -322,7 +337,7 @@ def _put(tree: dict[str, Any], keys: list[str], value: object) -> None:
 
 
 def _check(settings: Settings) -> None:
-    for section in (settings.limits, settings.quotas, settings.cache, settings.housekeeping):
+    for section in (settings.limits, settings.quotas, settings.cache, settings.housekeeping, settings.peers):
         for name in section.__struct_fields__:
             if getattr(section, name) <= 0:
                 raise ConfigError(f"settings: {name} must be above 0")
@@ -341,8 +356,11 @@ def _check(settings: Settings) -> None:
     for zone in (settings.zone, *parse_zones(settings.zones)):
         if not zone or zone != zone.strip() or set(zone) & set("/,"):
             raise ConfigError("settings: zone must be a plain name, and zones such names with commas between")
-    parse_listeners(settings.kafka)
+    if INTERNAL in parse_listeners(settings.kafka):
+        raise ConfigError(f"settings: no listener for clients can be called {INTERNAL}")
     parse_listeners(settings.advertise or settings.kafka)
+    if settings.internal:
+        parse_address(settings.internal)
     parse_address(settings.http)
 
 
@@ -392,6 +410,10 @@ def _check_security(settings: Settings) -> None:
         raise ConfigError(f"settings: the super user {unknown[0]!r} must be written as `User:name`")
     for name in parse_listeners(settings.kafka):
         _check_listener(name, security)
+    if settings.internal:
+        _check_listener(INTERNAL, security)
+        if security.listener(INTERNAL).protocol not in ("PLAINTEXT", "SSL"):
+            raise ConfigError(f"settings: the listener {INTERNAL} knows PLAINTEXT and SSL only")
 
 
 def _check_listener(name: str, security: Security) -> None:
@@ -433,8 +455,6 @@ def parse_listeners(text: str) -> dict[str, tuple[str, int]]:
     for part in text.split(","):
         name, _equals, address = part.strip().rpartition("=")
         name = name or "PLAINTEXT"
-        if name == INTERNAL:
-            raise ConfigError(f"no listener for clients can be called {INTERNAL}")
         if name in listeners:
             raise ConfigError(f"two listeners are called {name!r}")
         listeners[name] = parse_address(address)

@@ -9,10 +9,11 @@ from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog
 from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import Node
-from headwater.broker.metrics import collect
+from headwater.app.peers import Internal, connections
+from headwater.broker.metrics import collect, of_peers
 from headwater.broker.server import Server
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import Settings, parse_address, parse_listeners
+from headwater.config import INTERNAL, Settings, parse_address, parse_listeners
 from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
 from headwater.log import kernels
 from headwater.metadata import open_ledger
@@ -37,16 +38,20 @@ class BrokerProcess:
         self.ledger = open_ledger(settings.ledger_url)
         self.store = open_store(settings.objects_url)
         self._threads = Threads(1, "segments")
+        chance = SystemChance()
+        self._peers = connections(settings, chance)
         self.node = Node(
             settings,
             self.ledger,
             self.store,
             SystemClock(),
-            SystemChance(),
+            chance,
             listeners=(),
             checkpoint=self._checkpoint,
             offload=self._threads.run,
+            peers=self._peers,
         )
+        self.internal = Internal(settings, chance, self.node.wal_object)
         self.server = Server(self.node.broker)
         self.http = HttpServer(
             {
@@ -75,6 +80,7 @@ class BrokerProcess:
             if shown_host in ("0.0.0.0", "::"):
                 raise ConfigError(f"listener {name} needs an address in `advertise` that clients can reach")
             listeners.append(Listener(name, shown_host, shown_port or bound))
+        listeners += await self.internal.listen(advertised.get(INTERNAL))
         self.node.membership.listeners = tuple(listeners)
         await self.node.start()
         if self.settings.http:
@@ -87,6 +93,9 @@ class BrokerProcess:
     async def stop(self) -> None:
         await self.server.drain(DRAIN_SECONDS)
         await self.node.stop()
+        await self.internal.close()
+        if self._peers is not None:
+            await self._peers.close()
         await self.http.close()
         await self._threads.close()
         await self.ledger.close()
@@ -104,7 +113,9 @@ class BrokerProcess:
             raise StoreUnavailable(f"writing a checkpoint of domain {domain} ended with exit code {code}")
 
     async def _metrics(self, request: Request) -> Page:
-        text = render(collect(self.node.broker, self.node.cache, self.node.housekeeper), node=str(self.settings.node))
+        node = self.node
+        metrics = collect(node.broker, node.cache, node.housekeeper) + of_peers(node.zone_cache, self.internal.server)
+        text = render(metrics, node=str(self.settings.node))
         return Page(text, content_type=CONTENT_TYPE)
 
     async def _alive(self, request: Request) -> Page:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.broker.core import Broker
+from headwater.broker.peer_server import PeerServer
 from headwater.broker.registry import APIS
 from headwater.log.housekeeping import Housekeeper
 from headwater.log.wal_cache import WalCache
+from headwater.log.zone_cache import ZoneCache
 from headwater.metadata.replica import Replica
 from headwater.ops.metrics import Metric
 
@@ -59,7 +61,8 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                one(sum(w.bytes_written for w in broker.writers.all()))),
         Metric("headwater_wal_cache_bytes", "gauge", "WAL bytes in memory.", one(cache.bytes)),
         Metric("headwater_wal_cache_hits_total", "counter", "Objects found in memory.", one(cache.hits)),
-        Metric("headwater_wal_cache_misses_total", "counter", "Objects read from the store.", one(cache.misses)),
+        Metric("headwater_wal_cache_misses_total", "counter", "Objects not found in memory.", one(cache.misses)),
+        Metric("headwater_wal_gets_total", "counter", "WAL objects read from the store.", one(cache.store_reads)),
         Metric("headwater_ledger_position", "gauge", "Last record applied.",
                [({"domain": str(r.domain)}, r.state.position) for r in replicas]),
         Metric("headwater_ledger_commits_total", "counter", "Records appended.",
@@ -79,4 +82,19 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
         Metric("headwater_reservations_expired_total", "counter", "Bulk appends that did not come in time.",
                one(housekeeper.released_reservations)),
         Metric("headwater_epoch", "gauge", "This process's epoch, 0 if none.", one(broker.membership.epoch)),
+    ]  # fmt: skip
+
+
+def of_peers(asking: ZoneCache | None, answering: PeerServer | None) -> list[Metric]:
+    """What brokers of a zone asked each other for."""
+    asked = {} if asking is None else {"found": asking.answered, "missing": asking.missing, "failed": asking.failed}
+    answered: dict[str, int] = {}
+    if answering is not None:
+        answered = {"found": answering.found, "missing": answering.missing}
+        answered |= {"failed": answering.failed, "refused": answering.refused}
+    return [
+        Metric("headwater_peer_requests_total", "counter", "WAL objects asked of other brokers, by how that ended.",
+               [({"outcome": outcome}, count) for outcome, count in asked.items()]),
+        Metric("headwater_peer_answers_total", "counter", "WAL objects other brokers asked for, by how that ended.",
+               [({"outcome": outcome}, count) for outcome, count in answered.items()]),
     ]  # fmt: skip

@@ -13,12 +13,12 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker
 from headwater.broker.handlers.topics import check_free
-from headwater.broker.placement import choose
 from headwater.broker.registry import Request, Values, api
 from headwater.broker.routing import zone_of
 from headwater.errors import HeadwaterError
 from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.cluster import Topic
+from headwater.metadata.placement import choose
 from headwater.metadata.topics import InvalidTopicName, TopicExists, check_name
 
 NO_OPERATIONS = -(1 << 31)
