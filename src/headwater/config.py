@@ -97,6 +97,22 @@ class Routing(_Section, frozen=True):
     """Whether a broker sends clients away that use it for partitions which are another's, in the client's zone."""
 
 
+class Brownout(_Section, frozen=True):
+    """When a broker that is slower than the others is kept out of rotation, and when it is let back."""
+
+    enabled: bool = True
+    interval_ms: int = 5_000
+    """How often a broker looks at how it does."""
+    floor_ms: int = 1_000
+    """A broker is slow if nine of ten appends, or reads, take longer than this …"""
+    factor: int = 3
+    """… and longer than so many times what they take at the median of the others."""
+    after_ms: int = 30_000
+    """So long it must be slow to be taken out."""
+    back_ms: int = 60_000
+    """So long it must do well to be let back."""
+
+
 class Peers(_Section, frozen=True):
     """How brokers of a zone share what they read from the store, by the listener `internal`."""
 
@@ -274,6 +290,7 @@ class Settings(_Section, frozen=True):
     cache: Cache = Cache()
     routing: Routing = Routing()
     peers: Peers = Peers()
+    brownout: Brownout = Brownout()
     housekeeping: Housekeeping = Housekeeping()
     groups: Groups = Groups()
     lake: Lake = Lake()
@@ -347,6 +364,9 @@ def _check(settings: Settings) -> None:
     _check_lake(settings.lake)
     _check_groups(settings.groups)
     _check_security(settings)
+    brownout = settings.brownout
+    if min(brownout.interval_ms, brownout.floor_ms, brownout.factor, brownout.after_ms, brownout.back_ms) <= 0:
+        raise ConfigError("settings: numbers of brownout must be above 0")
     if settings.wal.hold_ms < 0:
         raise ConfigError("settings: hold_ms must not be negative")
     if not 1 <= settings.brokers <= 64 or settings.node < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from headwater.broker.core import Broker
+from headwater.broker.watching import Watch
 from headwater.clock import Chance, Clock
 from headwater.config import Settings
 from headwater.log import wal
@@ -95,6 +96,15 @@ class Node:
             chance,
             offload,
         )
+        self.watch = Watch(
+            self.cluster,
+            self.membership,
+            store,
+            self.broker.pace,
+            settings.brownout,
+            clock,
+            node=settings.node,
+        )
         self.housekeeper = Housekeeper(
             self.cluster,
             self.domains,
@@ -119,9 +129,11 @@ class Node:
         self.membership.start()
         self.broker.coordinator.start()
         self.housekeeper.start()
+        self.watch.start()
 
     async def stop(self) -> None:
         """Finish what is under way and leave the cluster."""
+        await self.watch.close()
         await self.housekeeper.close()
         await self.broker.coordinator.close()
         await self.writers.drain()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from pathlib import Path
 
 from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog
 from headwater.app.exposure import check_exposure
@@ -18,7 +20,7 @@ from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
 from headwater.log import kernels
 from headwater.metadata import open_ledger
 from headwater.metadata.commands import Listener
-from headwater.objects import open_store
+from headwater.objects import ObjectStore, open_store, slowed
 from headwater.ops import logs
 from headwater.ops.http import HttpServer, Page, Request
 from headwater.ops.metrics import CONTENT_TYPE, render
@@ -36,7 +38,9 @@ class BrokerProcess:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.ledger = open_ledger(settings.ledger_url)
-        self.store = open_store(settings.objects_url)
+        self.store: ObjectStore = open_store(settings.objects_url)
+        if slowed.VARIABLE in os.environ:
+            self.store = slowed.SlowedStore(self.store, Path(os.environ[slowed.VARIABLE]), settings.node)
         self._threads = Threads(1, "segments")
         chance = SystemChance()
         self._peers = connections(settings, chance)

@@ -81,6 +81,10 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                [({"domain": str(d)}, len(r.state.reservations)) for d, r in broker.domains.items()]),
         Metric("headwater_reservations_expired_total", "counter", "Bulk appends that did not come in time.",
                one(housekeeper.released_reservations)),
+        Metric("headwater_out_of_rotation", "gauge", "1 while clients are not sent here, because this broker is slow.",
+               one(broker.membership.epoch in broker.cluster.state.rotation.out)),
+        Metric("headwater_pace_microseconds", "gauge", "Time for nine of ten requests of late, -1 if there were none.",
+               [({"kind": "publish"}, broker.pace.publish.last_us), ({"kind": "fetch"}, broker.pace.fetch.last_us)]),
         Metric("headwater_epoch", "gauge", "This process's epoch, 0 if none.", one(broker.membership.epoch)),
     ]  # fmt: skip
 
