@@ -100,6 +100,7 @@ class Running(AbstractContextManager["Running"]):
         settings: str = "",
         first_port: int | None = None,
         data: Path | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.data = data or directory / "data"
@@ -108,6 +109,7 @@ class Running(AbstractContextManager["Running"]):
         self.http = f"127.0.0.1:{free_ports(1)}"
         self.said, self.log = directory / "stdout", directory / "stderr"
         self._settings = settings
+        self._variables = variables
         self.process: subprocess.Popen[bytes] | None = None
         self._family: dict[int, psutil.Process] = {}
 
@@ -138,7 +140,9 @@ class Running(AbstractContextManager["Running"]):
             command += ["--config", str(file)]
         # Files and not pipes: a pipe that nobody reads would stop the server.
         with self.said.open("wb") as stdout, self.log.open("ab") as stderr:
-            self.process = subprocess.Popen(command, stdout=stdout, stderr=stderr, cwd=ROOT, env=environment())
+            self.process = subprocess.Popen(
+                command, stdout=stdout, stderr=stderr, cwd=ROOT, env=environment(self._variables)
+            )
         return self.process
 
     def start(self) -> None:

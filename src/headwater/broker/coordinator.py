@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from headwater.broker.guard import Guard
 from headwater.broker.held_groups import ClusterTopics, Held
-from headwater.broker.placement import choose
 from headwater.clock import Chance, Clock
 from headwater.config import Groups as GroupSettings
 from headwater.coordination.classic import ClassicGroup, ClassicSettings
@@ -28,6 +27,7 @@ from headwater.metadata.cluster import ClusterState, Member
 from headwater.metadata.commands import ChangeGroup, ClaimShard, Command, DropGroup, DropOffsets
 from headwater.metadata.grouping import MAX_NAME, SHARDS, StoredGroup, shard_of
 from headwater.metadata.membership import Membership
+from headwater.metadata.placement import choose
 from headwater.metadata.replica import Replica
 from headwater.metadata.resources import ResourceKind
 from headwater.metadata.results import Done, Reason, Refused

@@ -11,6 +11,7 @@ from headwater.broker.faults import NotAuthorized
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.guard import Guard
 from headwater.broker.logins import Logins
+from headwater.broker.pace import Pace
 from headwater.broker.quotas import ClientQuotas
 from headwater.broker.registry import Request
 from headwater.broker.routing import Routing, zone_of
@@ -104,6 +105,7 @@ class Broker:
         self.topics = Topics(cluster, domains, chance)
         self.routing = Routing(cluster.state)
         self.guard = Guard(settings.security, cluster.state.access)
+        self.pace = Pace()
         self.coordinator = Coordinator(
             cluster,
             domains[min(domains)],

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 
-from headwater.broker.placement import choose
 from headwater.metadata.cluster import ClusterState, Member
+from headwater.metadata.placement import choose
 
 ZONE_KEY = "zone_id"
 NO_ZONE = ""
