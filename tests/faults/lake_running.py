@@ -173,7 +173,7 @@ class LakeRunning(Running):
         return {path.relative_to(objects).as_posix() for path in objects.glob("tables/*/_data/*")}
 
     def place(self, topic: str, root: str) -> Place:
-        return Place(topic, f"127.0.0.1:{self.port}", f"http://{self.http}/iceberg", self.data / "objects" / root)
+        return Place(topic, f"127.0.0.1:{self.port}", f"http://{self.http}/iceberg", str(self.data / "objects" / root))
 
 
 def _descends(process: psutil.Process, roots: set[int]) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog
+from headwater.api.storage import reader_properties
 from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import Node
@@ -54,11 +56,15 @@ class BrokerProcess:
                 "/healthz": self._alive,
                 "/readyz": self._ready,
                 "/health": self._ready,
-                MOUNT: RestCatalog(LedgerTables(self.node.cluster, self.node.domains), self.store).page,
+                MOUNT: self._catalog().page,
             }
         )
         self.kafka_ports: dict[str, int] = {}
         self.http_port = 0
+
+    def _catalog(self) -> RestCatalog:
+        properties = reader_properties(self.settings.objects_url, os.environ, self.settings.lake.readers)
+        return RestCatalog(LedgerTables(self.node.cluster, self.node.domains), self.store, properties)
 
     async def start(self) -> None:
         """Listen, then join: the cluster is told addresses that answer."""
