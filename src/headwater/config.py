@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from headwater.errors import ConfigError
+from headwater.store_options import StoreOptions
 
 MIB = 1 << 20
 ENV_PREFIX = "HEADWATER_"
@@ -250,6 +251,7 @@ class Settings(_Section, frozen=True):
     quotas: Quotas = Quotas()
     wal: Wal = Wal()
     cache: Cache = Cache()
+    object_store: StoreOptions = StoreOptions()
     housekeeping: Housekeeping = Housekeeping()
     groups: Groups = Groups()
     lake: Lake = Lake()
@@ -320,6 +322,7 @@ def _check(settings: Settings) -> None:
     for profile in (settings.wal.cost, settings.wal.latency):
         if profile.object_bytes <= 0 or profile.flushes <= 0 or min(profile.min_interval_ms, profile.gather_ms) < 0:
             raise ConfigError("settings: a wal profile needs object_bytes and flushes above 0, and no negative times")
+    settings.object_store.check()
     _check_lake(settings.lake)
     _check_groups(settings.groups)
     _check_security(settings)

@@ -6,13 +6,14 @@ from urllib.parse import unquote, urlsplit
 
 from headwater.errors import ConfigError
 from headwater.objects.store import ObjectInfo, ObjectMissing, ObjectStore
+from headwater.store_options import StoreOptions
 
 __all__ = ["ObjectInfo", "ObjectMissing", "ObjectStore", "open_store"]
 
 REMOTE_SCHEMES = ("s3", "s3a", "gs", "az", "abfs")
 
 
-def open_store(url: str) -> ObjectStore:
+def open_store(url: str, options: StoreOptions | None = None) -> ObjectStore:
     """The store of a URL: `file:///path`, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory://`."""
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -28,5 +29,5 @@ def open_store(url: str) -> ObjectStore:
     if parts.scheme in REMOTE_SCHEMES:
         from headwater.objects.remote import RemoteStore
 
-        return RemoteStore.from_url(url)
+        return RemoteStore.from_url(url, options)
     raise ConfigError(f"unknown object store {url!r}; use file://, s3://, gs:// or az://")
