@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from tests.support.s3 import PROGRAM as S3_PROGRAM
 from tests.support.s3 import S3Server
@@ -29,17 +29,6 @@ def wanted() -> str | None:
     return kind
 
 
-class MetadataServers(Protocol):
-    """Servers of a metadata store, one or several nodes."""
-
-    @property
-    def url(self) -> str: ...
-
-    def kill(self, node: int) -> None: ...
-
-    def start(self, node: int) -> None: ...
-
-
 class Stores(AbstractContextManager["Stores"]):
     """Runs until the block ends. With `sqlite` and `bucket` there are no metadata servers."""
 
@@ -50,6 +39,8 @@ class Stores(AbstractContextManager["Stores"]):
         self.s3 = S3Server(directory / "s3")
         self.s3.port = free_ports(1)
         self.metadata: Any = None
+        """The `EtcdCluster` or `OxiaServer` of the ledger, if it needs one."""
+        self._moved_to = ""
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
@@ -66,11 +57,17 @@ class Stores(AbstractContextManager["Stores"]):
 
     @property
     def ledger_url(self) -> str:
+        if self._moved_to:
+            return self._moved_to
         if self.metadata is not None:
-            return str(self.metadata.url)
+            return str(self.metadata.url("headwater"))
         if self.ledger == "bucket":
             return f"{self.s3.url}/ledger"
         return f"sqlite://{self.directory.absolute()}/ledger.db"
+
+    def move(self, ledger_url: str) -> None:
+        """Use a ledger that somebody else keeps from now on."""
+        self._moved_to = ledger_url
 
     @property
     def objects_url(self) -> str:
@@ -89,15 +86,21 @@ class Stores(AbstractContextManager["Stores"]):
         return tree
 
 
-def _etcd(directory: Path) -> AbstractContextManager[Any]:
+def _etcd(directory: Path, nodes: int = ETCD_NODES) -> AbstractContextManager[Any]:
     needs("etcd (scripts/setup-tools)", (ROOT / ".tools/servers/etcd").exists())
     from tests.support.etcd import EtcdCluster
 
-    return EtcdCluster(directory, ETCD_NODES)
+    cluster = EtcdCluster(directory, nodes)
+    first = free_ports(2 * nodes)
+    cluster.client_ports = list(range(first, first + nodes))
+    cluster.peer_ports = list(range(first + nodes, first + 2 * nodes))
+    return cluster
 
 
 def _oxia(directory: Path) -> AbstractContextManager[Any]:
     needs("Oxia (scripts/setup-tools)", (ROOT / ".tools/servers/oxia").exists())
     from tests.support.oxia import OxiaServer
 
-    return OxiaServer(directory)
+    server = OxiaServer(directory)
+    server.port = free_ports(1)
+    return server
