@@ -13,10 +13,14 @@ __all__ = ["Ledger", "open_ledger"]
 
 
 def open_ledger(url: str) -> Ledger:
-    """The ledgers of a URL: `sqlite:///absolute/path/ledger.db`."""
+    """The ledgers of a URL: `sqlite:///absolute/path/ledger.db`, or a bucket: `s3://bucket/prefix`, `gs://…`, `az://…`."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         from headwater.metadata.sqlite import SqliteLedger
 
         return SqliteLedger.from_url(url)
-    raise ConfigError(f"unknown ledger {url!r}; use sqlite:///absolute/path")
+    if scheme in ("s3", "s3a", "gs", "az", "abfs"):
+        from headwater.metadata.bucket import BucketLedger
+
+        return BucketLedger.from_url(url)
+    raise ConfigError(f"unknown ledger {url!r}; use sqlite:///absolute/path or s3://bucket/prefix")
