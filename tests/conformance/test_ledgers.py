@@ -6,7 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,12 @@ from headwater.errors import ConfigError, StoreUnavailable
 from headwater.metadata import Ledger, open_ledger
 from headwater.metadata.conformance import checks
 from headwater.metadata.memory import MemoryLedger
+from headwater.metadata.oxia import OxiaLedger, parse_url
 from headwater.metadata.sqlite import SqliteLedger
 from headwater.types import Domain, Position
+from tests.faults.running import needs
+from tests.support import oxia
+from tests.support.oxia import OxiaServer
 
 ONE = Domain(1)
 START = Position(0)
@@ -39,6 +44,29 @@ def memory_opener() -> Opener:
         return ledger
 
     return open_one
+
+
+@pytest.fixture(scope="session")
+def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OxiaServer]:
+    """One server with three shards, so that domains lie in different ones; every test has a prefix of its own."""
+    needs("Oxia: scripts/setup-tools oxia", oxia.PROGRAM.exists())
+    with OxiaServer(tmp_path_factory.mktemp("oxia"), shards=3) as server:
+        yield server
+
+
+def oxia_opener(server: OxiaServer) -> Opener:
+    url = server.url(f"test/{uuid.uuid4()}")
+
+    async def open_one() -> Ledger:
+        return open_ledger(url)
+
+    return open_one
+
+
+@pytest.mark.parametrize("name", checks())
+def test_oxia(name: str, oxia_server: OxiaServer) -> None:
+    """M1"""
+    asyncio.run(_awaited(checks()[name](oxia_opener(oxia_server))))
 
 
 @pytest.mark.parametrize("name", checks(volatile=True))
@@ -250,6 +278,23 @@ def test_sqlite_urls(tmp_path: Path) -> None:
     asyncio.run(run())
     assert (tmp_path / "a b" / "ledger.db").exists()
     for url in ("sqlite://relative/path", "sqlite:", "oracle:///x", "ledger.db"):
+        with pytest.raises(ConfigError):
+            open_ledger(url)
+
+
+def test_oxia_urls() -> None:
+    """M1: servers, namespace and prefix are in the URL; anything else is a mistake that says so."""
+    assert parse_url("oxia://a:1,b:2/space?prefix=x/y") == (["a:1", "b:2"], "space", "x/y")
+    assert parse_url("oxia://a:1") == (["a:1"], "default", "headwater")
+    assert isinstance(open_ledger("oxia://a:1"), OxiaLedger)
+    for url in (
+        "oxia:",
+        "oxia:///space",
+        "oxia://a/space",
+        "oxia://a:1/b/c",
+        "oxia://a:1/b?prefx=c",
+        "oxia://a:1?prefix=",
+    ):
         with pytest.raises(ConfigError):
             open_ledger(url)
 

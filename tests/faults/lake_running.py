@@ -6,9 +6,9 @@ The checks ask readers that are not ours: librdkafka, pyiceberg through the REST
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
-import re
 import subprocess
 import sys
 import threading
@@ -71,23 +71,34 @@ class LakeRunning(Running):
 
     def __init__(self, directory: Path, *, brokers: int = 1, settings: str = SETTINGS) -> None:
         super().__init__(directory, brokers=brokers, settings=settings)
-        self.config = directory / "settings.toml"
+        self.config = directory / ("settings.json" if self.stores else "settings.toml")
         self.mark = uuid.uuid4().hex
         self._others: set[int] = set()
 
     def launch(self) -> subprocess.Popen[bytes]:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.config.write_text(f'data = "{self.data}"\n{self._settings}')
+        self.write_settings()
         self.process = self._spawn(
             "up", "--http", self.http, "--kafka", f"127.0.0.1:{self.port}", "--brokers", str(self.brokers)
         )
         return self.process
 
+    def write_settings(self) -> list[str]:
+        """Engines read tables by local paths, so objects stay in the data directory wherever the ledger lies."""
+        if self.stores is None:
+            self.config.write_text(f'data = "{self.data}"\n{self._settings}')
+            return ["--config", str(self.config)]
+        options = super().write_settings()
+        tree = json.loads(self.config.read_text())
+        del tree["objects"]
+        self.config.write_text(json.dumps({**tree, "data": str(self.data)}))
+        return options
+
     def _spawn(self, command: str, *arguments: str) -> subprocess.Popen[bytes]:
         with self.said.open("ab") as stdout, self.log.open("ab") as stderr:
             return subprocess.Popen(
                 [sys.executable, "-m", "headwater", command, "--config", str(self.config), *arguments],
-                stdout=stdout, stderr=stderr, cwd=ROOT, env=environment({MARK: self.mark}),
+                stdout=stdout, stderr=stderr, cwd=ROOT, env=environment({**self.more_environment, MARK: self.mark}),
             )  # fmt: skip
 
     def kill_all(self) -> None:
@@ -139,22 +150,12 @@ class LakeRunning(Running):
 
     # --- what it says --------------------------------------------------------------------------------
 
-    def metric(self, name: str) -> float:
-        """The sum of a metric over its labels; 0 while nobody tells it."""
-        found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", self.page("/metrics")[1], re.MULTILINE)
-        return sum(map(float, found))
-
     def settle(self, *topics: str) -> None:
         """Have topics settled, and wait for log and tables."""
         for topic in topics:
             arguments = ("table", "settle", topic, "--config", str(self.config), "--timeout", f"{SETTLE_SECONDS:g}")
             done = headwater(*arguments, timeout=SETTLE_SECONDS + 30)
             assert done.returncode == 0, f"{done.stderr}\n{self.end_of_log()}"
-
-    def doctor(self) -> None:
-        """It must say that all is well."""
-        done = headwater("doctor", "--config", str(self.config))
-        assert done.returncode == 0, done.stdout + done.stderr
 
     def look(self) -> State:
         """The state right now."""

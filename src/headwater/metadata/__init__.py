@@ -13,10 +13,24 @@ __all__ = ["Ledger", "open_ledger"]
 
 
 def open_ledger(url: str) -> Ledger:
-    """The ledgers of a URL: `sqlite:///absolute/path/ledger.db`."""
+    """The ledgers of a URL.
+
+    `sqlite:///absolute/path/ledger.db`, `oxia://host:port/namespace?prefix=name`, or
+    a bucket alone: `s3://bucket/prefix`, `gs://…`, `az://…`.
+    """
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         from headwater.metadata.sqlite import SqliteLedger
 
         return SqliteLedger.from_url(url)
-    raise ConfigError(f"unknown ledger {url!r}; use sqlite:///absolute/path")
+    if scheme == "oxia":
+        from headwater.metadata.oxia import OxiaLedger
+
+        return OxiaLedger.from_url(url)
+    if scheme in ("s3", "s3a", "gs", "az", "abfs"):
+        from headwater.metadata.bucket import BucketLedger
+
+        return BucketLedger.from_url(url)
+    raise ConfigError(
+        f"unknown ledger {url!r}; use sqlite:///absolute/path, oxia://host:port/namespace or s3://bucket/prefix"
+    )

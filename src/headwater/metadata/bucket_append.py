@@ -1,0 +1,194 @@
+"""How records get into a ring: queued, gathered into batches, and written slot by slot until one stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headwater.clock import Chance, Clock
+from headwater.errors import HeadwaterError, OutcomeUnknown, Overloaded, StoreUnavailable
+from headwater.metadata.bucket_counts import Counts
+from headwater.metadata.bucket_ring import DomainRing, Taken
+from headwater.metadata.bucket_slots import MAX_BATCH_BYTES, MAX_RECORDS, Identity, Slot, position_of
+from headwater.types import Position
+
+MAX_QUEUED = 10_000
+PAUSE_SECONDS = 0.02
+PAUSE_LIMIT_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Pending:
+    record: bytes
+    future: asyncio.Future[Position]
+
+
+class Appender:
+    """Everything that one handle appends to one domain: one slot is under way, the rest waits for the next."""
+
+    def __init__(
+        self, ring: DomainRing, writer: bytes, counts: Counts, clock: Clock, chance: Chance, patience_seconds: float
+    ) -> None:
+        self._ring = ring
+        self._writer = writer
+        self._counts = counts
+        self._clock = clock
+        self._chance = chance
+        self._patience = patience_seconds
+        self._attempt = 0
+        self._queue: deque[_Pending] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._put_seconds = 0.0
+        """About how long a PUT takes."""
+
+    def __repr__(self) -> str:
+        return f"<Appender of {self._ring}: {len(self._queue)} queued>"
+
+    async def append(self, record: bytes) -> Position:
+        """Queue a record and wait until its fate is known."""
+        if len(self._queue) >= MAX_QUEUED:
+            raise Overloaded(f"domain {self._ring.domain} has {MAX_QUEUED} appends waiting")
+        future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Pending(record, future))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=f"ledger-append-{self._ring.domain}")
+        return await future
+
+    async def close(self) -> None:
+        """What waits fails for certain; what is under way may stand."""
+        while self._queue:
+            _fail(self._queue.popleft(), StoreUnavailable("the ledger is closed"))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self._queue:
+            batch = self._take()
+            if not batch:
+                continue
+            try:
+                sequence = await self._settle([pending.record for pending in batch])
+            except asyncio.CancelledError:
+                for pending in batch:
+                    _fail(pending, OutcomeUnknown("the ledger was closed"))
+                raise
+            except HeadwaterError as error:
+                for pending in batch:
+                    _fail(pending, error)
+            else:
+                for index, pending in enumerate(batch):
+                    if not pending.future.done():
+                        pending.future.set_result(position_of(sequence, index))
+
+    def _take(self) -> list[_Pending]:
+        batch: list[_Pending] = []
+        size = 0
+        while self._queue and len(batch) < MAX_RECORDS:
+            size += len(self._queue[0].record)
+            if batch and size > MAX_BATCH_BYTES:
+                break
+            pending = self._queue.popleft()
+            if not pending.future.done():
+                batch.append(pending)
+        return batch
+
+    # --- one batch -------------------------------------------------------------------------------------
+
+    async def _settle(self, records: Sequence[bytes]) -> int:
+        """Write one batch; the slot where it stands."""
+        self._attempt += 1
+        attempt = _Attempt(Identity(self._writer, self._attempt), tuple(records))
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._ring.open()
+                return await self._write_until_it_stands(attempt)
+        except TimeoutError:
+            message = f"domain {self._ring.domain}: no slot could be written in {self._patience} seconds"
+            raise (OutcomeUnknown(message) if attempt.aimed else StoreUnavailable(message)) from None
+        except _Lapped as error:
+            raise OutcomeUnknown(str(error)) from error
+        except StoreUnavailable as error:
+            if attempt.aimed:
+                raise OutcomeUnknown(str(error)) from error
+            raise
+
+    async def _write_until_it_stands(self, attempt: _Attempt) -> int:
+        ring = self._ring
+        pause = PAUSE_SECONDS
+        while True:
+            target = attempt.aimed or ring.end + 1
+            slot = Slot(ring.domain, target, attempt.identity, attempt.records)
+            try:
+                if attempt.aimed and (stands := await self._judge(attempt)) is not None:
+                    if stands:
+                        return self._won(slot)
+                    attempt.aimed = 0
+                    await self._give_way(attempt)
+                    continue
+                if await self._put(slot, attempt):
+                    return self._won(slot)
+            except Taken:
+                await ring.look()
+            except OutcomeUnknown:
+                await asyncio.sleep(pause * (0.5 + self._chance.fraction()))
+                pause = min(pause * 2, PAUSE_LIMIT_SECONDS)
+
+    async def _put(self, slot: Slot, attempt: _Attempt) -> bool:
+        """Send it once. Whatever is answered but success, it may stand or come to stand where it was aimed."""
+        began = self._clock.monotonic()
+        before, attempt.aimed = attempt.aimed, slot.sequence
+        try:
+            tag = await self._ring.write(slot)
+        except (StoreUnavailable, Taken):
+            attempt.aimed = before
+            raise
+        if tag is None:
+            return False
+        self._put_seconds += (self._clock.monotonic() - began - self._put_seconds) / 8
+        self._ring.adopt(slot, tag)
+        return True
+
+    async def _judge(self, attempt: _Attempt) -> bool | None:
+        """Whether the slot aimed at holds this batch, or another one for ever. None: nothing stands there yet."""
+        try:
+            found = self._ring.known(attempt.aimed) or await self._ring.fetch(attempt.aimed)
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(str(error)) from error
+        if found is None or found.sequence < attempt.aimed:
+            return None
+        if found.sequence > attempt.aimed:
+            raise _Lapped(f"domain {self._ring.domain}: slot {attempt.aimed} was replaced before it could be read back")
+        self._ring.adopt(found)
+        return found.identity == attempt.identity
+
+    def _won(self, slot: Slot) -> int:
+        self._counts.commits += 1
+        self._counts.records += len(slot.records)
+        self._ring.prepare()
+        return slot.sequence
+
+    async def _give_way(self, attempt: _Attempt) -> None:
+        """Somebody was quicker."""
+        attempt.losses += 1
+        self._counts.lost += 1
+
+
+@dataclass(slots=True)
+class _Attempt:
+    identity: Identity
+    records: tuple[bytes, ...]
+    aimed: int = 0
+    """The slot at which a PUT may be under way; 0 if for certain none is."""
+    losses: int = 0
+
+
+class _Lapped(HeadwaterError):
+    """Nobody can say any more whether a batch stood."""
+
+
+def _fail(pending: _Pending, error: Exception) -> None:
+    if not pending.future.done():
+        pending.future.set_exception(error)

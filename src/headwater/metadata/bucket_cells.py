@@ -1,0 +1,109 @@
+"""Values in a bucket that change by compare-and-set: the ring's shape, a domain's truncation mark and its pointer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from headwater.errors import ConfigError, Halted, OutcomeUnknown
+from headwater.metadata.ledger import Pointer
+from headwater.objects.registers import Held, Registers
+
+SETTLE_ATTEMPTS = 8
+RING_PATH = "ledger/v1/ring"
+VERSION = 1
+
+V = TypeVar("V")
+
+
+class Ring(msgspec.Struct, frozen=True):
+    """The shape of a ledger's rings, written once by whoever comes first."""
+
+    version: int
+    slots: int
+    name: str
+    """Random. Says whose the ledger is, to tell a lost reply from a race."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Through which position a domain is truncated."""
+
+    position: int
+    name: str
+
+
+class PointerValue(msgspec.Struct, frozen=True):
+    """A checkpoint's pointer, and who set it."""
+
+    pointer: Pointer
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Generic[V]):
+    """A register with a typed value in it."""
+
+    registers: Registers
+    path: str
+    type: type[V]
+
+    async def read(self) -> tuple[V | None, Held | None]:
+        """The value, and what to name when replacing it."""
+        held = await self.registers.read(self.path)
+        if held is None:
+            return None, None
+        try:
+            return msgspec.json.decode(held.data, type=self.type), held
+        except msgspec.MsgspecError as error:
+            raise Halted(f"{self.path} cannot be read: {error}") from error
+
+    async def swap(self, before: Held | None, value: V) -> bool:
+        """Replace what was read. The value must be one that nobody else writes: a read-back settles a lost reply.
+
+        Sending it again is harmless: it is refused once anything else was written.
+        """
+        data = msgspec.json.encode(value)
+        for _ in range(SETTLE_ATTEMPTS):
+            try:
+                if before is None:
+                    tag = await self.registers.create(self.path, data)
+                else:
+                    tag = await self.registers.replace(self.path, data, before.tag)
+                if tag is not None:
+                    return True
+            except OutcomeUnknown:
+                pass
+            now = await self.registers.read(self.path)
+            if now is not None and now.data == data:
+                return True
+            if (now and now.tag) != (before and before.tag):
+                return False
+        raise OutcomeUnknown(f"{self.path}: the store neither took nor refused a change")
+
+
+async def open_ring(registers: Registers, slots: int, name: str) -> Ring:
+    """The shape of the ring in a bucket; made with `slots` places if there is none yet."""
+    cell = Cell(registers, RING_PATH, Ring)
+    while True:
+        ring, held = await cell.read()
+        if ring is not None:
+            if ring.version != VERSION:
+                raise ConfigError(f"the ledger's format is {ring.version}; this version of Headwater reads {VERSION}")
+            return ring
+        await _check_conditions(registers, name)
+        await cell.swap(held, Ring(VERSION, slots, name))
+
+
+async def _check_conditions(registers: Registers, name: str) -> None:
+    """A store that ignores the conditions of a PUT would lose records without a word: find out before the first one."""
+    path = f"ledger/v1/probe/{name}"
+    first = await registers.create(path, b"1")
+    if first is not None:
+        second = await registers.create(path, b"2")
+        replaced = await registers.replace(path, b"3", first)
+        again = await registers.replace(path, b"4", first)
+        await registers.delete(path)
+        if second is not None or again is not None or replaced is None:
+            raise ConfigError("this object store does not keep to conditional PUTs; no ledger can lie there")

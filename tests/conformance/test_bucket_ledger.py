@@ -1,0 +1,64 @@
+"""The ledger's conformance suite over a bucket: in memory, and on a real S3 server with large and tiny rings (M1)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+
+import pytest
+
+from headwater.metadata import Ledger, open_ledger
+from headwater.metadata.bucket import BucketLedger
+from headwater.metadata.conformance import checks
+from headwater.objects.registers import MemoryRegisters
+from tests.faults.running import needs
+from tests.support.s3 import PROGRAM, S3Server
+
+Opener = Callable[[], Awaitable[Ledger]]
+_prefixes = count()
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One server for the whole file. Every test takes a prefix of its own."""
+    needs("versitygw: scripts/setup-tools", PROGRAM.exists())
+    with S3Server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+
+
+def run(work: Awaitable[None]) -> None:
+    async def awaited() -> None:
+        await work
+
+    asyncio.run(awaited())
+
+
+def in_memory(places: int) -> Opener:
+    registers = MemoryRegisters()
+
+    async def open_one() -> Ledger:
+        return BucketLedger(registers, places=places, poll_seconds=0.01)
+
+    return open_one
+
+
+def on_s3(server: S3Server, options: str = "") -> Opener:
+    prefix = next(_prefixes)
+
+    async def open_one() -> Ledger:
+        return open_ledger(f"{server.url}/conformance/{prefix}{options}")
+
+    return open_one
+
+
+@pytest.mark.parametrize("name", checks())
+def test_in_memory(name: str) -> None:
+    """M1"""
+    run(checks()[name](in_memory(1 << 16)))
+
+
+@pytest.mark.parametrize("name", checks())
+def test_on_s3(name: str, bucket: S3Server) -> None:
+    """M1"""
+    run(checks()[name](on_s3(bucket)))

@@ -1,0 +1,192 @@
+"""Real Oxia servers for tests: one alone, or a coordinator and three servers that elect leaders."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Self
+
+from headwater.errors import HeadwaterError
+from headwater.metadata.oxia_grpc import GrpcOxia
+from tests.support.net import free_port
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / ".tools/servers/oxia"
+START_SECONDS = 60.0
+
+
+class OxiaServer(AbstractContextManager["OxiaServer"]):
+    """One server that keeps its data in a directory. Leaving the block ends it; `kill` and `start` make an outage."""
+
+    def __init__(self, directory: Path, shards: int = 1) -> None:
+        self.directory = directory
+        self.shards = shards
+        self.port, self._metrics_port = free_port(), free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def url(self, prefix: str = "headwater") -> str:
+        """The ledger's URL; every prefix is a store of its own."""
+        return f"oxia://{self.address}/default?prefix={prefix}"
+
+    def command(self) -> list[str]:
+        return [
+            "standalone", f"--public-addr={self.address}", f"--metrics-addr=127.0.0.1:{self._metrics_port}",
+            f"--data-dir={self.directory / 'data'}", f"--wal-dir={self.directory / 'wal'}", f"--shards={self.shards}",
+        ]  # fmt: skip
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.process = _run(self.directory / "oxia.log", self.command())
+        _until(lambda: _shards_answer([self.address]), self.directory / "oxia.log", self.process)
+
+    def kill(self) -> None:
+        """An outage: the process ends at once."""
+        _kill(self.process)
+
+    def pause(self) -> None:
+        """Connections stay open and nothing answers."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+
+class OxiaNode:
+    """One server of a cluster."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.public, self.internal, self._metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = _run(
+            self.directory / "oxia.log",
+            [
+                "server", f"--public-addr={self.public}", f"--internal-addr={self.internal}",
+                f"--metrics-addr={self._metrics}", f"--data-dir={self.directory / 'data'}",
+                f"--wal-dir={self.directory / 'wal'}",
+            ],
+        )  # fmt: skip
+
+    def kill(self) -> None:
+        _kill(self.process)
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+
+class OxiaCluster(AbstractContextManager["OxiaCluster"]):
+    """A coordinator and three servers; every shard has a leader and two followers."""
+
+    def __init__(self, directory: Path, shards: int = 1) -> None:
+        self.directory = directory
+        self.shards = shards
+        self.nodes = [OxiaNode(directory / f"node-{i}") for i in range(3)]
+        self._coordinator: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes:
+                node.start()
+            self._start_coordinator()
+            _until(self._is_ready, self.directory / "coordinator.log", self._coordinator)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _kill(self._coordinator)
+        for node in self.nodes:
+            node.kill()
+
+    def url(self, prefix: str = "headwater") -> str:
+        return f"oxia://{','.join(node.public for node in self.nodes)}/default?prefix={prefix}"
+
+    def leader(self, shard: int = 0) -> OxiaNode:
+        """The server that the coordinator has made a shard's leader."""
+        status = json.loads((self.directory / "status.json").read_text())
+        public = status["clusterStatus"]["namespaces"]["default"]["shards"][str(shard)]["leader"]["public"]
+        [node] = [node for node in self.nodes if node.public == public]
+        return node
+
+    def _start_coordinator(self) -> None:
+        config = {
+            "namespaces": [{"name": "default", "initialShardCount": self.shards, "replicationFactor": 3}],
+            "servers": [{"public": node.public, "internal": node.internal} for node in self.nodes],
+        }
+        (self.directory / "cluster.yaml").write_text(json.dumps(config))
+        self._coordinator = _run(
+            self.directory / "coordinator.log",
+            [
+                "coordinator", f"--conf={self.directory / 'cluster.yaml'}", "--metadata=file",
+                f"--file-clusters-status-path={self.directory / 'status.json'}",
+                f"--internal-addr=127.0.0.1:{free_port()}", f"--metrics-addr=127.0.0.1:{free_port()}",
+            ],
+        )  # fmt: skip
+
+    def _is_ready(self) -> bool:
+        return all(_shards_answer([node.public]) for node in self.nodes)
+
+
+def _run(log: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen([str(PROGRAM), *arguments], stdout=output, stderr=output)
+
+
+def _kill(process: subprocess.Popen[bytes] | None) -> None:
+    if process is not None:
+        process.kill()
+        process.wait()
+
+
+def _until(look: Callable[[], bool], log: Path, process: subprocess.Popen[bytes] | None) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not look():
+        if process is None or process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"Oxia does not serve: {log.read_text()[-2000:]}")
+        time.sleep(0.05)  # polls for a state that the loop checks; nothing counts on its length
+
+
+def _shards_answer(addresses: list[str]) -> bool:
+    """Whether a leader reads a key when one asks these servers who leads."""
+
+    async def look() -> bool:
+        store = GrpcOxia(addresses, "default")
+        try:
+            async with asyncio.timeout(1):
+                await store.get("headwater-000000", "nothing")
+        except (TimeoutError, HeadwaterError):
+            return False
+        finally:
+            await store.close()
+        return True
+
+    return asyncio.run(look())
