@@ -60,7 +60,7 @@ class CompactorProcess:
             prepare=self._warm_up,
         )
         self._tables = Threads(1, "tables")
-        followers = make_followers(self.store, lake, self._tables.run)
+        followers = make_followers(self.store, lake, self._tables.run, settings.object_store)
         self.following = Following(self.cluster, self.domains, followers, self.compactor.lease, lake, clock, chance)
         self.http = HttpServer(
             {"/metrics": self._metrics, "/healthz": self._alive, "/readyz": self._ready, "/health": self._ready}

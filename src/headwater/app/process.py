@@ -7,7 +7,6 @@ import os
 import sys
 
 from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog
-from headwater.api.storage import reader_properties
 from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import Node
@@ -16,6 +15,7 @@ from headwater.broker.server import Server
 from headwater.clock import SystemChance, SystemClock
 from headwater.config import Settings, parse_address, parse_listeners
 from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
+from headwater.lake.tables.storage import reader_properties
 from headwater.log import kernels
 from headwater.metadata import open_ledger
 from headwater.metadata.commands import Listener
@@ -63,7 +63,8 @@ class BrokerProcess:
         self.http_port = 0
 
     def _catalog(self) -> RestCatalog:
-        properties = reader_properties(self.settings.objects_url, os.environ, self.settings.lake.readers)
+        own, provider = self.settings, self.settings.object_store.provider
+        properties = reader_properties(own.objects_url, os.environ, provider, own.lake.readers)
         return RestCatalog(LedgerTables(self.node.cluster, self.node.domains), self.store, properties)
 
     async def start(self) -> None:
