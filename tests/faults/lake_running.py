@@ -438,6 +438,6 @@ def kill_compactors(
 def _await(server: LakeRunning, writer: Writer, moment: str, chance: random.Random) -> None:
     metric = MOMENTS[moment]
     if metric:
-        patiently(lambda: server.metric(metric), f"a compactor has {moment}", 120)
+        patiently(lambda: server.metric(metric), f"a compactor has {moment}", 240)
     goal = writer.count + chance.randrange(LATER_RECORDS if metric else START_RECORDS)
     eventually(lambda: writer.count >= goal, "records are acknowledged")
