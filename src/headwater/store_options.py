@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from headwater.errors import ConfigError
@@ -12,6 +16,7 @@ ENCRYPTIONS = {"": "", "sse-s3": "AES256", "sse-kms": "aws:kms", "sse-kms-dsse":
 """Our names of S3's kinds of server-side encryption, and those that S3 knows."""
 MIN_PART_BYTES = 5 * MIB
 """S3 takes no smaller parts, save for the last one."""
+ENVIRONMENT = "HEADWATER_OBJECT_STORE__"
 
 
 class StoreOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -57,6 +62,13 @@ class StoreOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         fields = (f"{n}={getattr(self, n)!r}" for n in self.__struct_fields__ if n not in ("provider", "kms_key"))
         return f"StoreOptions({', '.join(fields)}, provider={sorted(self.provider)})"
 
+    def variables(self) -> dict[str, str]:
+        """What is not as by default, as environment variables: for a child process that opens the store too."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "provider"}
+        changed = {name: str(value) for name, value in given.items() if value != getattr(_DEFAULTS, name)}
+        changed |= {f"provider__{name}": value for name, value in self.provider.items()}
+        return {f"{ENVIRONMENT}{name.upper()}": value for name, value in changed.items()}
+
     def check(self) -> None:
         """Refuse what cannot work."""
         for name in self.__struct_fields__:
@@ -79,3 +91,25 @@ class StoreOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise ConfigError(
                 "settings: object_store.kms_key and kms_bucket_key need encryption sse-kms or sse-kms-dsse"
             )
+
+
+_DEFAULTS = StoreOptions()
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> StoreOptions:
+    """The options of a process that is given nothing but its environment, such as a Spark executor."""
+    tree: dict[str, Any] = {"provider": {}}
+    for name, value in (os.environ if environment is None else environment).items():
+        if not name.startswith(ENVIRONMENT):
+            continue
+        key = name.removeprefix(ENVIRONMENT).lower()
+        if key.startswith("provider__"):
+            tree["provider"][key.removeprefix("provider__")] = value
+        else:
+            tree[key] = value
+    try:
+        options = msgspec.convert(tree, StoreOptions, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: object_store: {error}") from error
+    options.check()
+    return options

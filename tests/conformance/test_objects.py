@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,7 @@ from headwater.objects.conformance import checks
 from headwater.objects.local import HANDLES_PER_THREAD, TEMPORARY, THREADS, LocalStore
 from headwater.objects.memory import MemoryStore
 from headwater.objects.remote import RemoteStore
-from tests.faults.running import needs
 from tests.support.files import temporary_files
-from tests.support.s3 import PROGRAM, S3Server
 
 Opener = Callable[[], Awaitable[ObjectStore]]
 
@@ -52,26 +50,6 @@ BACKENDS: dict[str, Callable[[Path], Opener]] = {
     "remote-local": remote_local,
     "remote-memory": lambda directory: shared(RemoteStore(obstore.store.MemoryStore(), "memory://")),
 }
-
-
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """One server for all tests; each takes a prefix of its own."""
-    needs("versitygw: run scripts/setup-tools s3", PROGRAM.exists())
-    with S3Server(tmp_path_factory.mktemp("s3")) as server:
-        yield server
-
-
-@pytest.mark.parametrize("name", checks())
-def test_s3(s3: S3Server, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: a real S3 server keeps every promise."""
-    for variable, value in s3.environment.items():
-        monkeypatch.setenv(variable, value)
-
-    async def open_one() -> ObjectStore:
-        return open_store(f"{s3.url}/a prefix/{name}")
-
-    run(checks()[name](open_one))
 
 
 def run(work: Awaitable[None]) -> None:

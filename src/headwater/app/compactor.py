@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Sequence
 
@@ -25,6 +26,7 @@ from headwater.metadata.membership import Membership
 from headwater.metadata.replica import Replica
 from headwater.metadata.streams import StreamsState
 from headwater.objects import ObjectStore, open_store
+from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
 from headwater.ops.http import HttpServer, Page, Request
 from headwater.ops.metrics import CONTENT_TYPE, render
@@ -39,8 +41,9 @@ class CompactorProcess:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        os.environ.update(settings.object_store.variables())  # Spark's workers are this process's children
         self.ledger = open_ledger(settings.ledger_url)
-        self.store: ObjectStore = open_store(settings.objects_url)
+        self.store: ObjectStore = open_store(settings.objects_url, settings.object_store)
         clock, chance, lake = SystemClock(), SystemChance(), settings.lake
         self.cluster = Replica(self.ledger, self.store, ClusterState(), clock, chance)
         self.domains = {d: Replica(self.ledger, self.store, StreamsState(d), clock, chance) for d in DOMAINS}
@@ -100,6 +103,7 @@ class CompactorProcess:
 
     async def _metrics(self, request: Request) -> Page:
         metrics = collect(self.cluster, self.domains, self.compactor, self.following, SystemClock().wall_ms())
+        metrics += object_metrics.collect(self.store)
         return Page(render(metrics), content_type=CONTENT_TYPE)
 
     async def _alive(self, request: Request) -> Page:

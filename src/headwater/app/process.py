@@ -19,6 +19,7 @@ from headwater.lake.tables.storage import reader_properties
 from headwater.log import kernels
 from headwater.metadata import open_ledger
 from headwater.metadata.commands import Listener
+from headwater.objects import metrics as object_metrics
 from headwater.objects import open_store
 from headwater.ops import logs
 from headwater.ops.http import HttpServer, Page, Request
@@ -37,7 +38,7 @@ class BrokerProcess:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.ledger = open_ledger(settings.ledger_url)
-        self.store = open_store(settings.objects_url)
+        self.store = open_store(settings.objects_url, settings.object_store)
         self._threads = Threads(1, "segments")
         self.node = Node(
             settings,
@@ -105,14 +106,16 @@ class BrokerProcess:
             sys.executable, "-m", "headwater", "checkpoint",
             "--ledger", self.settings.ledger_url, "--objects", self.settings.objects_url, "--domain", str(domain),
             stdin=asyncio.subprocess.DEVNULL,
+            env={**os.environ, **self.settings.object_store.variables()},
         )  # fmt: skip
         code = await child.wait()
         if code:
             raise StoreUnavailable(f"writing a checkpoint of domain {domain} ended with exit code {code}")
 
     async def _metrics(self, request: Request) -> Page:
-        text = render(collect(self.node.broker, self.node.cache, self.node.housekeeper), node=str(self.settings.node))
-        return Page(text, content_type=CONTENT_TYPE)
+        metrics = collect(self.node.broker, self.node.cache, self.node.housekeeper)
+        metrics += object_metrics.collect(self.store)
+        return Page(render(metrics, node=str(self.settings.node)), content_type=CONTENT_TYPE)
 
     async def _alive(self, request: Request) -> Page:
         return Page('{"status":"alive"}')

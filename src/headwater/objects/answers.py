@@ -15,6 +15,8 @@ _KIND = re.compile(r"inner: Http\(\s*HttpError \{\s*kind: (\w+)")
 _BEYOND = re.compile(r"source: StartTooLarge \{")
 _WAITING = frozenset((408, 409, 423, 425, 429))
 """Statuses below 500 after which the same request may succeed."""
+_SPOILT = frozenset(("BadDigest", "Md5Mismatch", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"))
+"""The store's words for bytes that arrived otherwise than they were sent: nothing was stored."""
 INSUFFICIENT_STORAGE = 507
 RANGE_NOT_SATISFIABLE = 416
 
@@ -47,14 +49,15 @@ class Answer:
         return f"no answer ({self.kind})" if self.kind else self.name
 
     @property
-    def never_sent(self) -> bool:
-        """Whether not even a connection came about."""
-        return self.kind == "Connect"
+    def nothing_done(self) -> bool:
+        """Whether it is certain that nothing was stored: no connection came about, or the bytes were spoilt."""
+        return self.kind == "Connect" or self.code in _SPOILT
 
     @property
     def refused(self) -> bool:
         """Whether the store understood and would refuse the next time too."""
-        return 400 <= self.status < 500 and self.status not in _WAITING and self.code != "RequestTimeout"
+        passing = self.status in _WAITING or self.code in _SPOILT or self.code == "RequestTimeout"
+        return 400 <= self.status < 500 and not passing
 
     @property
     def full(self) -> bool:

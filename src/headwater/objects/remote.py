@@ -87,7 +87,7 @@ class RemoteStore:
             raise ConfigError(f"{path!r} is not a path inside an object store: {error}") from None
         except _ANY as error:
             trouble = _trouble(path, error)
-            if isinstance(trouble, StoreRefused | StoreFull) or Answer.of(error).never_sent:
+            if isinstance(trouble, StoreRefused | StoreFull) or Answer.of(error).nothing_done:
                 raise trouble from None
             raise OutcomeUnknown(str(trouble)) from None
         return True
@@ -149,7 +149,8 @@ def _connected(url: str, options: StoreOptions, retries: int) -> Store:
         store: Store = from_url(url, config=config, client_options=client, retry_config=retry)  # type: ignore[call-overload]
         return store
     except (*_ANY, ValueError) as error:
-        raise ConfigError(f"cannot open {url!r}: {Answer.of(error)}") from None
+        given = f"; object_store.provider gives {sorted(options.provider)}" if options.provider else ""
+        raise ConfigError(f"cannot open {url!r}: {Answer.of(error)}{given}") from None
 
 
 def _s3_config(options: StoreOptions) -> dict[str, str]:
