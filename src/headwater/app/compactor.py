@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import DOMAINS
@@ -19,7 +21,7 @@ from headwater.lake.metrics import collect
 from headwater.lake.spark.jobs import Jobs
 from headwater.lake.spark.session import Sessions
 from headwater.lake.tables import make_followers
-from headwater.lake.tasks import Task, TaskFacts
+from headwater.lake.tasks import Task, TaskFacts, public
 from headwater.metadata import open_ledger
 from headwater.metadata.cluster import ClusterState
 from headwater.metadata.membership import Membership
@@ -71,7 +73,9 @@ class CompactorProcess:
         self.http_port = 0
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
-        return await self._thread.run(self._jobs.run, tag, tasks)
+        options = public(self.settings.object_store)
+        told = [msgspec.structs.replace(task, options=options) for task in tasks]
+        return await self._thread.run(self._jobs.run, tag, told)
 
     async def _warm_up(self) -> None:
         await self._thread.run(self._jobs.warm_up, slots(self.settings.lake))

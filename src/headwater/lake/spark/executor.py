@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import msgspec
+
 from headwater.client.records import Record, encode_batch
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError, CorruptObject
@@ -54,7 +56,9 @@ def warm_up() -> None:
 
 
 async def _run(task: Task) -> TaskFacts:
-    store = open_store(task.store, from_environment())
+    """Options come with the task; what they lack, such as keys, is in the executor's own environment."""
+    provider = {**task.options.provider, **from_environment().provider}
+    store = open_store(task.store, msgspec.structs.replace(task.options, provider=provider))
     try:
         return await perform(store, task)
     finally:
