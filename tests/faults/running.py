@@ -1,95 +1,52 @@
-"""A real `headwater up` that tests may hurt: its processes by name, its logs, its pages, its exit code."""
+"""A real `headwater up` that tests may hurt: its processes by name, its logs, its pages, its exit code.
+
+With HEADWATER_TEST_CLUSTER its ledger and its objects lie in servers of their own, see `tests.support.stores`.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import random
-import re
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import psutil
-import pytest
 
-from headwater.client.client import Client
-from headwater.client.model import EARLIEST, LATEST, NewTopic
-from headwater.client.reader import Reader
+from tests.support.pausing import stop_outside_the_ledger
+from tests.support.serving import (
+    ROOT,
+    START_SECONDS,
+    STOP_SECONDS,
+    Serving,
+    alive,
+    environment,
+    eventually,
+    free_ports,
+    get_page,
+    headwater,
+    needs,
+    run,
+)
+from tests.support.stores import Stores, wanted
 
-ROOT = Path(__file__).parents[2]
-START_SECONDS = 60.0
-STOP_SECONDS = 40.0
-PORTS = range(20_000, 32_000)
-"""Below the ports that the kernel gives to clients, so that no client can take one while its broker is down."""
-_LOG_CHARACTERS = 6_000
-
-T = TypeVar("T")
-
-
-def eventually(look: Callable[[], T], what: str, seconds: float = 30.0) -> T:
-    """What `look` gives, as soon as that is something."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"gave up after {seconds:g} s: {what}")
-        time.sleep(0.02)  # polls for a state that the loop checks; nothing counts on its length
-
-
-def free_ports(count: int) -> int:
-    """The first of some consecutive TCP ports that nobody listens on right now."""
-    for _ in range(1_000):
-        first = random.SystemRandom().randrange(PORTS.start, PORTS.stop - count)
-        if all(_is_free(first + i) for i in range(count)):
-            return first
-    raise OSError(f"no {count} consecutive free ports")
+__all__ = [
+    "ROOT",
+    "Running",
+    "alive",
+    "environment",
+    "eventually",
+    "free_ports",
+    "headwater",
+    "needs",
+    "run",
+]
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
-def headwater(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "headwater", *arguments],
-        capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT, env=environment(),
-    )  # fmt: skip
-
-
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without settings that a developer may have set."""
-    own = {k: v for k, v in os.environ.items() if not k.startswith("HEADWATER_")}
-    return {**own, **(more or {})}
-
-
-def needs(what: str, there: bool) -> None:
-    """Skip the test, or fail it under CI, where a missing thing would hide a missing test."""
-    if not there and os.environ.get("CI") == "true":
-        pytest.fail(f"needs {what}", pytrace=False)
-    if not there:
-        pytest.skip(f"needs {what}")
-
-
-class Running(AbstractContextManager["Running"]):
+class Running(Serving, AbstractContextManager["Running"]):
     """`headwater up` on free ports. Leaving the block ends it; if it still runs then, it must drain and exit with 0."""
 
     def __init__(
@@ -101,7 +58,9 @@ class Running(AbstractContextManager["Running"]):
         first_port: int | None = None,
         data: Path | None = None,
         variables: Mapping[str, str] | None = None,
+        ledger: str = "",
     ) -> None:
+        """With a kind of ledger, that and objects in S3 have servers of their own, whatever the environment says."""
         self.directory = directory
         self.data = data or directory / "data"
         self.port = free_ports(brokers) if first_port is None else first_port
@@ -109,23 +68,26 @@ class Running(AbstractContextManager["Running"]):
         self.http = f"127.0.0.1:{free_ports(1)}"
         self.said, self.log = directory / "stdout", directory / "stderr"
         self._settings = settings
-        self._variables = variables
+        self._variables = dict(variables or {})
         self.process: subprocess.Popen[bytes] | None = None
         self._family: dict[int, psutil.Process] = {}
+        kind = ledger or wanted()
+        self.stores = Stores(directory / "stores", kind) if kind else None
+        """Servers of ledger and objects; `None` where both lie in the data directory."""
+        self._stores_run = False
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self.process is not None and self.process.poll() is None and kind is None:
-            code = self.stop()
-            assert code == 0, f"headwater up ended with {code}:\n{self.end_of_log()}"
-        self.kill_all()
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{self.port + i}" for i in range(self.brokers))
+        try:
+            if self.process is not None and self.process.poll() is None and kind is None:
+                code = self.stop()
+                assert code == 0, f"headwater up ended with {code}:\n{self.end_of_log()}"
+        finally:
+            self.kill_all()
+            self.end_stores()
 
     # --- life ----------------------------------------------------------------------------------------
 
@@ -134,16 +96,38 @@ class Running(AbstractContextManager["Running"]):
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "headwater", "up", "--no-lake", "--data", str(self.data), "--http", self.http]
         command += ["--kafka", f"127.0.0.1:{self.port}", "--brokers", str(self.brokers)]
-        if self._settings:
-            file = self.directory / "settings.toml"
-            file.write_text(self._settings)
-            command += ["--config", str(file)]
+        command += self.write_settings()
         # Files and not pipes: a pipe that nobody reads would stop the server.
         with self.said.open("wb") as stdout, self.log.open("ab") as stderr:
             self.process = subprocess.Popen(
-                command, stdout=stdout, stderr=stderr, cwd=ROOT, env=environment(self._variables)
+                command, stdout=stdout, stderr=stderr, cwd=ROOT, env=environment(self.more_environment)
             )
         return self.process
+
+    def write_settings(self) -> list[str]:
+        """The options that name a file with the settings, which is written here; its stores run from now on."""
+        if self.stores is not None:
+            if not self._stores_run:
+                self.stores.__enter__()
+                self._stores_run = True
+            file = self.directory / "settings.json"
+            file.write_text(json.dumps(self.stores.settings(self._settings)))
+            return ["--config", str(file)]
+        if not self._settings:
+            return []
+        file = self.directory / "settings.toml"
+        file.write_text(self._settings)
+        return ["--config", str(file)]
+
+    @property
+    def more_environment(self) -> Mapping[str, str]:
+        """What a process needs in order to reach the stores, and what the test wants it to know."""
+        return {**(self.stores.environment if self.stores is not None else {}), **self._variables}
+
+    def end_stores(self) -> None:
+        if self.stores is not None and self._stores_run:
+            self._stores_run = False
+            self.stores.__exit__(None, None, None)
 
     def start(self) -> None:
         self.launch()
@@ -164,7 +148,7 @@ class Running(AbstractContextManager["Running"]):
         return self.process.wait(timeout=STOP_SECONDS)
 
     def kill_all(self) -> None:
-        """End whatever this object started, at once."""
+        """End all processes of Headwater at once, but not the stores."""
         everybody = self.processes()
         if self.process is not None and self.process.poll() is None:
             # The supervisor first: it would start the others again.
@@ -188,7 +172,6 @@ class Running(AbstractContextManager["Running"]):
         return list(self._family.values())
 
     def broker(self, node: int) -> psutil.Process:
-        """The process of a broker."""
         return eventually(lambda: self._find_broker(node), f"broker {node} runs", 10)
 
     def _find_broker(self, node: int) -> psutil.Process | None:
@@ -198,87 +181,22 @@ class Running(AbstractContextManager["Running"]):
                     return process
         return None
 
+    def pause(self, process: psutil.Process) -> None:
+        """Stop a process where nobody else needs what it holds."""
+        if self.stores is None:
+            stop_outside_the_ledger(process, self.data / "ledger.db")
+        elif self.stores.ledger == "sqlite":
+            stop_outside_the_ledger(process, self.stores.directory / "ledger.db")
+        else:
+            process.send_signal(signal.SIGSTOP)
+
     # --- what it says --------------------------------------------------------------------------------
-
-    def end_of_log(self) -> str:
-        return self.log.read_text()[-_LOG_CHARACTERS:]
-
-    def log_lines(self) -> Iterator[dict[str, Any]]:
-        """The log so far, line by line."""
-        for line in self.log.read_text().splitlines():
-            with suppress(json.JSONDecodeError):
-                yield json.loads(line)
 
     def page(self, path: str, within: float = 30) -> tuple[int, str]:
         """Status and body of a page of the supervisor."""
-        try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=within) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
+        return get_page(self.http, path, within)
 
-    def client(self, *nodes: int) -> Client:
-        """A client that starts at some of the brokers, or at any."""
-        return Client(",".join(f"127.0.0.1:{self.port + node - 1}" for node in nodes) or self.bootstrap)
-
-    def epochs(self) -> dict[int, int]:
-        """Each broker's epoch, as its metrics tell."""
-        found = re.findall(r'^headwater_epoch\{node="(\d+)"\} (\d+)$', self.page("/metrics")[1], re.MULTILINE)
-        return {int(node): int(epoch) for node, epoch in found}
-
-    def nodes(self, *ask: int) -> list[int]:
-        """The brokers that the metadata names, as some of them tell."""
-
-        async def look() -> list[int]:
-            async with self.client(*ask) as client:
-                return sorted(b.node for b in (await client.cluster()).brokers)
-
-        return run(look())
-
-    def ask(self, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """What a client gets to know."""
-
-        async def ask() -> T:
-            async with self.client() as client:
-                return await question(client)
-
-        return run(ask())
-
-    def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
-        self.ask(lambda client: client.create_topics([NewTopic(topic, partitions, configs=configs)]))
-
-    def leaders(self, topic: str) -> list[int]:
-        """The node that leads each partition."""
-
-        return [partition.leader for partition in self.ask(lambda client: client.topic(topic)).partitions]
-
-    def read(self, topic: str, partitions: Sequence[int] = (0,)) -> dict[int, list[tuple[int, bytes]]]:
-        """Offsets and values of all records."""
-
-        async def read() -> dict[int, list[tuple[int, bytes]]]:
-            async with self.client() as client:
-                ends = {
-                    p: f.offset
-                    for p, f in (await client.list_offsets(topic, dict.fromkeys(partitions, LATEST))).items()
-                }
-                starts = await client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
-                reader = Reader(client, topic, {p: f.offset for p, f in starts.items()}, ends)
-                found: dict[int, list[tuple[int, bytes]]] = {p: [] for p in partitions}
-                async for chunk in reader.chunks():
-                    found[chunk.partition] += [(r.offset, r.value or b"") for r in chunk.records]
-                return found
-
-        return run(read())
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(main)
-
-
-def alive(process: psutil.Process) -> bool:
-    """Whether a process runs; one that ended and was not collected does not."""
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    def doctor(self) -> None:
+        """It must say that all is well."""
+        done = headwater("doctor", "--data", str(self.data), *self.write_settings(), more=self.more_environment)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running, eventually, headwater
+from tests.faults.running import Running, eventually
 
 TOPIC = "t"
 PARTITIONS = 4
@@ -50,11 +50,10 @@ def test_all_that_was_acknowledged_survives_the_death_of_everybody(tmp_path: Pat
                 server.kill_all()
                 # The clients die too, so that none of them writes on after the restart.
             acks |= {name: acknowledged(client.file) for name, client in clients.items()}
-            checked = headwater("doctor", "--data", str(server.data))
-            assert checked.returncode == 0, checked.stdout
+            server.doctor()
             server.start()
         log = read_log(server.bootstrap, TOPIC, PARTITIONS)
         log.check(**acks)
         assert sum(map(len, acks.values())) >= ROUNDS * PER_ROUND
-    checked = headwater("doctor", "--data", str(server.data))
-    assert checked.returncode == 0, checked.stdout
+        assert server.stop() == 0
+        server.doctor()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import signal
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 
-import psutil
 import pytest
 
 from headwater.metadata.membership import SESSION_SECONDS
@@ -20,39 +16,6 @@ from tests.faults.running import Running, eventually
 TOPIC = "t"
 PARTITIONS = 6
 COUNT = 200_000
-
-
-def stop_outside_the_ledger(process: psutil.Process, ledger: Path) -> None:
-    """Stop a process at a moment when it does not hold the ledger's lock, which nobody could take from it."""
-
-    def stopped() -> bool:
-        process.send_signal(signal.SIGSTOP)
-        if can_be_locked(ledger):
-            return True
-        process.send_signal(signal.SIGCONT)
-        return False
-
-    eventually(stopped, "it is stopped without the lock", 20)
-
-
-def can_be_locked(ledger: Path) -> bool:
-    """Whether the lock file and SQLite's own lock come free within a second."""
-
-    def locked() -> bool:
-        with Path(f"{ledger}.lock").open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with closing(sqlite3.connect(ledger, isolation_level=None, timeout=0)) as db:
-                    db.execute("BEGIN IMMEDIATE")
-                    db.execute("ROLLBACK")
-            except (BlockingIOError, sqlite3.OperationalError):
-                return False
-            return True
-
-    try:
-        return eventually(locked, "the ledger is free", 1)
-    except TimeoutError:
-        return False
 
 
 @pytest.mark.timeout(240)
@@ -70,7 +33,7 @@ def test_a_paused_broker_is_fenced_and_returns(tmp_path: Path) -> None:
             process = server.broker(paused)
             others = [node for node in (1, 2, 3) if node != paused]
             before = server.epochs()
-            stop_outside_the_ledger(process, server.data / "ledger.db")
+            server.pause(process)
             assert acknowledged_count(file) < COUNT, "the producer must be at work when the broker stops"
             try:
                 eventually(lambda: server.nodes(*others) == others, "it is fenced", SESSION_SECONDS * 10)

@@ -14,7 +14,9 @@ from headwater.broker.registry import APIS, Request
 from headwater.clock import SystemChance, SystemClock
 from headwater.config import INTERNAL, Settings
 from headwater.metadata.commands import Listener
+from headwater.metadata.ledger import Ledger
 from headwater.metadata.memory import MemoryLedger
+from headwater.objects import ObjectStore
 from headwater.objects.memory import MemoryStore
 from headwater.wire.build import build
 from headwater.wire.messages import RequestStart, decode_response, encode_response, request_type
@@ -53,10 +55,14 @@ class Caller:
 
 @contextlib.asynccontextmanager
 async def cluster(
-    count: int = 1, settings: Settings | None = None, zones: Sequence[str] = ("local",)
+    count: int = 1,
+    settings: Settings | None = None,
+    zones: Sequence[str] = ("local",),
+    ledger: Ledger | None = None,
+    store: ObjectStore | None = None,
 ) -> AsyncIterator[list[Caller]]:
     """Several nodes that share a ledger and a store, dealt to zones one after the other."""
-    ledger, store = MemoryLedger(), MemoryStore()
+    ledger, store = ledger or MemoryLedger(), store or MemoryStore()
     base = settings or Settings(objects="memory://")
     nodes = [
         Node(

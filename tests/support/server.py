@@ -1,4 +1,7 @@
-"""A server for tests: the one that HEADWATER_TEST_BOOTSTRAP names, or a Headwater that lives as long as it is used."""
+"""A server for tests: the one that HEADWATER_TEST_BOOTSTRAP names, or a Headwater that lives as long as it is used.
+
+With HEADWATER_TEST_CLUSTER that is a cluster with its ledger and its objects in servers of their own.
+"""
 
 import os
 import re
@@ -7,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
 
+from tests.support.cluster import Cluster
 from tests.support.net import free_port
+from tests.support.stores import Stores, wanted
 
 START_SECONDS = 60
 STOP_SECONDS = 30
@@ -30,6 +35,11 @@ def bootstrap_address(directory: Path, settings: str = "") -> Iterator[str]:
     if given:
         yield given
         return
+    kind = wanted()
+    if kind:
+        with Cluster(directory, kind, settings=settings) as cluster:
+            yield cluster.bootstrap
+        return
     with headwater_up(directory, settings=settings) as address:
         yield address
 
@@ -43,6 +53,12 @@ def headwater_up(directory: Path, *options: str, kafka: str | None = None, setti
     address = kafka or f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "headwater", "up", "--no-lake", *options]
     command += ["--data", str(directory / "data"), "--kafka", address, "--http", f"127.0.0.1:{free_port()}"]
+    kind, more = wanted(), ExitStack()
+    environment = dict(os.environ)
+    if kind:
+        stores = more.enter_context(Stores(directory / "stores", kind))
+        environment |= {**stores.environment, "HEADWATER_LEDGER": stores.ledger_url}
+        environment |= {"HEADWATER_OBJECTS": stores.objects_url, "HEADWATER_WAL__COST__MIN_INTERVAL_MS": "5"}
     if settings:
         file = directory / "settings.toml"
         file.write_text(settings)
@@ -50,9 +66,10 @@ def headwater_up(directory: Path, *options: str, kafka: str | None = None, setti
     said, log = directory / "stdout", directory / "stderr"
     # Files and not pipes: a pipe that nobody reads would stop the server.
     with (
+        more,
         said.open("wb") as stdout,
         log.open("wb") as stderr,
-        subprocess.Popen(command, stdout=stdout, stderr=stderr) as server,
+        subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment) as server,
     ):
         try:
             _wait_until_ready(server, said, log)
