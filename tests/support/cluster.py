@@ -122,6 +122,8 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         self.stores = Stores(directory / "stores", ledger)
         self.members: dict[str, Member] = {}
         """Brokers by `broker-NODE`, and `compactor`."""
+        self.source: Path | None = None
+        """Where the code of the brokers lies, if not here."""
         self._compactor = compactor
         self._settings = settings
         self._running = ExitStack()
@@ -156,7 +158,9 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         file = self.directory / f"{name}.json"
         file.write_text(json.dumps(tree))
         if name not in self.members:
-            self.members[name] = Member(mode, file, self.log, self.stores.environment, kafka=kafka)
+            self.members[name] = Member(
+                mode, file, self.log, self.stores.environment, kafka=kafka, source=self.source
+            )
 
     @property
     def config(self) -> Path:

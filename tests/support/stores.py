@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tests.support.s3 import PROGRAM as S3_PROGRAM
 from tests.support.s3 import S3Server
-from tests.support.serving import ROOT, free_ports, needs
+from tests.support.serving import ROOT, STOP_SECONDS, free_ports, needs
 
 VARIABLE = "HEADWATER_TEST_CLUSTER"
 """Makes tests that start a Headwater of their own start it on these stores: sqlite, etcd, oxia or bucket."""
@@ -64,6 +64,13 @@ class Stores(AbstractContextManager["Stores"]):
         if self.ledger == "bucket":
             return f"{self.s3.url}/ledger"
         return f"sqlite://{self.directory.absolute()}/ledger.db"
+
+    def end_metadata_node(self, node: int) -> None:
+        """Ask a node of etcd to leave, and wait until it has."""
+        process = self.metadata.processes[node]
+        process.terminate()
+        process.wait(timeout=STOP_SECONDS)
+        self.metadata.processes[node] = None
 
     def move(self, ledger_url: str) -> None:
         """Use a ledger that somebody else keeps from now on."""
