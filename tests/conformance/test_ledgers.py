@@ -21,6 +21,7 @@ from headwater.metadata.sqlite import SqliteLedger
 from headwater.types import Domain, Position
 from tests.faults.running import needs
 from tests.support import oxia
+from tests.support.etcd import EtcdCluster
 from tests.support.oxia import OxiaServer
 
 ONE = Domain(1)
@@ -86,6 +87,17 @@ def test_sqlite_without_datagrams(name: str, tmp_path: Path, monkeypatch: pytest
     """M1: `data_version` alone is enough where no notice ever arrives."""
     monkeypatch.setattr("headwater.metadata.sqlite._Notices._address", lambda self, name: "/nonexistent/socket")
     asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
+
+
+@pytest.mark.parametrize("name", checks())
+def test_etcd(name: str, etcd_cluster: EtcdCluster) -> None:
+    """M1"""
+    url = etcd_cluster.url(f"conformance/{uuid.uuid4()}")
+
+    async def open_one() -> Ledger:
+        return open_ledger(url)
+
+    asyncio.run(_awaited(checks()[name](open_one)))
 
 
 async def _awaited(check: Awaitable[None]) -> None:

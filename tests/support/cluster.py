@@ -158,9 +158,7 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         file = self.directory / f"{name}.json"
         file.write_text(json.dumps(tree))
         if name not in self.members:
-            self.members[name] = Member(
-                mode, file, self.log, self.stores.environment, kafka=kafka, source=self.source
-            )
+            self.members[name] = Member(mode, file, self.log, self.stores.environment, kafka=kafka, source=self.source)
 
     @property
     def config(self) -> Path:

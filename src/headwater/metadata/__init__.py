@@ -15,7 +15,7 @@ __all__ = ["Ledger", "open_ledger"]
 def open_ledger(url: str) -> Ledger:
     """The ledgers of a URL.
 
-    `sqlite:///absolute/path/ledger.db`, `oxia://host:port/namespace?prefix=name`, or
+    `sqlite:///absolute/path/ledger.db`, `etcd://host:port,host:port/prefix`, `oxia://host:port/namespace?prefix=name`, or
     a bucket alone: `s3://bucket/prefix`, `gs://…`, `az://…`.
     """
     scheme = url.partition(":")[0]
@@ -23,6 +23,10 @@ def open_ledger(url: str) -> Ledger:
         from headwater.metadata.sqlite import SqliteLedger
 
         return SqliteLedger.from_url(url)
+    if scheme == "etcd":
+        from headwater.metadata.etcd import EtcdLedger
+
+        return EtcdLedger.from_url(url)
     if scheme == "oxia":
         from headwater.metadata.oxia import OxiaLedger
 
@@ -32,5 +36,6 @@ def open_ledger(url: str) -> Ledger:
 
         return BucketLedger.from_url(url)
     raise ConfigError(
-        f"unknown ledger {url!r}; use sqlite:///absolute/path, oxia://host:port/namespace or s3://bucket/prefix"
+        f"unknown ledger {url!r}; use sqlite:///absolute/path, etcd://host:port/prefix, oxia://host:port/namespace or "
+        "s3://bucket/prefix"
     )
