@@ -53,8 +53,7 @@ class Member:
     def launch(self) -> None:
         """Start it and do not wait for it."""
         env = environment(self._env)
-        if self.source is not None:
-            env["PYTHONPATH"] = str(self.source)
+        env["PYTHONPATH"] = str(self.source or ROOT / "src")
         # Files and not pipes: a pipe that nobody reads would stop the process.
         with self._said.open("wb") as stdout, self._log.open("ab") as stderr:
             self.process = subprocess.Popen(
@@ -112,6 +111,7 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         compactor: bool = False,
         settings: str = "",
         first_port: int | None = None,
+        source: Path | None = None,
     ) -> None:
         self.directory = directory
         self.brokers = brokers
@@ -122,7 +122,7 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         self.stores = Stores(directory / "stores", ledger)
         self.members: dict[str, Member] = {}
         """Brokers by `broker-NODE`, and `compactor`."""
-        self.source: Path | None = None
+        self.source = source
         """Where the code of the brokers lies, if not here."""
         self._compactor = compactor
         self._settings = settings

@@ -47,9 +47,9 @@ class Stores(AbstractContextManager["Stores"]):
         (self.directory / "s3").mkdir(parents=True, exist_ok=True)
         self._running.enter_context(self.s3)
         if self.ledger == "etcd":
-            self.metadata = self._running.enter_context(_etcd(self.directory / "etcd"))
+            self.metadata = self._running.enter_context(etcd_servers(self.directory / "etcd"))
         elif self.ledger == "oxia":
-            self.metadata = self._running.enter_context(_oxia(self.directory / "oxia"))
+            self.metadata = self._running.enter_context(oxia_server(self.directory / "oxia"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -93,7 +93,8 @@ class Stores(AbstractContextManager["Stores"]):
         return tree
 
 
-def _etcd(directory: Path, nodes: int = ETCD_NODES) -> AbstractContextManager[Any]:
+def etcd_servers(directory: Path, nodes: int = ETCD_NODES) -> AbstractContextManager[Any]:
+    """Nodes of etcd on ports that stay theirs while they are down."""
     needs("etcd (scripts/setup-tools)", (ROOT / ".tools/servers/etcd").exists())
     from tests.support.etcd import EtcdCluster
 
@@ -104,7 +105,8 @@ def _etcd(directory: Path, nodes: int = ETCD_NODES) -> AbstractContextManager[An
     return cluster
 
 
-def _oxia(directory: Path) -> AbstractContextManager[Any]:
+def oxia_server(directory: Path) -> AbstractContextManager[Any]:
+    """An Oxia on a port that stays its own while it is down."""
     needs("Oxia (scripts/setup-tools)", (ROOT / ".tools/servers/oxia").exists())
     from tests.support.oxia import OxiaServer
 

@@ -15,8 +15,8 @@ __all__ = ["Ledger", "open_ledger"]
 def open_ledger(url: str) -> Ledger:
     """The ledgers of a URL.
 
-    `sqlite:///absolute/path/ledger.db`, `etcd://host:port,host:port/prefix`, `oxia://host:port/namespace?prefix=name`, or
-    a bucket alone: `s3://bucket/prefix`, `gs://…`, `az://…`.
+    `sqlite:///absolute/path/ledger.db`, `etcd://host:port,host:port/prefix`, `oxia://host:port/namespace?prefix=name`,
+    or a bucket alone: `s3://bucket/prefix`, `gs://…`, `az://…`.
     """
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
