@@ -32,9 +32,10 @@ def wanted() -> str | None:
 class Stores(AbstractContextManager["Stores"]):
     """Runs until the block ends. With `sqlite` and `bucket` there are no metadata servers."""
 
-    def __init__(self, directory: Path, ledger: str) -> None:
+    def __init__(self, directory: Path, ledger: str, *, quick: bool = True) -> None:
         self.directory = directory
         self.ledger = ledger
+        self._quick = quick
         needs("an S3 server (scripts/setup-tools)", S3_PROGRAM.exists())
         self.s3 = S3Server(directory / "s3")
         self.s3.port = free_ports(1)
@@ -89,7 +90,8 @@ class Stores(AbstractContextManager["Stores"]):
         """A file's settings with these stores in them."""
         given = tomllib.loads(text)
         tree = {**given, "ledger": self.ledger_url, "objects": self.objects_url}
-        tree["wal"] = {**QUICK_FLUSHES["wal"], **given.get("wal", {})}
+        if self._quick:
+            tree["wal"] = {**QUICK_FLUSHES["wal"], **given.get("wal", {})}
         return tree
 
 
