@@ -34,7 +34,7 @@ GROUPS = (
     "tests/compat/test_groups.py",
     "tests/faults/test_kill_coordinator.py",
 )
-SECURITY = ("tests/compat/test_secured.py", "tests/unit/cli/test_secured.py")
+SECURITY = ("tests/compat/test_secured.py",)
 SETTLING = ("tests/faults/test_compactor_kills.py", "tests/engines/test_bulk_append.py")
 LOG = ("tests/invariants/test_i1_offsets_increase.py", "tests/invariants/test_i2_read_your_writes.py")
 FAULTS = (
@@ -69,6 +69,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/fuzz/test_frames.py": "about what one broker reads; its stores do not matter",
     "tests/invariants/test_i3_crash_before_record.py": "a broker that crashes on a line of code, on a local directory",
     "tests/invariants/test_i4_crash_after_record.py": "a broker that crashes on a line of code, on a local directory",
+    "tests/unit/cli/test_secured.py": "makes its first user in an embedded ledger, as the documentation says",
     "tests/unit/cli/test_commands.py": "looks into the data directory of an embedded Headwater",
 }
 """Tests that start a Headwater and do not run on a cluster, and why."""

@@ -20,6 +20,7 @@ OUTAGE_SECONDS = 2 * SESSION_SECONDS
 """Longer than any session: whoever mistakes a store's silence for a peer's would fence it."""
 ENOUGH = 500
 NODES = (1, 2, 3)
+FAULTS, SEED = 3, 10
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -143,5 +144,17 @@ def test_everybody_is_restarted_one_after_another(etcd_cluster: Cluster) -> None
             etcd.start(node)
         wait_for_traffic(load)
         assert etcd_cluster.epochs() == between
+        load.finish()
+        etcd_cluster.doctor()
+
+
+def test_a_short_storm(etcd_cluster: Cluster) -> None:
+    """M2, M6: a few faults of all kinds, one after another, in an order that chance has made."""
+    with loaded(etcd_cluster) as load:
+        wait_for_traffic(load)
+        storm = Storm(etcd_cluster, load, SEED, SESSION_SECONDS)
+        for _ in range(FAULTS):
+            storm.strike("everything")
+        assert len(storm.felt) == FAULTS
         load.finish()
         etcd_cluster.doctor()
