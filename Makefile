@@ -5,7 +5,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup demo clean docs
+.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -69,6 +69,12 @@ bench-settle: install ## settling end to end, beside a plain PySpark append and 
 
 bench-catchup: install ## reading settled records beside reading those just written
 	$(BIN)/python -m benchmarks.catchup $(ARGS)
+
+bench-ledgers: install ## commits a second on every ledger backend whose server is built
+	$(BIN)/python -m benchmarks.ledgers $(ARGS)
+
+bench-scale: install ## twelve brokers on a modelled S3, in virtual time
+	$(BIN)/python -m benchmarks.scale $(ARGS)
 
 demo: install ## a million records in over Kafka, read out of the same files by everybody
 	scripts/setup-tools spark

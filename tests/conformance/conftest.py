@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.running import needs
-from tests.support import etcd
+from tests.support import etcd, oxia
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +16,11 @@ def etcd_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[etcd.Etcd
     needs("etcd: run `make tools`", etcd.PROGRAM.exists())
     with etcd.EtcdCluster(tmp_path_factory.mktemp("etcd")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[oxia.OxiaServer]:
+    """One server that no test harms. It has three shards, so that domains lie in different ones."""
+    needs("Oxia: run `make tools`", oxia.PROGRAM.exists())
+    with oxia.OxiaServer(tmp_path_factory.mktemp("oxia"), shards=3) as server:
+        yield server

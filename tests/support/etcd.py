@@ -29,13 +29,15 @@ class EtcdCluster(AbstractContextManager["EtcdCluster"]):
         self.names = [f"member{i + 1}" for i in range(nodes)]
         self.client_ports = [free_port() for _ in self.names]
         self.peer_ports = [free_port() for _ in self.names]
+        self.more_client_urls: tuple[str, ...] = ()
+        """Where the members listen besides, with `nodes=1`."""
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * nodes
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
             for node in range(len(self.names)):
-                self._spawn(node)
+                self.spawn(node)
             self.wait_healthy()
         except BaseException:
             self._end()
@@ -70,7 +72,7 @@ class EtcdCluster(AbstractContextManager["EtcdCluster"]):
     def start(self, node: int) -> None:
         """Start a member again, on its data, and wait until the cluster answers through it."""
         if self.processes[node] is None:
-            self._spawn(node)
+            self.spawn(node)
         self.wait_healthy([node])
 
     def pause(self, node: int) -> None:
@@ -118,13 +120,14 @@ class EtcdCluster(AbstractContextManager["EtcdCluster"]):
         assert process is not None, f"{self.names[node]} does not run"
         return process
 
-    def _spawn(self, node: int) -> None:
+    def spawn(self, node: int) -> None:
+        """Start a member without waiting for it."""
         name = self.names[node]
         peers = [f"http://127.0.0.1:{port}" for port in self.peer_ports]
         client = f"http://127.0.0.1:{self.client_ports[node]}"
         command = [
             str(PROGRAM), "--name", name, "--data-dir", str(self.directory / name), "--log-level", "warn",
-            "--listen-client-urls", client, "--advertise-client-urls", client,
+            "--listen-client-urls", ",".join((client, *self.more_client_urls)), "--advertise-client-urls", client,
             "--listen-peer-urls", peers[node], "--initial-advertise-peer-urls", peers[node],
             "--initial-cluster", ",".join(f"{n}={p}" for n, p in zip(self.names, peers, strict=True)),
             "--initial-cluster-state", "new", *self.options,

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -130,11 +130,17 @@ class OxiaCluster(AbstractContextManager["OxiaCluster"]):
         return f"oxia://{','.join(node.public for node in self.nodes)}/default?prefix={prefix}"
 
     def leader(self, shard: int = 0) -> OxiaNode:
-        """The server that the coordinator has made a shard's leader."""
-        status = json.loads((self.directory / "status.json").read_text())
-        public = status["clusterStatus"]["namespaces"]["default"]["shards"][str(shard)]["leader"]["public"]
-        [node] = [node for node in self.nodes if node.public == public]
-        return node
+        """The server that the coordinator has made a shard's leader, as soon as there is one."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(json.JSONDecodeError):  # it is being written
+                status = json.loads((self.directory / "status.json").read_text())
+                leader = status["clusterStatus"]["namespaces"]["default"]["shards"][str(shard)]["leader"]
+                for node in self.nodes:
+                    if leader is not None and node.public == leader["public"]:
+                        return node
+            time.sleep(0.02)  # polls for a state that the loop checks; nothing counts on its length
+        raise TimeoutError(f"shard {shard} of Oxia has no leader")
 
     def _start_coordinator(self) -> None:
         config = {

@@ -8,6 +8,7 @@ from headwater.app.node import new_state
 from headwater.metadata import open_ledger
 from headwater.metadata.checkpoint import write_checkpoint
 from headwater.objects import open_store
+from headwater.store_options import from_environment
 from headwater.types import Domain
 
 NICENESS = 10
@@ -16,7 +17,7 @@ NICENESS = 10
 async def run(ledger_url: str, objects_url: str, domain: int) -> None:
     """Load, replay, write, verify, point, truncate."""
     os.nice(NICENESS)
-    ledger, store = open_ledger(ledger_url), open_store(objects_url)
+    ledger, store = open_ledger(ledger_url), open_store(objects_url, from_environment())
     try:
         await write_checkpoint(ledger, store, new_state(Domain(domain)))
     finally:

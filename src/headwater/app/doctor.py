@@ -30,7 +30,7 @@ from headwater.types import CLUSTER, Domain, WalId
 async def examine(settings: Settings) -> Report:
     """Look at a cluster's ledger and objects."""
     report = Report()
-    ledger, store = open_ledger(settings.ledger_url), open_store(settings.objects_url)
+    ledger, store = open_ledger(settings.ledger_url), open_store(settings.objects_url, settings.object_store)
     followers = make_followers(store, settings.lake)
     try:
         cluster = new_state(CLUSTER)

@@ -98,8 +98,13 @@ class BucketLedger:
                     self._places = (await open_ring(self._registers, self._places, self._name())).slots
                     self._opened = True
         if domain not in self._rings:
-            self._rings[domain] = DomainRing(self._registers, domain, self._places, self._writer.hex())
+            self._rings[domain] = DomainRing(self._registers, domain, self._places, self._writer.hex(), self._clock)
         return self._rings[domain]
+
+    @property
+    def checkpoint_records(self) -> int:
+        """After how many records a checkpoint is due: two must be written before the ring is full."""
+        return self._places // 4
 
     def _name(self) -> str:
         """A name that no other change by anybody carries."""

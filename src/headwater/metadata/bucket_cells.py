@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from headwater.errors import ConfigError, Halted, OutcomeUnknown
+from headwater.errors import ConfigError, Halted, OutcomeUnknown, StoreUnavailable
 from headwater.metadata.ledger import Pointer
 from headwater.objects.registers import Held, Registers
 
@@ -105,5 +105,7 @@ async def _check_conditions(registers: Registers, name: str) -> None:
         replaced = await registers.replace(path, b"3", first)
         again = await registers.replace(path, b"4", first)
         await registers.delete(path)
-        if second is not None or again is not None or replaced is None:
+        if second is not None or again is not None:
             raise ConfigError("this object store does not keep to conditional PUTs; no ledger can lie there")
+        if replaced is None:
+            raise StoreUnavailable("the object store refused a conditional PUT whose condition held")

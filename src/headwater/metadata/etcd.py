@@ -17,17 +17,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from headwater.clock import Chance, SystemChance
-from headwater.errors import ConfigError, Halted, Retriable, StoreUnavailable, Truncated
+from headwater.errors import ConfigError, Halted, OutcomeUnknown, Retriable, StoreUnavailable, Truncated
 from headwater.metadata.etcd_client import Changes, Compacted, Compare, Delete, EtcdClient, Found, Get, Pair, Put
-from headwater.metadata.etcd_log import Feed, Log, after_prefix, pack
+from headwater.metadata.etcd_log import Feed, Log, Sizes, after_prefix, pack
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Beat, Entry, Pointer
 from headwater.types import Domain, Position
 
 APPEND_ATTEMPTS = 8
 READ_ATTEMPTS = 5
 TRUNCATE_ATTEMPTS = 10
-READ_KEYS = 64
-"""Keys in one answer. At a record's size limit they are still within what a client takes."""
 MAX_BEATS = 10_000
 FEED_SECONDS = 0.1
 """How long a read waits for the watch to bring what is known to be there, before it asks."""
@@ -46,11 +44,14 @@ class EtcdLedger:
 
     dense = False
 
-    def __init__(self, client: EtcdClient, prefix: str, chance: Chance, *, compacts: bool = True) -> None:
+    def __init__(
+        self, client: EtcdClient, prefix: str, chance: Chance, *, compacts: bool = True, sizes: Sizes | None = None
+    ) -> None:
         self._client = client
         self._prefix = prefix
         self._chance = chance
         self._compacts = compacts
+        self._sizes = sizes or Sizes()
         self._writer = b"%016x" % (chance.uuid().int >> 64)
         self._appends = 0
         self._revision = 0
@@ -95,7 +96,7 @@ class EtcdLedger:
             raise StoreUnavailable(f"{self!r} is closed")
         log = self._logs.get(domain)
         if log is None:
-            log = self._logs[domain] = Log(self._prefix, domain)
+            log = self._logs[domain] = Log(self._prefix, domain, self._sizes)
         return log
 
     def _saw(self, revision: int) -> None:
@@ -152,11 +153,14 @@ class EtcdLedger:
             return entries
         at, rest = log.rest
         log.rest = (-1, [])
-        if at != after or not rest:
-            rest = await self._load(log, after)
-        if len(rest) > limit:
-            log.rest = (rest[limit - 1].position, rest[limit:])
-        return rest[:limit]
+        found = rest if at == after else []
+        more = True
+        while more and len(found) < limit:
+            entries, more = await self._load(log, found[-1].position if found else after)
+            found = found + entries
+        if len(found) > limit:
+            log.rest = (found[limit - 1].position, found[limit:])
+        return found[:limit]
 
     async def _fed(self, log: Log, after: int, limit: int) -> list[Entry]:
         """What the watch has brought, or brings in a moment if something is known to be there."""
@@ -177,28 +181,29 @@ class EtcdLedger:
             self._follow(log)
         return []
 
-    async def _load(self, log: Log, after: int) -> list[Entry]:
+    async def _load(self, log: Log, after: int) -> tuple[list[Entry], bool]:
+        """Some of the records that follow, and whether there may be others after them."""
         for _ in range(READ_ATTEMPTS):
             try:
-                entries, through = await self._scan(log, after)
+                entries, upper, now = await self._scan(log, after)
             except Compacted:
                 continue
             if entries:
                 log.learn_position(entries[-1].position)
             elif log.feed is not None:
-                log.feed.none_between(after, through)
-            return entries
+                log.feed.none_between(after, now)
+            return entries, bool(upper)
         raise StoreUnavailable(f"domain {log.domain}: etcd's history is compacted more quickly than it can be read")
 
-    async def _scan(self, log: Log, after: int) -> tuple[list[Entry], int]:
-        """The rest of the first page that has records after a position, and how far there are no others."""
-        keys, pages = log.keys, log.pages
+    async def _scan(self, log: Log, after: int) -> tuple[list[Entry], int, int]:
+        """The rest of the first page that has records after a position, that page's end or 0, and as of when."""
+        keys, pages, limit = log.keys, log.pages, self._sizes.read_keys
         if not pages.known:
             pages.learn((await self._client.get(Get(keys.page))).pairs)
         lower = pages.floor(after)
         while True:
             begin, end = keys.hinted(lower), _hinted(log, pages.next(lower))
-            seen = await self._client.transact((), [Get(keys.mark), Get(keys.page), Get(begin, end, READ_KEYS)])
+            seen = await self._client.transact((), [Get(keys.mark), Get(keys.page), Get(begin, end, limit)])
             mark, page, found = seen.found
             self._saw(seen.revision)
             log.learn_mark(mark.pairs)
@@ -210,12 +215,12 @@ class EtcdLedger:
             pairs = [pair for pair in found.pairs if pair.key < end]
             while found.more and len(pairs) and found.pairs[-1].key < end:
                 begin = found.pairs[-1].key + b"\0"
-                found = await self._client.get(Get(begin, end, READ_KEYS, seen.revision))
+                found = await self._client.get(Get(begin, end, limit, seen.revision))
                 pairs += found.pairs
             entries = [Entry(Position(pair.created), pair.value) for pair in pairs if pair.created > after]
             if entries or not upper:
                 entries.sort(key=lambda entry: entry.position)
-                return entries, upper or seen.revision
+                return entries, upper, seen.revision
             lower = upper
 
     async def last(self, domain: Domain) -> Position:
@@ -241,7 +246,7 @@ class EtcdLedger:
     async def watch(self, domain: Domain, after: Position) -> Position:
         log = self._domain(domain)
         if log.feed is None:
-            log.feed = Feed(after)
+            log.feed = Feed(after, self._sizes)
             self._follow(log)
         if log.known <= after and after >= log.feed.start:
             await log.news(after)
@@ -323,6 +328,8 @@ class EtcdLedger:
             return
         try:
             await self._client.compact(revision)
+        except OutcomeUnknown as error:
+            _log.info("etcd's history may not be compacted yet: %s", error)
         except Retriable as error:
             _log.warning("etcd's history is not compacted: %s", error)
 
@@ -408,7 +415,7 @@ def _consume(task: asyncio.Task[Position]) -> None:
 
 def _bare(url: str) -> str:
     """A URL without what may be secret in it."""
-    scheme, _, rest = url.partition("://")
+    scheme, _, rest = url.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 

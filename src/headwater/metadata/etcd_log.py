@@ -13,18 +13,26 @@ import asyncio
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headwater.metadata.etcd_client import Pair
 from headwater.metadata.ledger import Entry
 from headwater.types import Domain, Position
 
-PAGE_RECORDS = 1024
-PAGE_BYTES = 1 << 20
-"""A page is turned by whoever has seen this much in it."""
-MAX_BOUNDARIES = 512
-FEED_RECORDS = 8192
-FEED_BYTES = 8 << 20
-"""What a handle keeps at most of what it was told lately."""
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Limits of what lies together in etcd and in memory."""
+
+    page_records: int = 1024
+    page_bytes: int = 1 << 20
+    """A page is turned by whoever has seen this much in it."""
+    boundaries: int = 512
+    feed_records: int = 8192
+    feed_bytes: int = 8 << 20
+    """What a handle keeps at most of what it was told lately."""
+    read_keys: int = 64
+    """Keys in one answer. At a record's size limit they are still within what a client takes."""
 
 
 class Keys:
@@ -69,7 +77,8 @@ def unpack(value: bytes) -> tuple[int, ...]:
 class Pages:
     """The boundaries between pages, as far as they are known. Any of them may be left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
         self.known = False
         self.turned = 0
         """The newest boundary: the revision of the page key."""
@@ -92,12 +101,12 @@ class Pages:
 
     @property
     def full(self) -> bool:
-        return self.records >= PAGE_RECORDS or self.bytes >= PAGE_BYTES
+        return self.records >= self._sizes.page_records or self.bytes >= self._sizes.page_bytes
 
     def value(self, mark: int) -> bytes:
         """The page key's next value: what is needed of the boundaries so far."""
         first = max(0, bisect_right(self.boundaries, mark) - 1)
-        return pack(self.boundaries[first:][-MAX_BOUNDARIES:])
+        return pack(self.boundaries[first:][-self._sizes.boundaries :])
 
     def floor(self, position: int) -> int:
         """The last boundary at or before a position; records after it have no smaller hint. 0 if there is none."""
@@ -113,7 +122,8 @@ class Pages:
 class Feed:
     """All records in `(start, end]`, as a watch told of them. The oldest are let go when there are too many."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, sizes: Sizes) -> None:
+        self._sizes = sizes
         self.start = start
         self.end = start
         self.seen = start
@@ -140,7 +150,7 @@ class Feed:
                 self._entries.append(entry)
                 self.bytes += len(entry.data)
         self.end = max(self.end, through)
-        if self.bytes > FEED_BYTES or len(self._entries) > FEED_RECORDS:
+        while self.bytes > self._sizes.feed_bytes or len(self._entries) > self._sizes.feed_records:
             self._let_go(len(self._entries) // 2 + 1)
 
     def reset(self, at: int) -> None:
@@ -168,13 +178,13 @@ class Feed:
 class Log:
     """What one handle knows of one domain."""
 
-    def __init__(self, prefix: str, domain: Domain) -> None:
+    def __init__(self, prefix: str, domain: Domain, sizes: Sizes) -> None:
         self.domain = domain
         self.keys = Keys(prefix, domain)
         self.known = Position(0)
         """The largest position that is known to be taken."""
         self.mark = 0
-        self.pages = Pages()
+        self.pages = Pages(sizes)
         self.feed: Feed | None = None
         self.following: asyncio.Task[None] | None = None
         self.rest: tuple[int, list[Entry]] = (-1, [])

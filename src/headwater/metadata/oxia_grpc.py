@@ -239,6 +239,9 @@ class GrpcOxia:
             for s in found
         ]
         leaders = {shard.number: shard.leader for shard in self._shards}
+        for stream in self._streams.values():
+            if leaders.get(stream.shard) != stream.leader:
+                stream.abandon(f"{stream.leader} leads shard {stream.shard} no longer")
         for call, shard in list(self._sequences.items()):
             if leaders.get(shard.number) != shard.leader:
                 call.cancel()
@@ -321,7 +324,7 @@ class _WriteStream:
             async with asyncio.timeout(WRITE_SECONDS):
                 return await asyncio.shield(future)
         except TimeoutError:
-            self._break(f"no answer from {self.leader} within {WRITE_SECONDS:g} s")
+            self.abandon(f"no answer from {self.leader} within {WRITE_SECONDS:g} s")
             return await future
 
     async def _send(self) -> None:
@@ -347,14 +350,14 @@ class _WriteStream:
         try:
             await step()
         except grpc.aio.AioRpcError as error:
-            self._break(f"{self.leader}: {error.details() or error.code()}")
+            self.abandon(f"{self.leader}: {error.details() or error.code()}")
         except (StoreUnavailable, asyncio.InvalidStateError) as error:
-            self._break(f"{self.leader}: {error}")
+            self.abandon(f"{self.leader}: {error}")
         except asyncio.CancelledError:
-            self._break(f"the connection to {self.leader} was closed")
+            self.abandon(f"the connection to {self.leader} was closed")
             raise
 
-    def _break(self, why: str) -> None:
+    def abandon(self, why: str) -> None:
         """Whoever was not sent yet hears that nothing was written; whoever was sent, that nobody knows."""
         if self.broken:
             return
@@ -376,7 +379,7 @@ class _WriteStream:
                 task.cancel()
 
     async def close(self) -> None:
-        self._break(f"the connection to {self.leader} was closed")
+        self.abandon(f"the connection to {self.leader} was closed")
         await asyncio.wait(self._tasks)
 
 

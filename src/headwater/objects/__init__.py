@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from urllib.parse import unquote, urlsplit
 
+from headwater.clock import Chance, Clock, SystemChance, SystemClock
 from headwater.errors import ConfigError
+from headwater.objects.hedging import HedgedStore
+from headwater.objects.limiting import LimitedStore
+from headwater.objects.measuring import MeasuredStore
+from headwater.objects.retrying import RetryingStore
+from headwater.objects.stats import StoreStats
 from headwater.objects.store import ObjectInfo, ObjectMissing, ObjectStore
+from headwater.objects.wrapper import ResumableStore
+from headwater.store_options import StoreOptions
 
-__all__ = ["ObjectInfo", "ObjectMissing", "ObjectStore", "open_store"]
+__all__ = ["ObjectInfo", "ObjectMissing", "ObjectStore", "open_store", "wrapped"]
 
 REMOTE_SCHEMES = ("s3", "s3a", "gs", "az", "abfs")
 
 
-def open_store(url: str) -> ObjectStore:
-    """The store of a URL: `file:///path`, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory://`."""
+def open_store(
+    url: str, options: StoreOptions | None = None, clock: Clock | None = None, chance: Chance | None = None
+) -> ObjectStore:
+    """The store of a URL: `file:///path`, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory://`.
+
+    Options, time and chance are for stores over a network.
+    """
     parts = urlsplit(url)
     if parts.scheme == "file":
         if parts.netloc or not parts.path.startswith("/"):
@@ -28,5 +41,17 @@ def open_store(url: str) -> ObjectStore:
     if parts.scheme in REMOTE_SCHEMES:
         from headwater.objects.remote import RemoteStore
 
-        return RemoteStore.from_url(url)
+        options = options or StoreOptions()
+        return wrapped(RemoteStore.from_url(url, options), options, clock or SystemClock(), chance or SystemChance())
     raise ConfigError(f"unknown object store {url!r}; use file://, s3://, gs:// or az://")
+
+
+def wrapped(store: ResumableStore, options: StoreOptions, clock: Clock, chance: Chance) -> ObjectStore:
+    """A store over a network with all that such a one needs, from the inside out: a limit, second requests for late
+    reads, retries, counts."""
+    stats = StoreStats()
+    store = LimitedStore(store, options, stats)
+    if options.hedge_percent:
+        store = HedgedStore(store, options, stats, clock)
+    store = RetryingStore(store, options, stats, clock, chance)
+    return MeasuredStore(store, options, stats, clock)

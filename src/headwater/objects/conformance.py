@@ -23,6 +23,11 @@ PATIENCE_SECONDS = 60.0
 PATH = "wal/v1/zone=local/domain=1/date=2026/01/31/0000000001-000000000002.wo"
 BAD_PATHS = ("", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b", "a/./b")
 BYTES = bytes(range(256)) * 40
+ODD_NAMES = (
+    "a b", "a+b", "a%20b", "%2F", "%", "a?b=c", "a#b", "a&b=c", "a=b", "a:b", "a;b", "a,b", "a@b", "a!b", "a$b", "a'b",
+    'a"b', "(a)", "[a]", "{a}", "<a>", "a|b", "a\\b", "a^b", "a`b", "~a", "a*b", ".a", "a.", "...", "_a", "-a", "ä",
+    "日本", "e\u0301", "🙂",
+)  # fmt: skip
 
 
 def checks() -> Mapping[str, Check]:
@@ -147,6 +152,23 @@ async def deleting_is_idempotent(open_store: OpenStore) -> None:
         _expect(await store.get("a/one"), b"again", "an object put again")
 
 
+async def names_hold_any_character(open_store: OpenStore) -> None:
+    """What means something in URLs, in shells or to other systems means nothing here."""
+    async with _handles(open_store, 2) as [store, other]:
+        for i, name in enumerate(ODD_NAMES):
+            data = [bytes([i])]
+            await store.put(f"odd/{name}", data)
+            _expect(await other.get(f"odd/{name}"), data[0], f"the object {name!r}")
+            _expect(await other.create(f"odd/{name}", [b"other"]), False, f"whether {name!r} can be created again")
+            _expect(await other.create(f"new/{name}/{name}", data), True, f"whether {name!r} can be created")
+        wanted = {f"odd/{name}": 1 for name in ODD_NAMES}
+        _expect(await _listing(other, "odd/"), wanted, "the listing")
+        for name in ODD_NAMES:
+            await other.delete(f"odd/{name}")
+        _expect(await _listing(store, "odd/"), {}, "what is left")
+        _expect(await store.get(f"new/{ODD_NAMES[0]}/{ODD_NAMES[0]}"), bytes([0]), "an object below an odd name")
+
+
 async def paths_stay_inside(open_store: OpenStore) -> None:
     """A path that is empty, absolute, or leads out of the store is refused by every call."""
     async with _handles(open_store, 1) as [store]:
@@ -190,6 +212,17 @@ async def listings_are_complete(open_store: OpenStore) -> None:
             for prefix in ("", "a/", "a/3/", "a/3/5/", "ab/", "none/"):
                 wanted = {path: size for path, size in sizes.items() if path.startswith(prefix)}
                 _expect(await _listing(handle, prefix), wanted, f"the listing of {prefix!r}")
+
+
+async def a_listing_of_more_than_a_page(open_store: OpenStore) -> None:
+    """More objects than a store lists in one answer, none left out and none twice."""
+    async with _handles(open_store, 1) as [store]:
+        paths = [f"page/{i % 3}/{i:05}" for i in range(1_100)]
+        for at in range(0, len(paths), 50):
+            await asyncio.gather(*(store.put(path, []) for path in paths[at : at + 50]))
+        _expect(await _listing(store, "page/"), dict.fromkeys(paths, 0), "the listing")
+        below = {path: 0 for path in paths if path.startswith("page/2/")}
+        _expect(await _listing(store, "page/2/"), below, "a part of it")
 
 
 async def a_listing_while_objects_go(open_store: OpenStore) -> None:
@@ -314,9 +347,11 @@ _CHECKS: list[Check] = [
     a_large_object_in_many_pieces,
     what_is_missing_is_reported,
     deleting_is_idempotent,
+    names_hold_any_character,
     paths_stay_inside,
     several_at_once,
     listings_are_complete,
+    a_listing_of_more_than_a_page,
     a_listing_while_objects_go,
     puts_at_once,
     an_object_is_whole_or_not_there,

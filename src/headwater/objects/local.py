@@ -14,8 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from pathlib import Path
 from typing import TypeVar
 
-from headwater.errors import HeadwaterError, OutcomeUnknown, StoreFull, StoreUnavailable
+from headwater.clock import SystemClock
+from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.objects.scratch import Scratch
+from headwater.objects.stats import OperationStats, StoreStats
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
 from headwater.threads import Threads
 from headwater.types import Pieces
@@ -38,6 +40,8 @@ class LocalStore:
         self._base = str(self._root).rstrip("/")
         self._scratch = Scratch(self._root / TEMPORARY)
         self._threads = Threads(THREADS, "objects")
+        self._now = SystemClock().monotonic
+        self.stats = StoreStats()
         self._known: set[str] = set()
         self._handles: dict[int, dict[str, int]] = {}
         """Per thread, so that no thread closes what another one is about to sync."""
@@ -51,25 +55,25 @@ class LocalStore:
         return f"<LocalStore {self._root}>"
 
     def put(self, path: str, pieces: Pieces) -> Awaitable[None]:
-        return self._threads.run(self._put, path, pieces)
+        return self._threads.run(self._timed, self.stats.put, self._put, path, pieces)
 
     async def create(self, path: str, pieces: Pieces) -> bool:
-        return await self._run(self._create, checked_path(path), pieces)
+        return await self._run(self._timed, self.stats.create, self._create, checked_path(path), pieces)
 
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        return await self._run(self._get, checked_path(path), start, length)
+        return await self._run(self._timed, self.stats.get, self._get, checked_path(path), start, length)
 
     async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
         return await self._run(self._get_many, [checked_path(path) for path in paths])
 
     async def size(self, path: str) -> int:
-        return await self._run(self._size, checked_path(path))
+        return await self._run(self._timed, self.stats.size, self._size, checked_path(path))
 
     async def delete(self, path: str) -> None:
-        await self._run(self._delete, checked_path(path))
+        await self._run(self._timed, self.stats.delete, self._delete, checked_path(path))
 
     async def scan(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        for info in await self._run(self._scan, prefix):
+        for info in await self._run(self._timed, self.stats.scan, self._scan, prefix):
             yield info
 
     async def close(self) -> None:
@@ -84,20 +88,34 @@ class LocalStore:
     async def _run(self, call: Callable[..., _T], *arguments: object) -> _T:
         return await self._threads.run(call, *arguments)
 
+    def _timed(self, counted: OperationStats, call: Callable[..., _T], *arguments: object) -> _T:
+        began = self._now()
+        try:
+            result = call(*arguments)
+        except (ObjectMissing, ConfigError):
+            counted.done(self._now() - began)
+            raise
+        except HeadwaterError:
+            counted.done(self._now() - began, failed=True)
+            raise
+        counted.done(self._now() - began)
+        return result
+
     def _put(self, path: str, pieces: Pieces) -> None:
         target, directory = self._target(path)
         try:
             self._make(directory)
-            self._write(pieces, lambda temporary: os.rename(temporary, target))
+            size, _ = self._write(pieces, lambda temporary: os.rename(temporary, target))
             os.fsync(self._directory(directory))
         except OSError as error:
             raise _translation(path, error) from error
+        self.stats.put.bytes += size
 
     def _create(self, path: str, pieces: Pieces) -> bool:
         target, directory = self._target(path)
         try:
             self._make(directory)
-            stored = self._write(pieces, lambda temporary: _linked(temporary, target))
+            size, stored = self._write(pieces, lambda temporary: _linked(temporary, target))
         except FileNotFoundError as error:
             self._known.discard(directory)
             raise StoreUnavailable(f"{path}: its directory was removed while it was written") from error
@@ -107,6 +125,8 @@ class LocalStore:
             os.fsync(self._directory(directory))
         except OSError as error:
             raise OutcomeUnknown(f"{path}: {error}") from error
+        if stored:
+            self.stats.create.bytes += size
         return stored
 
     def _target(self, path: str) -> tuple[str, str]:
@@ -114,15 +134,18 @@ class LocalStore:
         target = f"{self._base}/{checked_path(path)}"
         return target, target[: target.rindex("/")]
 
-    def _write(self, pieces: Pieces, place: Callable[[str], _T]) -> _T:
-        """Have an object's bytes in a temporary file, on the disk, and give that its place; it goes if that fails."""
+    def _write(self, pieces: Pieces, place: Callable[[str], _T]) -> tuple[int, _T]:
+        """Have an object's bytes in a temporary file, on the disk, and give that its place; it goes if that fails.
+
+        Returns how many bytes there are, and what placing them gave.
+        """
         temporary, handle = self._scratch.open()
         try:
             try:
-                _write_all(handle, pieces)
+                size = _write_all(handle, pieces)
             finally:
                 os.close(handle)
-            return place(temporary)
+            return size, place(temporary)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -154,14 +177,15 @@ class LocalStore:
         with _translated(path), open(self._root / path, "rb", buffering=0) as file:
             if start:
                 file.seek(start)
-            data = file.read() if length is None else file.read(length)
-        return data or b""
+            data = (file.read() if length is None else file.read(length)) or b""
+        self.stats.get.bytes += len(data)
+        return data
 
     def _get_many(self, paths: list[str]) -> list[bytes | None]:
         found: list[bytes | None] = []
         for path in paths:
             try:
-                found.append(self._get(path, 0, None))
+                found.append(self._timed(self.stats.get, self._get, path, 0, None))
             except ObjectMissing:
                 found.append(None)
         return found
@@ -188,11 +212,12 @@ class LocalStore:
         return found
 
 
-def _write_all(handle: int, pieces: Pieces) -> None:
+def _write_all(handle: int, pieces: Pieces) -> int:
+    size = sum(map(len, pieces))
     if len(pieces) <= _IOV_MAX:
         written = os.writev(handle, pieces)
-        if written == sum(map(len, pieces)):
-            return
+        if written == size:
+            return size
         pieces = [memoryview(b"".join(pieces))[written:]]
     for first in range(0, len(pieces), _IOV_MAX):
         rest = [memoryview(piece) for piece in pieces[first : first + _IOV_MAX]]
@@ -203,6 +228,7 @@ def _write_all(handle: int, pieces: Pieces) -> None:
                 del rest[0]
             if rest and written:
                 rest[0] = rest[0][written:]
+    return size
 
 
 def _linked(temporary: str, target: str) -> bool:

@@ -5,6 +5,7 @@
 - `create` is a `put` that never replaces: of several creators of a path with different bytes, one alone is told `True`.
 - Objects are immutable: nobody puts one path twice with other bytes, save for hints that may be out of date.
 - `delete` of a missing object succeeds.
+- A path may hold any characters but control characters; a store may refuse those with `ConfigError`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.errors import ConfigError, HeadwaterError
+from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
 from headwater.types import Pieces
 
 
 class ObjectMissing(HeadwaterError):
     """There is no object of that path."""
+
+
+class StoreRefused(StoreUnavailable):
+    """The store understood and will not: rights are lacking, or a bucket is. Trying again at once is of no use."""
 
 
 @dataclass(frozen=True, slots=True)

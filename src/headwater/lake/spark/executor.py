@@ -28,6 +28,7 @@ from headwater.lake.tasks import (
 from headwater.log.segment import Piece, SegmentWriter, decode_runs, read_pieces
 from headwater.log.wal import PREFIX_BYTES
 from headwater.objects import ObjectStore, open_store
+from headwater.store_options import from_environment
 from headwater.types import Buffer
 
 OPENED_LIMIT = 64 << 20
@@ -53,7 +54,7 @@ def warm_up() -> None:
 
 
 async def _run(task: Task) -> TaskFacts:
-    store = open_store(task.store)
+    store = open_store(task.store, from_environment())
     try:
         return await perform(store, task)
     finally:
