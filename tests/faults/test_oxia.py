@@ -13,6 +13,10 @@ import pytest
 from headwater.errors import OutcomeUnknown, Retriable, StoreUnavailable
 from headwater.metadata import Ledger, open_ledger
 from headwater.metadata.ledger import Entry
+from headwater.metadata.oxia_grpc import GrpcOxia
+from headwater.metadata.oxia_messages import write_message
+from headwater.metadata.oxia_routing import Shard
+from headwater.metadata.oxia_store import Put, Write
 from headwater.types import Domain, Position
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
@@ -22,8 +26,9 @@ from tests.support.oxia import OxiaCluster, OxiaNode
 
 ONE = Domain(1)
 START = Position(0)
+ROUTE = "headwater-000001"
 WRITERS = 3
-TOPIC, PARTITIONS, EACH = "survivors", 3, 60_000
+TOPIC, PARTITIONS, EACH = "survivors", 3, 40_000
 MORE = 30
 """Appends that must be acknowledged before a fault, and again after it."""
 
@@ -170,6 +175,29 @@ def test_the_leader_is_paused(cluster: OxiaCluster) -> None:
     with cluster:
         asyncio.run(_story(cluster, [pause, lambda: paused[0].resume()]))
         assert cluster.leader() is not paused[0]
+
+
+def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
+    """M1: a write that reached a server that does not lead was never written, and its writer is told so."""
+
+    async def run() -> None:
+        leader = cluster.leader().public
+        other = next(node.public for node in cluster.nodes if node.public != leader)
+        store = GrpcOxia([leader], "default")
+        await store.write(ROUTE, Write([Put("key", b"old")]))
+        wrong = Shard(0, other, 0, (1 << 32) - 1)
+        stream = await store._stream(wrong)
+        with pytest.raises(StoreUnavailable, match="not leader"):
+            await stream.send(write_message(ROUTE, Write([Put("key", b"new")])))
+        with pytest.raises(StoreUnavailable, match="not leader"):
+            await store.get(ROUTE, "key", leader=other)
+        item = await store.get(ROUTE, "key")
+        assert item is not None
+        assert item.value == b"old"
+        await store.close()
+
+    with cluster:
+        asyncio.run(run())
 
 
 @pytest.mark.timeout(180)

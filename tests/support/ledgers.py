@@ -102,6 +102,9 @@ class OxiaAlone(AbstractContextManager["OxiaAlone"]):
     def url(self) -> str:
         return f"oxia://{self.proxy.address}/default?prefix={uuid.uuid4()}"
 
+    def direct(self, url: str) -> str:
+        return url.replace(self.proxy.address, self.server.address)
+
     @property
     def environment(self) -> Mapping[str, str]:
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -89,6 +90,15 @@ class OxiaNode:
             ],
         )  # fmt: skip
 
+    def listens(self) -> bool:
+        for address in (self.public, self.internal):
+            host, port = address.split(":")
+            try:
+                socket.create_connection((host, int(port)), timeout=1).close()
+            except OSError:
+                return False
+        return True
+
     def kill(self) -> None:
         _kill(self.process)
 
@@ -114,6 +124,9 @@ class OxiaCluster(AbstractContextManager["OxiaCluster"]):
         try:
             for node in self.nodes:
                 node.start()
+            # A coordinator that finds a server away believes so until it sees it, and does not replace it when it dies.
+            for node in self.nodes:
+                _until(node.listens, node.directory / "oxia.log", node.process)
             self._start_coordinator()
             _until(self._is_ready, self.directory / "coordinator.log", self._coordinator)
         except BaseException:

@@ -22,8 +22,8 @@ from headwater.metadata.oxia_messages import SERVICE, item_of, write_message, wr
 from headwater.metadata.oxia_routing import Shard, find_shard
 from headwater.metadata.oxia_store import Item, Write, Written
 
-CALL_SECONDS = 8.0
-"""For a call with all its repetitions."""
+CALL_SECONDS = 1.0
+"""For so long a call is repeated that for certain did nothing. Where all is well a new leader is there sooner."""
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 4.0
 WRITE_SECONDS = 5.0
@@ -116,9 +116,7 @@ class GrpcOxia:
             self._doubt()
             raise _unavailable(shard.leader, error) from error
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
+            _raise_if_cancelled()
             raise StoreUnavailable(f"shard {shard.number} has another leader than {shard.leader}") from None
         finally:
             self._sequences.pop(call, None)
@@ -170,6 +168,9 @@ class GrpcOxia:
             except grpc.aio.AioRpcError as error:
                 self._doubt()
                 raise _unavailable(address, error) from error
+            except asyncio.CancelledError:
+                _raise_if_cancelled()
+                raise StoreUnavailable(f"the connection to {address} was closed") from None
             finally:
                 call.cancel()
 
@@ -400,6 +401,13 @@ async def _gathered(call: Any, limit: int, limit_bytes: int) -> list[Any]:
 
 def _unavailable(address: str, error: grpc.aio.AioRpcError) -> StoreUnavailable:
     return StoreUnavailable(f"Oxia at {address}: {error.details() or error.code()}")
+
+
+def _raise_if_cancelled() -> None:
+    """gRPC tells by the same error that a call was cancelled, and that whoever waits for it was."""
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _consume(future: asyncio.Future[Any]) -> None:
