@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, Self
 
-from tests.support import etcd, oxia
+from tests.support import etcd, oxia, s3
 from tests.support.proxy import Proxy
 
 
@@ -41,12 +41,17 @@ class LedgerServer(Protocol):
     def start(self) -> None:
         """The outage is over; what was acknowledged is still there."""
 
+    lands_late: bool
+    """Whether an append that arrives late still stands if others came between."""
+
     def forget_history(self) -> None:
         """Whatever the backend keeps only for a while goes now; nothing where it keeps nothing of that kind."""
 
 
 class EtcdServer(AbstractContextManager["EtcdServer"]):
     """One member, through a proxy. See `LedgerServer`."""
+
+    lands_late = True
 
     def __init__(self, directory: Path) -> None:
         self.cluster = etcd.EtcdCluster(directory, nodes=1)
@@ -86,6 +91,8 @@ class EtcdServer(AbstractContextManager["EtcdServer"]):
 class OxiaAlone(AbstractContextManager["OxiaAlone"]):
     """A standalone server, through a proxy: it names itself as clients call it, so all they do goes that way."""
 
+    lands_late = True
+
     def __init__(self, directory: Path) -> None:
         self.server = oxia.OxiaServer(directory)
         self.proxy = Proxy(self.server.port)
@@ -119,8 +126,47 @@ class OxiaAlone(AbstractContextManager["OxiaAlone"]):
         """Nothing: notices are of the newest key only."""
 
 
+class BucketServer(AbstractContextManager["BucketServer"]):
+    """A ledger in a bucket alone. See `LedgerServer`."""
+
+    lands_late = False
+
+    def __init__(self, directory: Path) -> None:
+        self.server = s3.S3Server(directory)
+        self.proxy = Proxy(self.server.port)
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        self.proxy.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.proxy.__exit__()
+        self.server.__exit__()
+
+    def url(self) -> str:
+        return f"{self.server.url}/{uuid.uuid4()}?endpoint=http://{self.proxy.address}"
+
+    def direct(self, url: str) -> str:
+        return f"{url.partition('?')[0]}?endpoint={self.server.endpoint}"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.server.environment
+
+    def stop(self) -> None:
+        self.server.kill()
+
+    def start(self) -> None:
+        self.server.start()
+
+    def forget_history(self) -> None:
+        """A ring keeps what is not truncated."""
+
+
 SERVERS: dict[str, tuple[Path, Callable[[Path], LedgerServer]]] = {
     "etcd": (etcd.PROGRAM, EtcdServer),
     "oxia": (oxia.PROGRAM, OxiaAlone),
+    "bucket": (s3.PROGRAM, BucketServer),
 }
 """By name: the program that has to be there, and how to make one in a directory."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headwater.clock import Chance, Clock
@@ -22,6 +22,8 @@ from headwater.metadata.bucket_slots import MAX_BATCH_BYTES, MAX_RECORDS, Identi
 from headwater.types import Position
 
 MAX_QUEUED = 10_000
+MAX_FAILURES = 6
+"""So often a batch is tried on a store that does not answer, within half a second if it fails at once."""
 PAUSE_SECONDS = 0.02
 PAUSE_LIMIT_SECONDS = 1.0
 TURN_LIMIT_SECONDS = 0.25
@@ -40,7 +42,14 @@ class Appender:
     """Everything that one handle appends to one domain: one slot is under way, the rest waits for the next."""
 
     def __init__(
-        self, ring: DomainRing, writer: bytes, counts: Counts, clock: Clock, chance: Chance, patience_seconds: float
+        self,
+        ring: DomainRing,
+        writer: bytes,
+        counts: Counts,
+        clock: Clock,
+        chance: Chance,
+        patience_seconds: float,
+        on_written: Callable[[Slot], None],
     ) -> None:
         self._ring = ring
         self._writer = writer
@@ -48,6 +57,7 @@ class Appender:
         self._clock = clock
         self._chance = chance
         self._patience = patience_seconds
+        self._on_written = on_written
         self._attempt = 0
         self._queue: deque[_Pending] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -149,6 +159,9 @@ class Appender:
             except Taken:
                 await ring.look()
             except OutcomeUnknown:
+                attempt.failures += 1
+                if attempt.failures >= MAX_FAILURES:
+                    raise
                 await asyncio.sleep(pause * (0.5 + self._chance.fraction()))
                 pause = min(pause * 2, PAUSE_LIMIT_SECONDS)
 
@@ -185,6 +198,7 @@ class Appender:
         self._counts.commits += 1
         self._counts.records += len(slot.records)
         self._ring.prepare()
+        self._on_written(slot)
         return slot.sequence
 
     async def _take_turns(self) -> None:
@@ -219,6 +233,8 @@ class _Attempt:
     records: tuple[bytes, ...]
     aimed: int = 0
     """The slot at which a PUT may be under way; 0 if for certain none is."""
+    failures: int = 0
+    """How often the store gave no answer."""
 
 
 class _Lapped(HeadwaterError):

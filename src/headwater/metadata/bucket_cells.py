@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -25,6 +26,8 @@ class Ring(msgspec.Struct, frozen=True):
     slots: int
     name: str
     """Random. Says whose the ledger is, to tell a lost reply from a race."""
+    secret: str
+    """Random. Processes show each other that they can read it."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -83,17 +86,19 @@ class Cell(Generic[V]):
         raise OutcomeUnknown(f"{self.path}: the store neither took nor refused a change")
 
 
-async def open_ring(registers: Registers, slots: int, name: str) -> Ring:
+async def open_ring(registers: Registers, slots: int, name: str, secret: str) -> Ring:
     """The shape of the ring in a bucket; made with `slots` places if there is none yet."""
     cell = Cell(registers, RING_PATH, Ring)
-    while True:
+    for attempt in range(SETTLE_ATTEMPTS):
         ring, held = await cell.read()
         if ring is not None:
             if ring.version != VERSION:
                 raise ConfigError(f"the ledger's format is {ring.version}; this version of Headwater reads {VERSION}")
             return ring
-        await _check_conditions(registers, name)
-        await cell.swap(held, Ring(VERSION, slots, name))
+        with contextlib.suppress(OutcomeUnknown):
+            await _check_conditions(registers, f"{name}-{attempt}")
+            await cell.swap(held, Ring(VERSION, slots, name, secret))
+    raise StoreUnavailable(f"{RING_PATH} could not be written")
 
 
 async def _check_conditions(registers: Registers, name: str) -> None:

@@ -68,6 +68,8 @@ class DomainRing:
         self._tags: dict[int, tuple[int, Tag]] = {}
         self._tail: OrderedDict[int, Slot] = OrderedDict()
         self._tail_bytes = 0
+        self._ahead: dict[int, Slot] = {}
+        """Slots that stand, but not all before them are known."""
         self._delivered = NOWHERE
         self._is_open = False
         self._opening = asyncio.Lock()
@@ -114,6 +116,8 @@ class DomainRing:
         if slot.sequence == self.end + 1:
             self._keep(slot)
             self._move(slot)
+        elif slot.sequence > self.end + 1 and len(self._ahead) < AHEAD:
+            self._ahead[slot.sequence] = slot
 
     def _keep(self, slot: Slot) -> None:
         self._tail[slot.sequence] = slot
@@ -124,6 +128,11 @@ class DomainRing:
 
     def _move(self, slot: Slot) -> None:
         self.end, self.last, self.moved_at = slot.sequence, slot.last, self._clock.monotonic()
+        while (following := self._ahead.pop(self.end + 1, None)) is not None:
+            self._keep(following)
+            self.end, self.last = following.sequence, following.last
+        if self._ahead and min(self._ahead) <= self.end:
+            self._ahead = {sequence: ahead for sequence, ahead in self._ahead.items() if sequence > self.end}
         waiting, self._waiting = self._waiting, []
         for after, future in waiting:
             if after >= self.last:
@@ -190,6 +199,12 @@ class DomainRing:
             self._looking = asyncio.create_task(self._advance(), name=f"ledger-look-{self.domain}")
             self._looking.add_done_callback(_consume)
         await asyncio.shield(self._looking)
+
+    def look_soon(self) -> None:
+        """Look in the background, unless somebody looks already."""
+        if self._is_open and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._advance(), name=f"ledger-look-{self.domain}")
+            self._looking.add_done_callback(_consume)
 
     async def _advance(self) -> None:
         width = 1
