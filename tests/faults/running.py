@@ -57,6 +57,7 @@ class Running(Serving, AbstractContextManager["Running"]):
         settings: str = "",
         first_port: int | None = None,
         data: Path | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.data = data or directory / "data"
@@ -65,6 +66,7 @@ class Running(Serving, AbstractContextManager["Running"]):
         self.http = f"127.0.0.1:{free_ports(1)}"
         self.said, self.log = directory / "stdout", directory / "stderr"
         self._settings = settings
+        self._variables = variables or {}
         self.process: subprocess.Popen[bytes] | None = None
         self._family: dict[int, psutil.Process] = {}
         kind = wanted()
@@ -117,8 +119,8 @@ class Running(Serving, AbstractContextManager["Running"]):
 
     @property
     def more_environment(self) -> Mapping[str, str]:
-        """What a process needs in order to reach the stores."""
-        return self.stores.environment if self.stores is not None else {}
+        """What a process needs in order to reach the stores, and what the test wants it to have."""
+        return {**(self.stores.environment if self.stores is not None else {}), **self._variables}
 
     def end_stores(self) -> None:
         if self.stores is not None and self._stores_run:
