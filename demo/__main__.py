@@ -55,6 +55,7 @@ def produce(server: Server, records: int, tell: Callable[[int], None]) -> None:
 def main(
     records: Annotated[int, typer.Option(min=1, help="How many records.")] = 1_000_000,
     keep: Annotated[Path | None, typer.Option(help="Work in this directory and leave it behind.")] = None,
+    objects: Annotated[str, typer.Option(help="Keep objects there, s3://BUCKET/PREFIX; AWS_… says how.")] = "",
 ) -> None:
     """Produce, settle, collect the WAL, and have everybody read."""
     console = Console()
@@ -62,7 +63,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as temporary:
         directory = keep or Path(temporary)
         with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-            sums = _run(directory, records, progress)
+            sums = _run(directory, objects, records, progress)
     for name, found in sums.items():
         console.print(f"{name:32} {found}", highlight=False)
     if len(set(sums.values())) != 1 or next(iter(sums.values())).rows != records:
@@ -71,9 +72,9 @@ def main(
     console.print(f"all {len(sums)} read the same {records:,} records", style="green")
 
 
-def _run(directory: Path, records: int, progress: Progress) -> dict[str, Sum]:
+def _run(directory: Path, objects: str, records: int, progress: Progress) -> dict[str, Sum]:
     starting = progress.add_task("start brokers and a compactor", total=1)
-    with running(directory) as server:
+    with running(directory, objects=objects) as server:
         progress.advance(starting)
         server.cli("topic", "create", TOPIC, "--partitions", str(PARTITIONS), "--bootstrap", server.bootstrap)
         producing = progress.add_task("produce over Kafka", total=records)

@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-JARS = Path(__file__).resolve().parent.parent / ".tools" / "spark" / "jars"
+from demo.storage import Access
+
+TOOLS = Path(__file__).resolve().parent.parent / ".tools"
+JARS = TOOLS / "spark" / "jars"
+S3_JARS = TOOLS / "spark-s3" / "libs"
 COLUMNS = ["partition", "offset", "key", "value"]
 MASK = (1 << 64) - 1
 SILENT_POLLS = 60
@@ -46,8 +50,10 @@ class Place:
     bootstrap: str
     catalog: str
     """The REST catalog's address."""
-    root: Path
-    """The table's directory."""
+    root: str
+    """The table's directory, or its URL in an object store."""
+    access: Access | None = None
+    """How to reach the object store; none for a directory."""
 
 
 def sum_of(rows: Iterable[tuple[int, int, bytes | None, bytes | None]]) -> Sum:
@@ -104,41 +110,47 @@ def kafka(place: Place) -> Sum:
 
 def pyiceberg(place: Place) -> Sum:
     """pyiceberg, through the REST catalog."""
+    table = _table(place)
+    return sum_of_arrow(table.scan(selected_fields=tuple(COLUMNS)).to_arrow_batch_reader())
+
+
+def _table(place: Place) -> Any:
+    """The topic's table as the REST catalog has it. Where its objects lie is told there; who we are is told here."""
     from pyiceberg.catalog.rest import RestCatalog
 
-    table = RestCatalog(CATALOG, uri=place.catalog).load_table((NAMESPACE, place.topic))
-    return sum_of_arrow(table.scan(selected_fields=tuple(COLUMNS)).to_arrow_batch_reader())
+    own = place.access.of_iceberg if place.access else {}
+    return RestCatalog(CATALOG, uri=place.catalog, **own).load_table((NAMESPACE, place.topic))
 
 
 def delta_rs(place: Place) -> Sum:
     """delta-rs, by path."""
     from deltalake import DeltaTable
 
-    return sum_of_arrow([DeltaTable(str(place.root)).to_pyarrow_table(columns=COLUMNS)])
+    options = place.access.of_delta_rs if place.access else None
+    return sum_of_arrow([DeltaTable(place.root, storage_options=options).to_pyarrow_table(columns=COLUMNS)])
 
 
 def duckdb_iceberg(place: Place) -> Sum:
     """DuckDB's Iceberg reader, on the metadata file that the REST catalog names."""
-    from pyiceberg.catalog.rest import RestCatalog
-
-    location = RestCatalog(CATALOG, uri=place.catalog).load_table((NAMESPACE, place.topic)).metadata_location
-    return _duckdb(f"iceberg_scan('{location}')", "avro", "iceberg")
+    return _duckdb(place, f"iceberg_scan('{_table(place).metadata_location}')", "avro", "iceberg")
 
 
 def duckdb_delta(place: Place) -> Sum:
     """DuckDB's Delta reader, by path."""
-    return _duckdb(f"delta_scan('{place.root}')", "delta")
+    return _duckdb(place, f"delta_scan('{place.root}')", "delta")
 
 
-def _duckdb(source: str, *extensions: str) -> Sum:
+def _duckdb(place: Place, source: str, *extensions: str) -> Sum:
     import duckdb
     from duckdb_extensions import import_extension
 
     connection = duckdb.connect()
     try:
-        for name in extensions:
+        for name in ("httpfs", *extensions) if place.access else extensions:
             import_extension(name)
             connection.execute(f"LOAD {name}")
+        if place.access:
+            connection.execute(place.access.of_duckdb)
         chosen = ", ".join(f'"{name}"' for name in COLUMNS)
         return sum_of_arrow(connection.execute(f"SELECT {chosen} FROM {source}").to_arrow_reader(100_000))
     finally:
@@ -155,9 +167,10 @@ def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    jars = sorted(str(jar) for jar in JARS.glob("*.jar"))
-    if not jars:
-        raise RuntimeError("Spark's connectors are missing: run scripts/setup-tools spark")
+    folders = (JARS, S3_JARS) if place.access else (JARS,)
+    jars = [str(jar) for folder in folders for jar in sorted(folder.glob("*.jar"))]
+    if not all(any(folder.glob("*.jar")) for folder in folders):
+        raise RuntimeError("Spark's connectors are missing: run scripts/setup-tools spark spark-s3")
     delta, iceberg = "io.delta.sql.DeltaSparkSessionExtension", "org.apache.iceberg.spark.extensions"
     conf = {
         "spark.jars": ",".join(jars),
@@ -172,6 +185,7 @@ def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "2",
+        **(place.access.of_spark(CATALOG) if place.access else {}),
         **more,
     }
     builder = SparkSession.builder.master("local[2]").appName("readers")
@@ -192,7 +206,7 @@ def spark_iceberg(place: Place, session: Any) -> Sum:
 
 def spark_delta(place: Place, session: Any) -> Sum:
     """Spark, Delta's connector, by path."""
-    return _spark(session.read.format("delta").load(str(place.root)))
+    return _spark(session.read.format("delta").load(place.root.replace("s3://", "s3a://", 1)))
 
 
 def _spark(frame: Any) -> Sum:

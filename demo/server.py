@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from demo.readers import Place
+from demo.readers import NOTHING_MORE, Place
+from demo.storage import Access, stored
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
@@ -41,21 +43,34 @@ def free_port() -> int:
 class Server:
     """One `headwater up`, brokers and compactor."""
 
-    def __init__(self, directory: Path, settings: str = SETTINGS, brokers: int = 1, *, lake: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: str = SETTINGS,
+        brokers: int = 1,
+        *,
+        lake: bool = True,
+        objects: str = "",
+        environment: Mapping[str, str] = NOTHING_MORE,
+    ) -> None:
+        """Objects lie in a directory, or where a URL says; the environment says how to get there."""
         self.directory = directory
+        self.objects = objects or (directory / "data" / "objects").as_uri()
+        self._environment = {**os.environ, **environment}
         self.data = directory / "data"
         self.config = directory / "headwater.toml"
         self.bootstrap = f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         directory.mkdir(parents=True, exist_ok=True)
-        self.config.write_text(f'data = "{self.data}"\n{settings}')
+        self.config.write_text(f'data = "{self.data}"\nobjects = "{self.objects}"\n{settings}')
         command = ["up", "--config", str(self.config), "--brokers", str(brokers)]
         command += ["--kafka", self.bootstrap, "--http", self.http, "--lake" if lake else "--no-lake"]
         self.log = directory / "server.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "headwater", *command], stdout=subprocess.PIPE, stderr=log
-            )
+                [sys.executable, "-m", "headwater", *command],
+                stdout=subprocess.PIPE, stderr=log, env=self._environment,
+            )  # fmt: skip
         self._wait_until_ready()
 
     def _wait_until_ready(self) -> None:
@@ -68,7 +83,7 @@ class Server:
     def cli(self, *arguments: str) -> Any:
         """A command's JSON, or nothing."""
         command = [sys.executable, "-m", "headwater", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=self._environment)
         if done.returncode:
             raise ServerFailed(f"headwater {' '.join(arguments)}: {done.stderr.strip()}")
         return json.loads(done.stdout) if "json" in arguments else None
@@ -78,19 +93,19 @@ class Server:
 
     def place(self, topic: str) -> Place:
         location = self.table("describe", topic, "--output", "json")["location"]
-        root = Path(location.removeprefix("file://"))
-        return Place(topic, self.bootstrap, f"http://{self.http}/iceberg", root)
+        access = Access.of(self._environment) if self.objects.startswith("s3:") else None
+        return Place(topic, self.bootstrap, f"http://{self.http}/iceberg", location.removeprefix("file://"), access)
 
     def wal_objects(self) -> int:
         """How many WAL objects are left."""
-        return sum(1 for _ in (self.data / "objects" / "wal").rglob("*.wo"))
+        return sum(path.endswith(".wo") for path in stored(self.objects, "wal", self._environment))
 
     def wait_for_collection(self, seconds: float = 120.0) -> None:
         """Until all WAL is gone, so that every read comes from segments."""
         deadline = time.monotonic() + seconds
-        while self.wal_objects():
+        while left := self.wal_objects():
             if time.monotonic() > deadline:
-                raise ServerFailed(f"{self.wal_objects()} WAL objects are left after {seconds:g} s")
+                raise ServerFailed(f"{left} WAL objects are left after {seconds:g} s")
             time.sleep(0.1)  # polls for a state that the loop checks; nothing counts on its length
 
     def stop(self) -> int:
@@ -106,8 +121,16 @@ class Server:
 
 
 @contextmanager
-def running(directory: Path, settings: str = SETTINGS, brokers: int = 1, *, lake: bool = True) -> Iterator[Server]:
-    server = Server(directory, settings, brokers, lake=lake)
+def running(
+    directory: Path,
+    settings: str = SETTINGS,
+    brokers: int = 1,
+    *,
+    lake: bool = True,
+    objects: str = "",
+    environment: Mapping[str, str] = NOTHING_MORE,
+) -> Iterator[Server]:
+    server = Server(directory, settings, brokers, lake=lake, objects=objects, environment=environment)
     try:
         yield server
     finally:

@@ -174,6 +174,9 @@ class Lake(_Section, frozen=True):
     followers: tuple[str, ...] = ("iceberg", "delta")
     catalogs: dict[str, dict[str, str]] = {}
     """Further Iceberg catalogs by name, each with pyiceberg's properties (`type`, `uri`, …)."""
+    readers: dict[str, str] = {}
+    """What the REST catalog tells readers of tables, by Iceberg's names (`s3.endpoint`, …), over what it tells by
+    itself: where an S3 server is. Credentials are told only if they stand here."""
     spark: Spark = Spark()
 
 

@@ -10,33 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from demo.readers import ON_SPARK, PLAIN, Place, spark, sum_of
 from demo.server import Server, running
+from tests.engines.everyone import OURS, PARTITIONS, START_MS, TOPIC, Sent, check_consumer, produced
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-TOPIC = "web.clicks-v2"
-PARTITIONS = 3
-RECORDS = 6_000
-OURS = ("_data/", "_iceberg/", "_delta_log/")
-START_MS = 1_700_000_000_000
-Sent = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
-"""Partition, offset, key, value, headers, timestamp."""
-
-
-def odd(i: int) -> dict[str, Any]:
-    """Records with everything that is easily lost: nulls, empties, duplicate headers, clocks that run backwards."""
-    return {
-        "key": (None, b"", b"k%d" % i)[i % 3],
-        "value": (b"v%d" % i, b"", None, b"\xff\x00" * (i % 40))[i % 4],
-        "headers": [("h", b"1"), ("h", b"2"), ("null", None), ("empty", b"")][: i % 5],
-        "timestamp": START_MS + (i * 7919) % 100_000,
-    }
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def sent(server: Server) -> list[Sent]:
-    """What was produced, settled, and has left the WAL."""
-    forever = ["--config", "retention.ms=-1"]  # the records are years old
-    server.cli("topic", "create", TOPIC, "--partitions", str(PARTITIONS), *forever, "--bootstrap", server.bootstrap)
-    done: list[Sent] = []
-    producer = Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 5, "compression.type": "zstd"})
-
-    def note(i: int) -> Any:
-        def delivered(error: Any, message: Any) -> None:
-            assert error is None, error
-            record = odd(i)
-            done.append(
-                (message.partition(), message.offset(), record["key"], record["value"], record["headers"],
-                 record["timestamp"])
-            )  # fmt: skip
-
-        return delivered
-
-    for i in range(RECORDS):
-        producer.produce(TOPIC, partition=i % PARTITIONS, on_delivery=note(i), **odd(i))
-        if i % 1_000 == 999:
-            producer.flush(60)
-    assert producer.flush(60) == 0
-    server.table("settle", TOPIC, "--timeout", "240")
-    server.wait_for_collection()
-    return sorted(done, key=lambda record: record[:2])
+    return produced(server)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +47,7 @@ def session(place: Place) -> Iterator[Any]:
 
 def files_of(place: Place) -> set[str]:
     """What is ours. A rewrite that was refused may have left files of its own beside it."""
-    found = {str(path.relative_to(place.root)) for path in place.root.rglob("*") if path.is_file()}
+    found = {str(path.relative_to(place.root)) for path in Path(place.root).rglob("*") if path.is_file()}
     return {name for name in found if name.startswith(OURS)}
 
 
@@ -108,23 +68,7 @@ def test_reads_the_same_on_spark(name: str, place: Place, session: Any, sent: li
 @pytest.mark.timeout(400)
 def test_a_consumer_gets_every_byte(place: Place, sent: list[Sent]) -> None:
     """T3: key, value, headers in order with duplicates and nulls, timestamp, offset; from any offset on."""
-    consumer = Consumer({"bootstrap.servers": place.bootstrap, "group.id": "x", "enable.auto.commit": False})
-    try:
-        for partition in range(PARTITIONS):
-            wanted = [record for record in sent if record[0] == partition]
-            for start in (0, 1, 1_234, len(wanted) - 1):
-                consumer.assign([TopicPartition(TOPIC, partition, start)])
-                got: list[Sent] = []
-                while len(got) < len(wanted) - start:
-                    for message in consumer.consume(5_000, timeout=0.5):
-                        assert not message.error(), message.error()
-                        got.append(
-                            (message.partition(), message.offset(), message.key(), message.value(),
-                             message.headers() or [], message.timestamp()[1])
-                        )  # fmt: skip
-                assert got == wanted[start:]
-    finally:
-        consumer.close()
+    check_consumer(place, sent)
 
 
 @pytest.mark.timeout(400)
@@ -150,13 +94,13 @@ def test_vacuum_finds_nothing(server: Server, place: Place, session: Any, sent: 
     shows, nor such as it does not show yet, nor Iceberg's metadata."""
     from deltalake import DeltaTable
 
-    unfollowed = place.root / "_data" / "0000000001-00000001-unfollowed.parquet"
+    unfollowed = Path(place.root) / "_data" / "0000000001-00000001-unfollowed.parquet"
     unfollowed.write_bytes(b"settled a moment ago")
     before = files_of(place)
     try:
         session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         session.sql(f"VACUUM delta.`{place.root}` RETAIN 0 HOURS")
-        table = DeltaTable(str(place.root))
+        table = DeltaTable(place.root)
         gone = table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
         assert [path for path in gone if path.startswith(OURS)] == []
         assert before - files_of(place) == set()

@@ -18,12 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from unittest.mock import patch
 
 import confluent_kafka
 import psutil
 
 from demo.readers import Place, Sum, delta_rs, duckdb_delta, duckdb_iceberg, pyiceberg, sum_of
+from demo.storage import Access, stored
 from headwater.app.visitor import Visit, visit
 from headwater.config import load
 from headwater.metadata.tables import TopicTable
@@ -67,13 +69,33 @@ def patiently(look: Callable[[], Any], what: str, seconds: float = 60.0) -> None
 
 
 class LakeRunning(Running):
-    """`headwater up` with a compactor. All its processes, also orphaned ones, are known by a mark they inherit."""
+    """`headwater up` with a compactor. All its processes, also orphaned ones, are known by a mark they inherit.
 
-    def __init__(self, directory: Path, *, brokers: int = 1, settings: str = SETTINGS) -> None:
-        super().__init__(directory, brokers=brokers, settings=settings)
+    With a kind of ledger (`sqlite`, `etcd`, …) objects lie in S3, and the readers look there.
+    """
+
+    def __init__(self, directory: Path, *, brokers: int = 1, settings: str = SETTINGS, ledger: str = "") -> None:
+        super().__init__(directory, brokers=brokers, settings=settings, ledger=ledger)
         self.config = directory / ("settings.json" if self.stores else "settings.toml")
+        self.objects = self.stores.objects_url if self.stores else (self.data.absolute() / "objects").as_uri()
         self.mark = uuid.uuid4().hex
         self._others: set[int] = set()
+        self._environment = patch.dict(os.environ, self.more_environment)
+        """The tests look at ledger and objects by themselves."""
+
+    def __enter__(self) -> Self:
+        self._environment.start()
+        try:
+            return super().__enter__()
+        except BaseException:
+            self._environment.stop()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        try:
+            super().__exit__(kind, *rest)
+        finally:
+            self._environment.stop()
 
     def launch(self) -> subprocess.Popen[bytes]:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -84,13 +106,11 @@ class LakeRunning(Running):
         return self.process
 
     def write_settings(self) -> list[str]:
-        """Engines read tables by local paths, so objects stay in the data directory wherever the ledger lies."""
         if self.stores is None:
             self.config.write_text(f'data = "{self.data}"\n{self._settings}')
             return ["--config", str(self.config)]
         options = super().write_settings()
         tree = json.loads(self.config.read_text())
-        del tree["objects"]
         self.config.write_text(json.dumps({**tree, "data": str(self.data)}))
         return options
 
@@ -170,11 +190,12 @@ class LakeRunning(Running):
 
     def stored(self) -> set[str]:
         """Whatever lies where segments lie."""
-        objects = self.data / "objects"
-        return {path.relative_to(objects).as_posix() for path in objects.glob("tables/*/_data/*")}
+        return {path for path in stored(self.objects, "tables", os.environ) if "/_data/" in path}
 
     def place(self, topic: str, root: str) -> Place:
-        return Place(topic, f"127.0.0.1:{self.port}", f"http://{self.http}/iceberg", self.data / "objects" / root)
+        access = Access.of(os.environ) if self.stores else None
+        location = f"{self.objects}/{root}".removeprefix("file://")
+        return Place(topic, f"127.0.0.1:{self.port}", f"http://{self.http}/iceberg", location, access)
 
 
 def _descends(process: psutil.Process, roots: set[int]) -> bool:
@@ -417,6 +438,6 @@ def kill_compactors(
 def _await(server: LakeRunning, writer: Writer, moment: str, chance: random.Random) -> None:
     metric = MOMENTS[moment]
     if metric:
-        patiently(lambda: server.metric(metric), f"a compactor has {moment}", 120)
+        patiently(lambda: server.metric(metric), f"a compactor has {moment}", 240)
     goal = writer.count + chance.randrange(LATER_RECORDS if metric else START_RECORDS)
     eventually(lambda: writer.count >= goal, "records are acknowledged")

@@ -58,7 +58,9 @@ class Running(Serving, AbstractContextManager["Running"]):
         first_port: int | None = None,
         data: Path | None = None,
         variables: Mapping[str, str] | None = None,
+        ledger: str = "",
     ) -> None:
+        """With a kind of ledger, that and objects in S3 have servers of their own, whatever the environment says."""
         self.directory = directory
         self.data = data or directory / "data"
         self.port = free_ports(brokers) if first_port is None else first_port
@@ -69,7 +71,7 @@ class Running(Serving, AbstractContextManager["Running"]):
         self._variables = variables or {}
         self.process: subprocess.Popen[bytes] | None = None
         self._family: dict[int, psutil.Process] = {}
-        kind = wanted()
+        kind = ledger or wanted()
         self.stores = Stores(directory / "stores", kind) if kind else None
         """Servers of ledger and objects; `None` where both lie in the data directory."""
         self._stores_run = False

@@ -42,6 +42,7 @@ ENDPOINTS = [
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
 ]
+NOTHING: Mapping[str, str] = {}
 
 
 class Tables(Protocol):
@@ -88,10 +89,14 @@ class _Refusal(Exception):
 class RestCatalog:
     """Answers requests below `/iceberg/`."""
 
-    def __init__(self, tables: Tables, store: ObjectStore, guard: Guard) -> None:
+    def __init__(
+        self, tables: Tables, store: ObjectStore, guard: Guard, properties: Mapping[str, str] = NOTHING
+    ) -> None:
+        """Clients are told the properties as defaults of their own; see `reader_properties`."""
         self._tables = tables
         self._store = store
         self._guard = guard
+        self._properties = dict(properties)
         url = unquote(store.url) if store.url.startswith("file:") else store.url
         self._base = url if url.endswith("://") else url.rstrip("/")
 
@@ -113,7 +118,7 @@ class RestCatalog:
         method = request.method
         match parts:
             case ["v1", "config"] if method in ("GET", "HEAD"):
-                return _json({"defaults": {}, "overrides": {}, "endpoints": ENDPOINTS})
+                return _json({"defaults": self._properties, "overrides": {}, "endpoints": ENDPOINTS})
             case ["v1", "namespaces", namespace, "tables", table, "metrics"] if method == "POST":
                 self._location(request, namespace, table)
                 return Page("", 204)

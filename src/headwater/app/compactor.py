@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from headwater.api.gate import Gate
 from headwater.api.listener import HttpListener
 from headwater.app.exposure import check_exposure
@@ -23,7 +25,7 @@ from headwater.lake.metrics import collect
 from headwater.lake.spark.jobs import Jobs
 from headwater.lake.spark.session import Sessions
 from headwater.lake.tables import make_followers
-from headwater.lake.tasks import Task, TaskFacts
+from headwater.lake.tasks import Task, TaskFacts, public
 from headwater.metadata import open_ledger
 from headwater.metadata.cluster import ClusterState
 from headwater.metadata.membership import Membership
@@ -67,7 +69,7 @@ class CompactorProcess:
             prepare=self._warm_up,
         )
         self._tables = Threads(1, "tables")
-        followers = make_followers(self.store, lake, self._tables.run)
+        followers = make_followers(self.store, lake, self._tables.run, settings.object_store)
         self.following = Following(self.cluster, self.domains, followers, self.compactor.lease, lake, clock, chance)
         security, access = settings.security, self.cluster.state.access
         gate = Gate(security, Logins(security, access, clock, chance, self.cluster.barrier), Guard(security, access))
@@ -83,7 +85,9 @@ class CompactorProcess:
         )
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
-        return await self._thread.run(self._jobs.run, tag, tasks)
+        options = public(self.settings.object_store)
+        told = [msgspec.structs.replace(task, options=options) for task in tasks]
+        return await self._thread.run(self._jobs.run, tag, told)
 
     async def _warm_up(self) -> None:
         await self._thread.run(self._jobs.warm_up, slots(self.settings.lake))

@@ -31,7 +31,7 @@ async def examine(settings: Settings) -> Report:
     """Look at a cluster's ledger and objects."""
     report = Report()
     ledger, store = open_ledger(settings.ledger_url), open_store(settings.objects_url, settings.object_store)
-    followers = make_followers(store, settings.lake)
+    followers = make_followers(store, settings.lake, options=settings.object_store)
     try:
         cluster = new_state(CLUSTER)
         await _load(ledger, store, cluster, report)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from headwater.app.report import Report
 from headwater.errors import HeadwaterError
 from headwater.lake.tables.follower import TableFollower, ref_of
+from headwater.log.several import each
 from headwater.metadata.streams import StreamsState
-from headwater.metadata.tables import TopicTable
+from headwater.metadata.tables import DataFile, TopicTable
 from headwater.objects import ObjectMissing, ObjectStore
 
 
@@ -47,19 +48,22 @@ def check_tables(state: StreamsState, report: Report) -> None:
 
 async def check_segments(store: ObjectStore, state: StreamsState, report: Report) -> None:
     """Every file that a table or the log needs is there, as large as it was."""
-    for table in state.tables.values():
-        for file in table.files.values():
-            report.count("segments")
-            path = f"{table.root}/{file.name}"
-            try:
-                size = await store.size(path)
-            except ObjectMissing as error:
-                needed = not file.removed or file.references  # what a table has retired, its log may still read
-                if needed and not table.dropped:
-                    report.add("segments", path, error)
-                continue
-            if size != file.size:
-                report.add("segments", path, f"has {size} bytes, not {file.size}")
+
+    async def look(found: tuple[TopicTable, DataFile]) -> None:
+        table, file = found
+        report.count("segments")
+        path = f"{table.root}/{file.name}"
+        try:
+            size = await store.size(path)
+        except ObjectMissing as error:
+            needed = not file.removed or file.references  # what a table has retired, its log may still read
+            if needed and not table.dropped:
+                report.add("segments", path, error)
+            return
+        if size != file.size:
+            report.add("segments", path, f"has {size} bytes, not {file.size}")
+
+    await each(look, [(table, file) for table in state.tables.values() for file in table.files.values()])
 
 
 async def check_followers(followers: Sequence[TableFollower], state: StreamsState, report: Report) -> None:

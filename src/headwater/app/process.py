@@ -17,6 +17,7 @@ from headwater.broker.server import Server
 from headwater.clock import SystemChance, SystemClock
 from headwater.config import Settings, parse_listeners
 from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
+from headwater.lake.tables.storage import reader_properties
 from headwater.log import kernels
 from headwater.metadata import open_ledger
 from headwater.metadata.commands import Listener
@@ -58,7 +59,7 @@ class BrokerProcess:
     def _routes(self) -> dict[str, Route]:
         broker = self.node.broker
         gate = Gate(self.settings.security, broker.logins, broker.guard)
-        catalog = RestCatalog(LedgerTables(self.node.cluster, self.node.domains), self.store, broker.guard)
+        catalog = self._catalog()
         return {
             "/metrics": gate.describes_cluster(self._metrics),
             "/healthz": self._alive,
@@ -66,6 +67,12 @@ class BrokerProcess:
             "/health": gate.describes_cluster(self._health),
             MOUNT: gate.known(catalog.page, refused),
         }
+
+    def _catalog(self) -> RestCatalog:
+        own, provider = self.settings, self.settings.object_store.provider
+        properties = reader_properties(own.objects_url, os.environ, provider, own.lake.readers)
+        tables = LedgerTables(self.node.cluster, self.node.domains)
+        return RestCatalog(tables, self.store, self.node.broker.guard, properties)
 
     async def start(self) -> None:
         """Listen, then join: the cluster is told addresses that answer."""

@@ -57,7 +57,7 @@ def describe(
         table, streams = table_of(found, name)
         return {
             **_summary(found, name),
-            "location": f"{found.store.url}/{table.root}" if table else None,
+            "location": f"{found.store.url.rstrip('/')}/{table.root}" if table else None,
             "partitions": [
                 {"partition": s.partition, "start": s.log_start, "settled": s.settled, "end": s.end} for s in streams
             ],

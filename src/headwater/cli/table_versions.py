@@ -60,7 +60,8 @@ async def _versions(found: Visit, table: TopicTable | None) -> dict[str, list[Ve
     from headwater.lake.tables.follower import ref_of
 
     shown: dict[str, list[Version]] = {}
-    followers = make_followers(found.store, found.settings.lake) if table is not None else []
+    own = found.settings
+    followers = make_followers(found.store, own.lake, options=own.object_store) if table is not None else []
     for follower in followers:
         try:
             if table is not None and follower.name in table.followers:

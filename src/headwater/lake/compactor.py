@@ -20,6 +20,7 @@ from headwater.errors import HeadwaterError, Retriable
 from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, plan_merge, plan_settle, table_root
 from headwater.lake.retiring import outdated
 from headwater.lake.tasks import FileFacts, Task, TaskFacts
+from headwater.log.several import each
 from headwater.metadata.cluster import ClusterState
 from headwater.metadata.commands import ForgetFiles, Merge, NewFile, Retire, SegmentRun, Settle, TakeLease
 from headwater.metadata.replica import Replica
@@ -281,8 +282,7 @@ class Compactor:
                 await self._remove_table(table)
             for i in range(0, max(len(ripe), table.dropped), FORGET_BATCH):
                 batch = ripe[i : i + FORGET_BATCH]
-                for file in batch:
-                    await self._store.delete(f"{table.root}/{file.name}")
+                await each(self._store.delete, [f"{table.root}/{file.name}" for file in batch])
                 await replica.submit([ForgetFiles(lease, table.topic, [file.number for file in batch])])
                 self.deleted_files += len(batch)
                 deleted += len(batch)

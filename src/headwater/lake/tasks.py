@@ -9,9 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from headwater.metadata.commands import NewFile
+from headwater.store_options import StoreOptions
 
-VERSION = 1
+VERSION = 2
 """Both sides must agree: an executor refuses a task of another version."""
+_ADDRESSES = ("endpoint", "endpoint_url", "region", "virtual_hosted_style_request", "account_name")
 
 
 class WalRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -59,6 +61,8 @@ class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
     store: str
     """The object store's URL."""
     files: list[FileTask]
+    options: StoreOptions = StoreOptions()
+    """How the store is used: encryption, checksums, patience, its address. See `public`."""
 
 
 class PartRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -82,6 +86,12 @@ class TaskFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What became of a task: one entry for each of its files, in order."""
 
     files: list[FileFacts]
+
+
+def public(options: StoreOptions) -> StoreOptions:
+    """The options that may travel: of those that only a cloud knows, addresses and nothing else."""
+    known = {name: value for name, value in options.provider.items() if name.lower().endswith(_ADDRESSES)}
+    return msgspec.structs.replace(options, provider=known)
 
 
 _task = msgspec.msgpack.Decoder(Task)

@@ -16,6 +16,7 @@ from headwater.config import Housekeeping as HousekeepingSettings
 from headwater.errors import HeadwaterError, Retriable
 from headwater.log import wal
 from headwater.log.retention import new_log_start
+from headwater.log.several import each
 from headwater.metadata.cluster import ClusterState
 from headwater.metadata.commands import DropStreams, ExpireProducers, ForgetObjects, Release, TakeLease, TrimStreams
 from headwater.metadata.index import IndexEntry
@@ -184,13 +185,10 @@ class Housekeeper:
         old = state.clock_ms - self._settings.dead_object_grace_ms
         ripe = [object_id for object_id, died in state.objects.dead() if died <= old]
         for i in range(0, len(ripe), BATCH):
-            gone = []
-            for object_id in ripe[i : i + BATCH]:
-                known = state.objects.get(object_id)
-                if known is not None:
-                    path = wal.path_of(known.zone, replica.domain, known.created_ms, object_id)
-                    await self._store.delete(path)
-                    gone.append((object_id.epoch, object_id.sequence))
+            known = [found for found in map(state.objects.get, ripe[i : i + BATCH]) if found is not None]
+            paths = [wal.path_of(found.zone, replica.domain, found.created_ms, found.id) for found in known]
+            await each(self._store.delete, paths)
+            gone = [(found.id.epoch, found.id.sequence) for found in known]
             await replica.submit([ForgetObjects(lease, gone)])
             self.deleted_objects += len(gone)
 

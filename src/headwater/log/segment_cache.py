@@ -1,5 +1,8 @@
 """Segments in memory: footers and row groups that were read lately. Bounded, and never authoritative.
 
+A request to a cloud's store takes about as long as two megabytes do. So row groups of a few hundred kilobytes, as they
+are in topics with many partitions, are read together with their neighbours, and a small segment as a whole.
+
 Opening a row group takes milliseconds of computing, which happens wherever the caller says, so that an event loop can
 have it done by a thread.
 """
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.objects import ObjectStore
 from headwater.threads import Offload, inline
+from headwater.types import Buffer
 
 if TYPE_CHECKING:
     from headwater.log.segment_encode import Encoded, RowGroup
@@ -23,6 +27,8 @@ MAX_EMPTY = 1 << 31
 """A batch covers no more offsets than this."""
 FOOTER_OVERHEAD = 16
 """A footer takes about so many times its size in memory."""
+_FOOTER, _SPAN = -1, -2
+"""Keys beside the numbers of row groups; spans count down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +60,47 @@ class SegmentCache:
         """A segment's row groups."""
 
         async def read() -> tuple[SegmentReader, int]:
-            from headwater.log.segment_read import open_segment
+            from headwater.log.segment_read import SPAN_BYTES, open_segment
 
-            path = segment.path
-            reader = await open_segment(
-                segment.size, lambda start, length: self._store.get(path, start, length), segment.checksum
-            )
+            path, whole = segment.path, b""
+            if segment.size <= min(SPAN_BYTES, self._limit):
+                whole = await self._store.get(path)
+
+            async def part(start: int, length: int) -> Buffer:
+                return whole[start : start + length] or await self._store.get(path, start, length)
+
+            reader = await open_segment(segment.size, part, segment.checksum)
+            if whole:
+                self._keep((path, _SPAN), (0, whole), len(whole))
             return reader, reader.size_bytes * FOOTER_OVERHEAD
 
-        footer: SegmentReader = await self._get((segment.path, -1), read)
+        footer: SegmentReader = await self._get((segment.path, _FOOTER), read)
         return footer
 
     async def rows(self, path: str, footer: SegmentReader, group: int) -> RowGroup:
         """The rows of a row group."""
 
         async def read() -> tuple[RowGroup, int]:
-            facts = footer.groups[group]
-            data = await self._store.get(path, facts.position, facts.length)
-            rows = await self._offload(footer.decode, group, data)
+            rows = await self._offload(footer.decode, group, await self._bytes(path, footer, group))
             return rows, rows.size_bytes
 
         rows: RowGroup = await self._get((path, group), read)
         return rows
+
+    async def _bytes(self, path: str, footer: SegmentReader, group: int) -> Buffer:
+        """A row group's bytes, which may have come with those of its neighbours."""
+        facts, number = footer.groups[group], footer.span_of[group]
+        start, length = footer.spans[number]
+        alone = length == facts.length or length > self._limit
+        if alone and (path, _SPAN - number) not in self._held:
+            return await self._store.get(path, facts.position, facts.length)
+
+        async def read() -> tuple[tuple[int, bytes], int]:
+            return (start, await self._store.get(path, start, length)), length
+
+        base, data = await self._get((path, _SPAN - number), read)
+        at = facts.position - base
+        return memoryview(data)[at : at + facts.length]
 
     async def encode(
         self, segment: Segment, partition: int, offset: int, end: int, max_bytes: int, first_whole: bool
@@ -133,13 +158,17 @@ class SegmentCache:
             found, size = await read()
         finally:
             del self._reading[key]
-        if size <= self._limit:
-            self._held[key] = (found, size)
-            self.bytes += size
-            while self.bytes > self._limit:
-                _, (_, freed) = self._held.popitem(last=False)
-                self.bytes -= freed
+        self._keep(key, found, size)
         return found
+
+    def _keep(self, key: tuple[str, int], found: Any, size: int) -> None:
+        if size > self._limit or key in self._held:
+            return
+        self._held[key] = (found, size)
+        self.bytes += size
+        while self.bytes > self._limit:
+            _, (_, freed) = self._held.popitem(last=False)
+            self.bytes -= freed
 
 
 def _consume(task: asyncio.Task[Any]) -> None:

@@ -25,6 +25,9 @@ ReadRange: TypeAlias = Callable[[int, int], Awaitable[Buffer]]
 TAIL_BYTES = 64 << 10
 """What is read of a segment's end at first; few footers are longer."""
 
+SPAN_BYTES = 2 << 20
+"""Row groups that lie so close together are read in one go."""
+
 _MAGIC = b"PAR1"
 _END = struct.Struct("<I4s")
 FOOTER_END = _END.size
@@ -92,6 +95,17 @@ class SegmentReader:
         self._ends = [(group.partition, group.last_offset) for group in self.groups]
         if sorted(self._ends) != self._ends:
             raise CorruptObject("a segment's row groups do not rise by partition and offset")
+        self.spans: list[tuple[int, int]] = []
+        """Ranges that are read at once: start and length."""
+        self.span_of: list[int] = []
+        """For each row group, in which of them it lies."""
+        for group in self.groups:
+            start, end = self.spans[-1][0] if self.spans else -1, group.position + group.length
+            if 0 <= start <= group.position and end - start <= SPAN_BYTES:
+                self.spans[-1] = (start, end - start)
+            else:
+                self.spans.append((group.position, group.length))
+            self.span_of.append(len(self.spans) - 1)
 
     def __repr__(self) -> str:
         return f"<SegmentReader of {len(self.groups)} row groups>"

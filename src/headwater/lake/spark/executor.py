@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import msgspec
+
 from headwater.client.records import Record, encode_batch
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError, CorruptObject
@@ -26,6 +28,7 @@ from headwater.lake.tasks import (
     encode,
 )
 from headwater.log.segment import Piece, SegmentWriter, decode_runs, read_pieces
+from headwater.log.several import each
 from headwater.log.wal import PREFIX_BYTES
 from headwater.objects import ObjectStore, open_store
 from headwater.store_options import from_environment
@@ -54,7 +57,9 @@ def warm_up() -> None:
 
 
 async def _run(task: Task) -> TaskFacts:
-    store = open_store(task.store, from_environment())
+    """Options come with the task; what they lack, such as keys, is in the executor's own environment."""
+    provider = {**task.options.provider, **from_environment().provider}
+    store = open_store(task.store, msgspec.structs.replace(task.options, provider=provider))
     try:
         return await perform(store, task)
     finally:
@@ -90,8 +95,12 @@ async def _load(store: ObjectStore, runs: list[WalRun]) -> _Ranges:
         low, high = spans.get(run.path, (run.position, run.position))
         spans[run.path] = (min(low, run.position), max(high, run.position + run.length))
     ranges = _Ranges()
-    for path, (low, high) in spans.items():
+
+    async def load(path: str) -> None:
+        low, high = spans[path]
         ranges.add(path, low, await store.get(path, low, high - low))
+
+    await each(load, spans)
     return ranges
 
 
@@ -118,8 +127,9 @@ def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges) -> Pa
 async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter) -> list[PartRun]:
     """All rows of the sources, by partition and offset; row groups of one partition never overlap between files."""
     pieces: list[Piece] = []
-    for name, checksum in task.sources:
-        pieces += read_pieces(await store.get(f"{task.root}/{name}"), checksum)
+    sources = await each(lambda source: store.get(f"{task.root}/{source[0]}"), task.sources)
+    for (_, checksum), data in zip(task.sources, sources, strict=True):
+        pieces += read_pieces(data, checksum)
     streams = {part.partition: part for part in task.parts}
     runs = []
     for partition in sorted({piece.partition for piece in pieces}):
