@@ -68,7 +68,7 @@ class Running(Serving, AbstractContextManager["Running"]):
         self.http = f"127.0.0.1:{free_ports(1)}"
         self.said, self.log = directory / "stdout", directory / "stderr"
         self._settings = settings
-        self._variables = dict(variables or {})
+        self._variables = variables or {}
         self.process: subprocess.Popen[bytes] | None = None
         self._family: dict[int, psutil.Process] = {}
         kind = ledger or wanted()
@@ -121,7 +121,7 @@ class Running(Serving, AbstractContextManager["Running"]):
 
     @property
     def more_environment(self) -> Mapping[str, str]:
-        """What a process needs in order to reach the stores, and what the test wants it to know."""
+        """What a process needs in order to reach the stores, and what the test wants it to have."""
         return {**(self.stores.environment if self.stores is not None else {}), **self._variables}
 
     def end_stores(self) -> None:

@@ -68,6 +68,7 @@ class BrokerProcess:
     def _routes(self) -> dict[str, Route]:
         broker = self.node.broker
         gate = Gate(self.settings.security, broker.logins, broker.guard)
+        catalog = self._catalog()
         return {
             "/metrics": gate.describes_cluster(self._metrics),
             "/healthz": self._alive,
@@ -79,9 +80,8 @@ class BrokerProcess:
     def _catalog(self) -> RestCatalog:
         own, provider = self.settings, self.settings.object_store.provider
         properties = reader_properties(own.objects_url, os.environ, provider, own.lake.readers)
-        return RestCatalog(
-            LedgerTables(self.node.cluster, self.node.domains), self.store, self.node.broker.guard, properties
-        )
+        tables = LedgerTables(self.node.cluster, self.node.domains)
+        return RestCatalog(tables, self.store, self.node.broker.guard, properties)
 
     async def start(self) -> None:
         """Listen, then join: the cluster is told addresses that answer."""
