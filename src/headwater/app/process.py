@@ -68,7 +68,6 @@ class BrokerProcess:
     def _routes(self) -> dict[str, Route]:
         broker = self.node.broker
         gate = Gate(self.settings.security, broker.logins, broker.guard)
-        catalog = self._catalog()
         return {
             "/metrics": gate.describes_cluster(self._metrics),
             "/healthz": self._alive,
