@@ -31,7 +31,7 @@ ONE = Domain(1)
 START = Position(0)
 ROUTE = "headwater-000001"
 WRITERS = 3
-TOPIC, PARTITIONS, EACH = "survivors", 3, 40_000
+TOPIC, PARTITIONS, EACH = "survivors", 3, 30_000
 MORE = 30
 """Appends that must be acknowledged before a fault, and again after it."""
 
