@@ -103,6 +103,8 @@ def test_writers_in_several_processes(server: LedgerServer) -> None:
 
     with ExitStack() as stack:
         writers = [stack.enter_context(writer(server, url, name, count)) for name in names]
+        for process in writers:
+            stack.callback(process.kill)
         run(story)
         outputs = [process.communicate(timeout=SECONDS)[0] for process in writers]
     positions = [entry.position for entry in seen]
