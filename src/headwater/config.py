@@ -183,6 +183,7 @@ class Settings(_Section, frozen=True):
     data: str = "./headwater-data"
     """Where an embedded cluster keeps ledger and objects, unless `ledger` and `objects` say otherwise."""
     ledger: str = ""
+    """Where the order lies, as a URL; see `docs/ledgers.md`. By default a file under `data`."""
     objects: str = ""
     zone: str = "local"
     zones: str = ""

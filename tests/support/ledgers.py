@@ -109,6 +109,9 @@ class OxiaAlone(AbstractContextManager["OxiaAlone"]):
     def url(self) -> str:
         return f"oxia://{self.proxy.address}/default?prefix={uuid.uuid4()}"
 
+    def direct(self, url: str) -> str:
+        return url.replace(self.proxy.address, f"127.0.0.1:{self.server.port}")
+
     @property
     def environment(self) -> Mapping[str, str]:
         return {}
