@@ -118,6 +118,20 @@ def test_out_of_range_and_unknown() -> None:
     run(test)
 
 
+def test_a_broker_that_has_not_heard_of_a_topic_looks_at_its_records_too() -> None:
+    """L6: an offset that exists is not out of range at a broker that had to look for the topic first."""
+
+    async def test(one: Caller, two: Caller) -> None:
+        for replica in (two.node.cluster, *two.node.domains.values()):
+            replica._tasks[0].cancel()  # it no longer follows by itself
+        await create(one)
+        await produce(one, batch(recs(b"a", b"b", b"c")))
+        end = await fetch(two, 3)
+        assert (end.error_code, end.high_watermark) == (ErrorCode.none, 3)
+
+    run(test)
+
+
 def test_long_poll_wakes_on_an_append_through_the_other_broker() -> None:
     async def test(one: Caller, two: Caller) -> None:
         await create(one)
