@@ -103,7 +103,7 @@ class Broker:
         self.clock = clock
         self.chance = chance
         self.topics = Topics(cluster, domains, chance)
-        self.routing = Routing(cluster.state)
+        self.routing = Routing(cluster.state, tell_all=settings.routing.tell_other_zones)
         self.guard = Guard(settings.security, cluster.state.access)
         self.pace = Pace()
         self.coordinator = Coordinator(
