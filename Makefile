@@ -22,7 +22,7 @@ install: $(VENV)/.installed ## a virtual environment in .venv with everything in
 run: install ## install, then serve on 127.0.0.1:9092
 	$(BIN)/headwater up $(ARGS)
 
-tools: install ## Kafka, etcd, Oxia, an S3 server, Spark connectors, franz-go, kafkajs and kcat for tests, into .tools
+tools: install ## Kafka, etcd, Oxia, an S3 server, azurite, Spark connectors, franz-go, kafkajs and kcat for tests, into .tools
 	scripts/setup-tools
 
 lint: install ## style, types, import contracts
