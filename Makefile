@@ -5,7 +5,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run test lint sim soak bench bench-paths bench-settle bench-catchup demo clean docs
+.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -22,6 +22,10 @@ install: $(VENV)/.installed ## a virtual environment in .venv with everything in
 run: install ## install, then serve on 127.0.0.1:9092
 	$(BIN)/headwater up $(ARGS)
 
+cluster: install ## three nodes of etcd, an S3 server, three brokers in two zones, a compactor, until Ctrl-C
+	scripts/setup-tools etcd s3
+	$(BIN)/python -m demo.cluster $(ARGS)
+
 tools: install ## Kafka, etcd, Oxia, an S3 server, azurite, Spark connectors, franz-go, kafkajs and kcat for tests, into .tools
 	scripts/setup-tools
 
@@ -33,15 +37,25 @@ lint: install ## style, types, import contracts
 
 test: install tools lint ## everything that must pass
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m tests.clustered --quick
+
+test-cluster: install tools ## tests of clients, groups, security, log and faults on etcd, Oxia and a bucket, with S3
+	$(BIN)/python -m tests.clustered $(ARGS)
 
 sim: install ## the simulation; SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: install ## runs that take an hour: 200 kills, 1,000 topics, 500 settles, 50 groups
+soak: install ## runs that take two hours: 200 kills, 1,000 topics, 500 settles, 50 groups, faults on clusters
 	$(BIN)/python -m tests.soak.settles
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills
 	$(BIN)/python -m tests.soak.groups
+	scripts/setup-tools etcd oxia s3
+	for faults in brokers metadata objects compactor everything; do \
+		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done
+	$(BIN)/python -m tests.soak.cluster --ledger oxia --faults everything
+	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults brokers
+	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults objects
 
 bench: install tools ## Apache Kafka and Headwater side by side
 	$(BIN)/python -m benchmarks.peer $(ARGS)
@@ -55,6 +69,12 @@ bench-settle: install ## settling end to end, beside a plain PySpark append and 
 
 bench-catchup: install ## reading settled records beside reading those just written
 	$(BIN)/python -m benchmarks.catchup $(ARGS)
+
+bench-ledgers: install ## commits a second on every ledger backend whose server is built
+	$(BIN)/python -m benchmarks.ledgers $(ARGS)
+
+bench-scale: install ## twelve brokers on a modelled S3, in virtual time
+	$(BIN)/python -m benchmarks.scale $(ARGS)
 
 demo: install ## a million records in over Kafka, read out of the same files by everybody
 	scripts/setup-tools spark

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from benchmarks.systems import BenchError, busy_seconds
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 import msgspec
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 JAVA_SOURCES = ROOT / "benchmarks" / "java"

@@ -14,14 +14,22 @@ from typing import Any
 
 import msgspec
 
+from headwater.config_security import AUTHENTICATION as AUTHENTICATION
+from headwater.config_security import MECHANISMS as MECHANISMS
+from headwater.config_security import PROTOCOLS as PROTOCOLS
+from headwater.config_security import HttpSecurity as HttpSecurity
+from headwater.config_security import ListenerSecurity as ListenerSecurity
+from headwater.config_security import Oauth as Oauth
+from headwater.config_security import Security as Security
+from headwater.config_security import Tls as Tls
+from headwater.config_security import check_security
 from headwater.errors import ConfigError
 from headwater.store_options import StoreOptions
 
 MIB = 1 << 20
 ENV_PREFIX = "HEADWATER_"
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-CLIENT_AUTH = ("none", "requested", "required")
+INTERNAL = "INTERNAL"
+"""The name of the listener that only other brokers use; no client is ever told of it."""
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -70,12 +78,14 @@ class Profile(_Section, frozen=True):
     flushes: int
     """How many may be under way at once, from the upload to the ledger. One is best where both take about a
     millisecond: a client that waits for its acknowledgements fills the next flush, not the one after it."""
+    hedge_ms: int = 0
+    """An upload that takes longer is sent a second time, and the first to arrive counts; 0 for never."""
 
 
 class Wal(_Section, frozen=True):
     """The write path."""
 
-    cost: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=200, gather_ms=0, flushes=4)
+    cost: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=200, gather_ms=0, flushes=16, hedge_ms=300)
     latency: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=0, gather_ms=2, flushes=1)
     hold_ms: int = 500
     """How long a batch waits for predecessors that went through another broker."""
@@ -87,6 +97,13 @@ class Cache(_Section, frozen=True):
     wal_bytes: int = 64 * MIB
     segment_bytes: int = 256 * MIB
     """Row groups of segments, opened. Only consumers that read the past need it."""
+
+
+class Routing(_Section, frozen=True):
+    """Which brokers clients are sent to."""
+
+    enforce_owner: bool = False
+    """Whether a broker sends clients away that use it for partitions which are another's, in the client's zone."""
 
 
 class Housekeeping(_Section, frozen=True):
@@ -163,72 +180,6 @@ class Lake(_Section, frozen=True):
     spark: Spark = Spark()
 
 
-class ListenerSecurity(_Section, frozen=True):
-    """How one listener is protected."""
-
-    protocol: str = ""
-    """One of `PROTOCOLS`; by default the listener's name if that is one of them, else PLAINTEXT."""
-    mechanisms: str = "SCRAM-SHA-256,SCRAM-SHA-512"
-    """How clients of a SASL listener may log in, comma separated; see `MECHANISMS`."""
-    certificate: str = ""
-    """The server's certificate and those above it, PEM."""
-    key: str = ""
-    key_password_file: str = ""
-    client_ca: str = ""
-    """Who signs clients' certificates, PEM."""
-    client_auth: str = "none"
-    """Whether clients show certificates: none, requested or required."""
-    principal_rules: tuple[str, ...] = ()
-    """How a certificate's subject becomes a name, as in Kafka's `ssl.principal.mapping.rules`."""
-
-
-class Oauth(_Section, frozen=True):
-    """Whose tokens are believed."""
-
-    jwks: str = ""
-    """The keys of whoever signs tokens: a file, or an `https:` or loopback `http:` address."""
-    issuer: str = ""
-    audience: str = ""
-    principal_claim: str = "sub"
-    clock_skew_ms: int = 30_000
-    refresh_ms: int = 3_600_000
-    """How old keys may be before they are read again; a token with an unknown key brings that forward."""
-
-
-class Security(_Section, frozen=True):
-    """Who may connect, and who may do what."""
-
-    acls: bool = False
-    """Whether rules count. Without them everybody who is let in may do everything."""
-    allow_without_acls: bool = False
-    """Whether everybody may do everything to things that no rule is about."""
-    super_users: str = ""
-    """Principals that no rule binds, separated by semicolons: `User:admin;User:CN=ops`."""
-    insecure: bool = False
-    """Whether listeners beyond loopback may do without authentication."""
-    login_ms: int = 10_000
-    """How long a client may take to log in."""
-    login_frame_bytes: int = 128 * 1024
-    """The largest frame of a client that has not logged in."""
-    failed_login_delay_ms: int = 100
-    failed_logins_per_minute: int = 60
-    """More than so many from one address, and nobody there is let in for a while."""
-    session_ms: int = 0
-    """How long a log-in holds before it has to be renewed; 0 for ever."""
-    reload_ms: int = 2_000
-    """How often certificates are looked at for changes."""
-    listeners: dict[str, ListenerSecurity] = {}
-    """By the listeners' names."""
-    oauth: Oauth = Oauth()
-
-    def listener(self, name: str) -> ListenerSecurity:
-        """A listener's section, with its protocol filled in. Names in the environment have lost their case."""
-        found = next((s for n, s in self.listeners.items() if n.upper() == name.upper()), ListenerSecurity())
-        if found.protocol:
-            return found
-        return msgspec.structs.replace(found, protocol=name.upper() if name.upper() in PROTOCOLS else "PLAINTEXT")
-
-
 class Settings(_Section, frozen=True):
     """One process's settings."""
 
@@ -237,6 +188,8 @@ class Settings(_Section, frozen=True):
     ledger: str = ""
     objects: str = ""
     zone: str = "local"
+    zones: str = ""
+    """With `headwater up`: zones that its brokers are dealt to, one after the other, comma separated."""
     node: int = 1
     brokers: int = 1
     kafka: str = "127.0.0.1:9092"
@@ -252,6 +205,7 @@ class Settings(_Section, frozen=True):
     wal: Wal = Wal()
     cache: Cache = Cache()
     object_store: StoreOptions = StoreOptions()
+    routing: Routing = Routing()
     housekeeping: Housekeeping = Housekeeping()
     groups: Groups = Groups()
     lake: Lake = Lake()
@@ -320,20 +274,22 @@ def _check(settings: Settings) -> None:
             if getattr(section, name) <= 0:
                 raise ConfigError(f"settings: {name} must be above 0")
     for profile in (settings.wal.cost, settings.wal.latency):
-        if profile.object_bytes <= 0 or profile.flushes <= 0 or min(profile.min_interval_ms, profile.gather_ms) < 0:
+        times = (profile.min_interval_ms, profile.gather_ms, profile.hedge_ms)
+        if profile.object_bytes <= 0 or profile.flushes <= 0 or min(times) < 0:
             raise ConfigError("settings: a wal profile needs object_bytes and flushes above 0, and no negative times")
     settings.object_store.check()
     _check_lake(settings.lake)
     _check_groups(settings.groups)
-    _check_security(settings)
+    check_security(settings.security, parse_listeners(settings.kafka))
     if settings.wal.hold_ms < 0:
         raise ConfigError("settings: hold_ms must not be negative")
     if not 1 <= settings.brokers <= 64 or settings.node < 0:
         raise ConfigError("settings: brokers must be 1 to 64 and node not negative")
     if not 1 <= settings.default_partitions <= settings.limits.partitions_per_topic:
         raise ConfigError("settings: default_partitions is out of range")
-    if not settings.zone or "/" in settings.zone:
-        raise ConfigError("settings: zone must be a plain name")
+    for zone in (settings.zone, *parse_zones(settings.zones)):
+        if not zone or zone != zone.strip() or set(zone) & set("/,"):
+            raise ConfigError("settings: zone must be a plain name, and zones such names with commas between")
     parse_listeners(settings.kafka)
     parse_listeners(settings.advertise or settings.kafka)
     parse_address(settings.http)
@@ -373,40 +329,6 @@ def _check_lake(lake: Lake) -> None:
         raise ConfigError(f"settings: a catalog of lake.catalogs cannot be called {sorted(clash)[0]}")
 
 
-def _check_security(settings: Settings) -> None:
-    security = settings.security
-    for name in ("login_ms", "login_frame_bytes", "failed_logins_per_minute", "reload_ms"):
-        if getattr(security, name) <= 0:
-            raise ConfigError(f"settings: security.{name} must be above 0")
-    if min(security.failed_login_delay_ms, security.session_ms, security.oauth.clock_skew_ms) < 0:
-        raise ConfigError("settings: times of security must not be negative")
-    unknown = [name for name in security.super_users.split(";") if name.strip() and ":" not in name]
-    if unknown:
-        raise ConfigError(f"settings: the super user {unknown[0]!r} must be written as `User:name`")
-    for name in parse_listeners(settings.kafka):
-        _check_listener(name, security)
-
-
-def _check_listener(name: str, security: Security) -> None:
-    own = security.listener(name)
-    if own.protocol not in PROTOCOLS:
-        raise ConfigError(f"settings: listener {name} has the protocol {own.protocol!r}; known are {PROTOCOLS}")
-    if own.client_auth not in CLIENT_AUTH:
-        raise ConfigError(f"settings: listener {name} has client_auth {own.client_auth!r}; known are {CLIENT_AUTH}")
-    if own.protocol.endswith("SSL") and not (own.certificate and own.key):
-        raise ConfigError(f"settings: listener {name} speaks TLS and needs a certificate and a key")
-    if own.client_auth != "none" and not own.client_ca:
-        raise ConfigError(f"settings: listener {name} asks for clients' certificates and needs client_ca")
-    if not own.protocol.startswith("SASL"):
-        return
-    mechanisms = [mechanism.strip() for mechanism in own.mechanisms.split(",")]
-    if not mechanisms or set(mechanisms) - set(MECHANISMS):
-        raise ConfigError(f"settings: listener {name} has the mechanisms {own.mechanisms!r}; known are {MECHANISMS}")
-    oauth = security.oauth
-    if "OAUTHBEARER" in mechanisms and not (oauth.jwks and oauth.issuer and oauth.audience):
-        raise ConfigError("settings: OAUTHBEARER needs security.oauth.jwks, .issuer and .audience")
-
-
 def parse_address(text: str) -> tuple[str, int]:
     """`HOST:PORT`, also `[::1]:PORT`."""
     host, colon, port = text.strip().rpartition(":")
@@ -415,12 +337,19 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def parse_zones(text: str) -> list[str]:
+    """`ZONE,ZONE,…`, or nothing."""
+    return [zone.strip() for zone in text.split(",")] if text.strip() else []
+
+
 def parse_listeners(text: str) -> dict[str, tuple[str, int]]:
     """`NAME=HOST:PORT,…`; one listener without a name is called PLAINTEXT."""
     listeners: dict[str, tuple[str, int]] = {}
     for part in text.split(","):
         name, _equals, address = part.strip().rpartition("=")
         name = name or "PLAINTEXT"
+        if name == INTERNAL:
+            raise ConfigError(f"no listener for clients can be called {INTERNAL}")
         if name in listeners:
             raise ConfigError(f"two listeners are called {name!r}")
         listeners[name] = parse_address(address)

@@ -41,7 +41,7 @@ from tests.support.certificates import Signer, issue, key_document
 from tests.support.net import free_port
 from tests.support.secured import PASSWORDS as USERS
 from tests.support.secured import Running, running
-from tests.support.server import headwater_up
+from tests.support.server import headwater_up, shared_stores
 
 PASSWORDS = {"admin": "admin secret", "alice": "wonder=land,"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -103,16 +103,17 @@ client_ca = "{issuer.certificate}"
 {tls}
 """
     )
-    for name, password in PASSWORDS.items():
-        (directory / f"{name}.password").write_text(password)
-        command = [sys.executable, "-m", "headwater", "user", "add", name, "--data", str(directory / "data")]
-        command += ["--new-password-file", str(directory / f"{name}.password")]
-        subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
     addresses = {name: f"127.0.0.1:{_two_ports()}" for name in ("SASL_PLAINTEXT", "SASL_SSL", "SSL")}
     kafka = ",".join(f"{name}={address}" for name, address in addresses.items())
     options = ("--config", str(directory / "settings.toml"), "--brokers", "2")
-    with headwater_up(directory, *options, kafka=kafka):
-        yield Cluster(directory, addresses)
+    with shared_stores(directory) as environment:
+        for name, password in PASSWORDS.items():
+            (directory / f"{name}.password").write_text(password)
+            command = [sys.executable, "-m", "headwater", "user", "add", name, "--data", str(directory / "data")]
+            command += ["--new-password-file", str(directory / f"{name}.password")]
+            subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL, env=environment)
+        with headwater_up(directory, *options, kafka=kafka, environment=environment):
+            yield Cluster(directory, addresses)
 
 
 def _two_ports() -> int:

@@ -29,7 +29,7 @@ class Batch:
 
 
 def fetch_batches(bootstrap: str, topic: str, partition: int) -> list[Batch]:
-    """The batches from offset 0 on, asked of the bootstrap address by the last Fetch that names topics."""
+    """The batches from offset 0 on, asked of the first bootstrap address by the last Fetch that names topics."""
     request = FetchRequest(
         max_wait=i32Timedelta.parse(timedelta(seconds=5)),
         min_bytes=i32(1),
@@ -58,7 +58,7 @@ def _call(bootstrap: str, request: FetchRequest) -> FetchResponse:
     out = io.BytesIO()
     entity_writer(RequestHeader)(out, header)
     entity_writer(FetchRequest)(out, request)
-    host, port = bootstrap.rsplit(":", 1)
+    host, port = bootstrap.split(",")[0].rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
         connection.sendall(struct.pack(">i", out.tell()) + out.getvalue())
         with connection.makefile("rb") as stream:

@@ -1,13 +1,14 @@
 """The ledger's conformance suite over every backend; SQLite also with other processes, killed ones too (M1)."""
 
 import asyncio
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,17 @@ import pytest
 from headwater.errors import ConfigError, StoreUnavailable
 from headwater.metadata import Ledger, open_ledger
 from headwater.metadata.conformance import checks
+from headwater.metadata.etcd import EtcdLedger
+from headwater.metadata.etcd_log import Sizes
 from headwater.metadata.memory import MemoryLedger
 from headwater.metadata.oxia import OxiaLedger, parse_url
 from headwater.metadata.sqlite import SqliteLedger
 from headwater.types import Domain, Position
-from tests.faults.running import needs
-from tests.support import oxia
+from tests.simulation.backends import SMALL
+from tests.simulation.etcd_model import EtcdModel, ModelClient
+from tests.support.etcd import EtcdCluster
 from tests.support.oxia import OxiaServer
+from tests.support.virtual import SeededChance, run
 
 ONE = Domain(1)
 START = Position(0)
@@ -44,14 +49,6 @@ def memory_opener() -> Opener:
         return ledger
 
     return open_one
-
-
-@pytest.fixture(scope="session")
-def oxia_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OxiaServer]:
-    """One server with three shards, so that domains lie in different ones; every test has a prefix of its own."""
-    needs("Oxia: scripts/setup-tools oxia", oxia.PROGRAM.exists())
-    with OxiaServer(tmp_path_factory.mktemp("oxia"), shards=3) as server:
-        yield server
 
 
 def oxia_opener(server: OxiaServer) -> Opener:
@@ -86,6 +83,29 @@ def test_sqlite_without_datagrams(name: str, tmp_path: Path, monkeypatch: pytest
     """M1: `data_version` alone is enough where no notice ever arrives."""
     monkeypatch.setattr("headwater.metadata.sqlite._Notices._address", lambda self, name: "/nonexistent/socket")
     asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
+
+
+@pytest.mark.parametrize("name", checks())
+def test_etcd(name: str, etcd_cluster: EtcdCluster) -> None:
+    """M1"""
+    url = etcd_cluster.url(f"conformance/{uuid.uuid4()}")
+
+    async def open_one() -> Ledger:
+        return open_ledger(url)
+
+    asyncio.run(_awaited(checks()[name](open_one)))
+
+
+@pytest.mark.parametrize("sizes", [Sizes(), SMALL], ids=["usual", "small"])
+@pytest.mark.parametrize("name", checks())
+def test_etcd_model(name: str, sizes: Sizes) -> None:
+    """M1: the same ledger over the simulation's etcd, with pages and buffers of the usual size and very small ones."""
+    model, handles = EtcdModel(), itertools.count()
+
+    async def open_one() -> Ledger:
+        return EtcdLedger(ModelClient(model), "test", SeededChance(next(handles)), sizes=sizes)
+
+    run(_awaited(checks()[name](open_one)))
 
 
 async def _awaited(check: Awaitable[None]) -> None:

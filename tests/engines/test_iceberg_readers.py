@@ -15,6 +15,7 @@ from headwater.api.catalog import RestCatalog
 from headwater.lake.tables.iceberg import IcebergFollower
 from headwater.objects import open_store
 from headwater.ops.http import HttpServer
+from tests.support.rules import NO_RULES
 from tests.unit.lake.iceberg_story import Story, rows
 
 
@@ -104,7 +105,7 @@ def test_pyiceberg_reads_through_the_catalog(tmp_path: Path) -> None:
     async def run() -> pa.Table:
         _, location = await make_table(tmp_path)
         store = open_store(tmp_path.as_uri())
-        http = HttpServer({"/iceberg/": RestCatalog(OneTable("web.clicks-v2", location), store).page})
+        http = HttpServer({"/iceberg/": RestCatalog(OneTable("web.clicks-v2", location), store, NO_RULES).page})
         port = await http.listen("127.0.0.1", 0)
         try:
             return await asyncio.to_thread(scan, port)

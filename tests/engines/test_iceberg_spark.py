@@ -16,6 +16,7 @@ from headwater.ops.http import HttpServer
 from tests.engines.iceberg_session import JARS, SESSION
 from tests.engines.test_iceberg_readers import OneTable, make_table
 from tests.faults.running import needs
+from tests.support.rules import NO_RULES
 
 TABLE = "headwater.topics.`web.clicks-v2`"
 
@@ -51,7 +52,7 @@ def test_spark_reads_through_the_catalog(tmp_path: Path) -> None:
     async def run() -> str:
         _, location = await make_table(tmp_path)
         store = open_store(tmp_path.as_uri())
-        http = HttpServer({"/iceberg/": RestCatalog(OneTable("web.clicks-v2", location), store).page})
+        http = HttpServer({"/iceberg/": RestCatalog(OneTable("web.clicks-v2", location), store, NO_RULES).page})
         port = await http.listen("127.0.0.1", 0)
         try:
             return await asyncio.to_thread(spark, f"http://127.0.0.1:{port}/iceberg")

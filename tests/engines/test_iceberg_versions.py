@@ -20,6 +20,7 @@ from headwater.ops.http import HttpServer
 from tests.engines.iceberg_session import JARS, SESSION
 from tests.engines.test_iceberg_readers import OneTable
 from tests.faults.running import needs
+from tests.support.rules import NO_RULES
 from tests.unit.lake.iceberg_story import REF, Story
 
 NAME = "web.clicks-v2"
@@ -68,7 +69,9 @@ def test_spark_reads_versions(tmp_path: Path) -> None:
             assert found.after is not None
             spans.append((found.after, found.upto, change.predicate))
             wanted.append([[r.partition, offset] for r in change.ranges for offset in range(r.start, r.end)])
-        http = HttpServer({"/iceberg/": RestCatalog(OneTable(NAME, story.known(follower).location), store).page})
+        http = HttpServer(
+            {"/iceberg/": RestCatalog(OneTable(NAME, story.known(follower).location), store, NO_RULES).page}
+        )
         port = await http.listen("127.0.0.1", 0)
         try:
             question = json.dumps({"tags": sorted(ended)[:-1], "spans": spans})

@@ -24,10 +24,10 @@ class Closed(Exception):
     """The broker closed the connection."""
 
 
-def frame(key: int, version: int, correlation_id: int = 1, **fields: Any) -> bytes:
+def frame(key: int, version: int, correlation_id: int = 1, client_id: str = "raw", **fields: Any) -> bytes:
     """A request with its size."""
     request = build(request_type(key, version), **fields)
-    return b"".join(encode_request(key, version, correlation_id, "raw", request))
+    return b"".join(encode_request(key, version, correlation_id, client_id, request))
 
 
 def start(key: int, version: int, correlation_id: int = 1, rest: bytes = b"") -> bytes:
@@ -45,8 +45,9 @@ def fresh(values: Sequence[bytes], **fields: Any) -> bytes:
 class Raw(AbstractContextManager["Raw"]):
     """One connection."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, client_id: str = "raw") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=WITHIN)
+        self.client_id = client_id
         self._ids = itertools.count(1)
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +79,7 @@ class Raw(AbstractContextManager["Raw"]):
     def ask(self, key: int, version: int, **fields: Any) -> Any:
         """Send a request and decode its answer."""
         number = next(self._ids)
-        self.send(frame(key, version, number, **fields))
+        self.send(frame(key, version, number, self.client_id, **fields))
         told, body = decode_response(key, version, memoryview(self.receive()))
         assert told == number
         return body

@@ -6,10 +6,12 @@ import argparse
 import os
 import sys
 import time
+from functools import partial
 from multiprocessing import Pool
 
 from rich.progress import Progress
 
+from tests.simulation.backends import BACKENDS
 from tests.simulation.run import Outcome, simulate, simulate_all
 
 
@@ -19,9 +21,10 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, help="run one seed and show its story")
+    parser.add_argument("--ledger", choices=BACKENDS, default="memory")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        outcome = simulate(arguments.seed)
+        outcome = simulate(arguments.seed, backend=arguments.ledger)
         print("\n".join(outcome.log))
         print(f"seed {outcome.seed}: {outcome.problem or 'clean'}, {outcome.acknowledged} records acknowledged")
         return 1 if outcome.problem else 0
@@ -33,7 +36,7 @@ def main() -> int:
     began = time.monotonic()
     with Pool(arguments.workers, maxtasksperchild=20) as pool, Progress() as progress:
         bar = progress.add_task("seeds", total=arguments.seeds)
-        for outcomes in pool.imap(simulate_all, chunks):
+        for outcomes in pool.imap(partial(simulate_all, backend=arguments.ledger), chunks):
             progress.advance(bar, len(outcomes))
             for outcome in outcomes:
                 acknowledged += outcome.acknowledged

@@ -24,7 +24,7 @@ from headwater.types import Domain
 from headwater.wire.build import build
 from headwater.wire.messages import RequestStart, request_type
 from tests.simulation.loop import CURRENT, Life, run_as
-from tests.simulation.stores import SimLedger, SimStore, World
+from tests.simulation.stores import SimStore, World
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -101,12 +101,13 @@ class SimBroker:
     async def _boot(self) -> None:
         cluster = self._cluster
         rng = random.Random(cluster.world.rng.getrandbits(64))
+        chance = SimChance(rng)
         node = Node(
             msgspec.structs.replace(SETTINGS, node=self._node_id),
-            SimLedger(cluster.world),
+            cluster.world.open_ledger(chance),
             SimStore(cluster.world),
             SimClock(cluster.world, rng.randint(-50, 50)),
-            SimChance(rng),
+            chance,
             listeners=(Listener("PLAINTEXT", f"host{self._node_id}", 9092),),
             make_streams=cluster.make_streams,
             make_writer=cluster.make_writer,

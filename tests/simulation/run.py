@@ -16,6 +16,7 @@ from headwater.log.writer import Writer
 from headwater.metadata.checkpoint import load_state, replay
 from headwater.metadata.streams import StreamsState
 from headwater.types import Domain
+from tests.simulation.backends import BACKENDS
 from tests.simulation.clients import Client, Consumer, History, Producer, Violation, create_topic, trim
 from tests.simulation.cluster import SimCluster
 from tests.simulation.loop import SimLoop
@@ -46,13 +47,14 @@ class Outcome:
     log: list[str]
 
 
-def simulate(seed: int, planted: Planted | None = None) -> Outcome:
-    """Run one seed."""
+def simulate(seed: int, planted: Planted | None = None, backend: str = "memory") -> Outcome:
+    """Run one seed, on one of `BACKENDS`."""
     planted = planted or Planted()
     loop = SimLoop()
     loop.set_exception_handler(lambda _loop, _context: None)
     rng = random.Random(seed)
     world = World(loop, rng, _faults(rng))
+    BACKENDS[backend](world)
     cluster = SimCluster(
         world, rng.choice([1, 2, 3, 3]), make_streams=planted.make_streams, make_writer=planted.make_writer
     )
@@ -77,9 +79,9 @@ def simulate(seed: int, planted: Planted | None = None) -> Outcome:
     return Outcome(seed, acknowledged, steps, problem, cluster.log)
 
 
-def simulate_all(seeds: range) -> list[Outcome]:
+def simulate_all(seeds: range, backend: str = "memory") -> list[Outcome]:
     """Run several seeds."""
-    return [simulate(seed) for seed in seeds]
+    return [simulate(seed, backend=backend) for seed in seeds]
 
 
 def _bury(loop: SimLoop) -> None:
@@ -205,8 +207,8 @@ async def _verdict(
 ) -> None:
     domain = Domain(1)
     state = cluster.make_streams(domain)
-    await load_state(world.ledger, world.store, state)
-    await replay(world.ledger, state)
+    await load_state(world.verdict_ledger, world.store, state)
+    await replay(world.verdict_ledger, state)
     _check_metadata(world, cluster, state)
     for partition in {*history.acked, *history.seen}:
         log = await _read_all(world, state, partition)

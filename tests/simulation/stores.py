@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from headwater.clock import Chance
 from headwater.errors import OutcomeUnknown, StoreUnavailable
-from headwater.metadata.ledger import Beat, Entry, Pointer
+from headwater.metadata.ledger import Beat, Entry, Ledger, Pointer
 from headwater.metadata.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
 from headwater.objects.store import ObjectInfo
@@ -49,6 +50,10 @@ class World:
         self.rng = rng
         self.faults = faults
         self.ledger = MemoryLedger()
+        self.open_ledger: Callable[[Chance], Ledger] = lambda chance: SimLedger(self)
+        """One process's way to the ledgers."""
+        self.verdict_ledger: Ledger = self.ledger
+        """The same ledgers, seen without a network between."""
         self.store = MemoryStore()
         self.outage_until = 0.0
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.simulation.backends import BACKENDS
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import simulate
 
@@ -30,6 +31,19 @@ def test_seeds_run_clean(shard: int) -> None:
         seed += SHARDS
     print(f"{done} seeds, {acknowledged} records acknowledged")
     assert acknowledged > done
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "memory"])
+def test_seeds_run_clean_on_models_of_stores(backend: str) -> None:
+    """M1: the same misfortunes, on the ledger that a real store would keep."""
+    deadline = time.monotonic() + SECONDS / 5
+    seed = 0
+    while seed < 3 or time.monotonic() < deadline:
+        outcome = simulate(seed, backend=backend)
+        assert outcome.problem is None, f"seed {seed}: {outcome.problem}\n" + "\n".join(outcome.log)
+        assert outcome.acknowledged, f"seed {seed}: nothing was acknowledged"
+        seed += 1
 
 
 @pytest.mark.timeout(600)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.registry import APIS, Request
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import Settings
+from headwater.config import INTERNAL, Settings
 from headwater.metadata.commands import Listener
 from headwater.metadata.ledger import Ledger
 from headwater.metadata.memory import MemoryLedger
@@ -31,6 +31,7 @@ class Caller:
     principal = "User:ANONYMOUS"
     host = "127.0.0.1"
     login = None
+    client_id = "test"
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -38,7 +39,7 @@ class Caller:
     async def values(self, key: int, version: int, /, **fields: Any) -> Any:
         """What a handler answers, not encoded yet."""
         body = build(request_type(key, version), **fields)
-        request = Request(RequestStart(key, version, 7), "test", body, self)  # type: ignore[arg-type]
+        request = Request(RequestStart(key, version, 7), self.client_id, body, self)  # type: ignore[arg-type]
         answer = APIS[key].handle(self.node.broker, request)
         return await answer if isinstance(answer, Awaitable) else answer
 
@@ -56,20 +57,25 @@ class Caller:
 async def cluster(
     count: int = 1,
     settings: Settings | None = None,
+    zones: Sequence[str] = ("local",),
     ledger: Ledger | None = None,
     store: ObjectStore | None = None,
 ) -> AsyncIterator[list[Caller]]:
-    """Several nodes that share a ledger and a store."""
+    """Several nodes that share a ledger and a store, dealt to zones one after the other."""
     ledger, store = ledger or MemoryLedger(), store or MemoryStore()
     base = settings or Settings(objects="memory://")
     nodes = [
         Node(
-            msgspec.structs.replace(base, node=i),
+            msgspec.structs.replace(base, node=i, zone=zones[(i - 1) % len(zones)]),
             ledger,
             store,
             SystemClock(),
             SystemChance(),
-            listeners=(Listener("PLAINTEXT", f"host{i}", 9092), Listener("OUTSIDE", f"out{i}", 19092)),
+            listeners=(
+                Listener(INTERNAL, f"inside{i}", 7),
+                Listener("PLAINTEXT", f"host{i}", 9092),
+                Listener("OUTSIDE", f"out{i}", 19092),
+            ),
         )
         for i in range(1, count + 1)
     ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -89,6 +90,15 @@ class OxiaNode:
             ],
         )  # fmt: skip
 
+    def listens(self) -> bool:
+        for address in (self.public, self.internal):
+            host, port = address.split(":")
+            try:
+                socket.create_connection((host, int(port)), timeout=1).close()
+            except OSError:
+                return False
+        return True
+
     def kill(self) -> None:
         _kill(self.process)
 
@@ -114,6 +124,9 @@ class OxiaCluster(AbstractContextManager["OxiaCluster"]):
         try:
             for node in self.nodes:
                 node.start()
+            # A coordinator that finds a server away believes so until it sees it, and does not replace it when it dies.
+            for node in self.nodes:
+                _until(node.listens, node.directory / "oxia.log", node.process)
             self._start_coordinator()
             _until(self._is_ready, self.directory / "coordinator.log", self._coordinator)
         except BaseException:
@@ -130,11 +143,17 @@ class OxiaCluster(AbstractContextManager["OxiaCluster"]):
         return f"oxia://{','.join(node.public for node in self.nodes)}/default?prefix={prefix}"
 
     def leader(self, shard: int = 0) -> OxiaNode:
-        """The server that the coordinator has made a shard's leader."""
-        status = json.loads((self.directory / "status.json").read_text())
-        public = status["clusterStatus"]["namespaces"]["default"]["shards"][str(shard)]["leader"]["public"]
-        [node] = [node for node in self.nodes if node.public == public]
-        return node
+        """The server that the coordinator has made a shard's leader, as soon as there is one."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(json.JSONDecodeError):  # it is being written
+                status = json.loads((self.directory / "status.json").read_text())
+                leader = status["clusterStatus"]["namespaces"]["default"]["shards"][str(shard)]["leader"]
+                for node in self.nodes:
+                    if leader is not None and node.public == leader["public"]:
+                        return node
+            time.sleep(0.02)  # polls for a state that the loop checks; nothing counts on its length
+        raise TimeoutError(f"shard {shard} of Oxia has no leader")
 
     def _start_coordinator(self) -> None:
         config = {

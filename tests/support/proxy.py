@@ -178,7 +178,7 @@ class Proxy(AbstractContextManager["Proxy"]):
         held: list[bytes] = []
         size = 0
         reading: asyncio.Future[bytes] | None = asyncio.ensure_future(_read(reader))
-        opening: asyncio.Future[bool] | None = None
+        opening: asyncio.Task[bool] | None = None
         try:
             while reading is not None or held:
                 if self._gate.is_set():
@@ -188,7 +188,7 @@ class Proxy(AbstractContextManager["Proxy"]):
                     held, size = [], 0
                     await pipe.server.drain()
                 elif opening is None:
-                    opening = asyncio.ensure_future(self._gate.wait())
+                    opening = asyncio.create_task(self._open())
                 if reading is None and not held:
                     return
                 waiting = {f for f in (reading, opening) if f is not None}
@@ -206,6 +206,9 @@ class Proxy(AbstractContextManager["Proxy"]):
             for future in (reading, opening):
                 if future is not None:
                     future.cancel()
+
+    async def _open(self) -> bool:
+        return await self._gate.wait()
 
     async def _pass_back(self, reader: asyncio.StreamReader, pipe: _Pipe) -> None:
         while data := await _read(reader):

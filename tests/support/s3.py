@@ -25,8 +25,9 @@ START_SECONDS = 30.0
 class S3Server(AbstractContextManager["S3Server"]):
     """One server on a free port with one bucket. Leaving the block ends it; `kill` and `start` make an outage."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
+        self._options = options
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -60,7 +61,7 @@ class S3Server(AbstractContextManager["S3Server"]):
     def start(self) -> None:
         """Start it and wait until it answers."""
         command = [str(PROGRAM), "--port", f"127.0.0.1:{self.port}", "--region", REGION, "--quiet", "--keep-alive"]
-        command += ["posix", str(self.directory / "buckets")]
+        command += [*self._options, "posix", str(self.directory / "buckets")]
         own = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
         with (self.directory / "s3.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=own)

@@ -3,14 +3,15 @@
 With HEADWATER_TEST_CLUSTER that is a cluster with its ledger and its objects in servers of their own.
 """
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -45,20 +46,32 @@ def bootstrap_address(directory: Path, settings: str = "") -> Iterator[str]:
 
 
 @contextmanager
-def headwater_up(directory: Path, *options: str, kafka: str | None = None, settings: str = "") -> Iterator[str]:
+def shared_stores(directory: Path) -> Iterator[dict[str, str]]:
+    """An environment in which commands and servers use the same stores, as HEADWATER_TEST_CLUSTER wants them."""
+    kind = wanted()
+    if not kind:
+        yield dict(os.environ)
+        return
+    with Stores(directory / "stores", kind) as stores:
+        own = {"HEADWATER_LEDGER": stores.ledger_url, "HEADWATER_OBJECTS": stores.objects_url}
+        yield {**os.environ, **stores.environment, **own, "HEADWATER_WAL__COST__MIN_INTERVAL_MS": "5"}
+
+
+@contextmanager
+def headwater_up(
+    directory: Path,
+    *options: str,
+    kafka: str | None = None,
+    settings: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[str]:
     """Run `headwater up` on free ports until the block ends; it must then drain and exit with 0.
 
-    The settings are the text of a TOML file.
+    The settings are the text of a TOML file, the environment one of `shared_stores`.
     """
     address = kafka or f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "headwater", "up", "--no-lake", *options]
     command += ["--data", str(directory / "data"), "--kafka", address, "--http", f"127.0.0.1:{free_port()}"]
-    kind, more = wanted(), ExitStack()
-    environment = dict(os.environ)
-    if kind:
-        stores = more.enter_context(Stores(directory / "stores", kind))
-        environment |= {**stores.environment, "HEADWATER_LEDGER": stores.ledger_url}
-        environment |= {"HEADWATER_OBJECTS": stores.objects_url, "HEADWATER_WAL__COST__MIN_INTERVAL_MS": "5"}
     if settings:
         file = directory / "settings.toml"
         file.write_text(settings)
@@ -66,10 +79,10 @@ def headwater_up(directory: Path, *options: str, kafka: str | None = None, setti
     said, log = directory / "stdout", directory / "stderr"
     # Files and not pipes: a pipe that nobody reads would stop the server.
     with (
-        more,
+        contextlib.nullcontext(environment) if environment is not None else shared_stores(directory) as own,
         said.open("wb") as stdout,
         log.open("wb") as stderr,
-        subprocess.Popen(command, stdout=stdout, stderr=stderr, env=environment) as server,
+        subprocess.Popen(command, stdout=stdout, stderr=stderr, env=own) as server,
     ):
         try:
             _wait_until_ready(server, said, log)

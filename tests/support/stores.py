@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tests.support.s3 import PROGRAM as S3_PROGRAM
 from tests.support.s3 import S3Server
-from tests.support.serving import ROOT, free_ports, needs
+from tests.support.serving import ROOT, STOP_SECONDS, free_ports, needs
 
 VARIABLE = "HEADWATER_TEST_CLUSTER"
 """Makes tests that start a Headwater of their own start it on these stores: sqlite, etcd, oxia or bucket."""
@@ -32,9 +32,10 @@ def wanted() -> str | None:
 class Stores(AbstractContextManager["Stores"]):
     """Runs until the block ends. With `sqlite` and `bucket` there are no metadata servers."""
 
-    def __init__(self, directory: Path, ledger: str) -> None:
+    def __init__(self, directory: Path, ledger: str, *, quick: bool = True) -> None:
         self.directory = directory
         self.ledger = ledger
+        self._quick = quick
         needs("an S3 server (scripts/setup-tools)", S3_PROGRAM.exists())
         self.s3 = S3Server(directory / "s3")
         self.s3.port = free_ports(1)
@@ -47,9 +48,9 @@ class Stores(AbstractContextManager["Stores"]):
         (self.directory / "s3").mkdir(parents=True, exist_ok=True)
         self._running.enter_context(self.s3)
         if self.ledger == "etcd":
-            self.metadata = self._running.enter_context(_etcd(self.directory / "etcd"))
+            self.metadata = self._running.enter_context(etcd_servers(self.directory / "etcd"))
         elif self.ledger == "oxia":
-            self.metadata = self._running.enter_context(_oxia(self.directory / "oxia"))
+            self.metadata = self._running.enter_context(oxia_server(self.directory / "oxia"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,6 +65,13 @@ class Stores(AbstractContextManager["Stores"]):
         if self.ledger == "bucket":
             return f"{self.s3.url}/ledger"
         return f"sqlite://{self.directory.absolute()}/ledger.db"
+
+    def end_metadata_node(self, node: int) -> None:
+        """Ask a node of etcd to leave, and wait until it has."""
+        process = self.metadata.processes[node]
+        process.terminate()
+        process.wait(timeout=STOP_SECONDS)
+        self.metadata.processes[node] = None
 
     def move(self, ledger_url: str) -> None:
         """Use a ledger that somebody else keeps from now on."""
@@ -82,11 +90,13 @@ class Stores(AbstractContextManager["Stores"]):
         """A file's settings with these stores in them."""
         given = tomllib.loads(text)
         tree = {**given, "ledger": self.ledger_url, "objects": self.objects_url}
-        tree["wal"] = {**QUICK_FLUSHES["wal"], **given.get("wal", {})}
+        if self._quick:
+            tree["wal"] = {**QUICK_FLUSHES["wal"], **given.get("wal", {})}
         return tree
 
 
-def _etcd(directory: Path, nodes: int = ETCD_NODES) -> AbstractContextManager[Any]:
+def etcd_servers(directory: Path, nodes: int = ETCD_NODES) -> AbstractContextManager[Any]:
+    """Nodes of etcd on ports that stay theirs while they are down."""
     needs("etcd (scripts/setup-tools)", (ROOT / ".tools/servers/etcd").exists())
     from tests.support.etcd import EtcdCluster
 
@@ -97,7 +107,8 @@ def _etcd(directory: Path, nodes: int = ETCD_NODES) -> AbstractContextManager[An
     return cluster
 
 
-def _oxia(directory: Path) -> AbstractContextManager[Any]:
+def oxia_server(directory: Path) -> AbstractContextManager[Any]:
+    """An Oxia on a port that stays its own while it is down."""
     needs("Oxia (scripts/setup-tools)", (ROOT / ".tools/servers/oxia").exists())
     from tests.support.oxia import OxiaServer
 

@@ -164,6 +164,14 @@ def test_listeners() -> None:
         ({"super_users": "admin"}, "127.0.0.1:1"),
         ({"login_ms": 0}, "127.0.0.1:1"),
         ({"session_ms": -1}, "127.0.0.1:1"),
+        ({"http": {"authentication": "kerberos"}}, "127.0.0.1:1"),
+        ({"http": {"authentication": "bearer"}}, "127.0.0.1:1"),
+        ({"http": {"certificate": "a.pem"}}, "127.0.0.1:1"),
+        ({"http": {"key": "a.key"}}, "127.0.0.1:1"),
+        ({"http": {"certificate": "a", "key": "b", "client_auth": "maybe"}}, "127.0.0.1:1"),
+        ({"http": {"certificate": "a", "key": "b", "client_auth": "required"}}, "127.0.0.1:1"),
+        ({"http": {"client_auth": "required", "client_ca": "a"}}, "127.0.0.1:1"),
+        ({"http": {"protocol": "SSL"}}, "127.0.0.1:1"),
     ],
 )
 def test_security_that_cannot_be(tmp_path: Path, security: dict[str, Any], kafka: str) -> None:

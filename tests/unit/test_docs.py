@@ -32,9 +32,9 @@ def test_derived_parts_are_current(page: str) -> None:
 
 
 def test_every_command_is_written_up() -> None:
-    from headwater.cli import acl, consume, main, produce, table, topic, user
+    from headwater.cli import acl, cluster, consume, main, produce, table, topic, user
 
-    for module in (topic, produce, consume, table, user, acl):
+    for module in (topic, produce, consume, table, user, acl, cluster):
         module.register(main.app)
     names = {c.name or c.callback.__name__ for c in main.app.registered_commands if c.callback and not c.hidden}
     names |= {group.name for group in main.app.registered_groups if group.name}

@@ -6,6 +6,9 @@ Spark SQL quotes it with backticks, ``SELECT * FROM headwater.topics.`web.clicks
 
 Topic tables are written by Headwater alone, so everything that writes is refused. Reports of a scan's metrics are
 accepted and forgotten.
+
+Reading a table is reading its topic: tables are listed for those who may DESCRIBE the topic, and loaded for those who
+may READ it. One that may not be described looks as if there were none.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote
 
+from headwater.broker.guard import Guard
 from headwater.errors import Retriable
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.cluster import ClusterState
 from headwater.metadata.replica import Replica
 from headwater.metadata.streams import StreamsState
@@ -84,10 +89,13 @@ class _Refusal(Exception):
 class RestCatalog:
     """Answers requests below `/iceberg/`."""
 
-    def __init__(self, tables: Tables, store: ObjectStore, properties: Mapping[str, str] = NOTHING) -> None:
+    def __init__(
+        self, tables: Tables, store: ObjectStore, guard: Guard, properties: Mapping[str, str] = NOTHING
+    ) -> None:
         """Clients are told the properties as defaults of their own; see `reader_properties`."""
         self._tables = tables
         self._store = store
+        self._guard = guard
         self._properties = dict(properties)
         url = unquote(store.url) if store.url.startswith("file:") else store.url
         self._base = url if url.endswith("://") else url.rstrip("/")
@@ -100,18 +108,19 @@ class RestCatalog:
         parts = [unquote(part) for part in request.path.removeprefix(MOUNT).strip("/").split("/")]
         query = {name: values[-1] for name, values in parse_qs(request.query, keep_blank_values=True).items()}
         try:
-            return await self._answer(request.method, parts, query)
+            return await self._answer(request, parts, query)
         except _Refusal as refusal:
             return refusal.page
         except Retriable as error:
             return _Refusal(503, "ServiceUnavailableException", str(error)).page
 
-    async def _answer(self, method: str, parts: list[str], query: Mapping[str, str]) -> Page:
+    async def _answer(self, request: Request, parts: list[str], query: Mapping[str, str]) -> Page:
+        method = request.method
         match parts:
             case ["v1", "config"] if method in ("GET", "HEAD"):
                 return _json({"defaults": self._properties, "overrides": {}, "endpoints": ENDPOINTS})
             case ["v1", "namespaces", namespace, "tables", table, "metrics"] if method == "POST":
-                self._location(namespace, table)
+                self._location(request, namespace, table)
                 return Page("", 204)
             case ["v1", *_] if method not in ("GET", "HEAD"):
                 raise _Refusal(403, "ForbiddenException", READ_ONLY)
@@ -122,11 +131,14 @@ class RestCatalog:
                 return _found(method, {"namespace": [NAMESPACE], "properties": {}})
             case ["v1", "namespaces", namespace, "tables"]:
                 _check_namespace(namespace)
-                found = [{"namespace": [NAMESPACE], "name": name} for name in sorted(self._tables.names())]
+                names = sorted(name for name in self._tables.names() if self._may(request, Operation.DESCRIBE, name))
+                found = [{"namespace": [NAMESPACE], "name": name} for name in names]
                 return _json({"identifiers": found, "next-page-token": None})
             case ["v1", "namespaces", namespace, "tables", table]:
-                location = self._location(namespace, table)
-                return Page("", 204) if method == "HEAD" else await self._load(namespace, table, location, query)
+                if method == "HEAD":
+                    self._location(request, namespace, table)
+                    return Page("", 204)
+                return await self._load(request, namespace, table, query)
             case _:
                 raise _Refusal(404, "NoSuchEndpointException", f"this catalog has no /{'/'.join(parts)}")
 
@@ -136,21 +148,29 @@ class RestCatalog:
             _check_namespace(parent)
         return _json({"namespaces": [] if parent else [[NAMESPACE]], "next-page-token": None})
 
-    def _location(self, namespace: str, table: str) -> str:
+    def _may(self, request: Request, operation: Operation, topic: str) -> bool:
+        return self._guard.may(request.principal, request.host, operation, ResourceKind.TOPIC, topic)
+
+    def _location(self, request: Request, namespace: str, table: str) -> str:
         """Where a table's metadata lies. In an unknown namespace it is the table that is missing: Spark asks for
         `topics.orders.snapshots` like that, and only then takes the last part for a metadata table."""
         location = self._tables.location(table) if namespace == NAMESPACE else None
-        if location is None:
+        if location is None or not self._may(request, Operation.DESCRIBE, table):
             name = f"{namespace}.{table}".replace("\x1f", ".")
             raise _Refusal(404, "NoSuchTableException", f"there is no table {name}: no such topic, or not settled yet")
         return location
 
-    async def _load(self, namespace: str, table: str, location: str, query: Mapping[str, str]) -> Page:
+    async def _load(self, request: Request, namespace: str, table: str, query: Mapping[str, str]) -> Page:
         """The table with its metadata inline. Old metadata is removed after a while: then the pointer has moved."""
+        location = self._location(request, namespace, table)
+        if not self._may(request, Operation.READ, table):
+            raise _Refusal(
+                403, "ForbiddenException", f"{namespace}.{table} can be read by those who may read the topic"
+            )
         try:
             data = await self._store.get(location)
         except ObjectMissing:
-            location = self._location(namespace, table)
+            location = self._location(request, namespace, table)
             try:
                 data = await self._store.get(location)
             except ObjectMissing as error:
@@ -173,6 +193,15 @@ def _only_named_snapshots(metadata: str) -> str:
 def _check_namespace(namespace: str) -> None:
     if namespace != NAMESPACE:
         raise _Refusal(404, "NoSuchNamespaceException", f"there is no namespace {namespace!r}, only {NAMESPACE!r}")
+
+
+_KINDS = {401: "NotAuthorizedException", 403: "ForbiddenException", 429: "TooManyRequestsException"}
+
+
+def refused(status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> Page:
+    """How whoever is not let in is told so, as Iceberg's clients understand it."""
+    page = _Refusal(status, _KINDS[status], message).page
+    return Page(page.body, status, headers=headers)
 
 
 def _found(method: str, body: object) -> Page:

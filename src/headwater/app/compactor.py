@@ -9,11 +9,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headwater.api.gate import Gate
+from headwater.api.listener import HttpListener
 from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import DOMAINS
+from headwater.broker.guard import Guard
+from headwater.broker.logins import Logins
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import Lake, Settings, parse_address
+from headwater.config import Lake, Settings
 from headwater.errors import HeadwaterError
 from headwater.lake.compactor import Compactor
 from headwater.lake.following import Following
@@ -30,7 +34,7 @@ from headwater.metadata.streams import StreamsState
 from headwater.objects import ObjectStore, open_store
 from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
-from headwater.ops.http import HttpServer, Page, Request
+from headwater.ops.http import Page, Request
 from headwater.ops.metrics import CONTENT_TYPE, render
 from headwater.threads import Threads
 
@@ -41,7 +45,7 @@ REMOTE_SLOTS = 16
 class CompactorProcess:
     """One compactor with everything around it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, secret: str = "") -> None:
         self.settings = settings
         os.environ.update(settings.object_store.variables())  # Spark's workers are this process's children
         self.ledger = open_ledger(settings.ledger_url)
@@ -67,10 +71,18 @@ class CompactorProcess:
         self._tables = Threads(1, "tables")
         followers = make_followers(self.store, lake, self._tables.run, settings.object_store)
         self.following = Following(self.cluster, self.domains, followers, self.compactor.lease, lake, clock, chance)
-        self.http = HttpServer(
-            {"/metrics": self._metrics, "/healthz": self._alive, "/readyz": self._ready, "/health": self._ready}
+        security, access = settings.security, self.cluster.state.access
+        gate = Gate(security, Logins(security, access, clock, chance, self.cluster.barrier), Guard(security, access))
+        self.http = HttpListener(
+            settings,
+            {
+                "/metrics": gate.describes_cluster(self._metrics),
+                "/healthz": self._alive,
+                "/readyz": self._ready,
+                "/health": gate.describes_cluster(self._health),
+            },
+            secret,
         )
-        self.http_port = 0
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
         options = public(self.settings.object_store)
@@ -89,8 +101,7 @@ class CompactorProcess:
         self.membership.start()
         self.compactor.start()
         self.following.start()
-        host, port = parse_address(self.settings.http)
-        self.http_port = await self.http.listen(host, port)
+        await self.http.open()
 
     async def stop(self) -> None:
         await self.compactor.close()
@@ -114,6 +125,10 @@ class CompactorProcess:
         return Page('{"status":"alive"}')
 
     async def _ready(self, request: Request) -> Page:
+        page = await self._health(request)
+        return Page('{"status":"unhealthy"}', 503) if page.status == 503 else page
+
+    async def _health(self, request: Request) -> Page:
         try:
             await self.cluster.barrier()
         except HeadwaterError as error:
@@ -133,14 +148,12 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     """Run a compactor until it is told to stop."""
     logs.setup(settings.log_level, node="compactor")
     stop = until_told()
-    process = CompactorProcess(settings)
+    process = CompactorProcess(settings, await watch_parent(stop) if supervised else "")
     process.cluster.on_halt = lambda error: halt(error, stop)
     for replica in process.domains.values():
         replica.on_halt = lambda error: halt(error, stop)
     if not await started(process.start(), stop):
         return
-    if supervised:
-        await watch_parent(stop)
-    print(f"ready http={process.http_port}", flush=True)  # noqa: T201
+    print(f"ready http={process.http.port}", flush=True)  # noqa: T201
     await stop.wait()
     await process.stop()

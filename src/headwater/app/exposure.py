@@ -23,8 +23,11 @@ def check_exposure(settings: Settings, *, kafka: bool = True) -> None:
             )
     if settings.http:
         host, _ = parse_address(settings.http)
-        if not is_loopback(host):
-            raise ConfigError(f"the HTTP pages on {host} would be open to anybody: {advice}")
+        if not settings.security.http.knows_who_asks and not is_loopback(host):
+            raise ConfigError(
+                f"the HTTP pages on {host} would be open to anybody: give them an authentication "
+                f"(security.http.authentication), or client_auth = required; or {advice}"
+            )
 
 
 def is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from headwater.app.signals import leave_on_signals
-from headwater.errors import HeadwaterError
+from headwater.errors import ConfigError, HeadwaterError
 
 log = logging.getLogger("headwater.process")
 _background: set[asyncio.Task[None]] = set()
@@ -40,8 +40,9 @@ def halt(error: HeadwaterError, stop: asyncio.Event) -> None:
     stop.set()
 
 
-async def watch_parent(stop: asyncio.Event) -> None:
-    """Standard input is a pipe from the supervisor: when it closes, the supervisor is gone."""
+async def watch_parent(stop: asyncio.Event) -> str:
+    """Standard input is a pipe from the supervisor, which says the secret by which it is known, and nothing else. When
+    it closes, the supervisor is gone."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -50,5 +51,9 @@ async def watch_parent(stop: asyncio.Event) -> None:
         await reader.read()
         stop.set()
 
+    secret = (await reader.readline()).decode("ascii").strip()
     task = asyncio.create_task(wait(), name="parent")
     _background.add(task)
+    if not secret:
+        raise ConfigError("a supervised process needs a supervisor")
+    return secret

@@ -6,14 +6,16 @@ import asyncio
 import os
 import sys
 
-from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog
+from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog, refused
+from headwater.api.gate import Gate
+from headwater.api.listener import HttpListener
 from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import Node
 from headwater.broker.metrics import collect
 from headwater.broker.server import Server
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import Settings, parse_address, parse_listeners
+from headwater.config import Settings, parse_listeners
 from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
 from headwater.lake.tables.storage import reader_properties
 from headwater.log import kernels
@@ -22,7 +24,7 @@ from headwater.metadata.commands import Listener
 from headwater.objects import metrics as object_metrics
 from headwater.objects import open_store
 from headwater.ops import logs
-from headwater.ops.http import HttpServer, Page, Request
+from headwater.ops.http import Page, Request, Route
 from headwater.ops.metrics import CONTENT_TYPE, render
 from headwater.threads import Threads
 from headwater.types import Domain
@@ -35,7 +37,7 @@ SWITCH_SECONDS = 0.0005
 class BrokerProcess:
     """One broker with everything around it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, secret: str = "") -> None:
         self.settings = settings
         self.ledger = open_ledger(settings.ledger_url)
         self.store = open_store(settings.objects_url, settings.object_store)
@@ -51,22 +53,25 @@ class BrokerProcess:
             offload=self._threads.run,
         )
         self.server = Server(self.node.broker)
-        self.http = HttpServer(
-            {
-                "/metrics": self._metrics,
-                "/healthz": self._alive,
-                "/readyz": self._ready,
-                "/health": self._ready,
-                MOUNT: self._catalog().page,
-            }
-        )
+        self.http = HttpListener(settings, self._routes(), secret)
         self.kafka_ports: dict[str, int] = {}
-        self.http_port = 0
+
+    def _routes(self) -> dict[str, Route]:
+        broker = self.node.broker
+        gate = Gate(self.settings.security, broker.logins, broker.guard)
+        return {
+            "/metrics": gate.describes_cluster(self._metrics),
+            "/healthz": self._alive,
+            "/readyz": self._ready,
+            "/health": gate.describes_cluster(self._health),
+            MOUNT: gate.known(self._catalog().page, refused),
+        }
 
     def _catalog(self) -> RestCatalog:
         own, provider = self.settings, self.settings.object_store.provider
         properties = reader_properties(own.objects_url, os.environ, provider, own.lake.readers)
-        return RestCatalog(LedgerTables(self.node.cluster, self.node.domains), self.store, properties)
+        tables = LedgerTables(self.node.cluster, self.node.domains)
+        return RestCatalog(tables, self.store, self.node.broker.guard, properties)
 
     async def start(self) -> None:
         """Listen, then join: the cluster is told addresses that answer."""
@@ -85,12 +90,7 @@ class BrokerProcess:
             listeners.append(Listener(name, shown_host, shown_port or bound))
         self.node.membership.listeners = tuple(listeners)
         await self.node.start()
-        if self.settings.http:
-            host, port = parse_address(self.settings.http)
-            try:
-                self.http_port = await self.http.listen(host, port)
-            except OSError as error:
-                raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        await self.http.open()
 
     async def stop(self) -> None:
         await self.server.drain(DRAIN_SECONDS)
@@ -121,12 +121,20 @@ class BrokerProcess:
         return Page('{"status":"alive"}')
 
     async def _ready(self, request: Request) -> Page:
+        return Page('{"status":"unhealthy"}', 503) if await self._trouble() else Page('{"status":"healthy"}')
+
+    async def _health(self, request: Request) -> Page:
+        reason = await self._trouble()
+        return Page(f'{{"status":"unhealthy","reason":"{reason}"}}', 503) if reason else Page('{"status":"healthy"}')
+
+    async def _trouble(self) -> str:
+        """What keeps this broker from serving; empty if nothing does."""
         try:
             self.node.broker.check_contact()
             await self.node.cluster.barrier()
         except HeadwaterError as error:
-            return Page(f'{{"status":"unhealthy","reason":"{type(error).__name__}"}}', 503)
-        return Page('{"status":"healthy"}')
+            return type(error).__name__
+        return ""
 
 
 async def serve(settings: Settings, *, supervised: bool) -> None:
@@ -134,15 +142,13 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     logs.setup(settings.log_level, node=settings.node)
     sys.setswitchinterval(SWITCH_SECONDS)
     stop = until_told()
-    process = BrokerProcess(settings)
+    process = BrokerProcess(settings, await watch_parent(stop) if supervised else "")
     process.node.cluster.on_halt = process.node.domains[Domain(1)].on_halt = lambda error: halt(error, stop)
     process.node.membership.on_replaced = lambda replaced: halt(replaced, stop)
     if not await started(process.start(), stop):
         return
     kernels.compile_when_used()
-    if supervised:
-        await watch_parent(stop)
     ports = ",".join(f"{name}:{port}" for name, port in process.kafka_ports.items())
-    print(f"ready node={settings.node} kafka={ports} http={process.http_port}", flush=True)  # noqa: T201
+    print(f"ready node={settings.node} kafka={ports} http={process.http.port}", flush=True)  # noqa: T201
     await stop.wait()
     await process.stop()

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from headwater.api.catalog import MOUNT
+from headwater.api.listener import HttpListener
 from headwater.app.exposure import check_exposure
 from headwater.app.signals import leave_on_signals
-from headwater.config import Settings, parse_address, parse_listeners
+from headwater.clock import SystemChance
+from headwater.config import HttpSecurity, Settings, parse_listeners, parse_zones
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.ops import logs
-from headwater.ops.http import HttpServer, Page, Request, get
+from headwater.ops.http import Page, Request, ask, problem
 from headwater.ops.metrics import CONTENT_TYPE, merge
 
 log = logging.getLogger("headwater.supervisor")
@@ -26,6 +30,7 @@ RESTART_SECONDS = 0.2
 RESTART_LIMIT_SECONDS = 5.0
 STOP_SECONDS = 30.0
 ASK_SECONDS = 2.0
+NO_ANSWER = "no process answers"
 
 
 class Child:
@@ -40,6 +45,9 @@ class Child:
         self.ready = asyncio.Event()
         self.http_port = 0
         self.restarts = 0
+        chance = SystemChance()
+        self._secret = chance.uuid().hex + chance.uuid().hex
+        """What the process knows its supervisor by; it answers nobody else over HTTP."""
 
     async def run(self, stop: asyncio.Event) -> None:
         pause = RESTART_SECONDS
@@ -68,6 +76,8 @@ class Child:
             sys.executable, "-m", "headwater", self.mode, "--config", str(self._file), "--supervised",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
+        assert self.process.stdin is not None
+        self.process.stdin.write(self._secret.encode() + b"\n")
 
     async def _watch(self) -> int:
         assert self.process is not None and self.process.stdout is not None
@@ -78,6 +88,16 @@ class Child:
                 self.http_port = int(facts["http"])
                 self.ready.set()
         return await self.process.wait()
+
+    async def page(self, request: Request) -> Page:
+        """The process's own page, for whoever asks; if it does not answer soon, a page that says so."""
+        if not self.ready.is_set():
+            return problem(503, NO_ANSWER)
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                return await ask(self.http_port, request, self._secret)
+        except (OSError, TimeoutError, EOFError, ValueError):
+            return problem(503, NO_ANSWER)
 
     def terminate(self) -> None:
         if self.process is not None and self.process.returncode is None:
@@ -102,28 +122,25 @@ class Supervisor:
         self.brokers = [Child("broker", f"broker-{s.node}", s, directory) for s in broker_settings(settings)]
         self.compactors: list[Child] = []
         if settings.lake.enabled:
-            own = msgspec.structs.replace(settings, http="127.0.0.1:0", data=str(Path(settings.data).absolute()))
+            own = _inside(settings)
             self.compactors.append(Child("compactor", "compactor", own, directory))
         self.children = [*self.brokers, *self.compactors]
-        self._http = HttpServer(
+        self._http = HttpListener(
+            settings,
             {
                 "/metrics": self._metrics,
                 "/healthz": self._alive,
-                "/readyz": self._health,
+                "/readyz": self._ready,
                 "/health": self._health,
                 MOUNT: self._forward,
-            }
+            },
         )
 
     async def run(self) -> None:
         """Until told to stop."""
         stop = asyncio.Event()
         leave_on_signals(stop, on_second=self._kill_all)
-        host, port = parse_address(self._settings.http)
-        try:
-            http_port = await self._http.listen(host, port)
-        except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        await self._http.open()
         running = [asyncio.create_task(child.run(stop)) for child in self.brokers]
         try:
             everybody = asyncio.create_task(self._all_ready())
@@ -132,7 +149,7 @@ class Supervisor:
             )
             if everybody in done:
                 kafka = ",".join(child.settings.kafka for child in self.brokers)
-                print(f"headwater ready: kafka {kafka}, http {host}:{http_port}", flush=True)  # noqa: T201
+                print(f"headwater ready: kafka {kafka}, http {self._http.host}:{self._http.port}", flush=True)  # noqa: T201
                 running += [asyncio.create_task(child.run(stop)) for child in self.compactors]
                 await asyncio.wait([*running, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
             for task in running:
@@ -162,48 +179,75 @@ class Supervisor:
     # --- pages -----------------------------------------------------------------------------------------
 
     async def _metrics(self, request: Request) -> Page:
-        answers = await asyncio.gather(*(_ask(child, "/metrics") for child in self.children))
-        return Page(merge(text for status, text in answers if status == 200), content_type=CONTENT_TYPE)
+        pages = await self._pages(request)
+        refusal = _refusal(pages)
+        if refusal is not None:
+            return refusal
+        texts = [page.body for page in pages if page.status == 200]
+        return Page(merge(texts), content_type=CONTENT_TYPE) if texts else problem(503, NO_ANSWER)
 
     async def _alive(self, request: Request) -> Page:
         return Page('{"status":"alive"}')
 
+    async def _ready(self, request: Request) -> Page:
+        """Whether there is a broker that serves, and no more than that."""
+        overall, _ = self._judged(await self._pages(request))
+        return Page(f'{{"status":"{overall}"}}', 503 if overall == "unhealthy" else 200)
+
     async def _health(self, request: Request) -> Page:
+        """How everybody is. If nobody is there to judge who may know that, nobody may."""
+        pages = await self._pages(request)
+        refusal = _refusal(pages)
+        if refusal is not None:
+            return refusal
+        overall, states = self._judged(pages)
+        known = {"components": states} if any(page.status == 200 for page in pages) else {}
+        return Page(json.dumps({"status": overall, **known}), 503 if overall == "unhealthy" else 200)
+
+    def _judged(self, pages: Sequence[Page]) -> tuple[str, dict[str, str]]:
         """Healthy if everybody is, degraded as long as a broker is."""
-        answers = await asyncio.gather(*(_ask(child, "/readyz") for child in self.children))
         states = {
-            child.name: json.loads(text)["status"] if status == 200 else "unhealthy"
-            for child, (status, text) in zip(self.children, answers, strict=True)
+            child.name: json.loads(page.body)["status"] if page.status == 200 else "unhealthy"
+            for child, page in zip(self.children, pages, strict=True)
         }
         serving = any(states[child.name] == "healthy" for child in self.brokers)
         well = all(state == "healthy" for state in states.values())
-        overall = "healthy" if well else "degraded" if serving else "unhealthy"
-        return Page(json.dumps({"status": overall, "components": states}), 200 if serving else 503)
+        return "healthy" if well else "degraded" if serving else "unhealthy", states
+
+    async def _pages(self, request: Request) -> list[Page]:
+        """What everybody answers; they judge who asks."""
+        whole = dataclasses.replace(request, method="GET")
+        return await asyncio.gather(*(child.page(whole) for child in self.children))
 
     async def _forward(self, request: Request) -> Page:
         """The catalog is served by the brokers; any one that answers will do."""
-        target = f"{request.path}?{request.query}" if request.query else request.path
         for child in self.brokers:
-            status, text = await _ask(child, target, request.method)
-            if status != 503:
-                return Page(text, status)
+            page = await child.page(request)
+            if page.status != 503:
+                return page
         return Page('{"error":{"message":"no broker answers","type":"ServiceUnavailableException","code":503}}', 503)
 
 
-async def _ask(child: Child, path: str, method: str = "GET") -> tuple[int, str]:
-    """A child's page; one that does not answer soon counts as unhealthy."""
-    if not child.ready.is_set():
-        return 503, ""
-    try:
-        async with asyncio.timeout(ASK_SECONDS):
-            return await get("127.0.0.1", child.http_port, path, method)
-    except (OSError, TimeoutError, EOFError, ValueError):
-        return 503, ""
+def _refusal(pages: Sequence[Page]) -> Page | None:
+    """The answer of the first who did not let in whoever asked."""
+    return next((page for page in pages if page.status in (401, 403, 429)), None)
+
+
+def _inside(settings: Settings) -> Settings:
+    """Settings of a child: its pages are on loopback, and TLS ends at the supervisor."""
+    http = HttpSecurity(authentication=settings.security.http.authentication)
+    return msgspec.structs.replace(
+        settings,
+        http="127.0.0.1:0",
+        data=str(Path(settings.data).absolute()),
+        security=msgspec.structs.replace(settings.security, http=http),
+    )
 
 
 def broker_settings(settings: Settings) -> list[Settings]:
-    """Each broker's own settings: node ids and ports count up from the first."""
+    """Each broker's own settings: node ids and ports count up from the first, zones go round."""
     found = []
+    zones = parse_zones(settings.zones) or [settings.zone]
     for i in range(settings.brokers):
         listeners = ",".join(
             f"{name}={_shown(host)}:{port + i if port else 0}"
@@ -214,12 +258,12 @@ def broker_settings(settings: Settings) -> list[Settings]:
         )
         found.append(
             msgspec.structs.replace(
-                settings,
+                _inside(settings),
                 node=settings.node + i,
+                zone=zones[i % len(zones)],
+                zones="",
                 kafka=listeners,
                 advertise=advertised,
-                http="127.0.0.1:0",
-                data=str(Path(settings.data).absolute()),
             )
         )
     return found

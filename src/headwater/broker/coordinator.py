@@ -23,7 +23,7 @@ from headwater.coordination.common import Change, GroupError, Reply
 from headwater.coordination.consumer import ConsumerGroup
 from headwater.coordination.consumer_requests import ConsumerGroupSettings
 from headwater.errors import HeadwaterError
-from headwater.metadata.cluster import NO_NODE, ClusterState, Member
+from headwater.metadata.cluster import ClusterState, Member
 from headwater.metadata.commands import ChangeGroup, ClaimShard, Command, DropGroup, DropOffsets
 from headwater.metadata.grouping import MAX_NAME, SHARDS, StoredGroup, shard_of
 from headwater.metadata.membership import Membership
@@ -107,12 +107,16 @@ class Coordinator:
 
     def place(self, group: str) -> Member | None:
         """The broker whose turn it is to coordinate a group."""
-        members = {m.node: m for m in self._cluster.state.members.values() if m.node != NO_NODE}
+        members = {member.node: member for member in self._candidates()}
         return members.get(choose(_SHARD_KEYS + shard_of(group), list(members)))
 
+    def _candidates(self) -> list[Member]:
+        """Brokers of all zones that do well: a group has one coordinator, wherever its members are."""
+        state = self._cluster.state
+        return [member for member in state.serving() if state.in_rotation(member)]
+
     def _is_ours(self, shard: int) -> bool:
-        nodes = [m.node for m in self._cluster.state.members.values() if m.node != NO_NODE]
-        return choose(_SHARD_KEYS + shard, nodes) == self._node
+        return choose(_SHARD_KEYS + shard, [member.node for member in self._candidates()]) == self._node
 
     def _holds(self, shard: int) -> bool:
         number = self._claims.get(shard)

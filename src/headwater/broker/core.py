@@ -11,19 +11,19 @@ from headwater.broker.faults import NotAuthorized
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.guard import Guard
 from headwater.broker.logins import Logins
-from headwater.broker.placement import choose
 from headwater.broker.quotas import ClientQuotas
 from headwater.broker.registry import Request
+from headwater.broker.routing import Routing, zone_of
 from headwater.broker.telemetry import Telemetry
 from headwater.clock import Chance, Clock
-from headwater.config import Settings
+from headwater.config import INTERNAL, Settings
 from headwater.errors import NotReady
 from headwater.log.batch import BatchRules
 from headwater.log.reader import Reader
 from headwater.log.recompressing import Recompression, Target
 from headwater.log.writer import Writer, Writers
 from headwater.metadata.access import THE_CLUSTER, Operation, ResourceKind
-from headwater.metadata.cluster import NO_NODE, ClusterState, Member, Topic
+from headwater.metadata.cluster import ClusterState, Member, Topic
 from headwater.metadata.commands import AllocateProducers
 from headwater.metadata.membership import Membership
 from headwater.metadata.replica import Replica
@@ -102,6 +102,7 @@ class Broker:
         self.clock = clock
         self.chance = chance
         self.topics = Topics(cluster, domains, chance)
+        self.routing = Routing(cluster.state)
         self.coordinator = Coordinator(
             cluster, domains[min(domains)], membership, settings.groups, clock, chance, node=settings.node
         )
@@ -122,6 +123,7 @@ class Broker:
 
     def _cluster_changed(self) -> None:
         self._views.clear()
+        self.routing.refresh()
         resources = self.cluster.state.resources
         self.quotas.refresh(resources.quotas, resources.quota_version)
 
@@ -207,21 +209,22 @@ class Broker:
 
     def nodes(self) -> list[Member]:
         """Members that serve clients."""
-        return [m for m in self.cluster.state.members.values() if m.node != NO_NODE]
+        return self.cluster.state.serving()
 
     @staticmethod
     def address(member: Member, listener: str) -> tuple[str, int] | None:
         """Where clients of a listener reach a broker; one that has no such listener, at its first one."""
-        named = [x for x in member.listeners if x.name == listener] or list(member.listeners[:1])
+        open_ones = [x for x in member.listeners if x.name != INTERNAL]
+        named = [x for x in open_ones if x.name == listener] or open_ones[:1]
         return (named[0].host, named[0].port) if named else None
 
-    def leader(self, stream_id: int) -> int:
-        """The node that clients should use for a stream; every node can serve it."""
-        return choose(stream_id, [m.node for m in self.nodes()])
+    def leader(self, stream_id: int, request: Request) -> int:
+        """The node that a client should use for a stream; every node can serve it."""
+        return self.routing.leader(stream_id, zone_of(request.client_id))
 
-    def controller(self) -> int:
-        """The node that clients should send admin requests to; every node can take them."""
-        return min((m.node for m in self.nodes()), default=-1)
+    def turns_away(self, request: Request, stream_id: int) -> bool:
+        """Whether a client is told to use another broker for a stream, because owners are to be kept to."""
+        return self.settings.routing.enforce_owner and self.leader(stream_id, request) != self.node
 
     async def producer_id(self) -> int:
         """A producer id that nobody else has or had."""

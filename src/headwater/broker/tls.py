@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.config import ListenerSecurity
+from headwater.config import Tls
 from headwater.errors import ConfigError
 
 log = logging.getLogger("headwater.tls")
@@ -34,7 +34,7 @@ _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
 class Certificates:
     """One listener's certificates. Connections that are open go on with those that they began with."""
 
-    def __init__(self, name: str, own: ListenerSecurity) -> None:
+    def __init__(self, name: str, own: Tls) -> None:
         check_rules(own.principal_rules)
         self._name = name
         self._own = own

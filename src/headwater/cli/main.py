@@ -136,8 +136,8 @@ def doctor(
 
 def main() -> None:
     """The console script."""
-    from headwater.cli import acl, common, consume, group, metadata, produce, table, topic, user
+    from headwater.cli import acl, cluster, common, consume, cost, group, metadata, produce, table, topic, user
 
-    for module in (topic, produce, consume, group, table, metadata, user, acl):
+    for module in (topic, produce, consume, group, table, metadata, user, acl, cluster, cost):
         module.register(app)
     sys.exit(common.call(app))

@@ -55,7 +55,7 @@ class Housekeeper:
         self._chance = chance
         self._checkpoint = checkpoint
         self._task: asyncio.Task[None] | None = None
-        self._checkpointed: dict[Domain, int] = {}
+        self._checkpointed: dict[Domain, tuple[int, int]] = {}
         self._swept: dict[Domain, tuple[float, int]] = {}
         self.deleted_objects = 0
         self.deleted_orphans = 0
@@ -212,10 +212,13 @@ class Housekeeper:
         self._swept[replica.domain] = (now, fenced)
 
     async def _write_checkpoint(self, replica: Replica[ClusterState] | Replica[StreamsState]) -> None:
-        grown = replica.bytes_applied - self._checkpointed.get(replica.domain, 0)
-        if grown >= self._settings.checkpoint_bytes:
-            self._checkpointed[replica.domain] = replica.bytes_applied
+        """A ledger with a limit must be cut in time: what failed is tried again, also if nothing new can be added."""
+        size, count = replica.bytes_applied, replica.records_applied
+        size_before, count_before = self._checkpointed.get(replica.domain, (0, 0))
+        limit = replica.checkpoint_records
+        if size - size_before >= self._settings.checkpoint_bytes or (limit and count - count_before >= limit):
             await self._checkpoint(replica.domain)
+            self._checkpointed[replica.domain] = (size, count)
 
 
 def _written_ms(state: StreamsState, stream: Stream, entry: IndexEntry) -> int:

@@ -19,6 +19,7 @@ from headwater.log import wal
 from headwater.log.batch import NO_PRODUCER
 from headwater.log.holding import Holding
 from headwater.log.parts import Outcome, Part
+from headwater.log.storing import Storing
 from headwater.log.wal_cache import WalCache, WrittenWal
 from headwater.metadata.commands import AppendWal, Chunk
 from headwater.metadata.index import NO_TIMESTAMP
@@ -67,6 +68,7 @@ class Writer:
     ) -> None:
         self._replica = replica
         self._store = store
+        self._storing = Storing(store, profile.hedge_ms)
         self._cache = cache
         self._profile = profile
         self._clock = clock
@@ -89,6 +91,11 @@ class Writer:
         self._holding = Holding(replica, clock, hold_ms / 1000, self._enqueue)
         self.flushes = 0
         self.bytes_written = 0
+
+    @property
+    def hedged(self) -> int:
+        """How many objects were sent to the store a second time, because it was slow."""
+        return self._storing.hedged
 
     def __repr__(self) -> str:
         return f"<Writer of domain {self._replica.domain}: {len(self._queue)} queued, {len(self._flushes)} flushing>"
@@ -230,7 +237,7 @@ class Writer:
             [(stream, [part.batch for part in of_stream]) for stream, of_stream in chunks],
         )
         path = wal.path_of(self._zone, self._replica.domain, created_ms, object_id)
-        storing = asyncio.ensure_future(self._store.put(path, image.pieces))
+        storing = self._storing.begin(path, image.pieces)
         before, entered = self._last_entered, asyncio.get_running_loop().create_future()
         self._last_entered = entered
         self.flushes += 1

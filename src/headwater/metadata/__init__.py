@@ -15,8 +15,8 @@ __all__ = ["Ledger", "open_ledger"]
 def open_ledger(url: str) -> Ledger:
     """The ledgers of a URL.
 
-    `sqlite:///absolute/path/ledger.db`, `oxia://host:port/namespace?prefix=name`, or
-    a bucket alone: `s3://bucket/prefix`, `gs://…`, `az://…`.
+    `sqlite:///absolute/path/ledger.db`, `etcd://host:port,host:port/prefix`, `oxia://host:port/namespace?prefix=name`,
+    or a bucket and nothing else: `s3://bucket/prefix`, `gs://…`, `az://…`.
     """
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
@@ -27,10 +27,15 @@ def open_ledger(url: str) -> Ledger:
         from headwater.metadata.oxia import OxiaLedger
 
         return OxiaLedger.from_url(url)
+    if scheme == "etcd":
+        from headwater.metadata.etcd import EtcdLedger
+
+        return EtcdLedger.from_url(url)
     if scheme in ("s3", "s3a", "gs", "az", "abfs"):
         from headwater.metadata.bucket import BucketLedger
 
         return BucketLedger.from_url(url)
     raise ConfigError(
-        f"unknown ledger {url!r}; use sqlite:///absolute/path, oxia://host:port/namespace or s3://bucket/prefix"
+        f"unknown ledger {url!r}; use sqlite:///absolute/path, etcd://host:port,host:port/prefix, "
+        "oxia://host:port/namespace or s3://bucket/prefix"
     )

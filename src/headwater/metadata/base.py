@@ -137,6 +137,10 @@ class State:
         """A lease whose holder is not fenced; it may have run out."""
         return self._leases.get(name)
 
+    def leases(self) -> dict[str, Lease]:
+        """All leases by name; some may have run out."""
+        return dict(self._leases)
+
     # --- applying ----------------------------------------------------------------------------------
 
     def apply(self, position: Position, record: Record) -> list[Result] | None:

@@ -13,27 +13,49 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+import msgspec
 
 from headwater.clock import Chance, Clock, SystemChance, SystemClock
 from headwater.errors import ConfigError, Retriable, StoreUnavailable
 from headwater.metadata.bucket_append import Appender
 from headwater.metadata.bucket_cells import PointerValue, open_ring
 from headwater.metadata.bucket_counts import CountedRegisters, Counts
+from headwater.metadata.bucket_peers import Peers, TcpPeers
 from headwater.metadata.bucket_ring import DomainRing
+from headwater.metadata.bucket_slots import Slot, decode_slot, encode_slot
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Beat, Entry, Pointer
 from headwater.objects.registers import Registers
-from headwater.types import Domain, Position
+from headwater.types import CLUSTER, Domain, Position
 
 PLACES = 1 << 16
 MIN_PLACES = 4
 POLL_SECONDS = 0.1
 IDLE_POLL_SECONDS = 1.0
-APPEND_SECONDS = 10.0
+APPEND_SECONDS = 5.0
 BEATS = "ledger/v1/beat/"
+PEER_SECONDS = 5.0
+"""A process that shows no sign of life for so long is nobody's preferred appender."""
 
 _T = TypeVar("_T")
+
+
+class _Sign(msgspec.Struct, frozen=True):
+    """A sign of life: something that was never there before, and where the process can be reached."""
+
+    name: str
+    address: str = ""
+
+
+@dataclass(slots=True)
+class _Seen:
+    tag: str = ""
+    count: int = 0
+    changed: float = 0.0
+    address: str | None = None
 
 
 class BucketLedger:
@@ -53,6 +75,7 @@ class BucketLedger:
         poll_seconds: float = POLL_SECONDS,
         idle_poll_seconds: float = IDLE_POLL_SECONDS,
         append_seconds: float = APPEND_SECONDS,
+        peers: Peers | None = None,
     ) -> None:
         if places < MIN_PLACES:
             raise ConfigError(f"a ledger of {places} slots; it needs at least {MIN_PLACES}")
@@ -64,6 +87,9 @@ class BucketLedger:
         self._poll_seconds = poll_seconds
         self._idle_poll_seconds = idle_poll_seconds
         self._append_seconds = append_seconds
+        self._peers = peers
+        self._address = ""
+        self._secret = b""
         self._writer = self._chance.uuid().bytes[:8]
         self._changes = 0
         self._rings: dict[Domain, DomainRing] = {}
@@ -71,20 +97,28 @@ class BucketLedger:
         self._pollers: dict[Domain, asyncio.Task[None]] = {}
         self._opening = asyncio.Lock()
         self._opened = False
-        self._beats: dict[str, tuple[str, int]] = {}
+        self._beats: dict[str, _Seen] = {}
         self._closed = False
 
     @classmethod
     def from_url(cls, url: str) -> BucketLedger:
-        """`s3://bucket/prefix`, `gs://…`, `az://…`; `?slots=N` sets the size of a ring that does not exist yet."""
+        """`s3://bucket/prefix`, `gs://…`, `az://…`.
+
+        `?slots=N` sets the size of a ring that does not exist yet; `peers=HOST:PORT` (port 0: any) is where the other
+        processes reach this one; `endpoint=http://HOST:PORT` names an S3 server, if the environment does not.
+        """
         from headwater.objects.registers_remote import RemoteRegisters
 
         parts = urlsplit(url)
-        options = parse_qs(parts.query, keep_blank_values=True)
-        slots = options.pop("slots", [str(PLACES)])
-        if not parts.netloc or options or not slots[-1].isdecimal():
-            raise ConfigError(f"{url!r} is not of the form {parts.scheme}://bucket/prefix or …?slots=65536")
-        return cls(RemoteRegisters.from_url(parts._replace(query="").geturl()), places=int(slots[-1]))
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        slots, peers, endpoint = (options.pop(name, "") for name in ("slots", "peers", "endpoint"))
+        slots = slots or str(PLACES)
+        if not parts.netloc or options or not slots.isdecimal():
+            raise ConfigError(f"{url!r} is not of the form {parts.scheme}://bucket/prefix?slots=65536&peers=HOST:PORT")
+        registers = RemoteRegisters.from_url(parts._replace(query="").geturl(), endpoint)
+        clock, chance = SystemClock(), SystemChance()
+        network = TcpPeers(peers, clock, chance) if peers else None
+        return cls(registers, places=int(slots), clock=clock, chance=chance, peers=network)
 
     def __repr__(self) -> str:
         return f"<BucketLedger {list(self._rings.values())}>"
@@ -95,11 +129,18 @@ class BucketLedger:
         if not self._opened:
             async with self._opening:
                 if not self._opened:
-                    self._places = (await open_ring(self._registers, self._places, self._name())).slots
+                    secret = f"{self._chance.uuid().hex}{self._chance.uuid().hex}"
+                    ring = await open_ring(self._registers, self._places, self._name(), secret)
+                    self._places, self._secret = ring.slots, ring.secret.encode()
                     self._opened = True
         if domain not in self._rings:
-            self._rings[domain] = DomainRing(self._registers, domain, self._places, self._writer.hex())
+            self._rings[domain] = DomainRing(self._registers, domain, self._places, self._writer.hex(), self._clock)
         return self._rings[domain]
+
+    @property
+    def checkpoint_records(self) -> int:
+        """After how many records a checkpoint is due: two must be written before the ring is full."""
+        return self._places // 4
 
     def _name(self) -> str:
         """A name that no other change by anybody carries."""
@@ -112,11 +153,34 @@ class BucketLedger:
         if len(record) > MAX_RECORD_BYTES:
             raise ValueError(f"a ledger record of {len(record)} bytes; the limit is {MAX_RECORD_BYTES}")
         ring = await self._ring(domain)
+        if self._peers is not None:
+            await ring.open()
+            position = await self._peers.append(domain, record)
+            if position is not None:
+                return position
+        return await self._append_here(domain, record)
+
+    async def _append_here(self, domain: Domain, record: bytes) -> Position:
+        """Without a peer; also what a peer asks for."""
+        ring = await self._ring(domain)
         if domain not in self._appenders:
             self._appenders[domain] = Appender(
-                ring, self._writer, self.counts, self._clock, self._chance, self._append_seconds
+                ring, self._writer, self.counts, self._clock, self._chance, self._append_seconds, self._tell
             )
         return await self._appenders[domain].append(record)
+
+    def _tell(self, slot: Slot) -> None:
+        if self._peers is not None:
+            self._peers.publish(slot.domain, encode_slot(slot))
+
+    def _hear(self, domain: Domain, data: bytes) -> None:
+        """A peer says that a slot stands. If others are missing before it, they are looked for."""
+        ring = self._rings.get(domain)
+        if ring is not None and not self._closed:
+            slot = decode_slot(data, f"a slot of domain {domain} from a peer")
+            ring.adopt(slot)
+            if slot.sequence > ring.end:
+                ring.look_soon()
 
     async def read(self, domain: Domain, after: Position, limit: int) -> list[Entry]:
         return await (await self._ring(domain)).read(after, limit)
@@ -149,6 +213,8 @@ class BucketLedger:
                 pause = self._idle_poll_seconds
             else:
                 pause = self._poll_seconds if ring.end > end else min(pause * 1.5, self._idle_poll_seconds)
+            if self._peers is not None and self._peers.follows(ring.domain):
+                pause = self._idle_poll_seconds
             await asyncio.sleep(pause * (0.75 + 0.5 * self._chance.fraction()))
 
     async def truncate(self, domain: Domain, through: Position) -> None:
@@ -171,18 +237,37 @@ class BucketLedger:
     # --- beats -----------------------------------------------------------------------------------------
 
     async def beat(self, process: str) -> None:
-        await self._alive(self._registers.put(_beat_path(process), self._name().encode()))
+        if self._peers is not None and not self._address:
+            await self._ring(CLUSTER)
+            self._address = await self._peers.start(self._secret, self._append_here, self._hear)
+        sign = msgspec.json.encode(_Sign(self._name(), self._address))
+        await self._alive(self._registers.put(_beat_path(process), sign))
 
     async def beats(self) -> list[Beat]:
         """One listing. A beat's count is this handle's own: it rises whenever the object has changed."""
         tags = await self._alive(self._registers.tags(BEATS))
-        seen: dict[str, tuple[str, int]] = {}
+        now, seen = self._clock.monotonic(), dict[str, _Seen]()
         for path, tag in tags.items():
             process = unquote(path.removeprefix(BEATS))
-            known, count = self._beats.get(process, ("", 0))
-            seen[process] = (tag, count if tag == known else count + 1)
+            known = self._beats.get(process) or _Seen()
+            if known.tag != tag:
+                known = _Seen(tag, known.count + 1, now, known.address)
+            seen[process] = known
         self._beats = seen
-        return [Beat(process, count) for process, (_, count) in seen.items()]
+        await self._meet_peers(now)
+        return [Beat(process, known.count) for process, known in seen.items()]
+
+    async def _meet_peers(self, now: float) -> None:
+        """Learn the addresses of those that beat, one read each, once."""
+        if self._peers is None or not self._address:
+            return
+        alive = {self._address}
+        for process, known in self._beats.items():
+            if known.address is None and (held := await self._registers.read(_beat_path(process))) is not None:
+                known.address = msgspec.json.decode(held.data, type=_Sign).address
+            if known.address and now - known.changed < PEER_SECONDS:
+                alive.add(known.address)
+        self._peers.know(frozenset(alive))
 
     async def forget_beat(self, process: str) -> None:
         await self._alive(self._registers.delete(_beat_path(process)))
@@ -199,6 +284,8 @@ class BucketLedger:
         for task in self._pollers.values():
             task.cancel()
         await asyncio.gather(*self._pollers.values(), return_exceptions=True)
+        if self._peers is not None:
+            await self._peers.close()
         for appender in self._appenders.values():
             await appender.close()
         for ring in self._rings.values():

@@ -1,10 +1,17 @@
-"""How records get into a ring: queued, gathered into batches, and written slot by slot until one stands."""
+"""How records get into a ring: queued, gathered into batches, and written slot by slot until one stands.
+
+Writers that want the same slots take turns. Whoever wrote lately is in the circle, in the order of the writers' names.
+After a slot of one, the next in the circle may write at once, the one after that when about the time of a PUT has
+passed since, and so on, after a look whether somebody has written meanwhile. So two PUTs for one slot are rare, nobody
+is left out, and nobody waits if the last slot is older than that. A writer that seems to be alone pauses now and then,
+or those that always come second would never get into the circle.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headwater.clock import Chance, Clock
@@ -15,8 +22,14 @@ from headwater.metadata.bucket_slots import MAX_BATCH_BYTES, MAX_RECORDS, Identi
 from headwater.types import Position
 
 MAX_QUEUED = 10_000
+MAX_FAILURES = 6
+"""So often a batch is tried on a store that does not answer, within half a second if it fails at once."""
 PAUSE_SECONDS = 0.02
 PAUSE_LIMIT_SECONDS = 1.0
+TURN_LIMIT_SECONDS = 0.25
+"""The longest time that a writer waits for another one's turn."""
+ALONE = 8
+"""So many slots in a row a writer writes before it looks whether others want to."""
 
 
 @dataclass(slots=True)
@@ -29,7 +42,14 @@ class Appender:
     """Everything that one handle appends to one domain: one slot is under way, the rest waits for the next."""
 
     def __init__(
-        self, ring: DomainRing, writer: bytes, counts: Counts, clock: Clock, chance: Chance, patience_seconds: float
+        self,
+        ring: DomainRing,
+        writer: bytes,
+        counts: Counts,
+        clock: Clock,
+        chance: Chance,
+        patience_seconds: float,
+        on_written: Callable[[Slot], None],
     ) -> None:
         self._ring = ring
         self._writer = writer
@@ -37,11 +57,14 @@ class Appender:
         self._clock = clock
         self._chance = chance
         self._patience = patience_seconds
+        self._on_written = on_written
         self._attempt = 0
         self._queue: deque[_Pending] = deque()
         self._task: asyncio.Task[None] | None = None
         self._put_seconds = 0.0
         """About how long a PUT takes."""
+        self._row = 0
+        """How many slots were written here without a pause."""
 
     def __repr__(self) -> str:
         return f"<Appender of {self._ring}: {len(self._queue)} queued>"
@@ -126,13 +149,19 @@ class Appender:
                     if stands:
                         return self._won(slot)
                     attempt.aimed = 0
-                    await self._give_way(attempt)
+                    self._counts.lost += 1
                     continue
+                if not attempt.aimed:
+                    await self._take_turns()
+                    slot = Slot(ring.domain, ring.end + 1, attempt.identity, attempt.records)
                 if await self._put(slot, attempt):
                     return self._won(slot)
             except Taken:
                 await ring.look()
             except OutcomeUnknown:
+                attempt.failures += 1
+                if attempt.failures >= MAX_FAILURES:
+                    raise
                 await asyncio.sleep(pause * (0.5 + self._chance.fraction()))
                 pause = min(pause * 2, PAUSE_LIMIT_SECONDS)
 
@@ -154,6 +183,7 @@ class Appender:
     async def _judge(self, attempt: _Attempt) -> bool | None:
         """Whether the slot aimed at holds this batch, or another one for ever. None: nothing stands there yet."""
         try:
+            await self._ring.look()  # whoever came second needs to know the end as it is now, not the next slot only
             found = self._ring.known(attempt.aimed) or await self._ring.fetch(attempt.aimed)
         except StoreUnavailable as error:
             raise OutcomeUnknown(str(error)) from error
@@ -168,12 +198,33 @@ class Appender:
         self._counts.commits += 1
         self._counts.records += len(slot.records)
         self._ring.prepare()
+        self._on_written(slot)
         return slot.sequence
 
-    async def _give_way(self, attempt: _Attempt) -> None:
-        """Somebody was quicker."""
-        attempt.losses += 1
-        self._counts.lost += 1
+    async def _take_turns(self) -> None:
+        """Wait until it is this writer's turn, or those before it have let theirs pass."""
+        ring = self._ring
+        self._row = self._row + 1 if ring.writers and ring.writers[-1] == self._writer else 0
+        least = 1 if self._row >= ALONE else 0
+        if least:
+            self._row = 0
+        turn = min(self._put_seconds, TURN_LIMIT_SECONDS) * (0.75 + 0.5 * self._chance.fraction())
+        while (left := ring.moved_at + max(least, self._turn()) * turn - self._clock.monotonic()) > 0:
+            end = ring.end
+            await asyncio.sleep(left)
+            await ring.look()
+            if ring.end == end:
+                return
+            least = 0
+
+    def _turn(self) -> int:
+        """How many others come before this writer."""
+        writers = self._ring.writers
+        circle = sorted({*writers, self._writer})
+        if len(circle) == 1:
+            return 0
+        before = circle.index(writers[-1])
+        return (circle.index(self._writer) - before - 1) % len(circle)
 
 
 @dataclass(slots=True)
@@ -182,7 +233,8 @@ class _Attempt:
     records: tuple[bytes, ...]
     aimed: int = 0
     """The slot at which a PUT may be under way; 0 if for certain none is."""
-    losses: int = 0
+    failures: int = 0
+    """How often the store gave no answer."""
 
 
 class _Lapped(HeadwaterError):

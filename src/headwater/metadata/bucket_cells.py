@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
 
-from headwater.errors import ConfigError, Halted, OutcomeUnknown
+from headwater.errors import ConfigError, Halted, OutcomeUnknown, StoreUnavailable
 from headwater.metadata.ledger import Pointer
 from headwater.objects.registers import Held, Registers
 
@@ -25,6 +26,8 @@ class Ring(msgspec.Struct, frozen=True):
     slots: int
     name: str
     """Random. Says whose the ledger is, to tell a lost reply from a race."""
+    secret: str
+    """Random. Processes show each other that they can read it."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -83,17 +86,19 @@ class Cell(Generic[V]):
         raise OutcomeUnknown(f"{self.path}: the store neither took nor refused a change")
 
 
-async def open_ring(registers: Registers, slots: int, name: str) -> Ring:
+async def open_ring(registers: Registers, slots: int, name: str, secret: str) -> Ring:
     """The shape of the ring in a bucket; made with `slots` places if there is none yet."""
     cell = Cell(registers, RING_PATH, Ring)
-    while True:
+    for attempt in range(SETTLE_ATTEMPTS):
         ring, held = await cell.read()
         if ring is not None:
             if ring.version != VERSION:
                 raise ConfigError(f"the ledger's format is {ring.version}; this version of Headwater reads {VERSION}")
             return ring
-        await _check_conditions(registers, name)
-        await cell.swap(held, Ring(VERSION, slots, name))
+        with contextlib.suppress(OutcomeUnknown):
+            await _check_conditions(registers, f"{name}-{attempt}")
+            await cell.swap(held, Ring(VERSION, slots, name, secret))
+    raise StoreUnavailable(f"{RING_PATH} could not be written")
 
 
 async def _check_conditions(registers: Registers, name: str) -> None:
@@ -105,5 +110,7 @@ async def _check_conditions(registers: Registers, name: str) -> None:
         replaced = await registers.replace(path, b"3", first)
         again = await registers.replace(path, b"4", first)
         await registers.delete(path)
-        if second is not None or again is not None or replaced is None:
+        if second is not None or again is not None:
             raise ConfigError("this object store does not keep to conditional PUTs; no ledger can lie there")
+        if replaced is None:
+            raise StoreUnavailable("the object store refused a conditional PUT whose condition held")

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 
+from headwater.clock import Clock
 from headwater.errors import Halted, StoreUnavailable, Truncated
 from headwater.metadata.bucket_cells import Cell, Mark, PointerValue
 from headwater.metadata.bucket_slots import Slot, decode_slot, encode_slot, position_of, sequence_of
@@ -33,7 +34,7 @@ WINDOW = 32
 """How many places are read at once."""
 TAIL_BYTES = 8 << 20
 """Newest slots that are kept in memory."""
-RECENT = 32
+RECENT = 16
 """How many slots back other writers are counted."""
 AHEAD = 64
 """For how many slots ahead a writer wants to know what it will replace."""
@@ -47,8 +48,9 @@ class Taken(Exception):
 class DomainRing:
     """One domain, as one handle knows it."""
 
-    def __init__(self, registers: Registers, domain: Domain, places: int, name: str) -> None:
+    def __init__(self, registers: Registers, domain: Domain, places: int, name: str, clock: Clock) -> None:
         self._registers = registers
+        self._clock = clock
         self._places = places
         self._root = f"ledger/v1/domain={domain}"
         self._name = name
@@ -57,6 +59,8 @@ class DomainRing:
         """The newest slot that is known to stand."""
         self.last = NOWHERE
         """The position of its last record."""
+        self.moved_at = 0.0
+        """When the end moved, as far as this handle has seen."""
         self.truncated = NOWHERE
         """As far as this handle knows."""
         self.writers: deque[bytes] = deque(maxlen=RECENT)
@@ -64,6 +68,8 @@ class DomainRing:
         self._tags: dict[int, tuple[int, Tag]] = {}
         self._tail: OrderedDict[int, Slot] = OrderedDict()
         self._tail_bytes = 0
+        self._ahead: dict[int, Slot] = {}
+        """Slots that stand, but not all before them are known."""
         self._delivered = NOWHERE
         self._is_open = False
         self._opening = asyncio.Lock()
@@ -110,6 +116,8 @@ class DomainRing:
         if slot.sequence == self.end + 1:
             self._keep(slot)
             self._move(slot)
+        elif slot.sequence > self.end + 1 and len(self._ahead) < AHEAD:
+            self._ahead[slot.sequence] = slot
 
     def _keep(self, slot: Slot) -> None:
         self._tail[slot.sequence] = slot
@@ -119,7 +127,12 @@ class DomainRing:
         self.writers.append(slot.identity.writer)
 
     def _move(self, slot: Slot) -> None:
-        self.end, self.last = slot.sequence, slot.last
+        self.end, self.last, self.moved_at = slot.sequence, slot.last, self._clock.monotonic()
+        while (following := self._ahead.pop(self.end + 1, None)) is not None:
+            self._keep(following)
+            self.end, self.last = following.sequence, following.last
+        if self._ahead and min(self._ahead) <= self.end:
+            self._ahead = {sequence: ahead for sequence, ahead in self._ahead.items() if sequence > self.end}
         waiting, self._waiting = self._waiting, []
         for after, future in waiting:
             if after >= self.last:
@@ -186,6 +199,12 @@ class DomainRing:
             self._looking = asyncio.create_task(self._advance(), name=f"ledger-look-{self.domain}")
             self._looking.add_done_callback(_consume)
         await asyncio.shield(self._looking)
+
+    def look_soon(self) -> None:
+        """Look in the background, unless somebody looks already."""
+        if self._is_open and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._advance(), name=f"ledger-look-{self.domain}")
+            self._looking.add_done_callback(_consume)
 
     async def _advance(self) -> None:
         width = 1
@@ -307,7 +326,8 @@ class DomainRing:
         """Learn in the background what the next slots will replace, so that an append is one request."""
         if self._fetching is not None and not self._fetching.done():
             return
-        wanted = [s for s in range(self.end + 1, self.end + 1 + AHEAD) if s > self._places and not self._expects(s)]
+        ahead = range(self.end + 1, self.end + 1 + min(AHEAD, self._places))
+        wanted = [s for s in ahead if s > self._places and not self._expects(s)]
         if len(wanted) > AHEAD // 2 or (wanted and wanted[0] == self.end + 1):
             self._fetching = asyncio.create_task(self._fetch_all(wanted), name=f"ledger-ahead-{self.domain}")
             self._fetching.add_done_callback(_consume)

@@ -31,6 +31,8 @@ from headwater.metadata.commands import (
 )
 from headwater.metadata.resources import QuotaRow, ResourceRow, Resources
 from headwater.metadata.results import Done, Reason, Refused, Result
+from headwater.metadata.rotation import Rotation, RotationImage
+from headwater.metadata.rotation_commands import Report, SetRotation
 from headwater.types import CLUSTER
 
 MAX_TOPICS = 100_000
@@ -87,6 +89,8 @@ class ClusterImage(msgspec.Struct, array_like=True):
     resources: list[ResourceRow]
     quotas: list[QuotaRow]
     access: AccessImage
+    rotation: RotationImage | None = None
+    """Missing in checkpoints of versions that did not have it."""
 
 
 _decoder = msgspec.msgpack.Decoder(ClusterImage)
@@ -108,6 +112,7 @@ class ClusterState(State):
         """Made from the first process's name, so that it is the same for everybody and for ever."""
         self.resources = Resources()
         self.access = Access()
+        self.rotation = Rotation()
         self._next_epoch = 1
         self._next_stream = 1
         self._next_producer = 1
@@ -125,6 +130,14 @@ class ClusterState(State):
         return all(isinstance(command, TakeEpoch) for command in record.commands)
 
     # --- processes -----------------------------------------------------------------------------------
+
+    def serving(self) -> list[Member]:
+        """Members that serve clients."""
+        return [member for member in self.members.values() if member.node != NO_NODE]
+
+    def in_rotation(self, member: Member) -> bool:
+        """Whether clients should be sent to a member."""
+        return member.epoch not in self.rotation.out
 
     def _take_epoch(self, epoch: int, command: TakeEpoch) -> Result:
         for member in self.members.values():
@@ -147,7 +160,26 @@ class ClusterState(State):
         if command.epoch >= self._next_epoch:
             return Refused(Reason.UNKNOWN, f"epoch {command.epoch} was never given out")
         result = super()._fence(epoch, command)
+        self.rotation.forget(command.epoch)
         if self.members.pop(command.epoch, None):
+            self._changed()
+        return result
+
+    def _report(self, epoch: int, command: Report) -> Result:
+        member = self.members.get(epoch)
+        if member is None or member.node == NO_NODE:
+            return Refused(Reason.INVALID, "only brokers report how they do")
+        self._roll("report", epoch, command.publish_us, command.fetch_us)
+        return self.rotation.report(epoch, command, self.clock_ms)
+
+    def _set_rotation(self, epoch: int, command: SetRotation) -> Result:
+        member = self.members.get(command.epoch)
+        if member is None or member.node == NO_NODE:
+            return Refused(Reason.UNKNOWN, f"epoch {command.epoch} is no broker's")
+        was = self.in_rotation(member)
+        result = self.rotation.set(command, len(self.serving()), self.clock_ms)
+        self._roll("rotation", command.epoch, self.in_rotation(member))
+        if was != self.in_rotation(member):
             self._changed()
         return result
 
@@ -289,6 +321,7 @@ class ClusterState(State):
                 resources=resources,
                 quotas=quotas,
                 access=self.access.image(),
+                rotation=self.rotation.image(),
             )
         )
 
@@ -308,6 +341,7 @@ class ClusterState(State):
         self._next_producer = decoded.next_producer
         self.resources.restore(decoded.resources, decoded.quotas)
         self.access.restore(decoded.access)
+        self.rotation.restore(decoded.rotation or RotationImage({}, {}))
         self._changed()
 
     COMMANDS: ClassVar[dict[type, Callable[[Any, int, Any], Result]]] = {
@@ -327,4 +361,6 @@ class ClusterState(State):
         DropAcls: _drop_acls,
         PutUser: _put_user,
         DropUser: _drop_user,
+        Report: _report,
+        SetRotation: _set_rotation,
     }

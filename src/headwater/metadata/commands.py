@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.errors import Halted
 from headwater.metadata.access_commands import DropAcls, DropUser, PutAcls, PutUser
+from headwater.metadata.rotation_commands import RotationCommand
 from headwater.types import Domain
 
 
@@ -433,6 +434,7 @@ Command: TypeAlias = (
     | DropAcls
     | PutUser
     | DropUser
+    | RotationCommand
     | CreateStreams
     | ConfigureStreams
     | DropStreams

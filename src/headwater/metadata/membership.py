@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headwater import __version__
 from headwater.clock import Chance, Clock
 from headwater.errors import EpochLost, HeadwaterError, Retriable
 from headwater.metadata.cluster import NO_NODE, ClusterState, Member
@@ -55,14 +56,18 @@ class Membership:
         self.listeners = listeners
         self.epoch = Epoch(0)
         self.process = ""
-        """This life's name: the process's own, and a number. An epoch that was asked for twice may be given twice."""
-        self._identity = f"{node}/{chance.uuid()}"
+        """This life's name: node, version, the process's own, a number. An epoch that was asked for twice may be given
+        twice."""
+        self._identity = f"{node}/{__version__}/{chance.uuid()}"
         self._lives = 0
         self._last_epoch = Epoch(0)
         self.on_epoch: Callable[[Epoch], None] | None = None
         """Told of every epoch this process takes."""
         self.on_replaced: Callable[[NodeReplaced], None] | None = None
         """Told once if another process has taken this node's place; this one takes no epoch any more."""
+        self._beat_seconds = max(BEAT_SECONDS, getattr(ledger, "beat_seconds", BEAT_SECONDS))
+        """A ledger whose every request costs money asks for a slower beat."""
+        self._session_seconds = SESSION_SECONDS * self._beat_seconds / BEAT_SECONDS
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
         self._seen: dict[str, tuple[int, float]] = {}
@@ -90,7 +95,7 @@ class Membership:
                 await self._join_once()
                 return
             except Retriable:
-                await asyncio.sleep(BEAT_SECONDS * self._chance.fraction())
+                await asyncio.sleep(self._beat_seconds * self._chance.fraction())
 
     async def _join_once(self) -> None:
         for replica in self._replicas():
@@ -150,7 +155,7 @@ class Membership:
                 await self._tick()
                 await self._watch_peers()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_SECONDS):
+                async with asyncio.timeout(self._beat_seconds):
                     await self._lost.wait()
 
     async def _tick(self) -> None:
@@ -165,7 +170,7 @@ class Membership:
     async def _watch_peers(self) -> None:
         """Fence members whose beats stand still, unless it was this process that did not look."""
         now = self._clock.monotonic()
-        if now - self._last_look > 2 * BEAT_SECONDS:
+        if now - self._last_look > 2 * self._beat_seconds:
             self._seen.clear()
         self._last_look = now
         beats = {beat.process: beat.count for beat in await self._ledger.beats()}
@@ -179,7 +184,7 @@ class Membership:
             known, since = self._seen.get(member.process, (-1, now))
             if known != count:
                 self._seen[member.process] = (count, now)
-            elif now - since >= SESSION_SECONDS:
+            elif now - since >= self._session_seconds:
                 await self.fence(member)
 
     async def fence(self, member: Member) -> None:

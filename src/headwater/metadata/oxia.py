@@ -31,7 +31,7 @@ IDLE_SECONDS = 2.0
 """A watch that hears nothing for so long looks for itself: whoever sends the notices may have been deposed."""
 PAUSE_SECONDS = 0.05
 PAUSE_LIMIT_SECONDS = 1.0
-ATTEMPTS = 3
+ATTEMPTS = 2
 
 _RECORD, _MARK = b"r", b"m"
 _NUMBER_DIGITS = 20

@@ -22,8 +22,8 @@ from headwater.metadata.oxia_messages import SERVICE, item_of, write_message, wr
 from headwater.metadata.oxia_routing import Shard, find_shard
 from headwater.metadata.oxia_store import Item, Write, Written
 
-CALL_SECONDS = 8.0
-"""For a call with all its repetitions."""
+CALL_SECONDS = 1.0
+"""For so long a call is repeated that for certain did nothing. Where all is well a new leader is there sooner."""
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 4.0
 WRITE_SECONDS = 5.0
@@ -116,9 +116,7 @@ class GrpcOxia:
             self._doubt()
             raise _unavailable(shard.leader, error) from error
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
+            _raise_if_cancelled()
             raise StoreUnavailable(f"shard {shard.number} has another leader than {shard.leader}") from None
         finally:
             self._sequences.pop(call, None)
@@ -170,6 +168,9 @@ class GrpcOxia:
             except grpc.aio.AioRpcError as error:
                 self._doubt()
                 raise _unavailable(address, error) from error
+            except asyncio.CancelledError:
+                _raise_if_cancelled()
+                raise StoreUnavailable(f"the connection to {address} was closed") from None
             finally:
                 call.cancel()
 
@@ -239,6 +240,9 @@ class GrpcOxia:
             for s in found
         ]
         leaders = {shard.number: shard.leader for shard in self._shards}
+        for stream in self._streams.values():
+            if leaders.get(stream.shard) != stream.leader:
+                stream.abandon(f"{stream.leader} leads shard {stream.shard} no longer")
         for call, shard in list(self._sequences.items()):
             if leaders.get(shard.number) != shard.leader:
                 call.cancel()
@@ -321,7 +325,7 @@ class _WriteStream:
             async with asyncio.timeout(WRITE_SECONDS):
                 return await asyncio.shield(future)
         except TimeoutError:
-            self._break(f"no answer from {self.leader} within {WRITE_SECONDS:g} s")
+            self.abandon(f"no answer from {self.leader} within {WRITE_SECONDS:g} s")
             return await future
 
     async def _send(self) -> None:
@@ -347,14 +351,14 @@ class _WriteStream:
         try:
             await step()
         except grpc.aio.AioRpcError as error:
-            self._break(f"{self.leader}: {error.details() or error.code()}")
+            self.abandon(f"{self.leader}: {error.details() or error.code()}")
         except (StoreUnavailable, asyncio.InvalidStateError) as error:
-            self._break(f"{self.leader}: {error}")
+            self.abandon(f"{self.leader}: {error}")
         except asyncio.CancelledError:
-            self._break(f"the connection to {self.leader} was closed")
+            self.abandon(f"the connection to {self.leader} was closed")
             raise
 
-    def _break(self, why: str) -> None:
+    def abandon(self, why: str) -> None:
         """Whoever was not sent yet hears that nothing was written; whoever was sent, that nobody knows."""
         if self.broken:
             return
@@ -376,7 +380,7 @@ class _WriteStream:
                 task.cancel()
 
     async def close(self) -> None:
-        self._break(f"the connection to {self.leader} was closed")
+        self.abandon(f"the connection to {self.leader} was closed")
         await asyncio.wait(self._tasks)
 
 
@@ -397,6 +401,13 @@ async def _gathered(call: Any, limit: int, limit_bytes: int) -> list[Any]:
 
 def _unavailable(address: str, error: grpc.aio.AioRpcError) -> StoreUnavailable:
     return StoreUnavailable(f"Oxia at {address}: {error.details() or error.code()}")
+
+
+def _raise_if_cancelled() -> None:
+    """gRPC tells by the same error that a call was cancelled, and that whoever waits for it was."""
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _consume(future: asyncio.Future[Any]) -> None:

@@ -75,6 +75,7 @@ class Replica(Generic[S]):
         self.on_halt: Callable[[Halted], None] | None = None
         self.last_contact = clock.monotonic()
         self.bytes_applied = 0
+        self.records_applied = 0
         self.attempts = 0
         self.commits = 0
         self._epoch = Epoch(0)
@@ -96,6 +97,12 @@ class Replica(Generic[S]):
     def epoch(self) -> Epoch:
         """The epoch this process writes under here, 0 if none."""
         return self._epoch
+
+    @property
+    def checkpoint_records(self) -> int | None:
+        """After how many records the ledger wants a checkpoint at the latest; None if it has no such limit."""
+        found: int | None = getattr(self._ledger, "checkpoint_records", None)
+        return found
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -278,6 +285,7 @@ class Replica(Generic[S]):
     def _apply(self, position: Position, record: Record, size: int) -> None:
         results = self.state.apply(position, record)
         self.bytes_applied += size
+        self.records_applied += 1
         if record.epoch != self._epoch or (not self._epoch and not self._is_own(record)):
             if self._epoch and self.state.is_fenced(self._epoch):
                 self._lose(EpochLost(f"epoch {self._epoch} is fenced in domain {self.domain}"))

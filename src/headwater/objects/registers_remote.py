@@ -31,7 +31,7 @@ from headwater.objects.store import checked_path
 if TYPE_CHECKING:
     from obstore import PutMode, UpdateVersion
 
-REQUEST_SECONDS = 5
+REQUEST_SECONDS = 3
 CONNECT_SECONDS = 2
 _REFUSED = (InvalidPathError, NotSupportedError, PermissionDeniedError, UnauthenticatedError)
 """What a store answers when it has certainly written nothing."""
@@ -46,14 +46,16 @@ class RemoteRegisters:
         self.url = url
 
     @classmethod
-    def from_url(cls, url: str) -> RemoteRegisters:
+    def from_url(cls, url: str, endpoint: str = "") -> RemoteRegisters:
+        """The registers below a URL; an S3 server that is not Amazon's may be named here or in the environment."""
         options = {
             "allow_http": True,
             "timeout": timedelta(seconds=REQUEST_SECONDS),
             "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
         }
         never = {"max_retries": 0, "retry_timeout": timedelta(0)}
-        return cls(from_url(url, client_options=options, retry_config=never), url)  # type: ignore[call-overload]
+        more = {"endpoint": endpoint} if endpoint else {}
+        return cls(from_url(url, client_options=options, retry_config=never, **more), url)  # type: ignore[call-overload]
 
     def __repr__(self) -> str:
         return f"<RemoteRegisters {urlsplit(self.url).scheme}>"

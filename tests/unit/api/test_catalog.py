@@ -12,10 +12,12 @@ from pyiceberg.exceptions import ForbiddenError, NoSuchNamespaceError, NoSuchTab
 from pyiceberg.schema import Schema
 
 from headwater.api.catalog import ENDPOINTS, READ_ONLY, RestCatalog
+from headwater.broker.guard import Guard
 from headwater.errors import StoreUnavailable
 from headwater.lake.tables.iceberg import IcebergFollower
 from headwater.objects.memory import MemoryStore
 from headwater.ops.http import HttpServer, Request
+from tests.support.rules import NO_RULES
 from tests.unit.lake.iceberg_story import Story
 
 NAMES = ["a.b", "a_b", "a-b", "orders"]
@@ -37,10 +39,10 @@ class FixedTables:
 class World:
     """A catalog of a few tables; each has the rows of one more settle than the one before."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard = NO_RULES) -> None:
         self.store = MemoryStore()
         self.tables = FixedTables({})
-        self.catalog = RestCatalog(self.tables, self.store)
+        self.catalog = RestCatalog(self.tables, self.store, guard)
 
     async def fill(self) -> None:
         story, follower = Story(), IcebergFollower(self.store)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headwater.app.exposure import check_exposure
-from headwater.config import ListenerSecurity, Security, Settings
+from headwater.config import HttpSecurity, ListenerSecurity, Security, Settings
 from headwater.errors import ConfigError
 
 SAFE = [
@@ -32,6 +32,29 @@ OPEN = [
     ("127.0.0.1:9092", "0.0.0.0:8080", {}),
     ("SASL_SSL=10.0.0.1:9092", "10.0.0.1:8080", {}),
 ]
+
+
+KNOWN = [
+    HttpSecurity(authentication="basic"),
+    HttpSecurity(authentication="bearer"),
+    HttpSecurity(authentication="any"),
+    HttpSecurity(certificate="a", key="b", client_auth="required", client_ca="c"),
+]
+UNKNOWN = [HttpSecurity(certificate="a", key="b"), HttpSecurity(client_auth="requested", client_ca="c")]
+
+
+@pytest.mark.parametrize("own", KNOWN)
+def test_pages_that_know_who_asks(own: HttpSecurity) -> None:
+    """S3: they may be anywhere."""
+    settings = Settings(http="0.0.0.0:8080", security=Security(http=own))
+    assert check_exposure(settings) is None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize("own", UNKNOWN)
+def test_pages_that_do_not(own: HttpSecurity) -> None:
+    """S3: TLS alone tells nothing about the client."""
+    with pytest.raises(ConfigError, match=r"security\.http\.authentication"):
+        check_exposure(Settings(http="0.0.0.0:8080", security=Security(http=own)))
 
 
 def made(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> Settings:

@@ -126,7 +126,7 @@ def test_reassignments() -> None:
     async def test(one: Caller, two: Caller) -> None:
         await create(one)
         stream = one.node.cluster.state.names["t"].streams[0]
-        leader = one.node.broker.leader(stream)
+        leader = one.node.broker.routing.leader(stream)
         other = 3 - leader
 
         async def reassign(replicas: list[int] | None, topic: str = "t", partition: int = 0, **more: bool) -> ErrorCode:

@@ -5,19 +5,20 @@ import asyncio
 import pytest
 
 from headwater.ops import http
-from headwater.ops.http import HttpServer, Page, Request, get
+from headwater.ops.http import HttpServer, Page, Request, ask
 
 LINES = 'headwater_something{topic="t"} 1\n' * 100_000
 
 
-async def asked(page: str) -> tuple[int, str]:
+async def asked(text: str) -> tuple[int, str]:
     async def answer(request: Request) -> Page:
-        return Page(page)
+        return Page(text)
 
     server = HttpServer({"/metrics": answer})
     port = await server.listen("127.0.0.1", 0)
     try:
-        return await get("127.0.0.1", port, "/metrics")
+        page = await ask(port, Request("GET", "/metrics"))
+        return page.status, page.body
     finally:
         await server.close()
 

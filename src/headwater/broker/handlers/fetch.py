@@ -190,12 +190,13 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
             for domain, future in futures.items():
                 broker.domains[domain].stop_waiting(waiting[domain], future)
         # Empty, short or negative so far: only a look at the ledger makes that an answer.
+        # The cluster's first: a topic that was unknown here until now has a domain to look at too.
         looked = True
-        for domain in {broker.domains[v.replica.domain].domain for v in views.values() if v is not None}:
-            await broker.domains[domain].barrier()
         if any(view is None or view.stream(w.partition) is None for w, view in _pairs(views, wanted)):
             await broker.cluster.barrier()
             views = _views(broker, wanted)
+        for domain in {broker.domains[v.replica.domain].domain for v in views.values() if v is not None}:
+            await broker.domains[domain].barrier()
 
 
 def _views(broker: Broker, wanted: list[Wanted]) -> dict[str | uuid.UUID, TopicView | None]:
@@ -250,7 +251,7 @@ async def _read_all(
         if not broker.may(request, Operation.READ, ResourceKind.TOPIC, view.topic.name):
             one.error = ErrorCode.topic_authorization_failed
             continue
-        one.error = _objection(w, stream)
+        one.error = ErrorCode.not_leader_or_follower if broker.turns_away(request, stream.id) else _objection(w, stream)
         if one.error is not ErrorCode.none:
             continue
         one.high_watermark, one.log_start = stream.end, stream.log_start

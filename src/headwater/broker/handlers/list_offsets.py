@@ -61,18 +61,21 @@ async def list_offsets(broker: Broker, request: Request) -> Values:
             elif asked[p.partition_index] > 1:
                 answer = {"error_code": ErrorCode.invalid_request}
             else:
-                answer = await _offset(broker, request.version, views[topic.name], p)
+                answer = await _offset(broker, request, views[topic.name], p)
             partitions.append({"partition_index": p.partition_index, **answer})
         topics.append({"name": topic.name, "partitions": partitions})
     return {"topics": topics}
 
 
-async def _offset(broker: Broker, version: int, view: TopicView | None, wanted: Any) -> Values:
+async def _offset(broker: Broker, request: Request, view: TopicView | None, wanted: Any) -> Values:
+    version = request.version
     if wanted.timestamp < EARLIEST and version < SINCE.get(wanted.timestamp, version + 1):
         return {"error_code": ErrorCode.unsupported_version}
     stream = view.stream(wanted.partition_index) if view is not None else None
     if view is None or stream is None:
         return {"error_code": ErrorCode.unknown_topic_or_partition}
+    if broker.turns_away(request, stream.id):
+        return {"error_code": ErrorCode.not_leader_or_follower}
     if version >= 4 and wanted.current_leader_epoch > LEADER_EPOCH:
         return {"error_code": ErrorCode.unknown_leader_epoch}
     if wanted.timestamp == LATEST:

@@ -57,7 +57,7 @@ async def describe_log_dirs(broker: Broker, request: Request) -> Values:
         asked = [(name, range(topic.ready)) for name, topic in sorted(broker.cluster.state.names.items())]
     else:
         asked = [(topic.topic, topic.partitions) for topic in wanted]
-    topics = [_topic(broker, broker.by_name(name), partitions) for name, partitions in asked]
+    topics = [_topic(broker, request, broker.by_name(name), partitions) for name, partitions in asked]
     total, free = _room(url)
     result = {
         "error_code": ErrorCode.none,
@@ -69,13 +69,13 @@ async def describe_log_dirs(broker: Broker, request: Request) -> Values:
     return {"error_code": ErrorCode.none, "results": [result]}
 
 
-def _topic(broker: Broker, view: TopicView | None, partitions: Iterable[int]) -> Values | None:
+def _topic(broker: Broker, request: Request, view: TopicView | None, partitions: Iterable[int]) -> Values | None:
     if view is None:
         return None
     found = []
     for index in partitions:
         stream = view.stream(index)
-        if stream is not None and broker.leader(stream.id) == broker.node:
+        if stream is not None and broker.leader(stream.id, request) == broker.node:
             size = stream.bytes_from(stream.log_start)
             found.append({"partition_index": index, "partition_size": size, "offset_lag": 0})
     return {"name": view.topic.name, "partitions": found} if found else None

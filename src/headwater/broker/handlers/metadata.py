@@ -1,7 +1,7 @@
 """Metadata, versions 0 to 13, DescribeCluster, versions 0 to 2, and DescribeTopicPartitions, version 0.
 
 Every broker serves every partition; the leader that clients are told is the one a rendezvous hash picks among the live
-ones, so that clients spread and caches stay warm.
+ones, so that clients spread and caches stay warm. A client that names its zone is told the brokers of that zone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from headwater.broker.core import Broker
 from headwater.broker.handlers.topics import check_free
 from headwater.broker.placement import choose
 from headwater.broker.registry import Request, Values, api
+from headwater.broker.routing import zone_of
 from headwater.errors import HeadwaterError
 from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.cluster import Topic
@@ -29,20 +30,22 @@ IDS_IN_THE_ANSWER_SINCE, IDS_SINCE = 10, 12
 BROKER_ENDPOINT, CONTROLLER_ENDPOINT = 1, 2
 
 
-def brokers(broker: Broker, listener: str) -> list[Values]:
-    """The live brokers, as clients of a listener reach them."""
+def brokers(broker: Broker, request: Request) -> list[Values]:
+    """The live brokers that a client is told of, as clients of its listener reach them."""
     found: list[Values] = []
-    for member in sorted(broker.nodes(), key=lambda m: m.node):
-        address = broker.address(member, listener)
+    for member in broker.routing.brokers(zone_of(request.client_id)):
+        address = broker.address(member, request.connection.listener)
         if address is not None:
             where = {"host": address[0], "port": address[1], "rack": member.zone or None}
             found.append({"node_id": member.node, "broker_id": member.node, **where})
     return found
 
 
-def partitions(broker: Broker, topic: Topic, first: int = 0, count: int | None = None) -> list[Values]:
-    """A topic's partitions with the brokers that clients should use."""
-    nodes = [member.node for member in broker.nodes()]
+def partitions(
+    broker: Broker, request: Request, topic: Topic, first: int = 0, count: int | None = None
+) -> list[Values]:
+    """A topic's partitions with the brokers that a client should use."""
+    nodes = broker.routing.leaders(zone_of(request.client_id))
     last = topic.ready if count is None else min(topic.ready, first + count)
     found: list[Values] = []
     for index in range(first, last):
@@ -83,9 +86,9 @@ async def metadata(broker: Broker, request: Request) -> Values:
         if not everything:
             topics = [{**_identity(request, t), "error_code": ErrorCode.leader_not_available} for t in body.topics]
     return {
-        "brokers": brokers(broker, request.connection.listener),
+        "brokers": brokers(broker, request),
         "cluster_id": broker.cluster_id,
-        "controller_id": broker.controller(),
+        "controller_id": broker.routing.controller(zone_of(request.client_id)),
         "topics": topics,
         "cluster_authorized_operations": _cluster_operations(broker, request, 8 <= request.version <= 10),
         "error_code": ErrorCode.none,
@@ -179,7 +182,7 @@ def _describe(broker: Broker, request: Request, topic: Topic, *, told: bool | No
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
-        "partitions": partitions(broker, topic),
+        "partitions": partitions(broker, request, topic),
         "topic_authorized_operations": broker.operations(request, ResourceKind.TOPIC, topic.name)
         if told
         else NO_OPERATIONS,
@@ -204,9 +207,9 @@ async def describe_cluster(broker: Broker, request: Request) -> Values:
     return {
         "error_code": ErrorCode.none,
         "cluster_id": broker.cluster_id,
-        "controller_id": broker.controller(),
+        "controller_id": broker.routing.controller(zone_of(request.client_id)),
         "endpoint_type": BROKER_ENDPOINT,
-        "brokers": brokers(broker, request.connection.listener),
+        "brokers": brokers(broker, request),
         "cluster_authorized_operations": _cluster_operations(broker, request, True),
     }
 
@@ -239,7 +242,7 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
             operations = broker.operations(request, ResourceKind.TOPIC, name)
             topics.append({"name": name, "error_code": _absence(name), "topic_authorized_operations": operations})
             continue
-        part = partitions(broker, view.topic, first, room)
+        part = partitions(broker, request, view.topic, first, room)
         room -= len(part)
         topics.append({**_describe(broker, request, view.topic, told=True), "partitions": part})
         if first + len(part) < view.topic.ready:

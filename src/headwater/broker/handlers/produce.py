@@ -17,7 +17,6 @@ from headwater.broker.core import Broker, TopicView
 from headwater.broker.faults import OF_VERDICT, code_of
 from headwater.broker.produce_request import (
     TOPIC_IDS_SINCE,
-    Batches,
     Partition,
     ProduceRequest,
     of_body,
@@ -203,7 +202,7 @@ def _begin(
     number = 0
     for (_, partitions), view in zip(wanted.topics, views, strict=True):
         if refusal is None and isinstance(view, TopicView):
-            _append(broker, view, wanted.batches, partitions, state, number)
+            _append(broker, request, view, wanted, partitions, state, number)
         else:
             code = refusal or (view if isinstance(view, ErrorCode) else unknown)
             for i in range(len(partitions)):
@@ -238,16 +237,29 @@ def _refuse_batch(state: _Produce, number: int, view: TopicView, stream_id: int,
 
 
 def _append(
-    broker: Broker, view: TopicView, batches: Batches, partitions: list[Partition], state: _Produce, first: int
+    broker: Broker,
+    request: Request,
+    view: TopicView,
+    wanted: ProduceRequest,
+    partitions: list[Partition],
+    state: _Produce,
+    first: int,
 ) -> None:
-    """Check what came for the partitions of one topic, and hand it to the topic's writer."""
-    now, rules, check = broker.clock.wall_ms(), view.rules, batches.check
+    """Check what came for the partitions of one topic, and hand it to the topic's writer.
+
+    A producer that waits for no answer cannot be told to go elsewhere, so its records are always taken.
+    """
+    now, rules, check = broker.clock.wall_ms(), view.rules, wanted.batches.check
+    strict = broker.settings.routing.enforce_owner and wanted.acks != 0
     parts: list[Part] = []
     size = records = 0
     for number, partition in enumerate(partitions, first):
         stream = view.stream_id(partition[0])
         if stream is None:
             state.refuse(number, ErrorCode.unknown_topic_or_partition)
+            continue
+        if strict and broker.turns_away(request, stream):
+            state.refuse(number, ErrorCode.not_leader_or_follower)
             continue
         try:
             batch = check(partition, rules, now)

@@ -89,14 +89,14 @@ async def alter_partition_reassignments(broker: Broker, request: Request) -> Val
     responses = []
     for topic in body.topics:
         partitions = [
-            {"partition_index": p.partition_index, **_reassign(broker, topic.name, p, allowed)}
+            {"partition_index": p.partition_index, **_reassign(broker, request, topic.name, p, allowed)}
             for p in topic.partitions
         ]
         responses.append({"name": topic.name, "partitions": partitions})
     return {"allow_replication_factor_change": allowed, "error_message": None, "responses": responses}
 
 
-def _reassign(broker: Broker, name: str, wanted: Any, factor_may_change: bool) -> Values:
+def _reassign(broker: Broker, request: Request, name: str, wanted: Any, factor_may_change: bool) -> Values:
     view = broker.by_name(name)
     if view is None:
         return _refusal(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
@@ -113,7 +113,7 @@ def _reassign(broker: Broker, name: str, wanted: Any, factor_may_change: bool) -
     if len(wanted.replicas) > 1 and not factor_may_change:
         text = f"The replication factor is changed from 1 to {len(wanted.replicas)}"
         return _refusal(ErrorCode.invalid_replication_factor, text)
-    if list(wanted.replicas) != [broker.leader(stream)]:
+    if list(wanted.replicas) != [broker.leader(stream, request)]:
         text = "Every broker serves every partition, and object storage replicates: partitions cannot be moved."
         return _refusal(ErrorCode.invalid_replica_assignment, text)
     return {"error_code": ErrorCode.none, "error_message": None}

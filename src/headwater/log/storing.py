@@ -1,0 +1,64 @@
+"""Storing an object in spite of a store that is now and then slow.
+
+Flushes enter the ledger in the order their batches came, so one slow upload holds up all behind it. After a while the
+same bytes are sent a second time to the same path, and whichever arrives first counts: one upload in a few dozen costs
+twice, and the longest waits are gone. An upload that lands after its object was collected is an orphan, like those that
+a crash leaves, and goes with them once its writer's epoch is fenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from headwater.errors import HeadwaterError
+from headwater.objects import ObjectStore
+from headwater.types import Pieces
+
+
+class Storing:
+    """Puts objects, at most twice each at the same time."""
+
+    def __init__(self, store: ObjectStore, hedge_ms: int) -> None:
+        self._store = store
+        self._seconds = hedge_ms / 1000
+        self.hedged = 0
+        """How many were sent a second time."""
+
+    def __repr__(self) -> str:
+        return f"<Storing, {self.hedged} sent twice>"
+
+    def begin(self, path: str, pieces: Pieces) -> asyncio.Future[None]:
+        """Start to store an object; the future is done when it is stored, or for certain cannot be."""
+        if not self._seconds:
+            return asyncio.ensure_future(self._store.put(path, pieces))
+        return asyncio.ensure_future(self._put(path, pieces))
+
+    async def _put(self, path: str, pieces: Pieces) -> None:
+        puts = [asyncio.ensure_future(self._store.put(path, pieces))]
+        try:
+            done, _ = await asyncio.wait(puts, timeout=self._seconds)
+            if not done:
+                self.hedged += 1
+                puts.append(asyncio.ensure_future(self._store.put(path, pieces)))
+            await _first(puts)
+        finally:
+            for put in puts:
+                put.cancel()
+
+
+async def _first(puts: Sequence[asyncio.Future[None]]) -> None:
+    """Wait for the first that succeeds, or until all have failed."""
+    left = set(puts)
+    error: BaseException | None = None
+    while left:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        for put in done:
+            failure = put.exception()
+            if failure is None:
+                return
+            if not isinstance(failure, HeadwaterError):
+                raise failure
+            error = failure
+    assert error is not None
+    raise error

@@ -1,0 +1,97 @@
+"""Runs tests that know nothing of it on clusters: ledgers on etcd, Oxia or a bucket, objects on S3.
+
+    python -m tests.clustered [--ledger etcd|oxia|bucket|sqlite] [--quick] [PYTEST OPTIONS]
+
+HEADWATER_TEST_CLUSTER does it. Servers of client tests are then three brokers in two zones; whatever starts a
+`headwater up` of its own gets one whose stores are servers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from tests.support.serving import ROOT
+from tests.support.stores import LEDGERS, VARIABLE
+
+CLIENTS = (
+    "tests/compat/test_aiokafka.py",
+    "tests/compat/test_franz_go.py",
+    "tests/compat/test_java.py",
+    "tests/compat/test_kafka_python.py",
+    "tests/compat/test_kafka_tools.py",
+    "tests/compat/test_kafkajs.py",
+    "tests/compat/test_kcat.py",
+    "tests/compat/test_librdkafka.py",
+    "tests/compat/test_recompression.py",
+    "tests/unit/client/test_client.py",
+)
+GROUPS = (
+    "tests/compat/test_group_tools.py",
+    "tests/compat/test_groups.py",
+    "tests/faults/test_kill_coordinator.py",
+)
+SECURITY = ("tests/compat/test_secured.py",)
+SETTLING = ("tests/faults/test_compactor_kills.py", "tests/engines/test_bulk_append.py")
+LOG = ("tests/invariants/test_i1_offsets_increase.py", "tests/invariants/test_i2_read_your_writes.py")
+FAULTS = (
+    "tests/faults/test_bad_input.py",
+    "tests/faults/test_kill_all.py",
+    "tests/faults/test_kill_broker.py",
+    "tests/faults/test_pause_broker.py",
+)
+
+SELECTIONS: Mapping[str, Sequence[str]] = {
+    "sqlite": (*LOG, *FAULTS),
+    "etcd": (*CLIENTS, *GROUPS, *SECURITY, *SETTLING, *LOG, *FAULTS),
+    "oxia": (*LOG, *GROUPS, *FAULTS, "tests/compat/test_librdkafka.py"),
+    "bucket": (*LOG, *GROUPS, *FAULTS, "tests/compat/test_librdkafka.py"),
+}
+QUICK = {"etcd": ("tests/compat/test_kafka_python.py",)}
+"""What `make test` runs beside the tests that make clusters of their own."""
+
+LEFT_OUT: Mapping[str, str] = {
+    "tests/differential": "compares with Apache Kafka answer by answer, which is the same broker code",
+    "tests/engines/test_everyone.py": "reads a table by the paths of a local directory",
+    "tests/engines/test_external_catalog.py": "reads a table by the paths of a local directory",
+    "tests/faults/test_backpressure.py": "about one broker's memory; its stores do not matter",
+    "tests/faults/test_cluster.py": "starts its clusters itself, on every ledger",
+    "tests/faults/test_connections.py": "about one broker's sockets; its stores do not matter",
+    "tests/faults/test_demo_cluster.py": "starts its cluster itself",
+    "tests/faults/test_disk_full.py": "fills the disk under an embedded ledger; an S3 server's disk is not ours",
+    "tests/faults/test_doctor.py": "damages files of an embedded ledger and of a local object store on purpose",
+    "tests/faults/test_metadata_copy.py": "starts its cluster itself, on every ledger in turn",
+    "tests/faults/test_supervisor.py": "about processes; its stores do not matter",
+    "tests/faults/test_version_skew.py": "starts its cluster itself",
+    "tests/fuzz/test_frames.py": "about what one broker reads; its stores do not matter",
+    "tests/invariants/test_i3_crash_before_record.py": "a broker that crashes on a line of code, on a local directory",
+    "tests/invariants/test_i4_crash_after_record.py": "a broker that crashes on a line of code, on a local directory",
+    "tests/unit/cli/test_secured.py": "makes its first user in an embedded ledger, as the documentation says",
+    "tests/unit/cli/test_commands.py": "looks into the data directory of an embedded Headwater",
+}
+"""Tests that start a Headwater and do not run on a cluster, and why."""
+
+
+def run(ledger: str, tests: Sequence[str], more: Sequence[str]) -> int:
+    """The exit code of pytest."""
+    print(f"--- {ledger}: {len(tests)} files", flush=True)
+    command = [sys.executable, "-m", "pytest", *tests, *more]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: ledger}, check=False).returncode
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ledger", choices=LEDGERS, action="append", help="by default all but SQLite")
+    parser.add_argument("--quick", action="store_true", help="what `make test` runs")
+    options, more = parser.parse_known_args()
+    wanted = options.ledger or ["etcd", "oxia", "bucket"]
+    chosen = {ledger: QUICK.get(ledger, ()) if options.quick else SELECTIONS[ledger] for ledger in wanted}
+    codes = [run(ledger, tests, more) for ledger, tests in chosen.items() if tests]
+    sys.exit(max(codes, default=0))
+
+
+if __name__ == "__main__":
+    main()

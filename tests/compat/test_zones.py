@@ -1,0 +1,154 @@
+"""M3: real clients that name their zone work with its brokers alone, save for their group's coordinator."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from tests.compat.common import TOOLS, tool, unavailable
+from tests.faults.raw import Raw
+from tests.faults.running import Running, eventually
+
+FIND_COORDINATOR, FETCH, PRODUCE = 10, "fetch", "produce"
+ZONES = {"a": {1, 3}, "b": {2, 4}}
+RECORDS = 200
+SETTINGS = 'zones = "a,b"\n[routing]\nenforce_owner = true\n[groups]\ninitial_rebalance_delay_ms = 0\n'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Two zones, and brokers that insist on being asked for their own partitions only."""
+    with Running(tmp_path_factory.mktemp("zones"), brokers=4, settings=SETTINGS) as running:
+        running.create("t", 8)
+        yield running
+
+
+def group_of(server: Running, zone: str, kind: str) -> str:
+    """A group whose coordinator lies in a zone."""
+    with Raw(server.port) as raw:
+        for i in range(200):
+            name = f"{kind}-{zone}-{i}"
+            [found] = raw.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[name]).coordinators
+            if found.node_id in ZONES[zone]:
+                return name
+    raise AssertionError(f"no group is coordinated in zone {zone}")
+
+
+def counts(server: Running, api: str) -> dict[int, int]:
+    """How many requests of an API each broker has answered."""
+    text = server.page("/metrics")[1]
+    found = re.findall(rf'^headwater_requests_total\{{node="(\d+)",api="{api}"\}} (\d+)$', text, re.M)
+    return {int(node): int(count) for node, count in found}
+
+
+def used(server: Running, api: str, before: dict[int, int]) -> set[int]:
+    return {node for node, count in counts(server, api).items() if count > before.get(node, 0)}
+
+
+def test_librdkafka_is_told_its_zone(server: Running) -> None:
+    """M3: brokers, leaders and the controller as librdkafka's admin client sees them."""
+    for zone, nodes in ZONES.items():
+        admin = AdminClient({"bootstrap.servers": server.bootstrap, "client.id": f"zone_id={zone},app=test"})
+        metadata = admin.list_topics("t", timeout=30)
+        assert set(metadata.brokers) == nodes
+        assert {p.leader for p in metadata.topics["t"].partitions.values()} == nodes
+        assert metadata.controller_id in nodes
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("zone", ZONES)
+def test_librdkafka_with_its_coordinator_elsewhere(server: Running, zone: str, protocol: str) -> None:
+    """M3: producing and fetching stay in the zone; the group lives on while metadata is read again and again."""
+    other = next(z for z in ZONES if z != zone)
+    common = {"bootstrap.servers": server.bootstrap, "client.id": f"zone_id={zone}"}
+    produced, fetched = counts(server, PRODUCE), counts(server, FETCH)
+    producer = Producer({**common, "linger.ms": 5})
+    mark = f"{zone}-{protocol}"
+    for i in range(RECORDS):
+        producer.produce("t", f"{mark}-{i}".encode(), partition=i % 8)
+    assert producer.flush(30) == 0
+    group = group_of(server, other, protocol)
+    consumer = Consumer(
+        {
+            **common, "group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest",
+            "topic.metadata.refresh.interval.ms": 200, "enable.auto.commit": False,
+        }
+    )  # fmt: skip
+    try:
+        consumer.subscribe(["t"])
+        seen: set[bytes] = set()
+        deadline = time.monotonic() + 60
+        metadata = counts(server, "metadata")
+        # Read on until the metadata was told ten times more: it never names the coordinator, which must not matter.
+        while len(seen) < RECORDS or sum(counts(server, "metadata").values()) < sum(metadata.values()) + 10:
+            assert time.monotonic() < deadline, f"{len(seen)} of {RECORDS} records"
+            for message in consumer.consume(500, timeout=0.5):
+                assert message.error() is None, message.error()
+                if message.value().startswith(f"{mark}-".encode()):
+                    seen.add(message.value())
+        committed = consumer.commit(asynchronous=False)
+        assert committed and all(p.error is None for p in committed)
+        assert len(consumer.assignment()) == 8
+    finally:
+        consumer.close()
+    assert used(server, PRODUCE, produced) == ZONES[zone]
+    assert used(server, FETCH, fetched) == ZONES[zone]
+
+
+def java(log: Path, name: str, *arguments: str, given: str = "") -> str:
+    """One of Kafka's own tools."""
+    program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
+    tool("kafka/libs")
+    log.write_text("rootLogger.level = ERROR\n")
+    command = [program, "-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    command += [f"-Dlog4j2.configurationFile={log}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
+    command += [f"org.apache.kafka.tools.{name}", *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_java_with_its_coordinator_elsewhere(server: Running, tmp_path: Path, protocol: str) -> None:
+    """M3: the Java client takes its coordinator's address from FindCoordinator and needs no broker list for it."""
+    zone, other = ("a", "b") if protocol == "classic" else ("b", "a")
+    produced, fetched = counts(server, PRODUCE), counts(server, FETCH)
+    topic = f"java-{protocol}"
+    server.create(topic, 8)
+    lines = "".join(f"{i}\n" for i in range(RECORDS))
+    bootstrap = ("--bootstrap-server", server.bootstrap, "--topic", topic)
+    named = ("--command-property", f"client.id=zone_id={zone},app=java")
+    options = ("--command-property", "partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner")
+    java(tmp_path / "log", "ConsoleProducer", *bootstrap, *named, *options, given=lines)
+    asked = ("--group", group_of(server, other, f"java-{protocol}"), "--from-beginning", "--max-messages", str(RECORDS))
+    asked += ("--timeout-ms", "60000", "--command-property", f"group.protocol={protocol}")
+    said = java(tmp_path / "log", "consumer.ConsoleConsumer", *bootstrap, *named, *asked)
+    assert sorted(map(int, said.split())) == list(range(RECORDS))
+    assert used(server, PRODUCE, produced) == ZONES[zone]
+    assert used(server, FETCH, fetched) == ZONES[zone]
+
+
+def test_a_client_of_a_zone_whose_brokers_go_is_served_by_the_others(server: Running) -> None:
+    """M2, M3: every record of a producer in zone b is acknowledged while all of zone b is killed."""
+    producer = Producer(
+        {"bootstrap.servers": server.bootstrap, "client.id": "zone_id=b", "enable.idempotence": True, "linger.ms": 5}
+    )
+    failed: list[object] = []
+    for i in range(RECORDS):
+        producer.produce("t", f"kill-{i}".encode(), partition=i % 8, on_delivery=lambda e, _: e and failed.append(e))
+        if i == RECORDS // 2:
+            for node in ZONES["b"]:
+                server.broker(node).kill()
+    assert producer.flush(60) == 0
+    assert not failed
+    values = [v for part in server.read("t", range(8)).values() for _, v in part if v.startswith(b"kill-")]
+    assert sorted(values) == sorted(f"kill-{i}".encode() for i in range(RECORDS))
+    eventually(lambda: set(server.nodes(1)) == {1, 2, 3, 4}, "the supervisor has started them again")

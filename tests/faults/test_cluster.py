@@ -1,0 +1,160 @@
+"""M1, M2, M5, M6: clusters of real processes on every kind of ledger, under load, while parts of them come and go."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.metadata.membership import SESSION_SECONDS
+from tests.faults.storm import Storm
+from tests.support.cluster import Cluster
+from tests.support.load import Load
+from tests.support.serving import eventually
+
+PARTITIONS = 4
+OUTAGE_SECONDS = 2 * SESSION_SECONDS
+"""Longer than any session: whoever mistakes a store's silence for a peer's would fence it."""
+ENOUGH = 500
+NODES = (1, 2, 3)
+FAULTS, SEED = 3, 10
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def etcd_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three brokers in two zones on three nodes of etcd; whoever takes something away brings it back."""
+    with Cluster(tmp_path_factory.mktemp("etcd-cluster"), "etcd") as cluster:
+        yield cluster
+
+
+def loaded(cluster: Cluster) -> Load:
+    """Traffic on a topic of its own."""
+    topic = f"load-{uuid.uuid4().hex[:8]}"
+    cluster.create(topic, PARTITIONS)
+    return Load(cluster.bootstrap, topic, PARTITIONS)
+
+
+def wait_for_traffic(load: Load) -> None:
+    """Until every partition has taken something from now on, or something is wrong, which `finish` tells."""
+    goal, moment = load.count + ENOUGH, time.monotonic()
+    eventually(
+        lambda: load.problems or (load.count >= goal and load.acknowledged_everywhere(moment)),
+        "all partitions take records",
+        90,
+    )
+
+
+def let_last(seconds: float) -> None:
+    """Let an outage last so long; a shorter one would only test less."""
+    time.sleep(seconds)
+
+
+def lose_a_broker(cluster: Cluster) -> None:
+    with loaded(cluster) as load:
+        wait_for_traffic(load)
+        before = cluster.epochs()
+        mend = Storm(cluster, load, 1, OUTAGE_SECONDS).kill_broker()
+        [dead] = [node for node in NODES if not cluster.member(node).runs]
+        others = [node for node in NODES if node != dead]
+        assert cluster.nodes(*others) == others
+        mend()
+        wait_for_traffic(load)
+        after = cluster.epochs()
+        assert {node: after[node] for node in others} == {node: before[node] for node in others}
+        assert after[dead] > max(before.values())
+        load.finish()
+        cluster.doctor()
+
+
+def test_a_broker_is_killed_under_load_on_etcd(etcd_cluster: Cluster) -> None:
+    """M2: others take over; no acknowledged record is lost, none is there twice, reads never go back."""
+    lose_a_broker(etcd_cluster)
+
+
+@pytest.mark.parametrize("ledger", ["oxia", "bucket"])
+def test_a_broker_is_killed_under_load(tmp_path: Path, ledger: str) -> None:
+    """M2: the same with Oxia, and with a bucket that is ledger and objects in one."""
+    with Cluster(tmp_path, ledger) as cluster:
+        lose_a_broker(cluster)
+
+
+def test_stores_that_go_away_fence_nobody(etcd_cluster: Cluster) -> None:
+    """M6: a metadata store without its majority, then an object store that is gone, longer than any session."""
+    with loaded(etcd_cluster) as load:
+        wait_for_traffic(load)
+        before = etcd_cluster.epochs()
+        etcd, s3 = etcd_cluster.stores.metadata, etcd_cluster.stores.s3
+        leader = etcd.leader()
+        lost = [leader, (leader + 1) % len(etcd.names)]
+        for node in lost:
+            etcd.kill(node)
+        let_last(OUTAGE_SECONDS)
+        for node in lost:
+            etcd.start(node)
+        wait_for_traffic(load)
+        s3.kill()
+        let_last(OUTAGE_SECONDS)
+        s3.start()
+        wait_for_traffic(load)
+        let_last(SESSION_SECONDS)
+        assert etcd_cluster.epochs() == before
+        load.finish()
+        etcd_cluster.doctor()
+
+
+def test_one_metadata_node_is_lost(etcd_cluster: Cluster) -> None:
+    """M6: the leader of three etcd nodes is killed, then another one stops; traffic goes on each time without them."""
+    with loaded(etcd_cluster) as load:
+        etcd = etcd_cluster.stores.metadata
+        wait_for_traffic(load)
+        before = etcd_cluster.epochs()
+        leader = etcd.leader()
+        etcd.kill(leader)
+        wait_for_traffic(load)
+        etcd.start(leader)
+        stopped = etcd.leader()
+        etcd.pause(stopped)
+        try:
+            wait_for_traffic(load)
+        finally:
+            etcd.resume(stopped)
+        wait_for_traffic(load)
+        assert etcd_cluster.epochs() == before
+        load.finish()
+
+
+def test_everybody_is_restarted_one_after_another(etcd_cluster: Cluster) -> None:
+    """M5: brokers drain, etcd nodes come back with their data; producers and consumers are told of nothing."""
+    with loaded(etcd_cluster) as load:
+        wait_for_traffic(load)
+        before = etcd_cluster.epochs()
+        for node in NODES:
+            etcd_cluster.roll(f"broker-{node}")
+            wait_for_traffic(load)
+        between = etcd_cluster.epochs()
+        assert min(between.values()) > max(before.values())
+        etcd = etcd_cluster.stores.metadata
+        for node in range(len(etcd.names)):
+            etcd_cluster.stores.end_metadata_node(node)
+            wait_for_traffic(load)
+            etcd.start(node)
+        wait_for_traffic(load)
+        assert etcd_cluster.epochs() == between
+        load.finish()
+        etcd_cluster.doctor()
+
+
+def test_a_short_storm(etcd_cluster: Cluster) -> None:
+    """M2, M6: a few faults of all kinds, one after another, in an order that chance has made."""
+    with loaded(etcd_cluster) as load:
+        wait_for_traffic(load)
+        storm = Storm(etcd_cluster, load, SEED, SESSION_SECONDS)
+        for _ in range(FAULTS):
+            storm.strike("everything")
+        assert len(storm.felt) == FAULTS
+        load.finish()
+        etcd_cluster.doctor()

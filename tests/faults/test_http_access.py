@@ -1,0 +1,139 @@
+"""S2, S3: the pages of a real `headwater up` with users, rules and TLS; its children are no back door."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+import warnings
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import UnauthorizedError
+
+from tests.faults.running import Running, headwater
+from tests.support.certificates import issue
+
+USERS = {"admin": "admin secret", "alice": "wonder=land,"}
+
+
+class Secured(Running):
+    """Two brokers whose pages want TLS and a password."""
+
+    def get(self, path: str, user: str = "", password: str | None = None, host: str = "") -> tuple[int, str]:
+        """Status and body of a page, of the supervisor or of another process."""
+        address = f"http://{host}" if host else f"https://{self.http}"
+        request = urllib.request.Request(address + path)
+        if user:
+            text = f"{user}:{USERS[user] if password is None else password}"
+            request.add_header("Authorization", "Basic " + b64encode(text.encode()).decode())
+        trust = None if host else ssl.create_default_context(cafile=str(self.directory / "issuer.pem"))
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=trust) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                assert (error.code == 401) == ("WWW-Authenticate" in error.headers)
+                return error.code, error.read().decode()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("secured")
+    own = issue(directory, "server", issue(directory, "issuer"))
+    settings = f"""
+[security]
+acls = true
+super_users = "User:admin"
+[security.http]
+authentication = "basic"
+certificate = "{own.certificate}"
+key = "{own.key}"
+"""
+    for name, password in USERS.items():
+        (directory / f"{name}.password").write_text(password)
+        done = headwater(
+            "user", "add", name, "--data", str(directory / "data"),
+            "--new-password-file", str(directory / f"{name}.password"),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    with Secured(directory, brokers=2, settings=settings) as running:
+        yield running
+
+
+def test_pages(server: Secured) -> None:
+    """S2: what is open says no more than the status; the rest is for those who may describe the cluster."""
+    assert server.get("/healthz") == (200, '{"status":"alive"}')
+    assert server.get("/readyz") == (200, '{"status":"healthy"}')
+    for path in ("/metrics", "/health"):
+        assert server.get(path)[0] == 401
+        assert server.get(path, "admin", "wrong")[0] == 401
+        assert server.get(path, "alice")[0] == 403
+    status, body = server.get("/metrics", "admin")
+    assert status == 200 and 'headwater_epoch{node="1"}' in body and 'headwater_epoch{node="2"}' in body
+    assert 'outcome="refused"' in body and not any(password in body for password in USERS.values())
+    status, body = server.get("/health", "admin")
+    assert status == 200 and json.loads(body)["components"] == {"broker-1": "healthy", "broker-2": "healthy"}
+
+
+def test_the_catalog(server: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S2: the supervisor passes on who asks, and what the brokers say to that."""
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)  # they would count before the client's own settings
+    for user, password, code in (("", "", 401), ("alice", "wrong", 401), ("alice", USERS["alice"], 200)):
+        status, body = server.get("/iceberg/v1/namespaces/topics/tables", user, password)
+        assert status == code
+        assert json.loads(body).get("error", {}).get("code", 200) == code
+    ca = {"cabundle": str(server.directory / "issuer.pem")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for password in (USERS["alice"], "wrong"):
+            auth = {"type": "basic", "basic": {"username": "alice", "password": password}}
+            more = {"uri": f"https://{server.http}/iceberg", "ssl": ca, "auth": auth}
+            if password == "wrong":
+                with pytest.raises(UnauthorizedError):
+                    RestCatalog("headwater", **more)
+                continue
+            catalog = RestCatalog("headwater", **more)
+            assert catalog.list_namespaces() == [("topics",)] and catalog.list_tables("topics") == []
+            catalog.close()
+
+
+def test_children_answer_nobody_else(server: Secured) -> None:
+    """S3: whoever finds a child's port gets nothing there, with the right password neither."""
+    ports = [
+        connection.laddr.port
+        for node in (1, 2)
+        for connection in server.broker(node).net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port not in (server.port, server.port + 1)
+    ]
+    assert len(ports) == 2
+    for port in ports:
+        for path in ("/metrics", "/health", "/readyz", "/iceberg/v1/config"):
+            for user in ("", "admin"):
+                status, body = server.get(path, user, host=f"127.0.0.1:{port}")
+                assert status == 403 and "supervisor" in body
+
+
+def test_secrets_stay_secret(server: Secured) -> None:
+    """S3: no password in the log, nor what the supervisor and its children know each other by on disk."""
+    server.get("/metrics", "alice", "a wrong guess")
+    text = server.end_of_log()
+    assert "a log-in over HTTP failed" in text
+    assert not any(word in text for word in (*USERS.values(), "a wrong guess"))
+    for file in (server.data / "run").glob("*.json"):
+        assert json.loads(file.read_text())["security"]["http"]["certificate"] == ""
+        assert "secret" not in file.read_text()
+
+
+def test_settings_that_would_open_the_pages(tmp_path: Path) -> None:
+    """S3: `headwater up` beyond loopback wants an authentication of its pages."""
+    file = tmp_path / "settings.toml"
+    file.write_text('http = "0.0.0.0:0"\n[security.http]\nauthentication = "none"\n')
+    done = headwater("up", "--no-lake", "--data", str(tmp_path / "data"), "--config", str(file))
+    assert done.returncode == 1 and "security.http.authentication" in done.stderr

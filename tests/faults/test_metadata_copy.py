@@ -1,0 +1,74 @@
+"""M1: a cluster moves from ledger to ledger with all it holds: SQLite, etcd, a bucket, Oxia, and SQLite again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.checking import acknowledged, read_log
+from tests.faults.producing import Producing
+from tests.support.cluster import Cluster
+from tests.support.serving import headwater
+from tests.support.stores import etcd_servers, oxia_server
+
+TOPIC, PARTITIONS, EACH = "moved", 3, 2_000
+SETTINGS = "[housekeeping]\ninterval_ms = 500\ncheckpoint_bytes = 20000\n"
+"""Checkpoints often, so that ledgers are cut when they are copied."""
+
+
+def produced(cluster: Cluster, name: str, directory: Path) -> dict[int, tuple[int, int]]:
+    """What librdkafka was told of some records of its own."""
+    command, file = [sys.executable, "-m", "tests.faults.producing"], directory / f"{name}.acks"
+    with Producing(command, cluster.bootstrap, TOPIC, PARTITIONS, name, EACH, file) as client:
+        client.connected()
+        client.begin()
+        client.finish(within=90)
+    return acknowledged(file)
+
+
+def copy(cluster: Cluster, to: str, *more: str) -> tuple[int, str]:
+    """Exit code, and what the command says."""
+    done = headwater(
+        "metadata", "copy", "--config", str(cluster.config), "--to", to, "--output", "json", *more,
+        more=cluster.stores.environment,
+    )  # fmt: skip
+    return done.returncode, done.stdout or done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_from_ledger_to_ledger(tmp_path: Path) -> None:
+    """M1: records are produced on each ledger and read on the last one, with the offsets that were told."""
+    acks = {}
+    with (
+        Cluster(tmp_path / "cluster", "sqlite", brokers=1, settings=SETTINGS) as cluster,
+        etcd_servers(tmp_path / "etcd", 1) as etcd,
+        oxia_server(tmp_path / "oxia") as oxia,
+    ):
+        cluster.create(TOPIC, PARTITIONS)
+        ledgers = {
+            "etcd": etcd.url("moved"),
+            "bucket": f"{cluster.stores.s3.url}/moved-ledger",
+            "oxia": oxia.url("moved"),
+            "sqlite": f"sqlite://{tmp_path}/again.db",
+        }
+        acks["first"] = produced(cluster, "first", tmp_path)
+        code, said = copy(cluster, ledgers["etcd"])
+        assert code == 1 and "stop all brokers" in said, said
+        for kind, url in ledgers.items():
+            cluster.stop()
+            code, said = copy(cluster, url)
+            assert code == 0, said
+            assert [row["domain"] for row in json.loads(said)["domains"]] == [1, 0]
+            cluster.stores.move(url)
+            cluster.write_settings()
+            cluster.start()
+            acks[kind] = produced(cluster, kind, tmp_path)
+        code, said = copy(cluster, ledgers["etcd"], "--force")
+        assert code == 1 and "empty" in said, said
+        log = read_log(cluster.bootstrap, TOPIC, PARTITIONS)
+        log.check(**acks)
+        assert log.count == EACH * len(acks)
+        cluster.doctor()

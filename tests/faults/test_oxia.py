@@ -1,0 +1,221 @@
+"""A cluster of three Oxia servers that loses its leader, or one of the others, under appends (M6)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import OutcomeUnknown, Retriable, StoreUnavailable
+from headwater.metadata import Ledger, open_ledger
+from headwater.metadata.ledger import Entry
+from headwater.metadata.oxia_grpc import GrpcOxia
+from headwater.metadata.oxia_messages import write_message
+from headwater.metadata.oxia_routing import Shard
+from headwater.metadata.oxia_store import Put, Write
+from headwater.types import Domain, Position
+from tests.faults.checking import acknowledged, acknowledged_count, read_log
+from tests.faults.producing import Producing
+from tests.faults.running import Running, eventually, needs
+from tests.support import oxia
+from tests.support.oxia import OxiaCluster, OxiaNode
+
+ONE = Domain(1)
+START = Position(0)
+ROUTE = "headwater-000001"
+WRITERS = 3
+TOPIC, PARTITIONS, EACH = "survivors", 3, 40_000
+MORE = 30
+"""Appends that must be acknowledged before a fault, and again after it."""
+
+
+@dataclass
+class Told:
+    """What writers were told, and what a follower read meanwhile."""
+
+    stands: dict[int, bytes] = field(default_factory=dict)
+    unknown: set[bytes] = field(default_factory=set)
+    refused: set[bytes] = field(default_factory=set)
+    followed: list[Entry] = field(default_factory=list)
+
+    async def more(self, count: int) -> None:
+        """Until so many more were acknowledged."""
+        goal = len(self.stands) + count
+        while len(self.stands) < goal:
+            await asyncio.sleep(0.01)  # polls for a state that the loop checks
+
+
+async def _write(ledger: Ledger, name: str, told: Told) -> None:
+    i = 0
+    while True:
+        record, i = f"{name} {i}".encode(), i + 1
+        try:
+            position = await ledger.append(ONE, record)
+        except OutcomeUnknown:
+            told.unknown.add(record)
+        except StoreUnavailable:
+            told.refused.add(record)
+        else:
+            assert position not in told.stands, f"{position} was given out twice"
+            told.stands[position] = record
+
+
+async def _follow(ledger: Ledger, told: Told) -> None:
+    after = START
+    while True:
+        try:
+            await ledger.watch(ONE, after)
+            for entry in await ledger.read(ONE, after, 100):
+                assert entry.position == after + 1
+                told.followed.append(entry)
+                after = entry.position
+        except Retriable:
+            await asyncio.sleep(0.05)
+
+
+async def _story(cluster: OxiaCluster, faults: list[Callable[[], None]]) -> Told:
+    """Writers and a follower go on while faults happen; in the end everything fits."""
+    told = Told()
+    follower, *writers = ledgers = [open_ledger(cluster.url()) for _ in range(WRITERS + 1)]
+    tasks = [asyncio.create_task(_write(ledger, f"writer {i}", told)) for i, ledger in enumerate(writers)]
+    tasks.append(asyncio.create_task(_follow(follower, told)))
+    try:
+        async with asyncio.timeout(120):
+            for fault in faults:
+                await _or_fail(told.more(MORE), tasks)
+                await asyncio.to_thread(fault)
+            await _or_fail(told.more(MORE), tasks)
+            for task in tasks[:-1]:
+                task.cancel()
+            await asyncio.wait(tasks[:-1])
+            fresh = open_ledger(cluster.url())
+            ledgers.append(fresh)
+            last = await fresh.last(ONE)
+            found: list[Entry] = []
+            while page := await fresh.read(ONE, Position(len(found)), 1000):
+                found += page
+            assert len(found) == last >= max(told.stands)
+            while len(told.followed) < last:
+                await _or_fail(asyncio.sleep(0.01), tasks[-1:])  # polls for a state that the loop checks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for ledger in ledgers:
+            await ledger.close()
+    _check(told, found)
+    return told
+
+
+async def _or_fail(work: object, tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for something, or for the first task that ends although none should."""
+    waiting = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    waiting.cancel()
+
+
+def _check(told: Told, found: list[Entry]) -> None:
+    assert [entry.position for entry in found] == list(range(1, len(found) + 1))
+    assert told.followed == found
+    data = [entry.data for entry in found]
+    assert len(set(data)) == len(data)
+    assert not told.refused & set(data)
+    for position, record in told.stands.items():
+        assert data[position - 1] == record
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> OxiaCluster:
+    needs("Oxia: run `make tools`", oxia.PROGRAM.exists())
+    return OxiaCluster(tmp_path)
+
+
+def test_the_leader_is_killed_twice(cluster: OxiaCluster) -> None:
+    """M6: kill the leader's process during appends, let it come back, and kill the next one."""
+    killed: list[OxiaNode] = []
+
+    def kill() -> None:
+        killed.append(cluster.leader())
+        killed[-1].kill()
+
+    with cluster:
+        told = asyncio.run(_story(cluster, [kill, lambda: killed[0].start(), kill]))
+        assert cluster.leader() is not killed[-1]
+    assert killed[0] is not killed[1]
+    assert len(told.stands) >= 4 * MORE
+
+
+def test_one_that_does_not_lead_is_killed(cluster: OxiaCluster) -> None:
+    """M6: one of three nodes is lost, and nobody is told of anything but success."""
+
+    def kill() -> None:
+        leader = cluster.leader()
+        next(node for node in cluster.nodes if node is not leader).kill()
+
+    with cluster:
+        told = asyncio.run(_story(cluster, [kill]))
+    assert not told.unknown
+    assert not told.refused
+
+
+def test_the_leader_is_paused(cluster: OxiaCluster) -> None:
+    """M6: a leader that stands still is replaced; when it wakes up it is asked for nothing that must be new."""
+    paused: list[OxiaNode] = []
+
+    def pause() -> None:
+        paused.append(cluster.leader())
+        paused[-1].pause()
+
+    with cluster:
+        asyncio.run(_story(cluster, [pause, lambda: paused[0].resume()]))
+        assert cluster.leader() is not paused[0]
+
+
+def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
+    """M1: a write that reached a server that does not lead was never written, and its writer is told so."""
+
+    async def run() -> None:
+        leader = cluster.leader().public
+        other = next(node.public for node in cluster.nodes if node.public != leader)
+        store = GrpcOxia([leader], "default")
+        await store.write(ROUTE, Write([Put("key", b"old")]))
+        wrong = Shard(0, other, 0, (1 << 32) - 1)
+        stream = await store._stream(wrong)
+        with pytest.raises(StoreUnavailable, match="not leader"):
+            await stream.send(write_message(ROUTE, Write([Put("key", b"new")])))
+        with pytest.raises(StoreUnavailable, match="not leader"):
+            await store.get(ROUTE, "key", leader=other)
+        item = await store.get(ROUTE, "key")
+        assert item is not None
+        assert item.value == b"old"
+        await store.close()
+
+    with cluster:
+        asyncio.run(run())
+
+
+@pytest.mark.timeout(180)
+def test_brokers_go_on_when_the_leader_is_killed(cluster: OxiaCluster, tmp_path: Path) -> None:
+    """M6: two brokers on three Oxia servers lose the ledger's leader under a producer, which loses nothing."""
+    told = tmp_path / "told"
+    command = [sys.executable, "-m", "tests.faults.producing"]
+    with cluster, Running(tmp_path / "up", brokers=2, settings=f'ledger = "{cluster.url()}"\n') as server:
+        server.create(TOPIC, PARTITIONS)
+        with Producing(command, server.bootstrap, TOPIC, PARTITIONS, "client", EACH, told) as client:
+            client.connected()
+            client.begin()
+            eventually(lambda: acknowledged_count(told) >= EACH // 4, "a quarter is acknowledged", 60)
+            victim = cluster.leader()
+            victim.kill()
+            assert acknowledged_count(told) < EACH, "the producer must be at work when the leader dies"
+            client.finish(within=100)
+        assert cluster.leader() is not victim
+        log = read_log(server.bootstrap, TOPIC, PARTITIONS)
+        log.check(client=acknowledged(told))
+        assert log.count == EACH

@@ -1,0 +1,150 @@
+"""A real etcd cluster for tests: processes on free ports that can be killed, paused and started again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Self
+
+from tests.support.net import free_port
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / ".tools/servers/etcd"
+START_SECONDS = 60.0
+
+
+class EtcdCluster(AbstractContextManager["EtcdCluster"]):
+    """Some members on loopback, healthy when the block begins. Leaving it ends them; data stays in `directory`."""
+
+    def __init__(self, directory: Path, nodes: int = 3, options: Sequence[str] = ()) -> None:
+        self.directory = directory
+        self.options = tuple(options)
+        self.names = [f"member{i + 1}" for i in range(nodes)]
+        self.client_ports = [free_port() for _ in self.names]
+        self.peer_ports = [free_port() for _ in self.names]
+        self.more_client_urls: tuple[str, ...] = ()
+        """Where the members listen besides, with `nodes=1`."""
+        self.processes: list[subprocess.Popen[bytes] | None] = [None] * nodes
+
+    def __enter__(self) -> Self:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            for node in range(len(self.names)):
+                self.spawn(node)
+            self.wait_healthy()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for node in range(len(self.names)):
+            self.kill(node)
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port in self.client_ports]
+
+    def url(self, prefix: str) -> str:
+        """A ledger under a prefix of its own."""
+        return f"etcd://{','.join(self.endpoints)}/{prefix}"
+
+    # --- what a test may do ----------------------------------------------------------------------------
+
+    def kill(self, node: int) -> None:
+        """The process ends at once."""
+        process = self.processes[node]
+        if process is not None:
+            process.kill()
+            process.wait()
+            self.processes[node] = None
+
+    def start(self, node: int) -> None:
+        """Start a member again, on its data, and wait until the cluster answers through it."""
+        if self.processes[node] is None:
+            self.spawn(node)
+        self.wait_healthy([node])
+
+    def pause(self, node: int) -> None:
+        """Its connections stay open and nothing answers."""
+        self._running(node).send_signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        self._running(node).send_signal(signal.SIGCONT)
+
+    def leader(self) -> int:
+        """The index of the member that leads, as soon as there is one that says so."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            for node in range(len(self.names)):
+                status = self._status(node)
+                if status and status.get("leader") == status["header"]["member_id"]:
+                    return node
+            time.sleep(0.02)  # polls for a state that the loop checks; nothing counts on its length
+        raise RuntimeError(f"no member leads: {self.log_end(0)}")
+
+    def wait_healthy(self, nodes: Sequence[int] | None = None) -> None:
+        """Until reads that need a majority are answered by these members."""
+        deadline = time.monotonic() + START_SECONDS
+        for node in nodes if nodes is not None else range(len(self.names)):
+            while not self._ask(node, "kv/range", {"key": "AA=="}):
+                process = self.processes[node]
+                if process is None or process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{self.names[node]} does not serve: {self.log_end(node)}")
+                time.sleep(0.02)  # polls for a state that the loop checks; nothing counts on its length
+
+    def ask(self, node: int, path: str, body: object) -> dict[str, Any]:
+        """One request to a member's JSON gateway, `kv/compaction` for example."""
+        answer = self._ask(node, path, body)
+        if answer is None:
+            raise RuntimeError(f"{self.names[node]} does not answer {path}")
+        return answer
+
+    def log_end(self, node: int) -> str:
+        return (self.directory / f"{self.names[node]}.log").read_text()[-2000:]
+
+    # --- processes -------------------------------------------------------------------------------------
+
+    def _running(self, node: int) -> subprocess.Popen[bytes]:
+        process = self.processes[node]
+        assert process is not None, f"{self.names[node]} does not run"
+        return process
+
+    def spawn(self, node: int) -> None:
+        """Start a member without waiting for it."""
+        name = self.names[node]
+        peers = [f"http://127.0.0.1:{port}" for port in self.peer_ports]
+        client = f"http://127.0.0.1:{self.client_ports[node]}"
+        command = [
+            str(PROGRAM), "--name", name, "--data-dir", str(self.directory / name), "--log-level", "warn",
+            "--listen-client-urls", ",".join((client, *self.more_client_urls)), "--advertise-client-urls", client,
+            "--listen-peer-urls", peers[node], "--initial-advertise-peer-urls", peers[node],
+            "--initial-cluster", ",".join(f"{n}={p}" for n, p in zip(self.names, peers, strict=True)),
+            "--initial-cluster-state", "new", *self.options,
+        ]  # fmt: skip
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.processes[node] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def _status(self, node: int) -> dict[str, Any] | None:
+        return self._ask(node, "maintenance/status", {}) if self.processes[node] is not None else None
+
+    def _ask(self, node: int, path: str, body: object) -> dict[str, Any] | None:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.client_ports[node]}/v3/{path}", json.dumps(body).encode(), method="POST"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=2) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except (urllib.error.URLError, OSError):
+            return None

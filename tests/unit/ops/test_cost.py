@@ -1,0 +1,50 @@
+"""The cost calculator, checked against a published table (O7)."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from headwater.ops.cost import URSA, Bill, Prices, Requests, Workload, bills
+from tests.faults.running import headwater
+
+PUBLISHED = {
+    "Ursa": {"servers": 1.04, "connectors": 0.0, "zones": 0.0, "storage": 1.27, "requests": 0.40, "total": 2.71},
+    "Kafka on disks": {
+        "servers": 0.52, "connectors": 0.52, "zones": 6.0, "storage": 28.27, "requests": 0.0, "total": 35.31,
+    },
+    "Kafka, tiered storage": {
+        "servers": 0.52, "connectors": 0.52, "zones": 6.0, "storage": 4.94, "requests": 0.0, "total": 11.98,
+    },
+}  # fmt: skip
+"""Table 1 of the Ursa paper."""
+
+
+def as_told(bill: Bill) -> dict[str, float]:
+    return {name: value for name, value in asdict(bill).items() if name != "system"} | {"total": bill.total}
+
+
+@pytest.mark.parametrize("system", PUBLISHED)
+def test_the_published_table_comes_out(system: str) -> None:
+    """O7: with the paper's workload, prices and requests, to the cents that its rounded parts leave open."""
+    found = {bill.system: as_told(bill) for bill in bills(Workload(), URSA, Prices(), "Ursa")}
+    assert found[system] == {name: pytest.approx(dollars, abs=0.021) for name, dollars in PUBLISHED[system].items()}
+
+
+def test_twice_the_requests_cost_twice() -> None:
+    """O7: and nothing else changes."""
+    once, *_ = bills(Workload(), Requests(100, 200), Prices())
+    twice, *_ = bills(Workload(), Requests(200, 400), Prices())
+    assert twice.requests == pytest.approx(2 * once.requests)
+    assert (twice.servers, twice.storage) == (once.servers, once.storage)
+
+
+def test_the_command() -> None:
+    """O7: for people and for programs; what makes no sense is refused."""
+    text = headwater("cost", "--gb", "180", "--puts", str(URSA.puts), "--gets", str(URSA.gets))
+    assert text.returncode == 0, text.stderr
+    assert "$35.30" in text.stdout and "Kafka on disks" in text.stdout
+    found = json.loads(headwater("cost", "--output", "json").stdout)
+    assert [bill["system"] for bill in found] == ["Headwater", "Kafka on disks", "Kafka, tiered storage"]
+    refused = headwater("cost", "--gb=-1")
+    assert refused.returncode == 1 and "negative" in refused.stderr
