@@ -53,6 +53,7 @@ soak: install ## runs that take two hours: 200 kills, 1,000 topics, 500 settles,
 	scripts/setup-tools etcd oxia s3
 	for faults in brokers metadata objects compactor everything; do \
 		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done
+	$(BIN)/python -m tests.soak.kills --kills 40 --ledger etcd
 	$(BIN)/python -m tests.soak.cluster --ledger oxia --faults everything
 	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults brokers
 	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults objects

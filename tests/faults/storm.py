@@ -17,6 +17,7 @@ from tests.support.load import Load
 from tests.support.serving import eventually
 
 RECOVER_SECONDS = 90.0
+SETTLED = "headwater_settled_files_total"
 PAUSE_LIMIT_SECONDS = 2.5 * SESSION_SECONDS
 
 
@@ -123,7 +124,11 @@ class Storm:
     # --- the compactor -------------------------------------------------------------------------------
 
     def kill_compactor(self) -> Callable[[], None]:
+        """At some moment of its start, or as soon as it has settled something."""
         compactor = self._cluster.compactor()
+        patience = self._chance.uniform(0.0, RECOVER_SECONDS)
+        with suppress(TimeoutError):
+            eventually(lambda: compactor.is_ready and compactor.metric(SETTLED), "it has settled something", patience)
         family = psutil.Process(compactor.pid).children(recursive=True)
         compactor.kill()
         for process in family:

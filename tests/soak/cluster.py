@@ -9,6 +9,8 @@ import argparse
 import time
 from collections import defaultdict
 
+from tests.faults.checking import read_log
+from tests.faults.lake_running import FRESHNESS, SETTINGS
 from tests.faults.storm import FAULTS, Storm
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.cluster import Cluster
@@ -29,13 +31,14 @@ def main() -> None:
     parser.add_argument("--outage", type=float, default=30, help="seconds that an object store stays away")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    lake = options.faults == "compactor"
     verdict = Verdict(f"{options.faults} of a cluster on {options.ledger} and S3, {options.minutes:g} minutes")
     with (
         workplace("cluster") as directory,
-        Cluster(directory, options.ledger, compactor=options.faults == "compactor") as cluster,
+        Cluster(directory, options.ledger, compactor=lake, settings=SETTINGS if lake else "") as cluster,
         progress() as bars,
     ):
-        cluster.create(TOPIC, PARTITIONS)
+        cluster.create(TOPIC, PARTITIONS, **(FRESHNESS if lake else {}))
         bar = bars.add_task("seconds", total=int(options.minutes * 60), now="")
         with Load(cluster.bootstrap, TOPIC, PARTITIONS, producers=3, consumers=2) as load:
             storm = Storm(cluster, load, options.seed, options.outage)
@@ -47,6 +50,9 @@ def main() -> None:
                 time.sleep(BETWEEN_SECONDS)  # the pace of the faults
             bars.update(bar, now="reading everything back")
             log = load.finish()
+        if lake:
+            cluster.settle(TOPIC)
+            assert read_log(cluster.bootstrap, TOPIC, PARTITIONS).count == log.count
         cluster.doctor()
     pauses = defaultdict(list)
     for felt in storm.felt:

@@ -11,6 +11,7 @@ from collections import Counter
 
 from tests.faults.lake_running import FRESHNESS, LakeRunning, Writer, check_all, kill_compactors
 from tests.soak.common import Verdict, progress, workplace
+from tests.support.stores import LEDGERS
 
 TOPICS = ("left", "right")
 PARTITIONS = 3
@@ -22,9 +23,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ledger", choices=LEDGERS, default="", help="with objects on S3; by default embedded")
     options = parser.parse_args()
     verdict = Verdict(f"{options.kills} kills of a compactor")
-    with workplace("kills") as directory, LakeRunning(directory) as server, progress() as bars:
+    with workplace("kills") as directory, LakeRunning(directory, ledger=options.ledger) as server, progress() as bars:
         for topic in TOPICS:
             server.create(topic, PARTITIONS, **FRESHNESS)
         bar = bars.add_task("kills", total=options.kills, now="")

@@ -27,6 +27,7 @@ from tests.support.serving import (
     free_ports,
     get_page,
     headwater,
+    metric_of,
 )
 from tests.support.stores import Stores
 
@@ -82,6 +83,10 @@ class Member:
         """The address of its pages."""
         words = dict(word.split("=", 1) for word in self._said.read_text().split()[1:])
         return f"127.0.0.1:{words['http']}"
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels; 0 while it tells none."""
+        return metric_of(get_page(self.http, "/metrics")[1], name)
 
     def wait_until_ready(self) -> None:
         eventually(lambda: self.is_ready, f"{self.file.stem} says ready", START_SECONDS)
@@ -237,3 +242,9 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         """It must say that all is well."""
         done = headwater("doctor", "--config", str(self.config), more=self.stores.environment)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def settle(self, topic: str, seconds: float = 300.0) -> None:
+        """Have a topic settled, and wait for log and tables."""
+        arguments = ("table", "settle", topic, "--config", str(self.config), "--timeout", f"{seconds:g}")
+        done = headwater(*arguments, timeout=seconds + 60, more=self.stores.environment)
+        assert done.returncode == 0, f"{done.stderr}\n{self.end_of_log()}"

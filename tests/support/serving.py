@@ -113,6 +113,11 @@ def get_page(address: str, path: str, within: float = 30) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
+def metric_of(page: str, name: str) -> float:
+    """The sum of a metric over its labels."""
+    return sum(map(float, re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", page, re.MULTILINE)))
+
+
 class Serving(ABC):
     """Brokers on consecutive ports of the loopback address, and what clients and operators get to know of them."""
 
@@ -150,8 +155,7 @@ class Serving(ABC):
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels; 0 while nobody tells it."""
-        found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", self.page("/metrics")[1], re.MULTILINE)
-        return sum(map(float, found))
+        return metric_of(self.page("/metrics")[1], name)
 
     # --- as a client ---------------------------------------------------------------------------------
 
