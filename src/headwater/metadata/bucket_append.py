@@ -94,13 +94,13 @@ class Appender:
                 continue
             try:
                 sequence = await self._settle([pending.record for pending in batch])
-            except asyncio.CancelledError:
-                for pending in batch:
-                    _fail(pending, OutcomeUnknown("the ledger was closed"))
-                raise
             except HeadwaterError as error:
                 for pending in batch:
                     _fail(pending, error)
+            except BaseException as error:
+                for pending in batch:
+                    _fail(pending, OutcomeUnknown(f"the append was broken off: {error!r}"))
+                raise
             else:
                 for index, pending in enumerate(batch):
                     if not pending.future.done():

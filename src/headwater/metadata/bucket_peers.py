@@ -211,7 +211,7 @@ class TcpPeers:
                     self._stands(Domain(message.domain), message.slot)
                 elif isinstance(message, Appended | Failed):
                     link.answered(message)
-        except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
+        except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError, HeadwaterError):
             self._drop(address, link)
 
     def _drop(self, address: str, link: _Link) -> None:

@@ -198,7 +198,13 @@ class DomainRing:
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._advance(), name=f"ledger-look-{self.domain}")
             self._looking.add_done_callback(_consume)
-        await asyncio.shield(self._looking)
+        look = self._looking
+        try:
+            await asyncio.shield(look)
+        except asyncio.CancelledError:
+            if look.cancelled():
+                raise StoreUnavailable("the ledger was closed") from None
+            raise
 
     def look_soon(self) -> None:
         """Look in the background, unless somebody looks already."""

@@ -464,6 +464,44 @@ def test_beats_are_one_put_and_one_list() -> None:
     run(go())
 
 
+def test_closing_ends_what_waits() -> None:
+    """M1: whoever waits for an append, a look or news when a handle is closed is told, and not cancelled."""
+
+    class Slow(MemoryRegisters):
+        async def read(self, path: str) -> Held | None:
+            if self.stuck:
+                self.waiting += 1
+                await asyncio.Event().wait()
+            return await super().read(path)
+
+        async def create(self, path: str, data: bytes) -> Tag | None:
+            if self.stuck:
+                self.waiting += 1
+                await asyncio.Event().wait()
+            return await super().create(path, data)
+
+        stuck = False
+        waiting = 0
+
+    async def go() -> None:
+        registers = Slow()
+        ledger = ledger_on(registers)
+        last = await ledger.append(ONE, b"x")
+        registers.stuck = True
+        calls: list[Coroutine[Any, Any, object]] = [ledger.append(ONE, b"y"), ledger.last(ONE), ledger.watch(ONE, last)]
+        waiting = [asyncio.create_task(call) for call in calls]
+        while registers.waiting < 2:
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        await ledger.close()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(end) for end in ends] == [OutcomeUnknown, StoreUnavailable, StoreUnavailable]
+        with pytest.raises(StoreUnavailable):
+            await ledger.append(ONE, b"z")
+
+    run(go())
+
+
 # --- what is wrong -------------------------------------------------------------------------------------------
 
 
