@@ -15,7 +15,7 @@ import msgspec
 from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.registry import APIS, Request
-from headwater.config import Groups, Housekeeping, Profile, Settings, Wal
+from headwater.config import Brownout, Groups, Housekeeping, Profile, Settings, Wal
 from headwater.errors import HeadwaterError
 from headwater.log.writer import Writer
 from headwater.metadata.commands import Listener
@@ -64,6 +64,7 @@ SETTINGS = Settings(
     default_partitions=2,
     wal=Wal(latency=Profile(object_bytes=1 << 20, min_interval_ms=0, gather_ms=1, flushes=2), hold_ms=300),
     objects="memory://",
+    brownout=Brownout(interval_ms=200, floor_ms=10, factor=1, after_ms=200, back_ms=600),
     groups=Groups(
         initial_rebalance_delay_ms=0,
         consumer_session_timeout_ms=6_000,

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.app.node import Node
@@ -119,6 +119,7 @@ def test_at_most_a_third() -> None:
     assert [v for _, v in story.go(1)] == [Verdict(3, False)], "of two brokers none can be missed"
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.dictionaries(
@@ -149,6 +150,7 @@ def test_whatever_is_reported(rounds: list[dict[int, Reading | None]]) -> None:
         assert 3 * len(out) <= len(readings)
 
 
+@settings(deadline=None)
 @given(st.integers(3, 9), st.integers(1, 2_000_000), st.integers(100, 300), st.integers(0, 100))
 def test_brokers_alike_are_left_alone(count: int, base: int, percent: int, step: int) -> None:
     """M4: whatever the speed, nobody is out while no one takes more than three times what another does."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
@@ -51,6 +52,7 @@ def test_the_zone_of_a_client_id(client_id: str, zone: str) -> None:
     assert zone_of(client_id) == zone
 
 
+@examples(deadline=None)
 @given(st.text(), st.text(alphabet=st.characters(exclude_characters=",")), st.text())
 def test_any_client_id_has_a_zone_or_none(before: str, zone: str, after: str) -> None:
     """M3: no client id is an error, and a pair is found wherever it stands behind others that name no zone."""

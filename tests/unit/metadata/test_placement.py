@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.metadata.placement import choose
@@ -10,6 +10,7 @@ from headwater.metadata.placement import choose
 NODES = st.lists(st.integers(-1, 1 << 31), min_size=1, max_size=9, unique=True)
 
 
+@settings(deadline=None)
 @given(st.integers(0, (1 << 64) - 1), NODES)
 def test_order_does_not_matter(key: int, nodes: list[int]) -> None:
     """M3: every process chooses the same node, however it lists them."""
@@ -17,6 +18,7 @@ def test_order_does_not_matter(key: int, nodes: list[int]) -> None:
     assert choose(key, nodes) in nodes
 
 
+@settings(deadline=None)
 @given(st.integers(0, (1 << 64) - 1), NODES)
 def test_only_a_lost_node_s_keys_move(key: int, nodes: list[int]) -> None:
     """M2, M3: whoever was not chosen may go without a change."""
