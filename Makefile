@@ -5,7 +5,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale demo clean docs
+.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -26,7 +26,7 @@ cluster: install ## three nodes of etcd, an S3 server, three brokers in two zone
 	scripts/setup-tools etcd s3
 	$(BIN)/python -m demo.cluster $(ARGS)
 
-tools: install ## Kafka, etcd, Oxia, an S3 server, Spark connectors, franz-go, kafkajs and kcat for tests, into .tools
+tools: install ## Kafka, etcd, Oxia, stores' servers, Spark connectors, franz-go, kafkajs and kcat for tests, into .tools
 	scripts/setup-tools
 
 lint: install ## style, types, import contracts
@@ -76,6 +76,10 @@ bench-ledgers: install ## commits a second on every ledger backend whose server 
 
 bench-scale: install ## twelve brokers on a modelled S3, in virtual time
 	$(BIN)/python -m benchmarks.scale $(ARGS)
+
+bench-cost: install ## requests to S3 and ledger per GB, and what they cost
+	scripts/setup-tools s3
+	$(BIN)/python -m benchmarks.cost $(ARGS)
 
 demo: install ## a million records in over Kafka, read out of the same files by everybody
 	scripts/setup-tools spark

@@ -22,7 +22,6 @@ from rich.progress import Progress
 from rich.table import Table
 
 from headwater.app.node import Node
-from headwater.broker.placement import choose
 from headwater.client.records import Record, encode_batch
 from headwater.config import Cache, Housekeeping, Settings
 from headwater.errors import HeadwaterError
@@ -31,6 +30,7 @@ from headwater.log.parts import Outcome, Part
 from headwater.metadata.commands import Listener
 from headwater.metadata.ledger import Entry
 from headwater.metadata.memory import MemoryLedger
+from headwater.metadata.placement import choose
 from headwater.objects.memory import MemoryStore
 from headwater.objects.store import ObjectInfo
 from headwater.types import Domain, Pieces, Position

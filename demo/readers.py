@@ -185,6 +185,7 @@ def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM would list by 10,000 tasks
         **(place.access.of_spark(CATALOG) if place.access else {}),
         **more,
     }

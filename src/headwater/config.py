@@ -104,6 +104,35 @@ class Routing(_Section, frozen=True):
 
     enforce_owner: bool = False
     """Whether a broker sends clients away that use it for partitions which are another's, in the client's zone."""
+    tell_other_zones: bool = False
+    """Whether clients with a zone are told all brokers, and only leaders of their own zone: some need to know others
+    to reach a coordinator there."""
+
+
+class Brownout(_Section, frozen=True):
+    """When a broker that is slower than the others is kept out of rotation, and when it is let back."""
+
+    enabled: bool = True
+    interval_ms: int = 5_000
+    """How often a broker looks at how it does."""
+    floor_ms: int = 1_000
+    """A broker is slow if nine of ten appends, or reads, take longer than this …"""
+    factor: int = 3
+    """… and longer than so many times what they take at the median of the others."""
+    after_ms: int = 30_000
+    """So long it must be slow to be taken out."""
+    back_ms: int = 60_000
+    """So long it must do well to be let back."""
+
+
+class Peers(_Section, frozen=True):
+    """How brokers of a zone share what they read from the store, by the listener `internal`."""
+
+    timeout_ms: int = 1_000
+    """A broker that is not answered by then reads the store itself."""
+    connections: int = 4
+    """To each other broker at most."""
+    served_connections: int = 256
 
 
 class Housekeeping(_Section, frozen=True):
@@ -186,6 +215,7 @@ class Settings(_Section, frozen=True):
     data: str = "./headwater-data"
     """Where an embedded cluster keeps ledger and objects, unless `ledger` and `objects` say otherwise."""
     ledger: str = ""
+    """Where the order lies, as a URL; see `docs/ledgers.md`. By default a file under `data`."""
     objects: str = ""
     zone: str = "local"
     zones: str = ""
@@ -196,6 +226,10 @@ class Settings(_Section, frozen=True):
     """Listeners, comma separated: `HOST:PORT` or `NAME=HOST:PORT`."""
     advertise: str = ""
     """What clients are told, per listener name: `NAME=HOST:PORT,…`; by default where it listens."""
+    internal: str = ""
+    """Where other brokers of the zone ask for WAL objects, `HOST:PORT`, or nowhere. `advertise` may name INTERNAL."""
+    internal_secret_file: str = ""
+    """What all brokers know and nobody else, at least 16 characters; needed beyond loopback, unless by mutual TLS."""
     http: str = "127.0.0.1:8080"
     auto_create_topics: bool = True
     default_partitions: int = 1
@@ -206,6 +240,8 @@ class Settings(_Section, frozen=True):
     cache: Cache = Cache()
     object_store: StoreOptions = StoreOptions()
     routing: Routing = Routing()
+    peers: Peers = Peers()
+    brownout: Brownout = Brownout()
     housekeeping: Housekeeping = Housekeeping()
     groups: Groups = Groups()
     lake: Lake = Lake()
@@ -269,7 +305,7 @@ def _put(tree: dict[str, Any], keys: list[str], value: object) -> None:
 
 
 def _check(settings: Settings) -> None:
-    for section in (settings.limits, settings.quotas, settings.cache, settings.housekeeping):
+    for section in (settings.limits, settings.quotas, settings.cache, settings.housekeeping, settings.peers):
         for name in section.__struct_fields__:
             if getattr(section, name) <= 0:
                 raise ConfigError(f"settings: {name} must be above 0")
@@ -280,7 +316,10 @@ def _check(settings: Settings) -> None:
     settings.object_store.check()
     _check_lake(settings.lake)
     _check_groups(settings.groups)
-    check_security(settings.security, parse_listeners(settings.kafka))
+    check_security(settings.security, _protected(settings))
+    brownout = settings.brownout
+    if min(brownout.interval_ms, brownout.floor_ms, brownout.factor, brownout.after_ms, brownout.back_ms) <= 0:
+        raise ConfigError("settings: numbers of brownout must be above 0")
     if settings.wal.hold_ms < 0:
         raise ConfigError("settings: hold_ms must not be negative")
     if not 1 <= settings.brokers <= 64 or settings.node < 0:
@@ -290,8 +329,11 @@ def _check(settings: Settings) -> None:
     for zone in (settings.zone, *parse_zones(settings.zones)):
         if not zone or zone != zone.strip() or set(zone) & set("/,"):
             raise ConfigError("settings: zone must be a plain name, and zones such names with commas between")
-    parse_listeners(settings.kafka)
+    if INTERNAL in parse_listeners(settings.kafka):
+        raise ConfigError(f"settings: no listener for clients can be called {INTERNAL}")
     parse_listeners(settings.advertise or settings.kafka)
+    if settings.internal:
+        parse_address(settings.internal)
     parse_address(settings.http)
 
 
@@ -329,6 +371,16 @@ def _check_lake(lake: Lake) -> None:
         raise ConfigError(f"settings: a catalog of lake.catalogs cannot be called {sorted(clash)[0]}")
 
 
+def _protected(settings: Settings) -> list[str]:
+    """The listeners whose protection is to be checked."""
+    names = list(parse_listeners(settings.kafka))
+    if not settings.internal:
+        return names
+    if settings.security.listener(INTERNAL).protocol not in ("PLAINTEXT", "SSL"):
+        raise ConfigError(f"settings: the listener {INTERNAL} knows PLAINTEXT and SSL only")
+    return [*names, INTERNAL]
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """`HOST:PORT`, also `[::1]:PORT`."""
     host, colon, port = text.strip().rpartition(":")
@@ -348,8 +400,6 @@ def parse_listeners(text: str) -> dict[str, tuple[str, int]]:
     for part in text.split(","):
         name, _equals, address = part.strip().rpartition("=")
         name = name or "PLAINTEXT"
-        if name == INTERNAL:
-            raise ConfigError(f"no listener for clients can be called {INTERNAL}")
         if name in listeners:
             raise ConfigError(f"two listeners are called {name!r}")
         listeners[name] = parse_address(address)

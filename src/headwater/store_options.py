@@ -46,6 +46,8 @@ class StoreOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Larger objects are sent in parts, several at once."""
     part_bytes: int = 8 * MIB
     parts_at_once: int = 4
+    guard: bool = True
+    """Whether WAL objects are stored under the condition that there is none of that name."""
     checksum: str = "sha256"
     """What S3 checks an upload by: sha256, crc64nvme, or nothing but the signature."""
     encryption: str = ""

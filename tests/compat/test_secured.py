@@ -88,6 +88,8 @@ acls = true
 super_users = "User:admin;User:CN=robot,O=Acme,C=DE;User:token-holder"
 failed_logins_per_minute = 1000
 reload_ms = 100
+[groups]
+consumer_heartbeat_interval_ms = 200
 [security.oauth]
 jwks = "{directory}/keys.json"
 issuer = "https://issuer"
@@ -278,6 +280,64 @@ def test_rules_and_users_by_librdkafka(secured: Cluster) -> None:
         [UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_256)]
     )[user].result(WAIT_S)  # fmt: skip
     assert failure_of(config) == KafkaError._AUTHENTICATION
+
+
+def test_a_regular_expression_matches_what_one_may_describe(secured: Cluster) -> None:
+    """K9, S2: a KIP-848 consumer of librdkafka gets no topic that it may not describe, alone or beside a super user."""
+    admin = AdminClient(secured.librdkafka("SASL_PLAINTEXT"))
+    prefix = f"re-{uuid.uuid4().hex[:8]}"
+    seen, hidden = f"{prefix}-seen", f"{prefix}-hidden"
+    for future in admin.create_topics([NewTopic(seen, 2, 1), NewTopic(hidden, 2, 1)]).values():
+        future.result(WAIT_S)
+
+    def allow(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+        rule = AclBinding(
+            kind, name, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW
+        )
+        admin.create_acls([rule])[rule].result(WAIT_S)
+        return rule
+
+    allow(ResourceType.GROUP, prefix, AclOperation.READ)
+    allow(ResourceType.TOPIC, seen, AclOperation.READ)
+    ours = {"group.id": prefix, "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    as_alice = {"sasl.username": "alice", "sasl.password": PASSWORDS["alice"]}
+    alice = LibrdkafkaConsumer({**secured.librdkafka("SASL_PLAINTEXT"), **as_alice, **ours})
+    boss = LibrdkafkaConsumer({**secured.librdkafka("SASL_PLAINTEXT"), **ours})
+    try:
+        for consumer in (alice, boss):
+            consumer.subscribe([f"^{prefix}-.*"])
+
+        def owned() -> tuple[set[str], set[str], int]:
+            for consumer in (alice, boss):
+                consumer.poll(0.05)
+            parts = [{(p.topic, p.partition) for p in consumer.assignment()} for consumer in (alice, boss)]
+            return {t for t, _ in parts[0]}, {t for t, _ in parts[1]}, len(parts[0] | parts[1])
+
+        def balanced() -> bool:
+            of_alice, of_boss, count = owned()
+            assert hidden not in of_alice
+            return count == 4 and of_alice == {seen} and hidden in of_boss
+
+        _until(balanced)
+        boss.close()
+        _until(lambda: {(p.topic, p.partition) for p in _polled(alice)} == {(seen, 0), (seen, 1)})
+        rule = allow(ResourceType.TOPIC, hidden, AclOperation.DESCRIBE)
+        _until(lambda: {p.topic for p in _polled(alice)} == {seen, hidden})
+        [gone] = admin.delete_acls([AclBindingFilter(rule.restype, rule.name, rule.resource_pattern_type,
+                                                     rule.principal, rule.host, rule.operation,
+                                                     rule.permission_type)]).values()  # fmt: skip
+        assert len(gone.result(WAIT_S)) == 1
+        _until(lambda: {p.topic for p in _polled(alice)} == {seen})
+    finally:
+        for consumer in (alice, boss):
+            with contextlib.suppress(RuntimeError):  # it is closed already
+                consumer.close()
+
+
+def _polled(consumer: LibrdkafkaConsumer) -> list[TopicPartition]:
+    """What a consumer has to read, after it was given a moment."""
+    consumer.poll(0.05)
+    return list(consumer.assignment())
 
 
 def _until(condition: Callable[[], bool]) -> None:

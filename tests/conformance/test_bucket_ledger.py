@@ -9,12 +9,15 @@ import pytest
 from headwater.metadata import Ledger, open_ledger
 from headwater.metadata.bucket import BucketLedger
 from headwater.metadata.conformance import checks
+from headwater.metadata.ledger import Entry
 from headwater.objects.registers import MemoryRegisters
+from headwater.types import Domain, Position
 from tests.faults.running import needs
 from tests.support.s3 import PROGRAM, S3Server
 
 Opener = Callable[[], Awaitable[Ledger]]
 _prefixes = count()
+ONE = Domain(1)
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +65,27 @@ def test_in_memory(name: str) -> None:
 def test_on_s3(name: str, bucket: S3Server) -> None:
     """M1"""
     run(checks()[name](on_s3(bucket)))
+
+
+def test_a_tiny_ring_on_s3(bucket: S3Server) -> None:
+    """M1: lap after lap over the same objects, by two handles in turns and one that comes anew each time."""
+
+    async def go() -> None:
+        open_one = on_s3(bucket, "?slots=4")
+        one, other = await open_one(), await open_one()
+        last = Position(0)
+        for number in range(20):
+            writer, reader = (one, other) if number % 3 else (other, one)
+            data = str(number).encode()
+            position = await writer.append(ONE, data)
+            fresh = await open_one()
+            for ledger in (reader, fresh):
+                assert await ledger.last(ONE) == position
+                assert await ledger.read(ONE, last, 10) == [Entry(position, data)]
+            await fresh.close()
+            await reader.truncate(ONE, position)
+            last = position
+        await one.close()
+        await other.close()
+
+    run(go())

@@ -76,6 +76,8 @@ def test_losing_the_leader(cluster: EtcdCluster) -> None:
     url, names, count = cluster.url("leader"), ("a", "b", "c"), 400
     with ExitStack() as stack:
         writers = [stack.enter_context(writer(url, name, count)) for name in names]
+        for process in writers:
+            stack.callback(process.kill)
         outputs = [_lines(process, 100) for process in writers]
         first = cluster.leader()
         cluster.kill(first)

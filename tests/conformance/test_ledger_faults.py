@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 
@@ -18,7 +19,7 @@ from headwater.metadata.checkpoint import write_checkpoint
 from headwater.metadata.cluster import ClusterState
 from headwater.metadata.commands import Listener, Tick
 from headwater.metadata.ledger import Entry
-from headwater.metadata.membership import Membership
+from headwater.metadata.membership import SESSION_SECONDS, Membership
 from headwater.metadata.replica import Replica
 from headwater.metadata.streams import StreamsState
 from headwater.objects.memory import MemoryStore
@@ -103,6 +104,8 @@ def test_writers_in_several_processes(server: LedgerServer) -> None:
 
     with ExitStack() as stack:
         writers = [stack.enter_context(writer(server, url, name, count)) for name in names]
+        for process in writers:
+            stack.callback(process.kill)
         run(story)
         outputs = [process.communicate(timeout=SECONDS)[0] for process in writers]
     positions = [entry.position for entry in seen]
@@ -343,7 +346,11 @@ def test_an_outage_and_the_return(server: LedgerServer) -> None:
             await process.domain.submit([Tick()])
         before = [list(process.epochs) for process in processes]
         await asyncio.to_thread(server.stop)
-        await wait_for(lambda: all(p.way.failed >= 8 for p in processes), "calls fail for longer than a session")
+        long_enough = time.monotonic() + 1.5 * SESSION_SECONDS
+        await wait_for(
+            lambda: time.monotonic() > long_enough and all(p.way.failed for p in processes),
+            "calls fail, and a session has passed",
+        )
         beaten = [process.way.beaten for process in processes]
         await asyncio.to_thread(server.start)
         await wait_for(

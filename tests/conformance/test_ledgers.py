@@ -19,7 +19,6 @@ from headwater.metadata.conformance import checks
 from headwater.metadata.etcd import EtcdLedger
 from headwater.metadata.etcd_log import Sizes
 from headwater.metadata.memory import MemoryLedger
-from headwater.metadata.oxia import OxiaLedger, parse_url
 from headwater.metadata.sqlite import SqliteLedger
 from headwater.types import Domain, Position
 from tests.simulation.backends import SMALL
@@ -298,23 +297,6 @@ def test_sqlite_urls(tmp_path: Path) -> None:
     asyncio.run(run())
     assert (tmp_path / "a b" / "ledger.db").exists()
     for url in ("sqlite://relative/path", "sqlite:", "oracle:///x", "ledger.db"):
-        with pytest.raises(ConfigError):
-            open_ledger(url)
-
-
-def test_oxia_urls() -> None:
-    """M1: servers, namespace and prefix are in the URL; anything else is a mistake that says so."""
-    assert parse_url("oxia://a:1,b:2/space?prefix=x/y") == (["a:1", "b:2"], "space", "x/y")
-    assert parse_url("oxia://a:1") == (["a:1"], "default", "headwater")
-    assert isinstance(open_ledger("oxia://a:1"), OxiaLedger)
-    for url in (
-        "oxia:",
-        "oxia:///space",
-        "oxia://a/space",
-        "oxia://a:1/b/c",
-        "oxia://a:1/b?prefx=c",
-        "oxia://a:1?prefix=",
-    ):
         with pytest.raises(ConfigError):
             open_ledger(url)
 

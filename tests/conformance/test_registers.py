@@ -8,7 +8,7 @@ from pathlib import Path
 import obstore.store
 import pytest
 
-from headwater.errors import OutcomeUnknown, StoreUnavailable
+from headwater.errors import Retriable, StoreUnavailable
 from headwater.objects.registers import Held, MemoryRegisters, Registers, Tag
 from headwater.objects.registers_conformance import checks
 from headwater.objects.registers_remote import RemoteRegisters
@@ -84,8 +84,8 @@ def test_the_suite_finds_a_store_that_ignores_conditions() -> None:
             run(checks()[name](shared(Careless())))
 
 
-def test_a_write_without_an_answer_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M1: from a server that is gone a read says that nothing was changed, and a write that nobody knows."""
+def test_a_server_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M1: reads and writes say so, and what stood stands when it is back; a bucket that is not there is an error."""
     needs("versitygw: scripts/setup-tools", PROGRAM.exists())
     with S3Server(tmp_path) as server:
         for name, value in server.environment.items():
@@ -99,9 +99,11 @@ def test_a_write_without_an_answer_is_unknown(tmp_path: Path, monkeypatch: pytes
             with pytest.raises(StoreUnavailable):
                 await registers.read("a")
             for write in (registers.create("b", b"1"), registers.replace("a", b"2", tag), registers.put("c", b"3")):
-                with pytest.raises(OutcomeUnknown):
+                with pytest.raises(Retriable):
                     await write
             server.start()
             assert await registers.read("a") == Held(b"1", tag)
+            with pytest.raises(StoreUnavailable):
+                await RemoteRegisters.from_url("s3://no-such-bucket").create("a", b"1")
 
         asyncio.run(go())

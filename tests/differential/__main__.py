@@ -37,6 +37,8 @@ def main() -> int:
                 print(f"  {said.asked}\n    -> {normal(said.answer, outcome.kafka.prefix, symbols)}")
         if outcome.kafka.broken:
             print(f"{name}: does not hold for Apache Kafka: {outcome.kafka.broken}")
+        for line in verdict.wavering:
+            print(f"{name} wavers: {line}")
         for line in found if name not in APART else ():
             print(f"{name}: {line}")
     print(f"{len(names)} stories, {len(open_now)} differ")

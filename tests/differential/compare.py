@@ -6,14 +6,14 @@ import datetime
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
 from tests.differential.allowed import ALLOWED, Rule
 from tests.differential.peer import Silence
-from tests.differential.story import Outcome
+from tests.differential.story import Outcome, Transcript
 
 MADE_UP = frozenset({"member_id", "leader", "topic_id", "producer_id", "session_id"})
 """Fields whose values a server invents: they are compared by which of them are the same."""
@@ -181,20 +181,29 @@ def _paired(kafka: list[Any], ours: list[Any]) -> list[tuple[object, Any, Any]] 
 
 def differences(outcome: Outcome) -> list[str]:
     """What is not allowed to differ, step by step, in words."""
-    kafka, ours = outcome.kafka, outcome.ours
+    return _compared(outcome.kafka, outcome.ours, ("Kafka", "Headwater"))
+
+
+def wavering(ours: Sequence[Transcript]) -> list[str]:
+    """Where our own answers to a story were not the same every time that it was told."""
+    return [line for other in ours[:-1] for line in _compared(ours[-1], other, ("Headwater now", "Headwater before"))]
+
+
+def _compared(one: Transcript, other: Transcript, names: tuple[str, str]) -> list[str]:
     found: list[str] = []
     reference, measured = Symbols(), Symbols()
-    for number, (said, answered) in enumerate(zip(kafka.said, ours.said, strict=False), 1):
+    for number, (said, answered) in enumerate(zip(one.said, other.said, strict=False), 1):
         api = said.asked.split(" ", 1)[0]
         if answered.asked.split(" {")[0] != said.asked.split(" {")[0]:
-            found.append(f"step {number}: Kafka's story goes on with {said.asked}, ours with {answered.asked}")
-            return found
-        one, other = normal(said.answer, kafka.prefix, reference), normal(answered.answer, ours.prefix, measured)
-        for path, wanted, got in differing(one, other):
-            if not _allowed(api, path, wanted, got, ALLOWED):
-                found.append(f"step {number}, {said.asked[:300]}\n    {path}: Kafka {wanted!r}, Headwater {got!r}")
-    if len(kafka.said) != len(ours.said):
-        found.append(f"Kafka told {len(kafka.said)} steps, Headwater {len(ours.said)}: {ours.broken or kafka.broken}")
+            return [*found, f"step {number}: {names[0]} goes on with {said.asked}, {names[1]} with {answered.asked}"]
+        wanted, got = normal(said.answer, one.prefix, reference), normal(answered.answer, other.prefix, measured)
+        for path, this, that in differing(wanted, got):
+            if not _allowed(api, path, this, that, ALLOWED):
+                place = f"step {number}, {said.asked[:300]}\n    {path}"
+                found.append(f"{place}: {names[0]} {this!r}, {names[1]} {that!r}")
+    if len(one.said) != len(other.said):
+        why = other.broken or one.broken
+        found.append(f"{names[0]} told {len(one.said)} steps, {names[1]} {len(other.said)}: {why}")
     return found
 
 

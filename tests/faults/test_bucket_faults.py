@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.errors import OutcomeUnknown, Retriable
+from headwater.errors import Retriable
 from headwater.metadata import Ledger, open_ledger
 from headwater.metadata.ledger import Entry
 from headwater.types import Domain, Position
@@ -125,7 +125,7 @@ def test_the_server_is_killed_under_writers(server: BucketServer) -> None:
                 seen.extend(await patient(lambda: ledger.read(ONE, seen[-1].position if seen else START, 100)))
             if wanted < len(names) * count:
                 await asyncio.to_thread(server.stop)
-                with pytest.raises(OutcomeUnknown):
+                with pytest.raises(Retriable):
                     await ledger.append(ONE, b"into the void")
                 await asyncio.to_thread(server.start)
         await ledger.close()

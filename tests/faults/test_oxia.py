@@ -17,18 +17,21 @@ from headwater.metadata.oxia_grpc import GrpcOxia
 from headwater.metadata.oxia_messages import write_message
 from headwater.metadata.oxia_routing import Shard
 from headwater.metadata.oxia_store import Put, Write
+from headwater.metadata.oxia_url import Servers
+from headwater.metadata.oxia_writing import MAX_WAITING
 from headwater.types import Domain, Position
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
 from tests.faults.running import Running, eventually, needs
 from tests.support import oxia
-from tests.support.oxia import OxiaCluster, OxiaNode
+from tests.support.certificates import issue
+from tests.support.oxia import OxiaCluster, OxiaNode, OxiaServer
 
 ONE = Domain(1)
 START = Position(0)
 ROUTE = "headwater-000001"
 WRITERS = 3
-TOPIC, PARTITIONS, EACH = "survivors", 3, 40_000
+TOPIC, PARTITIONS, EACH = "survivors", 3, 30_000
 MORE = 30
 """Appends that must be acknowledged before a fault, and again after it."""
 
@@ -183,7 +186,7 @@ def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
     async def run() -> None:
         leader = cluster.leader().public
         other = next(node.public for node in cluster.nodes if node.public != leader)
-        store = GrpcOxia([leader], "default")
+        store = GrpcOxia(Servers((leader,)))
         await store.write(ROUTE, Write([Put("key", b"old")]))
         wrong = Shard(0, other, 0, (1 << 32) - 1)
         stream = await store._stream(wrong)
@@ -198,6 +201,54 @@ def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
 
     with cluster:
         asyncio.run(run())
+
+
+def test_writes_that_wait_are_counted(tmp_path: Path) -> None:
+    """M1: while a server stands still a thousand writes wait; one more is refused, and those that wait stand later."""
+    needs("Oxia: run `make tools`", oxia.PROGRAM.exists())
+
+    async def run(server: OxiaServer) -> None:
+        ledger = open_ledger(server.url())
+        await ledger.append(ONE, b"first")
+        server.pause()
+        waiting = [asyncio.create_task(ledger.append(ONE, b"%d" % i)) for i in range(MAX_WAITING)]
+        await asyncio.sleep(0)
+        with pytest.raises(StoreUnavailable, match="full"):
+            await ledger.append(ONE, b"too many")
+        server.resume()
+        assert await asyncio.gather(*waiting) == list(range(2, MAX_WAITING + 2))
+        assert await ledger.last(ONE) == MAX_WAITING + 1
+        await ledger.close()
+
+    with OxiaServer(tmp_path) as server:
+        asyncio.run(run(server))
+
+
+def test_tls(tmp_path: Path) -> None:
+    """M1: servers that speak TLS and want a certificate of ours; nobody gets in without one."""
+    needs("Oxia: run `make tools`", oxia.PROGRAM.exists())
+    authority = issue(tmp_path, "authority")
+    server, client = issue(tmp_path, "server", authority), issue(tmp_path, "client", authority)
+    options = (
+        f"--tls-cert-file={server.certificate}", f"--tls-key-file={server.key}",
+        f"--tls-trusted-ca-file={authority.certificate}", "--tls-client-auth",
+    )  # fmt: skip
+    query = f"&tls=true&ca={authority.certificate}&cert={client.certificate}&key={client.key}"
+
+    async def run(cluster: OxiaCluster) -> None:
+        ledger = open_ledger(cluster.url())
+        position = await ledger.append(ONE, b"sealed")
+        assert await ledger.read(ONE, START, 10) == [Entry(position, b"sealed")]
+        for without in (query, query[query.index("&cert") :]):
+            other = open_ledger(cluster.url().replace(without, ""))
+            with pytest.raises(StoreUnavailable):
+                await other.append(ONE, b"open")
+            await other.close()
+        assert await ledger.last(ONE) == position
+        await ledger.close()
+
+    with OxiaCluster(tmp_path / "cluster", options=options, query=query) as cluster:
+        asyncio.run(run(cluster))
 
 
 @pytest.mark.timeout(180)

@@ -22,7 +22,7 @@ from tests.support import virtual
 
 ONE = Domain(1)
 START = Position(0)
-SEEDS = 60
+SEEDS = 40
 WRITERS = 3
 RECORDS = 25
 

@@ -97,6 +97,9 @@ class Member:
         finally:
             await self._hang_up()
 
+    async def crash(self) -> None:
+        """Nothing is left to do once `run` is over: it has hung up."""
+
     async def leave(self) -> None:
         """Say good-bye; call it once `run` is over."""
         try:

@@ -1,6 +1,7 @@
-"""K8, K10: many groups whose members come, leave and crash while brokers die by `kill -9`.
+"""K8, K9, K10: many groups whose members come, leave and crash while brokers die by `kill -9`.
 
-No committed offset ever goes back, and every group becomes stable within its time-outs.
+No committed offset ever goes back, and every group becomes stable within its time-outs. Every third group is one of
+KIP-848, whose members are librdkafka's; the others are classic.
 
 python -m tests.soak.groups --groups 50 --members 200 --minutes 10 --kill-every 60 --seed 1
 """
@@ -21,9 +22,16 @@ from headwater.client.model import NewTopic
 from tests.faults.running import Running
 from tests.soak.common import Verdict, progress, workplace
 from tests.soak.group_member import SESSION_MS, Member, Truth
+from tests.soak.modern_member import ModernMember
 
 PARTITIONS = 8
 BROKERS = 3
+MODERN_EVERY = 3
+SETTINGS = f"""
+[groups]
+consumer_session_timeout_ms = {SESSION_MS}
+consumer_heartbeat_interval_ms = 1000
+"""
 LOOK_S = 0.5
 TAKE_OVER_S = 20.0
 """Within which another broker has the groups of a dead one."""
@@ -35,7 +43,7 @@ LIMIT_S = 2 * SESSION_MS / 1000 + TAKE_OVER_S
 class Alive:
     """A member and the task of its life."""
 
-    member: Member
+    member: Member | ModernMember
     task: asyncio.Task[None]
 
 
@@ -44,17 +52,22 @@ class Watched:
     """A group, who is in it, and since when it has not been stable."""
 
     truth: Truth
+    modern: bool = False
     members: list[Alive] = field(default_factory=list)
     disturbed: float = field(default_factory=time.monotonic)
     stable: bool = False
     longest: float = 0.0
 
     def look(self, now: float) -> None:
-        """Stable: all are in one generation and have all partitions among them."""
+        """Stable: all are in one generation, and have all partitions among them in fair shares."""
         told = [alive.member.assigned for alive in self.members]
-        parts = sorted(p for share in told if share is not None for p in share)
+        shares = [share or [] for share in told]
+        parts = sorted(p for share in shares for p in share)
         generations = {alive.member.generation for alive in self.members}
-        self.stable = None not in told and len(generations) == 1 and parts == list(range(PARTITIONS))
+        fair = bool(shares) and max(map(len, shares)) - min(map(len, shares)) <= 1
+        # A member of a KIP-848 group that gets nothing is not told so.
+        known = self.modern or None not in told
+        self.stable = known and len(generations) == 1 and parts == list(range(PARTITIONS)) and fair
         if self.stable or not self.members:
             self.disturbed = now
         self.longest = max(self.longest, now - self.disturbed)
@@ -72,7 +85,9 @@ class Soak:
         self._wanted = members
         self._addresses = server.bootstrap.split(",")
         self._born = 0
-        self.groups = [Watched(Truth(f"soak-{i}", "soak", PARTITIONS)) for i in range(groups)]
+        self.groups = [
+            Watched(Truth(f"soak-{i}", "soak", PARTITIONS), i % MODERN_EVERY == MODERN_EVERY - 1) for i in range(groups)
+        ]
         self.counts = {"joined": 0, "left": 0, "crashed": 0, "brokers killed": 0}
 
     async def start(self) -> None:
@@ -123,11 +138,16 @@ class Soak:
         """End what is left; not counted."""
         for group in self.groups:
             while group.members:
-                await self._cancel(group.members.pop())
+                gone = group.members.pop()
+                await self._cancel(gone)
+                await gone.member.crash()
 
     def _join(self, group: Watched) -> None:
         self._born += 1
-        member = Member(self._addresses, group.truth, f"member-{self._born}", self._chance.choice)
+        name = f"member-{self._born}"
+        member: Member | ModernMember = Member(self._addresses, group.truth, name, self._chance.choice)
+        if group.modern:
+            member = ModernMember(self._addresses, group.truth, name)
         group.members.append(Alive(member, asyncio.create_task(member.run())))
         group.disturb()
         self.counts["joined"] += 1
@@ -140,8 +160,7 @@ class Soak:
     async def _end(self, group: Watched, *, crash: bool) -> None:
         gone = group.members.pop(self._chance.randrange(len(group.members)))
         await self._cancel(gone)
-        if not crash:
-            await gone.member.leave()
+        await (gone.member.crash() if crash else gone.member.leave())
         group.disturb()
         self.counts["crashed" if crash else "left"] += 1
 
@@ -172,8 +191,10 @@ def _judge(run: Soak, unstable: int, verdict: Verdict) -> None:
     truths = [group.truth for group in run.groups]
     for what, count in run.counts.items():
         verdict.fact(what, count)
-    verdict.fact("hand-overs", sum(truth.hand_overs for truth in truths))
-    verdict.floor("commits", sum(truth.commits for truth in truths), 1)
+    for kind, modern in (("classic", False), ("KIP-848", True)):
+        own = [group.truth for group in run.groups if group.modern is modern]
+        verdict.floor(f"hand-overs in {kind} groups", sum(truth.hand_overs for truth in own), min(1, len(own)))
+        verdict.floor(f"commits in {kind} groups", sum(truth.commits for truth in own), min(1, len(own)))
     violations = [line for truth in truths for line in truth.violations]
     strange = [line for truth in truths for line in truth.strange]
     for line in [*violations, *strange][:20]:
@@ -193,7 +214,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     verdict = Verdict(f"{options.groups} groups, {options.members} members, {options.minutes:g} minutes")
-    with workplace("groups") as directory, Running(directory, brokers=BROKERS) as server:
+    with workplace("groups") as directory, Running(directory, brokers=BROKERS, settings=SETTINGS) as server:
         uvloop.run(soak(server, options, verdict))
     verdict.leave()
 

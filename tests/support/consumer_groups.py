@@ -19,6 +19,7 @@ class TopicTable:
     def __init__(self, **counts: int) -> None:
         self.version = 0
         self._topics: dict[str, tuple[uuid.UUID, int]] = {}
+        self._hidden: dict[str, frozenset[str]] = {}
         self._ids = itertools.count(1)
         for name, count in counts.items():
             self.create(name, count)
@@ -51,6 +52,14 @@ class TopicTable:
     def name_of(self, topic_id: uuid.UUID) -> str | None:
         return next((name for name, (known, _) in self._topics.items() if known == topic_id), None)
 
+    def hide(self, principal: str, *names: str) -> None:
+        """From now on somebody may not know of these topics, and of all others."""
+        self._hidden[principal] = frozenset(names)
+        self.version += 1
+
+    def visible(self, principal: str, host: str, names: frozenset[str]) -> frozenset[str]:
+        return names - self._hidden.get(principal, frozenset())
+
 
 def settings(**changes: object) -> ConsumerGroupSettings:
     """The defaults, with member ids that are counted."""
@@ -77,8 +86,10 @@ class Client:
         regex: str | None = None,
         instance_id: str | None = None,
         assignor: str | None = None,
+        principal: str = "User:ANONYMOUS",
     ) -> None:
         self.member_id = member_id
+        self.principal = principal
         self.names = names
         self.regex = regex
         self.instance_id = instance_id
@@ -106,6 +117,7 @@ class Client:
             topic_partitions=self.owned if is_full or self.owned != self.said else None,
             client_id="client",
             client_host="/127.0.0.1",
+            principal=self.principal,
         )
 
     def beat(

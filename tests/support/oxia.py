@@ -8,13 +8,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Self
 
 from headwater.errors import HeadwaterError
 from headwater.metadata.oxia_grpc import GrpcOxia
+from headwater.metadata.oxia_url import parse_url
 from tests.support.net import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +56,7 @@ class OxiaServer(AbstractContextManager["OxiaServer"]):
     def start(self) -> None:
         """Start it and wait until it answers."""
         self.process = _run(self.directory / "oxia.log", self.command())
-        _until(lambda: _shards_answer([self.address]), self.directory / "oxia.log", self.process)
+        _until(lambda: _answers(self.url()), self.directory / "oxia.log", self.process)
 
     def kill(self) -> None:
         """An outage: the process ends at once."""
@@ -74,8 +75,9 @@ class OxiaServer(AbstractContextManager["OxiaServer"]):
 class OxiaNode:
     """One server of a cluster."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, options: Sequence[str]) -> None:
         self.directory = directory
+        self._options = options
         directory.mkdir(parents=True, exist_ok=True)
         self.public, self.internal, self._metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
         self.process: subprocess.Popen[bytes] | None = None
@@ -86,7 +88,7 @@ class OxiaNode:
             [
                 "server", f"--public-addr={self.public}", f"--internal-addr={self.internal}",
                 f"--metrics-addr={self._metrics}", f"--data-dir={self.directory / 'data'}",
-                f"--wal-dir={self.directory / 'wal'}",
+                f"--wal-dir={self.directory / 'wal'}", *self._options,
             ],
         )  # fmt: skip
 
@@ -112,12 +114,13 @@ class OxiaNode:
 
 
 class OxiaCluster(AbstractContextManager["OxiaCluster"]):
-    """A coordinator and three servers; every shard has a leader and two followers."""
+    """A coordinator and three servers; every shard has a leader and two followers. URLs get `query` besides."""
 
-    def __init__(self, directory: Path, shards: int = 1) -> None:
+    def __init__(self, directory: Path, shards: int = 1, *, options: Sequence[str] = (), query: str = "") -> None:
         self.directory = directory
         self.shards = shards
-        self.nodes = [OxiaNode(directory / f"node-{i}") for i in range(3)]
+        self.nodes = [OxiaNode(directory / f"node-{i}", options) for i in range(3)]
+        self._query = query
         self._coordinator: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -140,7 +143,7 @@ class OxiaCluster(AbstractContextManager["OxiaCluster"]):
             node.kill()
 
     def url(self, prefix: str = "headwater") -> str:
-        return f"oxia://{','.join(node.public for node in self.nodes)}/default?prefix={prefix}"
+        return f"oxia://{','.join(node.public for node in self.nodes)}/default?prefix={prefix}{self._query}"
 
     def leader(self, shard: int = 0) -> OxiaNode:
         """The server that the coordinator has made a shard's leader, as soon as there is one."""
@@ -171,7 +174,7 @@ class OxiaCluster(AbstractContextManager["OxiaCluster"]):
         )  # fmt: skip
 
     def _is_ready(self) -> bool:
-        return all(_shards_answer([node.public]) for node in self.nodes)
+        return all(_answers(f"oxia://{node.public}/default?prefix=x{self._query}") for node in self.nodes)
 
 
 def _run(log: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
@@ -194,11 +197,11 @@ def _until(look: Callable[[], bool], log: Path, process: subprocess.Popen[bytes]
         time.sleep(0.05)  # polls for a state that the loop checks; nothing counts on its length
 
 
-def _shards_answer(addresses: list[str]) -> bool:
+def _answers(url: str) -> bool:
     """Whether a leader reads a key when one asks these servers who leads."""
 
     async def look() -> bool:
-        store = GrpcOxia(addresses, "default")
+        store = GrpcOxia(parse_url(url))
         try:
             async with asyncio.timeout(1):
                 await store.get("headwater-000000", "nothing")

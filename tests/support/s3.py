@@ -8,7 +8,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
@@ -25,7 +25,7 @@ START_SECONDS = 30.0
 class S3Server(AbstractContextManager["S3Server"]):
     """One server on a free port with one bucket. Leaving the block ends it; `kill` and `start` make an outage."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, options: Sequence[str] = ()) -> None:
         self.directory = directory
         self._options = options
         self.port = free_port()

@@ -17,7 +17,8 @@ NICENESS = 10
 async def run(ledger_url: str, objects_url: str, domain: int) -> None:
     """Load, replay, write, verify, point, truncate."""
     os.nice(NICENESS)
-    ledger, store = open_ledger(ledger_url), open_store(objects_url, from_environment())
+    options = from_environment()
+    ledger, store = open_ledger(ledger_url, options), open_store(objects_url, options)
     try:
         await write_checkpoint(ledger, store, new_state(Domain(domain)))
     finally:

@@ -48,7 +48,7 @@ class CompactorProcess:
     def __init__(self, settings: Settings, secret: str = "") -> None:
         self.settings = settings
         os.environ.update(settings.object_store.variables())  # Spark's workers are this process's children
-        self.ledger = open_ledger(settings.ledger_url)
+        self.ledger = open_ledger(settings.ledger_url, settings.object_store)
         self.store: ObjectStore = open_store(settings.objects_url, settings.object_store)
         clock, chance, lake = SystemClock(), SystemChance(), settings.lake
         self.cluster = Replica(self.ledger, self.store, ClusterState(), clock, chance)

@@ -30,7 +30,8 @@ from headwater.types import CLUSTER, Domain, WalId
 async def examine(settings: Settings) -> Report:
     """Look at a cluster's ledger and objects."""
     report = Report()
-    ledger, store = open_ledger(settings.ledger_url), open_store(settings.objects_url, settings.object_store)
+    ledger = open_ledger(settings.ledger_url, settings.object_store)
+    store = open_store(settings.objects_url, settings.object_store)
     followers = make_followers(store, settings.lake, options=settings.object_store)
     try:
         cluster = new_state(CLUSTER)

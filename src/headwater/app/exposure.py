@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 
-from headwater.config import Settings, parse_address, parse_listeners
+from headwater.config import INTERNAL, Settings, parse_address, parse_listeners
 from headwater.errors import ConfigError
 
 
 def check_exposure(settings: Settings, *, kafka: bool = True) -> None:
     """Refuse to start with a listener that strangers can use."""
+    if kafka and settings.internal:
+        _check_internal(settings)
     if settings.security.insecure:
         return
     advice = "listen on loopback, or start with --insecure (security.insecure) if the network itself is trusted"
@@ -28,6 +30,18 @@ def check_exposure(settings: Settings, *, kafka: bool = True) -> None:
                 f"the HTTP pages on {host} would be open to anybody: give them an authentication "
                 f"(security.http.authentication), or client_auth = required; or {advice}"
             )
+
+
+def _check_internal(settings: Settings) -> None:
+    """Other brokers are given whole objects, so nothing opens this listener to strangers."""
+    host, _ = parse_address(settings.internal)
+    own = settings.security.listener(INTERNAL)
+    mutual = own.protocol == "SSL" and own.client_auth == "required"
+    if not is_loopback(host) and not settings.internal_secret_file and not mutual:
+        raise ConfigError(
+            f"the internal listener on {host} would let anybody read everything: give it internal_secret_file, or SSL "
+            f"with client_auth = required (security.listeners.{INTERNAL}), or listen on loopback"
+        )
 
 
 def is_loopback(host: str) -> bool:

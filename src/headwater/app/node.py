@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from headwater.broker.core import Broker
+from headwater.broker.watching import Watch
 from headwater.clock import Chance, Clock
 from headwater.config import Settings
+from headwater.log import wal
 from headwater.log.housekeeping import Housekeeper
 from headwater.log.reader import Reader
 from headwater.log.segment_cache import SegmentCache
 from headwater.log.wal_cache import WalCache
 from headwater.log.writer import Writer, Writers
+from headwater.log.zone_cache import PeerTransport, ZoneCache
 from headwater.metadata.checkpoint import write_checkpoint
 from headwater.metadata.cluster import ClusterState
 from headwater.metadata.commands import Listener
@@ -19,9 +22,9 @@ from headwater.metadata.ledger import Ledger
 from headwater.metadata.membership import Membership
 from headwater.metadata.replica import Replica
 from headwater.metadata.streams import StreamsState
-from headwater.objects import ObjectStore
+from headwater.objects import ObjectMissing, ObjectStore
 from headwater.threads import Offload, inline
-from headwater.types import CLUSTER, Domain
+from headwater.types import CLUSTER, Buffer, Domain, WalId
 
 DOMAINS = (Domain(1),)
 
@@ -47,6 +50,7 @@ class Node:
         make_writer: Callable[..., Writer] = Writer,
         checkpoint: Callable[[Domain], Awaitable[None]] | None = None,
         offload: Offload = inline,
+        peers: PeerTransport | None = None,
     ) -> None:
         self.settings = settings
         self._ledger = ledger
@@ -65,6 +69,10 @@ class Node:
             listeners=listeners,
         )
         self.cache = WalCache(store, settings.cache.wal_bytes)
+        self.zone_cache: ZoneCache | None = None
+        if peers is not None:
+            self.zone_cache = ZoneCache(self.cluster.state, peers, clock, node=settings.node, zone=settings.zone)
+            self.cache.neighbours = self.zone_cache
         self.segments = SegmentCache(store, settings.cache.segment_bytes, offload)
         self.writers = Writers(
             self.domains,
@@ -87,6 +95,15 @@ class Node:
             clock,
             chance,
             offload,
+        )
+        self.watch = Watch(
+            self.cluster,
+            self.membership,
+            store,
+            self.broker.pace,
+            settings.brownout,
+            clock,
+            node=settings.node,
         )
         self.housekeeper = Housekeeper(
             self.cluster,
@@ -112,9 +129,11 @@ class Node:
         self.membership.start()
         self.broker.coordinator.start()
         self.housekeeper.start()
+        self.watch.start()
 
     async def stop(self) -> None:
         """Finish what is under way and leave the cluster."""
+        await self.watch.close()
         await self.housekeeper.close()
         await self.broker.coordinator.close()
         await self.writers.drain()
@@ -122,6 +141,24 @@ class Node:
         for replica in self.domains.values():
             await replica.close()
         await self.cluster.close()
+
+    async def wal_object(self, domain: int, object_id: WalId) -> Sequence[Buffer] | None:
+        """A WAL object that another broker asks for: from memory, or from the store, but from no third one."""
+        replica = self.domains.get(Domain(domain))
+        if replica is None:
+            return None
+        known = replica.state.objects.get(object_id)
+        if known is None:
+            await replica.barrier()
+            known = replica.state.objects.get(object_id)
+        if known is None:
+            return None
+        try:
+            path = wal.path_of(known.zone, domain, known.created_ms, object_id)
+            [cached] = await self.cache.load(domain, [(object_id, path)], alone=True)
+        except ObjectMissing:
+            return None
+        return cached.pieces()
 
     async def checkpoint_here(self, domain: Domain) -> None:
         """Write a checkpoint in this process. A server leaves that to a child."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog, refused
 from headwater.api.gate import Gate
@@ -12,17 +13,19 @@ from headwater.api.listener import HttpListener
 from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import Node
-from headwater.broker.metrics import collect
+from headwater.app.peers import Internal, connections
+from headwater.broker.metrics import collect, of_peers
 from headwater.broker.server import Server
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import Settings, parse_listeners
+from headwater.config import INTERNAL, Settings, parse_listeners
 from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
 from headwater.lake.tables.storage import reader_properties
 from headwater.log import kernels
+from headwater.metadata import bucket_counts as ledger_metrics
 from headwater.metadata import open_ledger
 from headwater.metadata.commands import Listener
+from headwater.objects import ObjectStore, open_store, slowed
 from headwater.objects import metrics as object_metrics
-from headwater.objects import open_store
 from headwater.ops import logs
 from headwater.ops.http import Page, Request, Route
 from headwater.ops.metrics import CONTENT_TYPE, render
@@ -39,19 +42,25 @@ class BrokerProcess:
 
     def __init__(self, settings: Settings, secret: str = "") -> None:
         self.settings = settings
-        self.ledger = open_ledger(settings.ledger_url)
-        self.store = open_store(settings.objects_url, settings.object_store)
+        self.ledger = open_ledger(settings.ledger_url, settings.object_store)
+        self.store: ObjectStore = open_store(settings.objects_url, settings.object_store)
+        if slowed.VARIABLE in os.environ:
+            self.store = slowed.SlowedStore(self.store, Path(os.environ[slowed.VARIABLE]), settings.node)
         self._threads = Threads(1, "segments")
+        chance = SystemChance()
+        self._peers = connections(settings, chance)
         self.node = Node(
             settings,
             self.ledger,
             self.store,
             SystemClock(),
-            SystemChance(),
+            chance,
             listeners=(),
             checkpoint=self._checkpoint,
             offload=self._threads.run,
+            peers=self._peers,
         )
+        self.internal = Internal(settings, chance, self.node.wal_object)
         self.server = Server(self.node.broker)
         self.http = HttpListener(settings, self._routes(), secret)
         self.kafka_ports: dict[str, int] = {}
@@ -59,13 +68,12 @@ class BrokerProcess:
     def _routes(self) -> dict[str, Route]:
         broker = self.node.broker
         gate = Gate(self.settings.security, broker.logins, broker.guard)
-        catalog = self._catalog()
         return {
             "/metrics": gate.describes_cluster(self._metrics),
             "/healthz": self._alive,
             "/readyz": self._ready,
             "/health": gate.describes_cluster(self._health),
-            MOUNT: gate.known(catalog.page, refused),
+            MOUNT: gate.known(self._catalog().page, refused),
         }
 
     def _catalog(self) -> RestCatalog:
@@ -89,6 +97,7 @@ class BrokerProcess:
             if shown_host in ("0.0.0.0", "::"):
                 raise ConfigError(f"listener {name} needs an address in `advertise` that clients can reach")
             listeners.append(Listener(name, shown_host, shown_port or bound))
+        listeners += await self.internal.listen(advertised.get(INTERNAL))
         self.node.membership.listeners = tuple(listeners)
         await self.node.start()
         await self.http.open()
@@ -96,6 +105,9 @@ class BrokerProcess:
     async def stop(self) -> None:
         await self.server.drain(DRAIN_SECONDS)
         await self.node.stop()
+        await self.internal.close()
+        if self._peers is not None:
+            await self._peers.close()
         await self.http.close()
         await self._threads.close()
         await self.ledger.close()
@@ -114,8 +126,10 @@ class BrokerProcess:
             raise StoreUnavailable(f"writing a checkpoint of domain {domain} ended with exit code {code}")
 
     async def _metrics(self, request: Request) -> Page:
-        metrics = collect(self.node.broker, self.node.cache, self.node.housekeeper)
+        node = self.node
+        metrics = collect(node.broker, node.cache, node.housekeeper) + of_peers(node.zone_cache, self.internal.server)
         metrics += object_metrics.collect(self.store)
+        metrics += ledger_metrics.collect(self.ledger)
         return Page(render(metrics, node=str(self.settings.node)), content_type=CONTENT_TYPE)
 
     async def _alive(self, request: Request) -> Page:

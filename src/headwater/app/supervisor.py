@@ -17,9 +17,10 @@ import msgspec
 from headwater.api.catalog import MOUNT
 from headwater.api.listener import HttpListener
 from headwater.app.exposure import check_exposure
+from headwater.app.peers import make_secret
 from headwater.app.signals import leave_on_signals
 from headwater.clock import SystemChance
-from headwater.config import HttpSecurity, Settings, parse_listeners, parse_zones
+from headwater.config import HttpSecurity, Settings, parse_address, parse_listeners, parse_zones
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.ops import logs
 from headwater.ops.http import Page, Request, ask, problem
@@ -119,7 +120,8 @@ class Supervisor:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"cannot use the data directory: {error}") from error
-        self.brokers = [Child("broker", f"broker-{s.node}", s, directory) for s in broker_settings(settings)]
+        own = sharing(settings, directory)
+        self.brokers = [Child("broker", f"broker-{s.node}", s, directory) for s in broker_settings(own)]
         self.compactors: list[Child] = []
         if settings.lake.enabled:
             own = _inside(settings)
@@ -244,13 +246,21 @@ def _inside(settings: Settings) -> Settings:
     )
 
 
+def sharing(settings: Settings, directory: Path) -> Settings:
+    """Several brokers share what they read, if nothing else is set: on loopback, with a secret of their own."""
+    if settings.internal or settings.brokers == 1:
+        return settings
+    secret = settings.internal_secret_file or make_secret(directory, SystemChance())
+    return msgspec.structs.replace(settings, internal="127.0.0.1:0", internal_secret_file=secret)
+
+
 def broker_settings(settings: Settings) -> list[Settings]:
     """Each broker's own settings: node ids and ports count up from the first, zones go round."""
     found = []
     zones = parse_zones(settings.zones) or [settings.zone]
     for i in range(settings.brokers):
         listeners = ",".join(
-            f"{name}={_shown(host)}:{port + i if port else 0}"
+            f"{name}={_counted(f'{_shown(host)}:{port}', i)}"
             for name, (host, port) in parse_listeners(settings.kafka).items()
         )
         advertised = settings.advertise and ",".join(
@@ -262,11 +272,18 @@ def broker_settings(settings: Settings) -> list[Settings]:
                 node=settings.node + i,
                 zone=zones[i % len(zones)],
                 zones="",
+                internal=_counted(settings.internal, i) if settings.internal else "",
                 kafka=listeners,
                 advertise=advertised,
             )
         )
     return found
+
+
+def _counted(address: str, i: int) -> str:
+    """The address of the i-th broker; a port that the system chooses is chosen for each."""
+    host, port = parse_address(address)
+    return f"{_shown(host)}:{port + i if port else 0}"
 
 
 def _shown(host: str) -> str:

@@ -40,7 +40,10 @@ class Visit:
 async def visit(settings: Settings, *, member: bool = False) -> AsyncIterator[Visit]:
     """Follow a cluster's ledger for a while; as a member one may also append to it."""
     clock, chance = SystemClock(), SystemChance()
-    ledger, store = open_ledger(settings.ledger_url), open_store(settings.objects_url, settings.object_store)
+    ledger, store = (
+        open_ledger(settings.ledger_url, settings.object_store),
+        open_store(settings.objects_url, settings.object_store),
+    )
     cluster = Replica(ledger, store, ClusterState(), clock, chance)
     domains = {domain: Replica(ledger, store, StreamsState(domain), clock, chance) for domain in DOMAINS}
     membership = Membership(ledger, cluster, domains, clock, chance, zone=settings.zone)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.config import Settings, parse_listeners
+from headwater.config import INTERNAL, Settings, parse_listeners
 from headwater.errors import BadInput, ConfigError
 from headwater.metadata import group_configs, topic_configs
 from headwater.metadata.config_keys import INT_MAX, Kind, checked_by, number
@@ -55,7 +55,8 @@ def _flag(value: bool) -> str:
 
 
 def _uris(listeners: str) -> str:
-    return ",".join(f"{name}://{host}:{port}" for name, (host, port) in parse_listeners(listeners).items())
+    known = parse_listeners(listeners)
+    return ",".join(f"{name}://{host}:{port}" for name, (host, port) in known.items() if name != INTERNAL)
 
 
 _STATIC: list[tuple[str, Kind, Callable[[Settings], object], str]] = [

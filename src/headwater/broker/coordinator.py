@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 
+from headwater.broker.guard import Guard
 from headwater.broker.held_groups import ClusterTopics, Held
-from headwater.broker.placement import choose
 from headwater.clock import Chance, Clock
 from headwater.config import Groups as GroupSettings
 from headwater.coordination.classic import ClassicGroup, ClassicSettings
@@ -27,6 +27,7 @@ from headwater.metadata.cluster import ClusterState, Member
 from headwater.metadata.commands import ChangeGroup, ClaimShard, Command, DropGroup, DropOffsets
 from headwater.metadata.grouping import MAX_NAME, SHARDS, StoredGroup, shard_of
 from headwater.metadata.membership import Membership
+from headwater.metadata.placement import choose
 from headwater.metadata.replica import Replica
 from headwater.metadata.resources import ResourceKind
 from headwater.metadata.results import Done, Reason, Refused
@@ -55,6 +56,7 @@ class Coordinator:
         chance: Chance,
         *,
         node: int,
+        guard: Guard,
     ) -> None:
         self._cluster = cluster
         self.replica = domain
@@ -74,7 +76,7 @@ class Coordinator:
             heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
             max_size=settings.max_members,
         )
-        self.topics = ClusterTopics(cluster.state)
+        self.topics = ClusterTopics(cluster.state, guard)
         self._claims: dict[int, int] = {}
         """Shards that are held, with the number of the claim."""
         self._claiming: dict[int, asyncio.Task[None]] = {}

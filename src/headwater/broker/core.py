@@ -11,6 +11,7 @@ from headwater.broker.faults import NotAuthorized
 from headwater.broker.fetch_sessions import FetchSessions
 from headwater.broker.guard import Guard
 from headwater.broker.logins import Logins
+from headwater.broker.pace import Pace
 from headwater.broker.quotas import ClientQuotas
 from headwater.broker.registry import Request
 from headwater.broker.routing import Routing, zone_of
@@ -102,16 +103,24 @@ class Broker:
         self.clock = clock
         self.chance = chance
         self.topics = Topics(cluster, domains, chance)
-        self.routing = Routing(cluster.state)
+        self.routing = Routing(cluster.state, tell_all=settings.routing.tell_other_zones)
+        self.guard = Guard(settings.security, cluster.state.access)
+        self.pace = Pace()
         self.coordinator = Coordinator(
-            cluster, domains[min(domains)], membership, settings.groups, clock, chance, node=settings.node
+            cluster,
+            domains[min(domains)],
+            membership,
+            settings.groups,
+            clock,
+            chance,
+            node=settings.node,
+            guard=self.guard,
         )
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.quotas = ClientQuotas(settings.quotas, clock)
         self.telemetry = Telemetry(settings.quotas, clock, chance)
         self.recompression = Recompression(offload)
         self.stats = Stats()
-        self.guard = Guard(settings.security, cluster.state.access)
         self.logins = Logins(settings.security, cluster.state.access, clock, chance, cluster.barrier)
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}

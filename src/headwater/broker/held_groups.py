@@ -7,22 +7,25 @@ import uuid
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
+from headwater.broker.guard import Guard
 from headwater.coordination.classic import ClassicGroup
 from headwater.coordination.common import Change, GroupError, Reply, Topics
 from headwater.coordination.consumer import ConsumerGroup
+from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.cluster import ClusterState
 
 
 class ClusterTopics:
     """The cluster's topics, as groups see them."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, guard: Guard) -> None:
         self._state = state
+        self._guard = guard
 
     @property
     def version(self) -> int:
         """See `Topics`."""
-        return self._state.changes
+        return self._state.changes + (self._state.access.version if self._guard.enforced else 0)
 
     def get(self, name: str) -> tuple[uuid.UUID, int] | None:
         """See `Topics`."""
@@ -37,6 +40,13 @@ class ClusterTopics:
         """See `Topics`."""
         topic = self._state.topics.get(topic_id)
         return topic.name if topic is not None and not topic.deleting else None
+
+    def visible(self, principal: str, host: str, names: frozenset[str]) -> frozenset[str]:
+        """See `Topics`."""
+        if not self._guard.enforced:
+            return names
+        may = self._guard.may
+        return frozenset(n for n in names if may(principal, host, Operation.DESCRIBE, ResourceKind.TOPIC, n))
 
 
 @dataclass(slots=True)

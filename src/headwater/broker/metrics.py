@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.broker.core import Broker
+from headwater.broker.peer_server import PeerServer
 from headwater.broker.registry import APIS
 from headwater.log.housekeeping import Housekeeper
 from headwater.log.wal_cache import WalCache
+from headwater.log.zone_cache import ZoneCache
 from headwater.metadata.replica import Replica
 from headwater.ops.metrics import Metric
 
@@ -61,7 +63,8 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                one(sum(w.hedged for w in broker.writers.all()))),
         Metric("headwater_wal_cache_bytes", "gauge", "WAL bytes in memory.", one(cache.bytes)),
         Metric("headwater_wal_cache_hits_total", "counter", "Objects found in memory.", one(cache.hits)),
-        Metric("headwater_wal_cache_misses_total", "counter", "Objects read from the store.", one(cache.misses)),
+        Metric("headwater_wal_cache_misses_total", "counter", "Objects not found in memory.", one(cache.misses)),
+        Metric("headwater_wal_gets_total", "counter", "WAL objects read from the store.", one(cache.store_reads)),
         Metric("headwater_ledger_position", "gauge", "Last record applied.",
                [({"domain": str(r.domain)}, r.state.position) for r in replicas]),
         Metric("headwater_ledger_commits_total", "counter", "Records appended.",
@@ -82,5 +85,24 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                [({"domain": str(d)}, len(r.state.reservations)) for d, r in broker.domains.items()]),
         Metric("headwater_reservations_expired_total", "counter", "Bulk appends that did not come in time.",
                one(housekeeper.released_reservations)),
+        Metric("headwater_out_of_rotation", "gauge", "1 while clients are not sent here, because this broker is slow.",
+               one(broker.membership.epoch in broker.cluster.state.rotation.out)),
+        Metric("headwater_pace_microseconds", "gauge", "Time for nine of ten requests of late, -1 if there were none.",
+               [({"kind": "publish"}, broker.pace.publish.last_us), ({"kind": "fetch"}, broker.pace.fetch.last_us)]),
         Metric("headwater_epoch", "gauge", "This process's epoch, 0 if none.", one(broker.membership.epoch)),
+    ]  # fmt: skip
+
+
+def of_peers(asking: ZoneCache | None, answering: PeerServer | None) -> list[Metric]:
+    """What brokers of a zone asked each other for."""
+    asked = {} if asking is None else {"found": asking.answered, "missing": asking.missing, "failed": asking.failed}
+    answered: dict[str, int] = {}
+    if answering is not None:
+        answered = {"found": answering.found, "missing": answering.missing}
+        answered |= {"failed": answering.failed, "refused": answering.refused}
+    return [
+        Metric("headwater_peer_requests_total", "counter", "WAL objects asked of other brokers, by how that ended.",
+               [({"outcome": outcome}, count) for outcome, count in asked.items()]),
+        Metric("headwater_peer_answers_total", "counter", "WAL objects other brokers asked for, by how that ended.",
+               [({"outcome": outcome}, count) for outcome, count in answered.items()]),
     ]  # fmt: skip

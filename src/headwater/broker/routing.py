@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 
-from headwater.broker.placement import choose
 from headwater.metadata.cluster import ClusterState, Member
+from headwater.metadata.placement import choose
 
 ZONE_KEY = "zone_id"
 NO_ZONE = ""
@@ -43,8 +43,9 @@ class _View:
 class Routing:
     """The brokers as clients of each zone see them. Kept until members change."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, *, tell_all: bool = False) -> None:
         self._state = state
+        self._tell_all = tell_all
         self._views: dict[str, _View] = {}
 
     def __repr__(self) -> str:
@@ -63,7 +64,8 @@ class Routing:
         here = [member for member in well if member.zone == zone] if zone else []
         if zone and not here:
             return self._view(NO_ZONE)
-        told = [member for member in everybody if member.zone == zone] if here else everybody
+        narrow = bool(here) and not self._tell_all
+        told = [member for member in everybody if member.zone == zone] if narrow else everybody
         view = self._views[zone] = _View(told, [member.node for member in here or well or everybody])
         return view
 

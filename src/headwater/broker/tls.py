@@ -107,6 +107,18 @@ class Certificates:
             self.reload()
 
 
+def peer_context(own: Tls) -> ssl.SSLContext:
+    """How a broker connects to another one's listener: with the same certificate, believing the same issuers."""
+    try:
+        password = Path(own.key_password_file).read_text().strip() if own.key_password_file else None
+        context = ssl.create_default_context(cafile=own.client_ca or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(own.certificate, own.key, password or "")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"certificates for other brokers cannot be used: {type(error).__name__}") from error
+    return context
+
+
 def subject_name(certificate: dict[str, Any]) -> str:
     """A certificate's subject as Java writes it (RFC 2253): the last part first, `CN=…,OU=…,O=…`."""
     parts = []

@@ -64,7 +64,7 @@ class Topics(Protocol):
 
     @property
     def version(self) -> int:
-        """Rises when any topic or its number of partitions changes."""
+        """Rises when any topic, its number of partitions or who may know of it changes."""
 
     def get(self, name: str) -> tuple[uuid.UUID, int] | None:
         """A topic's id and how many partitions it has."""
@@ -74,6 +74,9 @@ class Topics(Protocol):
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
         """The name of a topic that is there."""
+
+    def visible(self, principal: str, host: str, names: frozenset[str]) -> frozenset[str]:
+        """Those of some topics that somebody may know of."""
 
 
 @dataclass(frozen=True, slots=True)

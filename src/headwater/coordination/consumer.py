@@ -25,6 +25,7 @@ from headwater.coordination.consumer_members import (
     Head,
     Member,
     MemberState,
+    Wish,
     decode_head,
     decode_member,
     encode_member,
@@ -128,7 +129,7 @@ class ConsumerGroup:
 
     def subscribed_topics(self, topics: Topics) -> frozenset[str]:
         """The names that any member subscribes to, by name or by an expression that matches now."""
-        return frozenset().union(*(self._subscription(member, topics) for member in self._members.values()))
+        return frozenset().union(*self._subscriptions(topics).values())
 
     def check_commit(
         self,
@@ -172,6 +173,8 @@ class ConsumerGroup:
             others = [m for m in self._members.values() if m.member_id not in (member.member_id, replaced)]
             self._resolver.check(member.topic_regex, {m.topic_regex for m in others if m.topic_regex})
         # From here on nothing is refused.
+        if member.wish != known.wish:
+            self._topics_version = None
         if replaced is not None:
             self._drop(replaced)
         self._put(member)
@@ -310,12 +313,18 @@ class ConsumerGroup:
 
     # --- what everybody should have ------------------------------------------------------------------------------
 
-    def _subscription(self, member: Member, topics: Topics) -> frozenset[str]:
-        names = frozenset(member.topic_names)
-        return names | self._resolver.topics(member.topic_regex, topics) if member.topic_regex else names
+    def _subscriptions(self, topics: Topics) -> dict[Wish, frozenset[str]]:
+        """The names that each different wish stands for now."""
+        wishes = dict.fromkeys(member.wish for member in self._members.values())
+        return {wish: frozenset(wish.topic_names) | self._matched(wish, topics) for wish in wishes}
+
+    def _matched(self, wish: Wish, topics: Topics) -> frozenset[str]:
+        if not wish.topic_regex:
+            return frozenset()
+        return topics.visible(wish.principal, wish.host, self._resolver.topics(wish.topic_regex, topics))
 
     def _follow_topics(self, topics: Topics) -> None:
-        """Start a new epoch when topics that the group subscribes to came, went or grew."""
+        """Start a new epoch when topics that the group subscribes to came, went or grew, or who may know of them."""
         if topics.version == self._topics_version or not self._members:
             return
         self._topics_version = topics.version
@@ -323,24 +332,32 @@ class ConsumerGroup:
             self._bump()
 
     def _digest(self, topics: Topics) -> bytes:
+        """What assignments rest on: the topics, and who of the group may know of less than others. A topic that nobody
+        here may know of changes nothing, so that no epoch tells of it."""
         digest = hashlib.blake2b(digest_size=16)
-        found = [(name, topic) for name in self.subscribed_topics(topics) if (topic := topics.get(name)) is not None]
+        subscriptions = self._subscriptions(topics)
+        wanted = frozenset().union(*subscriptions.values())
+        found = [(name, topic) for name in wanted if (topic := topics.get(name)) is not None]
         for name, (topic_id, count) in sorted(found):
             digest.update(f"{len(name)}:{name}:{topic_id.hex}:{count};".encode())
+        most: dict[tuple[object, str], frozenset[str]] = {}
+        for wish, names in subscriptions.items():
+            kind = (wish.topic_names, wish.topic_regex)
+            most[kind] = most.get(kind, frozenset()) | names
+        for wish, names in sorted(subscriptions.items()):
+            if names != most[wish.topic_names, wish.topic_regex]:
+                digest.update(repr((wish, sorted(names))).encode())
         return digest.digest() if found else b""
 
     def _assign(self, topics: Topics) -> None:
         """Make new targets for the present epoch."""
         counts: dict[uuid.UUID, int] = {}
-        wanted: dict[tuple[tuple[str, ...], str], frozenset[uuid.UUID]] = {}
-        specs = []
-        for member in self._members.values():
-            key = (member.topic_names, member.topic_regex)
-            if key not in wanted:
-                found = [topics.get(name) for name in self._subscription(member, topics)]
-                counts.update(topic for topic in found if topic is not None)
-                wanted[key] = frozenset(topic[0] for topic in found if topic is not None)
-            specs.append(MemberSpec(member.member_id, member.instance_id, wanted[key], member.target))
+        wanted: dict[Wish, frozenset[uuid.UUID]] = {}
+        for wish, names in self._subscriptions(topics).items():
+            found = [topics.get(name) for name in names]
+            counts.update(topic for topic in found if topic is not None)
+            wanted[wish] = frozenset(topic[0] for topic in found if topic is not None)
+        specs = [MemberSpec(m.member_id, m.instance_id, wanted[m.wish], m.target) for m in self._members.values()]
         for member_id, target in ASSIGNORS[self.assignor](specs, counts).items():
             if target != self._members[member_id].target:
                 self._put(replace(self._members[member_id], target=target))
@@ -348,7 +365,7 @@ class ConsumerGroup:
         self._topics_version = topics.version
         self.assignment_epoch = self.epoch
         self._head_changed = True
-        self._resolver.retain(regex for _, regex in wanted)
+        self._resolver.retain(wish.topic_regex for wish in wanted)
 
     def _reconcile(self, member_id: str, request: Heartbeat, now_ms: int) -> Member:
         before = self._members[member_id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import uuid
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +27,15 @@ class MemberState(enum.IntEnum):
     """It waits for partitions that others have not given up."""
 
 
+class Wish(NamedTuple):
+    """What members want: names, and what matches an expression as far as somebody may know of it."""
+
+    topic_names: tuple[str, ...]
+    topic_regex: str
+    principal: str
+    host: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """One member: who it is, what it wants, what it has and what it should have."""
@@ -35,6 +45,8 @@ class Member:
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
+    principal: str = ""
+    """Who its client is; topics that it may not describe match none of its expressions."""
     rebalance_timeout_ms: int = -1
     topic_names: tuple[str, ...] = ()
     """Sorted, each once."""
@@ -49,6 +61,13 @@ class Member:
     """What it was asked to give up: nobody else's until it says that it did."""
     target: Assignment = field(default_factory=dict)
     """What it should own at the group's assignment epoch."""
+
+    @property
+    def wish(self) -> Wish:
+        """What it wants, and who it is where that matters."""
+        if not self.topic_regex:
+            return Wish(self.topic_names, "", "", "")
+        return Wish(self.topic_names, self.topic_regex, self.principal, self.client_host.removeprefix("/"))
 
     @property
     def held(self) -> Assignment:
@@ -81,6 +100,7 @@ class _StoredMember(msgspec.Struct, array_like=True, frozen=True, forbid_unknown
     assigned: _Pairs
     revoking: _Pairs
     target: _Pairs
+    principal: str = ""
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -116,6 +136,7 @@ def encode_member(member: Member) -> bytes:
             _pack(member.assigned),
             _pack(member.revoking),
             _pack(member.target),
+            member.principal,
         )
     )
 
@@ -129,6 +150,7 @@ def decode_member(member_id: str, data: bytes) -> Member:
         rack_id=stored.rack_id,
         client_id=stored.client_id,
         client_host=stored.client_host,
+        principal=stored.principal,
         rebalance_timeout_ms=stored.rebalance_timeout_ms,
         topic_names=stored.topic_names,
         topic_regex=stored.topic_regex,

@@ -49,6 +49,7 @@ class Heartbeat:
     """What the member owns now."""
     client_id: str = ""
     client_host: str = ""
+    principal: str = ""
 
     @property
     def is_full(self) -> bool:
@@ -126,6 +127,7 @@ def updated(member: Member, request: Heartbeat) -> Member:
         rack_id=request.rack_id if request.rack_id is not None else member.rack_id,
         client_id=request.client_id,
         client_host=request.client_host,
+        principal=request.principal,
         rebalance_timeout_ms=(
             request.rebalance_timeout_ms if request.rebalance_timeout_ms != -1 else member.rebalance_timeout_ms
         ),

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from headwater.errors import HeadwaterError
 from headwater.objects import ObjectStore
+from headwater.objects.guarding import put_once
 from headwater.types import Pieces
 
 
@@ -31,16 +32,16 @@ class Storing:
     def begin(self, path: str, pieces: Pieces) -> asyncio.Future[None]:
         """Start to store an object; the future is done when it is stored, or for certain cannot be."""
         if not self._seconds:
-            return asyncio.ensure_future(self._store.put(path, pieces))
+            return asyncio.ensure_future(put_once(self._store, path, pieces))
         return asyncio.ensure_future(self._put(path, pieces))
 
     async def _put(self, path: str, pieces: Pieces) -> None:
-        puts = [asyncio.ensure_future(self._store.put(path, pieces))]
+        puts = [asyncio.ensure_future(put_once(self._store, path, pieces))]
         try:
             done, _ = await asyncio.wait(puts, timeout=self._seconds)
             if not done:
                 self.hedged += 1
-                puts.append(asyncio.ensure_future(self._store.put(path, pieces)))
+                puts.append(asyncio.ensure_future(put_once(self._store, path, pieces)))
             await _first(puts)
         finally:
             for put in puts:

@@ -125,6 +125,18 @@ def build(object_id: WalId, domain: Domain, created_ms: int, chunks: Sequence[tu
     return WalImage([head, *body, _FOOTER.pack(crc)], position + _FOOTER.size, positions)
 
 
+def identity(data: Buffer) -> tuple[WalId, int]:
+    """The id and the domain of an object that came from elsewhere, once its CRC is found right."""
+    view = memoryview(data)
+    if len(view) < _HEADER.size + _FOOTER.size:
+        raise CorruptObject(f"a WAL object of {len(view)} bytes")
+    (crc,) = _FOOTER.unpack_from(view, len(view) - _FOOTER.size)
+    magic, version, epoch, sequence, domain, _, _, _ = _HEADER.unpack_from(view)
+    if magic != MAGIC or version != VERSION or crc32c(view[: -_FOOTER.size]) != crc:
+        raise CorruptObject("not a WAL object, or its CRC does not match its bytes")
+    return WalId(epoch, sequence), domain
+
+
 def parse(data: Buffer) -> WalObject:
     """Check a whole object, down to the batch borders. Anything odd is a `CorruptObject`."""
     view = memoryview(data)

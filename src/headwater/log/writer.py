@@ -22,12 +22,12 @@ from headwater.log.parts import Outcome, Part
 from headwater.log.storing import Storing
 from headwater.log.wal_cache import WalCache, WrittenWal
 from headwater.metadata.commands import AppendWal, Chunk
-from headwater.metadata.index import NO_TIMESTAMP
+from headwater.metadata.index import NO_TIMESTAMP, OffsetIndex
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Appended, ChunkResult, Reason, Refused, Result, Verdict
 from headwater.metadata.streams import StreamsState
 from headwater.objects import ObjectStore
-from headwater.types import Domain, Epoch, WalId
+from headwater.types import Domain, Epoch, StreamId, WalId
 
 MAX_BATCHES_PER_OBJECT = 10_000
 """Keeps a record well below the ledger's limit, whatever the size of the batches."""
@@ -317,7 +317,7 @@ class Writer:
         if self._holding.looks:
             for part in flush.parts:
                 self._holding.decided(part)
-        for (_, parts), result in zip(flush.chunks, results, strict=True):
+        for (stream, parts), result in zip(flush.chunks, results, strict=True):
             offset, log_start, append_ms = result.first_offset, result.log_start, result.append_ms
             if result.verdicts is None:
                 accepted = True
@@ -330,11 +330,23 @@ class Writer:
                     accepted = True
                     part.caller.accepted(part.number, at, log_start, append_ms)
                 else:
-                    # Of a repeated batch its own time is told where the log keeps no other.
-                    repeated = verdict is Verdict.DUPLICATE and append_ms == NO_TIMESTAMP
-                    told_ms = part.batch.max_timestamp if repeated else append_ms
+                    told_ms = append_ms
+                    if verdict is Verdict.DUPLICATE:
+                        told_ms = self._first_time(stream, part, at, append_ms)
                     part.caller.decided(part.number, Outcome(verdict, at, log_start, told_ms))
         return accepted
+
+    def _first_time(self, stream: int, part: Part, offset: int, now_ms: int) -> int:
+        """The time that is told of a repeated batch: its own where the log keeps no other, else that of its first
+        append, which the index knows as long as the batch lies in the WAL."""
+        if now_ms == NO_TIMESTAMP:
+            return part.batch.max_timestamp
+        known = self._replica.state.streams.get(StreamId(stream))
+        index = known.index if known is not None else OffsetIndex()
+        at = index.find(offset)
+        if at < len(index) and index[at].start <= offset and index[at].append_time and index[at].in_wal:
+            return index[at].max_timestamp
+        return now_ms
 
     def _fail(self, flush: _Flush, error: HeadwaterError) -> None:
         for part in flush.parts:

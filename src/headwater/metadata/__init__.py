@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from headwater.errors import ConfigError
 from headwater.metadata.ledger import Ledger
+from headwater.store_options import StoreOptions
 
 __all__ = ["Ledger", "open_ledger"]
 
 
-def open_ledger(url: str) -> Ledger:
-    """The ledgers of a URL.
+def open_ledger(url: str, options: StoreOptions | None = None) -> Ledger:
+    """The ledgers of a URL; the options are for a bucket.
 
     `sqlite:///absolute/path/ledger.db`, `etcd://host:port,host:port/prefix`, `oxia://host:port/namespace?prefix=name`,
     or a bucket and nothing else: `s3://bucket/prefix`, `gs://…`, `az://…`.
@@ -34,7 +35,7 @@ def open_ledger(url: str) -> Ledger:
     if scheme in ("s3", "s3a", "gs", "az", "abfs"):
         from headwater.metadata.bucket import BucketLedger
 
-        return BucketLedger.from_url(url)
+        return BucketLedger.from_url(url, options)
     raise ConfigError(
         f"unknown ledger {url!r}; use sqlite:///absolute/path, etcd://host:port,host:port/prefix, "
         "oxia://host:port/namespace or s3://bucket/prefix"

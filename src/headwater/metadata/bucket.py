@@ -29,6 +29,7 @@ from headwater.metadata.bucket_ring import DomainRing
 from headwater.metadata.bucket_slots import Slot, decode_slot, encode_slot
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Beat, Entry, Pointer
 from headwater.objects.registers import Registers
+from headwater.store_options import StoreOptions
 from headwater.types import CLUSTER, Domain, Position
 
 PLACES = 1 << 16
@@ -101,21 +102,23 @@ class BucketLedger:
         self._closed = False
 
     @classmethod
-    def from_url(cls, url: str) -> BucketLedger:
+    def from_url(cls, url: str, options: StoreOptions | None = None) -> BucketLedger:
         """`s3://bucket/prefix`, `gs://…`, `az://…`.
 
         `?slots=N` sets the size of a ring that does not exist yet; `peers=HOST:PORT` (port 0: any) is where the other
-        processes reach this one; `endpoint=http://HOST:PORT` names an S3 server, if the environment does not.
+        processes reach this one; `endpoint=http://HOST:PORT` names a server, if neither options nor environment do.
         """
         from headwater.objects.registers_remote import RemoteRegisters
 
         parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        slots, peers, endpoint = (options.pop(name, "") for name in ("slots", "peers", "endpoint"))
-        slots = slots or str(PLACES)
-        if not parts.netloc or options or not slots.isdecimal():
+        given = dict(parse_qsl(parts.query, keep_blank_values=True))
+        slots, peers, endpoint = (given.pop(name, "") for name in ("slots", "peers", "endpoint"))
+        slots, options = slots or str(PLACES), options or StoreOptions()
+        if endpoint:
+            options = msgspec.structs.replace(options, provider={**options.provider, "endpoint": endpoint})
+        if not parts.netloc or given or not slots.isdecimal():
             raise ConfigError(f"{url!r} is not of the form {parts.scheme}://bucket/prefix?slots=65536&peers=HOST:PORT")
-        registers = RemoteRegisters.from_url(parts._replace(query="").geturl(), endpoint)
+        registers = RemoteRegisters.from_url(parts._replace(query="").geturl(), options)
         clock, chance = SystemClock(), SystemChance()
         network = TcpPeers(peers, clock, chance) if peers else None
         return cls(registers, places=int(slots), clock=clock, chance=chance, peers=network)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headwater.objects.registers import Held, Registers, Tag
+from headwater.ops.metrics import Metric
 
 
 @dataclass(slots=True)
@@ -59,3 +60,19 @@ class CountedRegisters:
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+def collect(ledger: object) -> list[Metric]:
+    """What `/metrics` shows of a ledger in a bucket; nothing of any other."""
+    counts = getattr(ledger, "counts", None)
+    if not isinstance(counts, Counts):
+        return []
+    asked = {"put": counts.puts, "get": counts.gets, "list": counts.lists, "delete": counts.deletes}
+    return [
+        Metric("headwater_ledger_requests_total", "counter", "Requests to the bucket that holds the ledger, by kind.",
+               [({"kind": kind}, count) for kind, count in asked.items()]),
+        Metric("headwater_ledger_slots_total", "counter", "Slots written, each with one or more records.",
+               [({}, counts.commits)]),
+        Metric("headwater_ledger_slots_lost_total", "counter", "Slots that another writer got first.",
+               [({}, counts.lost)]),
+    ]  # fmt: skip

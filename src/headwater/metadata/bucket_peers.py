@@ -108,8 +108,8 @@ class TcpPeers:
 
     def __init__(self, listen: str, clock: Clock, chance: Chance) -> None:
         host, _, port = listen.rpartition(":")
-        if not host or not port.isdecimal():
-            raise ConfigError(f"peers={listen!r} is not of the form HOST:PORT")
+        if host in ("", "0.0.0.0", "::", "[::]") or not port.isdecimal():
+            raise ConfigError(f"peers={listen!r} is not an address that others can reach, of the form HOST:PORT")
         self._host, self._port = host, int(port)
         self._clock = clock
         self._chance = chance

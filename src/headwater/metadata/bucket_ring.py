@@ -70,7 +70,8 @@ class DomainRing:
         self._tail_bytes = 0
         self._ahead: dict[int, Slot] = {}
         """Slots that stand, but not all before them are known."""
-        self._delivered = NOWHERE
+        self._delivered: Position | None = None
+        """How far this handle's readers have come."""
         self._is_open = False
         self._opening = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
@@ -164,7 +165,6 @@ class DomainRing:
             if not self._is_open:
                 await self.read_mark()
                 await self._find_end(sequence_of(self.truncated))
-                self._delivered = self.last
                 self._is_open = True
 
     async def _find_end(self, low: int) -> None:
@@ -231,13 +231,13 @@ class DomainRing:
         await self.open()
         if after >= self.last:
             await self.look()
-        elif after < self._delivered:
+        elif self._delivered is None or after < self._delivered:
             await self.read_mark()
         if after < self.truncated:
             raise Truncated(f"domain {self.domain} is truncated through {self.truncated}, asked after {after}")
         entries = await self._collect(after, limit)
         if entries:
-            self._delivered = max(self._delivered, entries[-1].position)
+            self._delivered = max(self._delivered or NOWHERE, entries[-1].position)
         return entries
 
     async def _collect(self, after: Position, limit: int) -> list[Entry]:

@@ -16,13 +16,14 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import msgspec
 
-from headwater.errors import ConfigError, CorruptObject, OutcomeUnknown, Retriable, StoreUnavailable, Truncated
+from headwater.errors import CorruptObject, OutcomeUnknown, Retriable, StoreUnavailable, Truncated
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Beat, Entry, Pointer
 from headwater.metadata.oxia_store import ABSENT, Item, OxiaStore, Put, Write
+from headwater.metadata.oxia_url import parse_url
 from headwater.types import Domain, Position
 
 READ_BYTES = 16 << 20
@@ -55,11 +56,11 @@ class OxiaLedger:
 
     @classmethod
     def from_url(cls, url: str) -> OxiaLedger:
-        """`oxia://host:port[,host:port…]/namespace?prefix=…`"""
+        """See `headwater.metadata.oxia_url`."""
         from headwater.metadata.oxia_grpc import GrpcOxia
 
-        addresses, namespace, prefix = parse_url(url)
-        return cls(GrpcOxia(addresses, namespace), prefix)
+        servers = parse_url(url)
+        return cls(GrpcOxia(servers), servers.prefix)
 
     def __repr__(self) -> str:
         return f"<OxiaLedger {self._prefix} on {self._store}>"
@@ -307,16 +308,3 @@ def _consume(task: asyncio.Task[_T]) -> None:
     """Look at a task's exception, so that nobody is told that nobody did."""
     if not task.cancelled():
         task.exception()
-
-
-def parse_url(url: str) -> tuple[list[str], str, str]:
-    """Addresses, namespace and prefix."""
-    parts = urlsplit(url)
-    addresses = [address for address in parts.netloc.split(",") if address]
-    options = parse_qs(parts.query, keep_blank_values=True)
-    namespace = unquote(parts.path.strip("/")) or "default"
-    prefix = options.pop("prefix", ["headwater"])[-1]
-    good = addresses and all(":" in address for address in addresses) and not options and "/" not in namespace
-    if not good or not prefix or prefix.startswith("__oxia") or "@" in parts.netloc:
-        raise ConfigError(f"{url!r} is not of the form oxia://host:port[,host:port]/namespace?prefix=name")
-    return addresses, namespace, prefix

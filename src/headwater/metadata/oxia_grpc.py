@@ -1,34 +1,32 @@
 """The calls of `headwater.metadata.oxia_store` to real servers, over gRPC.
 
-Any server tells which server leads which shard, now and whenever that changes. Each shard gets one stream of writes;
-its answers come in the order of the requests. When a stream breaks, what was sent on it and not answered has an
-unknown outcome, unless the server says that it never was the leader; what was not sent yet was not written.
+Any server tells which server leads which shard, now and whenever that changes. Each shard gets one stream of writes
+(`oxia_writing`) to its leader, and reads go there too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
-from headwater.errors import OutcomeUnknown, Retriable, StoreUnavailable
+from headwater.errors import Retriable, StoreUnavailable
 from headwater.metadata.oxia_messages import MESSAGES as M
 from headwater.metadata.oxia_messages import SERVICE, item_of, write_message, written_of
 from headwater.metadata.oxia_routing import Shard, find_shard
 from headwater.metadata.oxia_store import Item, Write, Written
+from headwater.metadata.oxia_url import Servers
+from headwater.metadata.oxia_writing import WriteStream
 
 CALL_SECONDS = 1.0
 """For so long a call is repeated that for certain did nothing. Where all is well a new leader is there sooner."""
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 4.0
-WRITE_SECONDS = 5.0
-MAX_WAITING = 1_000
-"""Writes to one shard that wait for their answer."""
 PAUSE_SECONDS = 0.05
 PAUSE_LIMIT_SECONDS = 0.5
 MESSAGE_BYTES = 8 << 20
@@ -46,8 +44,6 @@ _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 _LOWER = 3
-_REFUSED = "node is not leader for shard"
-"""Said when a stream is opened, before anything on it is looked at."""
 _DECIDED = (
     grpc.ChannelConnectivity.READY,
     grpc.ChannelConnectivity.TRANSIENT_FAILURE,
@@ -60,14 +56,15 @@ _T = TypeVar("_T")
 class GrpcOxia:
     """See `headwater.metadata.oxia_store.OxiaStore`."""
 
-    def __init__(self, addresses: Sequence[str], namespace: str) -> None:
-        self._addresses = list(addresses)
-        self._namespace = namespace
+    def __init__(self, servers: Servers) -> None:
+        self._addresses = list(servers.addresses)
+        self._namespace = servers.namespace
+        self._credentials = _credentials(servers)
         self._servers: dict[str, _Server] = {}
         self._shards: list[Shard] | None = None
         self._resolving: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
-        self._streams: dict[int, _WriteStream] = {}
+        self._streams: dict[int, WriteStream] = {}
         self._sequences: dict[Any, Shard] = {}
         self._closed = False
 
@@ -176,7 +173,7 @@ class GrpcOxia:
 
         return await (once() if leader else self._repeated(once))
 
-    async def _stream(self, shard: Shard) -> _WriteStream:
+    async def _stream(self, shard: Shard) -> WriteStream:
         stream = self._streams.get(shard.number)
         if stream is not None and not stream.broken and stream.leader == shard.leader:
             return stream
@@ -187,7 +184,7 @@ class GrpcOxia:
         if stream is not None:
             await stream.close()
         metadata = (("namespace", self._namespace), ("shard-id", str(shard.number)))
-        opened = _WriteStream(server.write(metadata=metadata), shard.number, shard.leader)
+        opened = WriteStream(server.write(metadata=metadata), shard.number, shard.leader)
         self._streams[shard.number] = opened
         return opened
 
@@ -260,7 +257,7 @@ class GrpcOxia:
             raise StoreUnavailable(f"{self} is closed")
         server = self._servers.get(address)
         if server is None:
-            server = self._servers[address] = _Server(address)
+            server = self._servers[address] = _Server(address, self._credentials)
         if not await server.connected():
             self._doubt()
             raise StoreUnavailable(f"no connection to Oxia at {address}")
@@ -270,8 +267,11 @@ class GrpcOxia:
 class _Server:
     """A connection and the calls on it."""
 
-    def __init__(self, address: str) -> None:
-        self.channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        if credentials is None:
+            self.channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        else:
+            self.channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
         self.write = self._method("stream_stream", "WriteStream", M.WriteRequest, M.WriteResponse)
         self.read = self._method("unary_stream", "Read", M.ReadRequest, M.ReadResponse)
         self.scan = self._method("unary_stream", "RangeScan", M.RangeScanRequest, M.RangeScanResponse)
@@ -300,88 +300,13 @@ class _Server:
         )
 
 
-class _WriteStream:
-    """Writes to one shard. One task sends, one receives; answers belong to requests by their order."""
-
-    def __init__(self, call: Any, shard: int, leader: str) -> None:
-        self.shard, self.leader = shard, leader
-        self.broken = False
-        self._call = call
-        self._queued: deque[tuple[Any, asyncio.Future[Any]]] = deque()
-        self._sent: deque[asyncio.Future[Any]] = deque()
-        self._answers = 0
-        self._wake = asyncio.Event()
-        self._tasks = [
-            asyncio.create_task(self._guarded(step), name=f"oxia-write-{shard}") for step in (self._send, self._receive)
-        ]
-
-    async def send(self, message: Any) -> Any:
-        if self.broken or len(self._queued) + len(self._sent) >= MAX_WAITING:
-            raise StoreUnavailable(f"the stream of writes to {self.leader} is broken or full")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queued.append((message, future))
-        self._wake.set()
-        try:
-            async with asyncio.timeout(WRITE_SECONDS):
-                return await asyncio.shield(future)
-        except TimeoutError:
-            self.abandon(f"no answer from {self.leader} within {WRITE_SECONDS:g} s")
-            return await future
-
-    async def _send(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._queued:
-                message, future = self._queued.popleft()
-                self._sent.append(future)
-                await self._call.write(message)
-
-    async def _receive(self) -> None:
-        while True:
-            response = await self._call.read()
-            if response is grpc.aio.EOF or not self._sent:
-                raise StoreUnavailable("the stream ended")
-            self._answers += 1
-            future = self._sent.popleft()
-            if not future.done():
-                future.set_result(response)
-
-    async def _guarded(self, step: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await step()
-        except grpc.aio.AioRpcError as error:
-            self.abandon(f"{self.leader}: {error.details() or error.code()}")
-        except (StoreUnavailable, asyncio.InvalidStateError) as error:
-            self.abandon(f"{self.leader}: {error}")
-        except asyncio.CancelledError:
-            self.abandon(f"the connection to {self.leader} was closed")
-            raise
-
-    def abandon(self, why: str) -> None:
-        """Whoever was not sent yet hears that nothing was written; whoever was sent, that nobody knows."""
-        if self.broken:
-            return
-        self.broken = True
-        refused = _REFUSED in why and not self._answers
-        for future in self._sent:
-            if not future.done():
-                future.set_exception(StoreUnavailable(why) if refused else OutcomeUnknown(why))
-        for _, future in self._queued:
-            if not future.done():
-                future.set_exception(StoreUnavailable(why))
-        for future in [*self._sent, *(future for _, future in self._queued)]:
-            future.add_done_callback(_consume)
-        self._sent.clear()
-        self._queued.clear()
-        self._call.cancel()
-        for task in self._tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
-
-    async def close(self) -> None:
-        self.abandon(f"the connection to {self.leader} was closed")
-        await asyncio.wait(self._tasks)
+def _credentials(servers: Servers) -> grpc.ChannelCredentials | None:
+    if not servers.tls:
+        return None
+    ca, key, certificate = (
+        Path(file).read_bytes() if file else None for file in (servers.ca, servers.key, servers.certificate)
+    )
+    return grpc.ssl_channel_credentials(ca, key, certificate)
 
 
 async def _gathered(call: Any, limit: int, limit_bytes: int) -> list[Any]:
@@ -408,9 +333,3 @@ def _raise_if_cancelled() -> None:
     task = asyncio.current_task()
     if task is None or task.cancelling():
         raise asyncio.CancelledError
-
-
-def _consume(future: asyncio.Future[Any]) -> None:
-    """Look at the exception, so that nobody is told that nobody did."""
-    if not future.cancelled():
-        future.exception()

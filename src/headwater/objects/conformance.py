@@ -25,7 +25,7 @@ BAD_PATHS = ("", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b", "
 BYTES = bytes(range(256)) * 40
 ODD_NAMES = (
     "a b", "a+b", "a%20b", "%2F", "%", "a?b=c", "a#b", "a&b=c", "a=b", "a:b", "a;b", "a,b", "a@b", "a!b", "a$b", "a'b",
-    'a"b', "(a)", "[a]", "{a}", "<a>", "a|b", "a\\b", "a^b", "a`b", "~a", "a*b", ".a", "a.", "...", "_a", "-a", "ä",
+    'a"b', "(a)", "[a]", "{a}", "<a>", "a|b", "a^b", "a`b", "~a", "a*b", ".a", "a.", "...", "_a", "-a", "ä",
     "日本", "e\u0301", "🙂",
 )  # fmt: skip
 
@@ -256,9 +256,11 @@ async def an_object_is_whole_or_not_there(open_store: OpenStore) -> None:
         done = asyncio.Event()
 
         async def write() -> None:
-            for version in versions:
-                await store.put("whole", [version[:100_000], version[100_000:]])
-            done.set()
+            try:
+                for version in versions:
+                    await store.put("whole", [version[:100_000], version[100_000:]])
+            finally:
+                done.set()
 
         writing = asyncio.create_task(write())
         while not done.is_set():

@@ -22,6 +22,8 @@ class MeasuredStore(Wrapper):
     def __init__(self, inner: ResumableStore, options: StoreOptions, stats: StoreStats, clock: Clock) -> None:
         super().__init__(inner, options.gets_at_once)
         self.stats = stats
+        self.guards = options.guard
+        """See `headwater.objects.guarding`."""
         self._clock = clock
 
     async def put(self, path: str, pieces: Pieces) -> None:

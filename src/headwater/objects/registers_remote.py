@@ -5,10 +5,10 @@ The library's own retries are off: it would repeat a PUT after a lost reply and 
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
 import obstore
 from obstore.exceptions import (
     AlreadyExistsError,
@@ -22,20 +22,25 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 from obstore.store import ObjectStore as Store
-from obstore.store import from_url
 
 from headwater.errors import OutcomeUnknown, StoreUnavailable
+from headwater.objects.answers import Answer
 from headwater.objects.registers import Held, Tag
+from headwater.objects.remote import connected
 from headwater.objects.store import checked_path
+from headwater.store_options import StoreOptions
 
 if TYPE_CHECKING:
     from obstore import PutMode, UpdateVersion
 
-REQUEST_SECONDS = 3
-CONNECT_SECONDS = 2
+REQUEST_MS = 3_000
+"""A register is small: what takes longer has no answer."""
+CONNECT_MS = 2_000
+_ANY = (BaseError, OSError)
+_MISSING = (NotFoundError, FileNotFoundError)
 _REFUSED = (InvalidPathError, NotSupportedError, PermissionDeniedError, UnauthenticatedError)
 """What a store answers when it has certainly written nothing."""
-_CONDITION = (AlreadyExistsError, PreconditionError, NotModifiedError, NotFoundError, FileExistsError)
+_CONDITION = (AlreadyExistsError, PreconditionError, NotModifiedError, FileExistsError)
 
 
 class RemoteRegisters:
@@ -46,16 +51,15 @@ class RemoteRegisters:
         self.url = url
 
     @classmethod
-    def from_url(cls, url: str, endpoint: str = "") -> RemoteRegisters:
-        """The registers below a URL; an S3 server that is not Amazon's may be named here or in the environment."""
-        options = {
-            "allow_http": True,
-            "timeout": timedelta(seconds=REQUEST_SECONDS),
-            "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-        }
-        never = {"max_retries": 0, "retry_timeout": timedelta(0)}
-        more = {"endpoint": endpoint} if endpoint else {}
-        return cls(from_url(url, client_options=options, retry_config=never, **more), url)  # type: ignore[call-overload]
+    def from_url(cls, url: str, options: StoreOptions | None = None) -> RemoteRegisters:
+        """The registers below a URL."""
+        options = options or StoreOptions()
+        quick = msgspec.structs.replace(
+            options,
+            connect_ms=min(options.connect_ms, CONNECT_MS),
+            attempt_ms=min(options.attempt_ms, REQUEST_MS),
+        )
+        return cls(connected(url, quick, 0), url)
 
     def __repr__(self) -> str:
         return f"<RemoteRegisters {urlsplit(self.url).scheme}>"
@@ -64,10 +68,10 @@ class RemoteRegisters:
         try:
             result = await obstore.get_async(self._store, checked_path(path))
             data = bytes(await result.bytes_async())
-        except (NotFoundError, FileNotFoundError):
+        except _MISSING:
             return None
-        except (BaseError, OSError) as error:
-            raise StoreUnavailable(f"{path}: {_said(error)}") from error
+        except _ANY as error:
+            raise StoreUnavailable(f"{path}: {Answer.of(error)}") from None
         return Held(data, _tag(path, result.meta.get("e_tag"), result.meta.get("version")))
 
     async def create(self, path: str, data: bytes) -> Tag | None:
@@ -90,19 +94,22 @@ class RemoteRegisters:
             result = await obstore.put_async(self._store, checked_path(path), data, mode=mode, use_multipart=False)
         except _CONDITION:
             return None
-        except _REFUSED as error:
-            raise StoreUnavailable(f"{path}: {_said(error)}") from error
-        except (BaseError, OSError) as error:
-            raise OutcomeUnknown(f"{path}: {_said(error)}") from error
+        except _ANY as error:
+            answer = Answer.of(error)
+            if isinstance(error, _MISSING) and isinstance(mode, dict):
+                return None
+            if isinstance(error, (*_REFUSED, *_MISSING)) or answer.nothing_done:
+                raise StoreUnavailable(f"{path}: {answer}") from None
+            raise OutcomeUnknown(f"{path}: {answer}") from None
         return _tag(path, result["e_tag"], result["version"])
 
     async def delete(self, path: str) -> None:
         try:
             await obstore.delete_async(self._store, checked_path(path))
-        except (NotFoundError, FileNotFoundError):
+        except _MISSING:
             return
-        except (BaseError, OSError) as error:
-            raise OutcomeUnknown(f"{path}: {_said(error)}") from error
+        except _ANY as error:
+            raise OutcomeUnknown(f"{path}: {Answer.of(error)}") from None
 
     async def tags(self, prefix: str) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -110,8 +117,8 @@ class RemoteRegisters:
             async for page in obstore.list(self._store, prefix):
                 for meta in page:
                     found[str(meta["path"])] = str(meta["e_tag"])
-        except (BaseError, OSError) as error:
-            raise StoreUnavailable(f"{prefix}: {_said(error)}") from error
+        except _ANY as error:
+            raise StoreUnavailable(f"{prefix}: {Answer.of(error)}") from None
         return found
 
     async def close(self) -> None:
@@ -122,8 +129,3 @@ def _tag(path: str, e_tag: str | None, version: str | None) -> Tag:
     if not e_tag and not version:
         raise OutcomeUnknown(f"{path}: the store names no version of an object; a ledger cannot lie there")
     return Tag(f"{e_tag or ''}\n{version or ''}")
-
-
-def _said(error: Exception) -> str:
-    """An error's first line; the library adds pages of its own insides."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -57,7 +57,7 @@ class RemoteStore:
     @classmethod
     def from_url(cls, url: str, options: StoreOptions | None = None) -> RemoteStore:
         options = options or StoreOptions()
-        return cls(_connected(url, options, 0), url, options, _connected(url, options, PART_RETRIES))
+        return cls(connected(url, options, 0), url, options, connected(url, options, PART_RETRIES))
 
     def __repr__(self) -> str:
         return f"<RemoteStore {urlsplit(self.url).scheme}>"
@@ -134,7 +134,7 @@ class RemoteStore:
         return None
 
 
-def _connected(url: str, options: StoreOptions, retries: int) -> Store:
+def connected(url: str, options: StoreOptions, retries: int) -> Store:
     """The library's store of a URL. An endpoint without TLS is used only where somebody names one."""
     client = {
         "allow_http": True,

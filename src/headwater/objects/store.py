@@ -5,7 +5,8 @@
 - `create` is a `put` that never replaces: of several creators of a path with different bytes, one alone is told `True`.
 - Objects are immutable: nobody puts one path twice with other bytes, save for hints that may be out of date.
 - `delete` of a missing object succeeds.
-- A path may hold any characters but control characters; a store may refuse those with `ConfigError`.
+- A path may hold any characters but control characters, which a store may refuse with `ConfigError`, and backslashes,
+  which Azure takes for slashes.
 """
 
 from __future__ import annotations

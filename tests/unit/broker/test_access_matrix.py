@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headwater.broker.handlers.consumer_groups import HIDDEN_TOPICS
 from headwater.broker.registry import APIS
 from headwater.config import Security, Settings
 from headwater.metadata.access import THE_CLUSTER, Operation, Pattern, Permission, ResourceKind
@@ -291,6 +292,41 @@ def test_what_is_forbidden_looks_the_same_whether_it_exists_or_not(key: int, row
             return told.replace(HERE.encode(), b"?").replace(NOWHERE.encode(), b"?")
 
         assert await frame(HERE) == await frame(NOWHERE)
+
+    run(test)
+
+
+def test_a_regular_expression_shows_nothing() -> None:
+    """K9, S2: neither an assignment nor the description of a group tells of a topic that may not be described."""
+
+    async def test(root: Caller, guest: Caller) -> None:
+        beat = {"group_id": "g", "member_epoch": 0, "rebalance_timeout": 1000, "subscribed_topic_names": [],
+                "subscribed_topic_regex": "topic-.*", "topic_partitions": []}  # fmt: skip
+
+        async def given(who: Caller, name: str, **fields: Any) -> list[Any]:
+            answer = await who(68, 1, **{**beat, "member_id": name, **fields})
+            assert answer.error_code is ErrorCode.none, answer.error_message
+            return list(answer.assignment.topic_partitions)
+
+        async def described(who: Caller) -> Any:
+            [group] = (await who(69, 1, group_ids=["g"], include_authorized_operations=True)).groups
+            return group
+
+        await put(root, rule((Operation.READ, GROUP), name="g"))
+        assert await given(guest, "low") == []
+        assert (await described(guest)).error_code is ErrorCode.none
+        assert len(await given(root, "high")) == 1
+        assert await given(guest, "low") == []
+        hidden = await described(guest)
+        assert (hidden.error_code, hidden.members, hidden.group_state) == (TOPIC_FAILED, (), "")
+        assert hidden.error_message == HIDDEN_TOPICS and HERE not in str(hidden)
+        assert {m.member_id for m in (await described(root)).members} == {"low", "high"}
+        await root(68, 1, **{**beat, "member_id": "high", "member_epoch": -1})
+        await put(root, rule((Operation.DESCRIBE, TOPIC)))
+        assert (await described(guest)).error_code is ErrorCode.none
+        assert len(await given(guest, "low")) == 1
+        await drop(root, rule((Operation.DESCRIBE, TOPIC)))
+        assert await given(guest, "low") == []
 
     run(test)
 

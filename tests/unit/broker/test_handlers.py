@@ -118,6 +118,20 @@ def test_out_of_range_and_unknown() -> None:
     run(test)
 
 
+def test_a_broker_that_has_not_heard_of_a_topic_looks_at_its_records_too() -> None:
+    """L6: an offset that exists is not out of range at a broker that had to look for the topic first."""
+
+    async def test(one: Caller, two: Caller) -> None:
+        for replica in (two.node.cluster, *two.node.domains.values()):
+            replica._tasks[0].cancel()  # it no longer follows by itself
+        await create(one)
+        await produce(one, batch(recs(b"a", b"b", b"c")))
+        end = await fetch(two, 3)
+        assert (end.error_code, end.high_watermark) == (ErrorCode.none, 3)
+
+    run(test)
+
+
 def test_long_poll_wakes_on_an_append_through_the_other_broker() -> None:
     async def test(one: Caller, two: Caller) -> None:
         await create(one)
@@ -215,6 +229,23 @@ def test_delete_records_moves_the_start() -> None:
         assert (await trim(7)).error_code is ErrorCode.offset_out_of_range
         assert (await trim(-1)).low_watermark == 6
         assert (await produce(one, batch(recs(b"c")))).base_offset == 6
+
+    run(test)
+
+
+def test_the_append_time_of_a_repeated_batch() -> None:
+    """K3, K11: it is that of the first append, wherever the batch is sent again."""
+
+    async def test(one: Caller, two: Caller) -> None:
+        await create(one, message_timestamp_type="LogAppendTime")
+        data = batch([Rec(b"a", timestamp=5), Rec(b"b", timestamp=5)], producer=(7, 0, 0))
+        first = await produce(one, data)
+        later = first
+        while later.log_append_time == first.log_append_time:
+            later = await produce(one, batch([Rec(b"x", timestamp=5)]))
+        for node in (one, two):
+            again = await produce(node, data)
+            assert (again.base_offset, again.log_append_time) == (0, first.log_append_time)
 
     run(test)
 

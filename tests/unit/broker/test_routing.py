@@ -113,6 +113,19 @@ def test_everybody_is_told_where_there_is_no_zone_or_no_broker_in_it() -> None:
     over_zones(test)
 
 
+def test_other_zones_can_be_told_too() -> None:
+    """M3: with `routing.tell_other_zones` all brokers are told, and leaders are still those of the zone."""
+
+    async def test(*callers: Caller) -> None:
+        await create(callers[0], partitions=PARTITIONS)
+        brokers, leaders, controller = await told(callers[0], "zone_id=b")
+        assert brokers == {1, 2, 3, 4, 5}
+        assert set(leaders) == {2, 4}
+        assert controller in {2, 4}
+
+    over_zones(test, settings=Settings(objects="memory://", routing=Routing(tell_other_zones=True)))
+
+
 def test_a_zone_that_loses_its_last_broker_falls_back() -> None:
     """M2, M3: clients of a zone whose brokers have gone are sent to the others, and a partition keeps its leader."""
 

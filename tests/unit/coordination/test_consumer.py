@@ -417,6 +417,90 @@ def test_a_regex_subscribes_to_topics_that_come_later() -> None:
     assert set(client.owned) == {topics.id("a")}
 
 
+def names_of(topics: TopicTable, client: Client) -> set[str | None]:
+    return {topics.name_of(topic) for topic, _ in pairs(client.owned)}
+
+
+def test_a_regex_matches_what_its_member_may_know_of() -> None:
+    """K9, S2: each member by who it is, and a topic that is named is its own affair."""
+    topics = TopicTable(a=4, b=4, c=4)
+    topics.hide("User:low", "b", "c")
+    high, low = Client("m1", (), regex="[ab]", principal="User:high"), Client(
+        "m2", ("c",), regex="[ab]", principal="User:low"
+    )  # fmt: skip
+    group = group_of(topics, high, low)
+    assert names_of(topics, low) <= {"a", "c"} and names_of(topics, high) >= {"b"}
+    assert len(pairs(high.owned)) + len(pairs(low.owned)) == 12
+    high.epoch = -1
+    group.heartbeat(high.request(), topics, 0)
+    settle(group, topics, [low])
+    assert names_of(topics, low) == {"a", "c"}, "alone it does not get more"
+    assert group.subscribed_topics(topics) == {"a", "c"}
+
+
+def test_what_members_may_know_of_changes() -> None:
+    """K9, S2: at the next heartbeat, whoever sends it, and only where it changes something."""
+    topics = TopicTable(a=2, b=2)
+    one, two = (Client(f"m{i}", (), regex=".*", principal=f"User:{i}") for i in (1, 2))
+    group = group_of(topics, one, two)
+    topics.hide("User:1", "b")
+    settle(group, topics, [one, two])
+    assert names_of(topics, one) == {"a"} and "b" in names_of(topics, two)
+    topics.hide("User:2", "b")
+    two.beat(group, topics)
+    settle(group, topics, [one, two])
+    assert names_of(topics, one) == names_of(topics, two) == {"a"}
+    topics.hide("User:1")
+    settle(group, topics, [one, two])
+    assert "b" in names_of(topics, one) and "b" not in names_of(topics, two)
+    epoch = group.epoch
+    topics.hide("User:3", "a", "b")
+    topics.hide("User:1", "nothing")
+    settle(group, topics, [one, two])
+    assert group.epoch == epoch
+
+
+def test_no_epoch_tells_of_a_topic_that_nobody_may_know_of() -> None:
+    """K9, S2: it comes, grows and goes, and the group stays as it is."""
+    topics, client = TopicTable(a=1), Client("m1", (), regex=".*", principal="User:1")
+    topics.hide("User:1", "secret")
+    group = group_of(topics, client)
+    epoch = group.epoch
+    for change in (
+        lambda: topics.create("secret", 1),
+        lambda: topics.grow("secret", 2),
+        lambda: topics.delete("secret"),
+    ):
+        change()
+        settle(group, topics, [client])
+        assert group.epoch == epoch and names_of(topics, client) == {"a"}
+
+
+def test_a_member_that_becomes_somebody_else() -> None:
+    """K9, S2: what counts is who sends the heartbeat now, also of a static member's successor and after a take-over."""
+    topics = TopicTable(a=1, b=1)
+    topics.hide("User:low", "b")
+    client = Client("m1", (), regex=".*", principal="User:high", instance_id="i")
+    group = group_of(topics, client)
+    assert names_of(topics, client) == {"a", "b"}
+    client.principal = "User:low"
+    settle(group, topics, [client])
+    assert names_of(topics, client) == {"a"}
+    change = group.changes()
+    assert change is not None and change.head is not None
+    loaded = ConsumerGroup.load("group", settings(), change.head, change.put, 0)
+    assert loaded.subscribed_topics(topics) == {"a"}
+    epoch = loaded.epoch
+    loaded.tick(topics, 0)
+    assert loaded.epoch == epoch
+    leaving = replace(client.request(), member_epoch=-2)
+    loaded.heartbeat(leaving, topics, 0)
+    heir = Client("m2", (), regex=".*", principal="User:high", instance_id="i")
+    heir.beat(loaded, topics)
+    settle(loaded, topics, [heir])
+    assert names_of(topics, heir) == {"a", "b"}
+
+
 @pytest.mark.parametrize(
     "regex", ["(", "[a", "a**", r"\1", "(?=a)", "a{2000}", r"\C", r"a\Q(\E\C", r"\pL{30}", "x" * 5000]
 )

@@ -1,8 +1,10 @@
-"""K9: whatever members, topics and time do, no partition of a group has two owners, and in the end each has one."""
+"""K9, S2: whatever members, topics, rules and time do, no partition of a group has two owners, in the end each has one,
+and nobody is given what it may not know of."""
 
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable
 
 from hypothesis import settings as hypothesis_settings
@@ -21,6 +23,7 @@ SUBSCRIPTIONS = st.one_of(
     st.sampled_from([((), "[ab]"), ((), ".*"), (("a",), "c|d"), (("a", "b"), None), (("a", "b"), None)]),
 )
 INDEX = st.integers(0, 30)
+PRINCIPALS = st.sampled_from(["User:high", "User:low"])
 
 
 class ConsumerGroupMachine(RuleBasedStateMachine):
@@ -40,6 +43,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.ids = itertools.count(1)
         self.epochs = (0, 0)
         self.assignor: str | None = None
+        self.shown: dict[str, set[uuid.UUID]] = {}
+        """The topics that the last answer with an assignment told each member of."""
 
     @initialize(assignor=st.sampled_from([None, *ASSIGNORS]), counts=st.lists(st.integers(1, 5), max_size=4))
     def begin(self, assignor: str | None, counts: list[int]) -> None:
@@ -65,8 +70,8 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     # --- members ---------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.clients) + len(self.crashed) + len(self.away) < 6)
-    @rule(subscription=SUBSCRIPTIONS, is_static=st.booleans())
-    def join(self, subscription: tuple[tuple[str, ...], str | None], is_static: bool) -> None:
+    @rule(subscription=SUBSCRIPTIONS, is_static=st.booleans(), principal=PRINCIPALS)
+    def join(self, subscription: tuple[tuple[str, ...], str | None], is_static: bool, principal: str) -> None:
         number = next(self.ids)
         client = Client(
             f"m{number * 7 % 10}-{number}",
@@ -74,8 +79,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             regex=subscription[1],
             instance_id=f"i{number}" if is_static else None,
             assignor=self.assignor,
+            principal=principal,
         )
-        client.beat(self.group, self.topics, self.now)
+        self.heard(client, is_late=False, is_lost=False)
         self.clients.append(client)
 
     @precondition(lambda self: self.clients)
@@ -83,10 +89,18 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def beat(self, index: int, is_late: bool, is_lost: bool) -> None:
         client = self.pick(self.clients, index)
         refusals = ("fenced_member_epoch", "unknown_member_id")
-        if not self.attempt(
-            lambda: client.beat(self.group, self.topics, self.now, is_late=is_late, is_lost=is_lost), *refusals
-        ):
+        if not self.attempt(lambda: self.heard(client, is_late=is_late, is_lost=is_lost), *refusals):
             client.abandon()
+
+    def heard(self, client: Client, *, is_late: bool, is_lost: bool) -> None:
+        """A heartbeat whose answer tells of nothing that its member may not know of, unless it named it itself. What it
+        was told of before it has to give up first, and it is told so step by step."""
+        answer = client.beat(self.group, self.topics, self.now, is_late=is_late, is_lost=is_lost)
+        given = set(answer.assignment or ())
+        fresh = {self.topics.name_of(topic) for topic in given - self.shown.setdefault(client.member_id, set())}
+        names = frozenset(name for name in fresh - {*(client.names or ())} if name is not None)
+        assert self.topics.visible(client.principal, "127.0.0.1", names) == names
+        self.shown[client.member_id] = given if answer.assignment is not None else self.shown[client.member_id]
 
     @precondition(lambda self: self.clients)
     @rule()
@@ -122,13 +136,20 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             self.away.append(client)
 
     @precondition(lambda self: self.away)
-    @rule(index=INDEX)
-    def come_back(self, index: int) -> None:
+    @rule(index=INDEX, principal=PRINCIPALS)
+    def come_back(self, index: int, principal: str) -> None:
         old = self.pick(self.away, index)
         self.away.remove(old)
         member_id = f"again{next(self.ids)}"
-        client = Client(member_id, old.names, regex=old.regex, instance_id=old.instance_id, assignor=self.assignor)
-        client.beat(self.group, self.topics, self.now)
+        client = Client(
+            member_id,
+            old.names,
+            regex=old.regex,
+            instance_id=old.instance_id,
+            assignor=self.assignor,
+            principal=principal,
+        )
+        self.heard(client, is_late=False, is_lost=False)
         self.clients.append(client)
 
     @precondition(lambda self: self.clients)
@@ -150,6 +171,15 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         """The member that has the client's instance id."""
         members = self.group.members.values()
         return next((m.member_id for m in members if client.instance_id and m.instance_id == client.instance_id), None)
+
+    @precondition(lambda self: self.clients)
+    @rule(index=INDEX, principal=PRINCIPALS)
+    def become(self, index: int, principal: str) -> None:
+        self.pick(self.clients, index).principal = principal
+
+    @rule(principal=PRINCIPALS, hidden=st.sets(st.sampled_from(NAMES)))
+    def change_rules(self, principal: str, hidden: set[str]) -> None:
+        self.topics.hide(principal, *hidden)
 
     # --- the world ---------------------------------------------------------------------------------
 
@@ -220,7 +250,10 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             for client in self.clients:
                 for partitions in client.owned.values():
                     assert max(partitions) - min(partitions) + 1 == len(partitions)
-        elif len({(client.names, client.regex or None) for client in self.clients}) == 1:
+        elif (
+            len({(client.names, client.regex or None, client.regex and client.principal) for client in self.clients})
+            == 1
+        ):
             sizes = [len(pairs(client.owned)) for client in self.clients]
             assert max(sizes) - min(sizes) <= 1
 

@@ -180,7 +180,7 @@ def test_a_peer_that_does_not_know_the_secret_is_nobody() -> None:
 
 def test_addresses() -> None:
     """M1: where a process listens is HOST:PORT; everybody who knows the same ones prefers the same one."""
-    for wrong in ("localhost", ":80", "host:port", ""):
+    for wrong in ("localhost", ":80", "host:port", "0.0.0.0:0", ""):
         with pytest.raises(ConfigError):
             TcpPeers(wrong, SystemClock(), SystemChance())
     known = frozenset({"a:1", "b:2", "c:3"})

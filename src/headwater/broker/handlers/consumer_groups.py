@@ -20,6 +20,7 @@ from headwater.coordination.consumer_requests import JOIN, Heartbeat, HeartbeatA
 from headwater.errors import HeadwaterError
 from headwater.metadata.access import Operation, ResourceKind
 
+HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 CONSUMER_MEMBER = 1
 """The type of a member that speaks this protocol."""
 
@@ -84,6 +85,7 @@ def _request(request: Request) -> Heartbeat:
         topic_partitions=None if owned is None else owned_partitions([(t.topic_id, list(t.partitions)) for t in owned]),
         client_id=request.client_id,
         client_host=f"/{request.connection.host}",
+        principal=request.connection.principal,
     )
 
 
@@ -111,6 +113,10 @@ async def _describe(broker: Broker, request: Request, name: str) -> Values:
     except (GroupError, HeadwaterError) as error:
         return {**facts, "error_code": code_of(error), "error_message": str(error)}
     group, topics = held.group, broker.coordinator.topics
+    members = [_member(member, topics) for member in group.members.values()]
+    shown = _topics_of(members)
+    if len(broker.visible(request, Operation.DESCRIBE, ResourceKind.TOPIC, shown)) < len(shown):
+        return {"group_id": name, "error_code": ErrorCode.topic_authorization_failed, "error_message": HIDDEN_TOPICS}
     return {
         **facts,
         "error_code": ErrorCode.none,
@@ -118,7 +124,7 @@ async def _describe(broker: Broker, request: Request, name: str) -> Values:
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
-        "members": [_member(member, topics) for member in group.members.values()],
+        "members": members,
     }
 
 
@@ -136,6 +142,14 @@ def _member(member: Member, topics: Topics) -> Values:
         "target_assignment": {"topic_partitions": _named(member.target, topics)},
         "member_type": CONSUMER_MEMBER,
     }
+
+
+def _topics_of(members: list[Values]) -> set[str]:
+    """The topics that a description of members names, besides what they subscribe to."""
+    assignments = [
+        member[kind]["topic_partitions"] for member in members for kind in ("assignment", "target_assignment")
+    ]
+    return {row["topic_name"] for rows in assignments for row in rows}
 
 
 def _named(assignment: Assignment, topics: Topics) -> list[Values]:

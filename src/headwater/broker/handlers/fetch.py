@@ -174,7 +174,11 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
         futures = {domain: broker.domains[domain].wait_for(ids) for domain, ids in waiting.items()}
         try:
             if looked or _available(views, wanted) >= max(body.min_bytes, 1):
-                found = await _read_all(broker, request, views, wanted, limit)
+                number = broker.pace.fetch.begin(broker.clock.monotonic())
+                try:
+                    found = await _read_all(broker, request, views, wanted, limit)
+                finally:
+                    broker.pace.fetch.end(number, broker.clock.monotonic())
                 size = sum(len(f.records) for f in found)
                 failed = any(f.error is not ErrorCode.none for f in found)
                 if not failed and looked and size < body.min_bytes and loop.time() < deadline and futures:

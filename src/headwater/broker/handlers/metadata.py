@@ -13,12 +13,12 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.core import Broker
 from headwater.broker.handlers.topics import check_free
-from headwater.broker.placement import choose
 from headwater.broker.registry import Request, Values, api
 from headwater.broker.routing import zone_of
 from headwater.errors import HeadwaterError
 from headwater.metadata.access import Operation, ResourceKind
 from headwater.metadata.cluster import Topic
+from headwater.metadata.placement import choose
 from headwater.metadata.topics import InvalidTopicName, TopicExists, check_name
 
 NO_OPERATIONS = -(1 << 31)
@@ -174,15 +174,20 @@ async def _by_id(broker: Broker, request: Request, identity: Values) -> Values:
     return _describe(broker, request, view.topic)
 
 
-def _describe(broker: Broker, request: Request, topic: Topic, *, told: bool | None = None) -> Values:
-    """A topic; what the caller may do to it is told where the request asks for that, or `told` says so."""
+def _describe(
+    broker: Broker, request: Request, topic: Topic, *, told: bool | None = None, part: list[Values] | None = None
+) -> Values:
+    """A topic with all its partitions, or with a part of them.
+
+    What the caller may do to it is told where the request asks for that, or `told` says so.
+    """
     if told is None:
         told = request.version >= 8 and request.body.include_topic_authorized_operations
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
-        "partitions": partitions(broker, request, topic),
+        "partitions": partitions(broker, request, topic) if part is None else part,
         "topic_authorized_operations": broker.operations(request, ResourceKind.TOPIC, topic.name)
         if told
         else NO_OPERATIONS,
@@ -244,7 +249,7 @@ async def describe_topic_partitions(broker: Broker, request: Request) -> Values:
             continue
         part = partitions(broker, request, view.topic, first, room)
         room -= len(part)
-        topics.append({**_describe(broker, request, view.topic, told=True), "partitions": part})
+        topics.append(_describe(broker, request, view.topic, told=True, part=part))
         if first + len(part) < view.topic.ready:
             following = {"topic_name": name, "partition_index": first + len(part)}
             break

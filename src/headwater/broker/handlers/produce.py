@@ -52,6 +52,7 @@ class _Produce:
         "_accepted",
         "_answers",
         "_indexes",
+        "_pace",
         "_silent",
         "_timer",
         "_topics",
@@ -60,7 +61,11 @@ class _Produce:
         "done",
     )
 
-    def __init__(self, version: int, topics: list[tuple[Any, int]], indexes: list[int], silent: bool) -> None:
+    def __init__(
+        self, broker: Broker, version: int, topics: list[tuple[Any, int]], indexes: list[int], silent: bool
+    ) -> None:
+        gauge, clock = broker.pace.publish, broker.clock
+        self._pace = (gauge, gauge.begin(clock.monotonic()), clock)
         self._accepted = _accepted(version)
         self._with_start = version >= LOG_START_SINCE
         self._topics = topics
@@ -71,7 +76,7 @@ class _Produce:
         self._timer: asyncio.TimerHandle | None = None
         self.done: asyncio.Future[Values | None] = asyncio.get_running_loop().create_future()
         if not self._undecided:
-            self.done.set_result(self._values())
+            self._finish()
 
     def limit(self, seconds: float) -> None:
         """After the client's own time limit, answer whatever is decided."""
@@ -130,6 +135,8 @@ class _Produce:
         if self._timer is not None:
             self._timer.cancel()
         if not self.done.done():
+            gauge, number, clock = self._pace
+            gauge.end(number, clock.monotonic())
             self.done.set_result(self._values())
 
     def _values(self) -> Values | None:
@@ -196,7 +203,7 @@ def _begin(
     version = request.version
     topics = [(topic, len(partitions)) for topic, partitions in wanted.topics]
     indexes = [partition[0] for _, partitions in wanted.topics for partition in partitions]
-    state = _Produce(version, topics, indexes, silent=not wanted.acks)
+    state = _Produce(broker, version, topics, indexes, silent=not wanted.acks)
     refusal = _refusal(broker, request, wanted)
     unknown = ErrorCode.unknown_topic_id if version >= TOPIC_IDS_SINCE else ErrorCode.unknown_topic_or_partition
     number = 0

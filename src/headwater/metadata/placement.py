@@ -17,4 +17,12 @@ def _mix(value: int) -> int:
 
 def choose(key: int, nodes: Sequence[int]) -> int:
     """The node with the highest weight for a key, or -1 if there is none."""
-    return max(nodes, key=lambda node: (_mix(_mix(key) ^ node), node), default=-1)
+    if len(nodes) < 2:
+        return nodes[0] if nodes else -1
+    mixed = _mix(key)
+    best, heaviest = -1, -1
+    for node in nodes:
+        weight = _mix(mixed ^ node)
+        if weight > heaviest or (weight == heaviest and node > best):
+            best, heaviest = node, weight
+    return best

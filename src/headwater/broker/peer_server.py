@@ -1,0 +1,128 @@
+"""The listener that other brokers ask for WAL objects. Whoever does not know the secret is told nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from headwater.broker.peer_client import fresh_nonce
+from headwater.broker.tls import Certificates
+from headwater.clock import Chance
+from headwater.config import INTERNAL, ListenerSecurity, Peers
+from headwater.errors import HeadwaterError
+from headwater.types import Buffer, WalId
+from headwater.wire.peer_frames import (
+    ANSWER,
+    CLIENT,
+    MAGIC,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    QUESTION,
+    SERVER,
+    Status,
+    proof,
+    proves,
+)
+
+log = logging.getLogger("headwater.peers")
+Look = Callable[[int, WalId], Awaitable[Sequence[Buffer] | None]]
+"""Finds an object's bytes by its id, in memory or in the store."""
+HANDSHAKE_SECONDS = 5.0
+IDLE_SECONDS = 120.0
+SEND_SECONDS = 30.0
+
+
+class PeerServer:
+    """Answers other brokers. Connections are bounded, and each has one question under way."""
+
+    def __init__(self, settings: Peers, secret: bytes, chance: Chance, look: Look) -> None:
+        self._settings = settings
+        self._secret = secret
+        self._chance = chance
+        self._look = look
+        self._server: asyncio.Server | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+        self.found = 0
+        self.missing = 0
+        self.failed = 0
+        self.refused = 0
+
+    def __repr__(self) -> str:
+        return f"<PeerServer with {len(self._open)} connections>"
+
+    async def listen(self, host: str, port: int, own: ListenerSecurity, reload_seconds: float) -> int:
+        """Open the port and answer which one it is."""
+        tls: dict[str, Any] = {}
+        if own.protocol == "SSL":
+            certificates = Certificates(INTERNAL, own)
+            tls = {"ssl": certificates.context, "ssl_handshake_timeout": HANDSHAKE_SECONDS}
+            self._watching = asyncio.get_running_loop().create_task(certificates.watch(reload_seconds))
+        self._server = await asyncio.start_server(self._serve, host, port, **tls)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._server is not None:
+            self._server.close()
+        for writer in list(self._open):
+            writer.close()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= self._settings.served_connections:
+            self.refused += 1
+            writer.close()
+            return
+        self._open.add(writer)
+        try:
+            if await self._known(reader, writer):
+                while True:
+                    await self._answer(reader, writer)
+        except (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # it has gone, or has had nothing to ask for a while
+        finally:
+            self._open.discard(writer)
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    async def _known(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether the other side knows the secret; if so it is shown that we do, too."""
+        ours = fresh_nonce(self._chance)
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            writer.write(MAGIC + ours)
+            said = await reader.readexactly(NONCE_BYTES + PROOF_BYTES)
+        theirs, given = said[:NONCE_BYTES], said[NONCE_BYTES:]
+        if not proves(given, self._secret, CLIENT, ours, theirs):
+            self.refused += 1
+            log.warning("somebody without the secret", extra={"peer": str(writer.get_extra_info("peername"))})
+            return False
+        writer.write(proof(self._secret, SERVER, ours, theirs))
+        return True
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(IDLE_SECONDS):
+            question = await reader.readexactly(QUESTION.size)
+        domain, epoch, sequence = QUESTION.unpack(question)
+        try:
+            pieces = await self._look(domain, WalId(epoch, sequence))
+        except HeadwaterError as error:
+            log.info("no answer for another broker", extra={"reason": str(error)})
+            self.failed += 1
+            writer.write(ANSWER.pack(Status.FAILED, 0))
+        else:
+            if pieces is None:
+                self.missing += 1
+                writer.write(ANSWER.pack(Status.MISSING, 0))
+            else:
+                self.found += 1
+                writer.writelines([ANSWER.pack(Status.FOUND, sum(len(piece) for piece in pieces)), *pieces])
+        async with asyncio.timeout(SEND_SECONDS):
+            await writer.drain()
