@@ -55,10 +55,12 @@ QUICK = {"etcd": ("tests/compat/test_kafka_python.py",)}
 
 LEFT_OUT: Mapping[str, str] = {
     "tests/differential": "compares with Apache Kafka answer by answer, which is the same broker code",
+    "tests/compat/test_many_partitions.py": "about one broker's answers; its stores do not matter",
     "tests/compat/test_zones.py": "chooses the zones of its brokers itself",
     "tests/engines/test_everyone.py": "reads a table by the paths of a local directory",
     "tests/engines/test_external_catalog.py": "reads a table by the paths of a local directory",
     "tests/faults/test_backpressure.py": "about one broker's memory; its stores do not matter",
+    "tests/faults/test_brownout.py": "makes the store of one broker slow, which is a local one",
     "tests/faults/test_bucket_cluster.py": "starts its cluster itself",
     "tests/faults/test_cluster.py": "starts its clusters itself, on every ledger",
     "tests/faults/test_connections.py": "about one broker's sockets; its stores do not matter",
@@ -68,8 +70,10 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/faults/test_http_access.py": "about who may see pages; its stores do not matter",
     "tests/faults/test_metadata_copy.py": "starts its cluster itself, on every ledger in turn",
     "tests/faults/test_oxia.py": "starts its cluster itself",
+    "tests/faults/test_s3_cluster.py": "starts its cluster itself",
     "tests/faults/test_supervisor.py": "about processes; its stores do not matter",
     "tests/faults/test_version_skew.py": "starts its cluster itself",
+    "tests/faults/test_zone_cache.py": "chooses the zones of its brokers itself",
     "tests/fuzz/test_frames.py": "about what one broker reads; its stores do not matter",
     "tests/invariants/test_i3_crash_before_record.py": "a broker that crashes on a line of code, on a local directory",
     "tests/invariants/test_i4_crash_after_record.py": "a broker that crashes on a line of code, on a local directory",

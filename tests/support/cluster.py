@@ -58,7 +58,7 @@ class Member:
         with self._said.open("wb") as stdout, self._log.open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "headwater", self.mode, "--config", str(self.file)],
-                stdout=stdout, stderr=stderr, cwd=ROOT, env=env, start_new_session=True,
+                stdout=stdout, stderr=stderr, cwd=ROOT, env=env,
             )  # fmt: skip
 
     @property

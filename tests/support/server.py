@@ -39,7 +39,7 @@ def bootstrap_address(directory: Path, settings: str = "") -> Iterator[str]:
     kind = wanted()
     if kind:
         with Cluster(directory, kind, settings=settings) as cluster:
-            yield cluster.bootstrap
+            yield cluster.bootstrap.split(",")[0]  # any broker tells of the others
         return
     with headwater_up(directory, settings=settings) as address:
         yield address
