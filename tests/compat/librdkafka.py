@@ -19,7 +19,7 @@ class Librdkafka:
         admin.create_topics([NewTopic(topic, partitions)])[topic].result(timeout=DEADLINE_S)
 
     def write(self, topic: str, partition: int, codec: str, records: Sequence[Record]) -> list[int]:
-        producer = confluent_kafka.Producer({**self._servers, "compression.type": codec, "linger.ms": 500})
+        producer = confluent_kafka.Producer({**self._servers, "compression.type": codec, "linger.ms": 2_000})
         offsets: list[int] = []
 
         def delivered(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:

@@ -110,7 +110,7 @@ class World:
 
     def files(self, topic: str) -> dict[str, str]:
         """Every file below a topic's root, with a sum of its bytes."""
-        root = self.place(topic).root
+        root = Path(self.place(topic).root)
         return {
             str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest()
             for p in sorted(root.rglob("*"))

@@ -21,7 +21,7 @@ from headwater.lake.spark import jobs as jobs_module
 from headwater.lake.spark.executor import run_task
 from headwater.lake.spark.jobs import JobFailed, Jobs, Shipped
 from headwater.lake.spark.session import Sessions
-from headwater.lake.tasks import Task, TaskFacts, decode_facts, encode
+from headwater.lake.tasks import VERSION, Task, TaskFacts, decode_facts, encode
 from tests.support.batches import Rec, batch
 from tests.support.lake import LakeWorld, Row, log_rows, rows_of
 from tests.support.spark_cluster import connect_server, executor_of, standalone
@@ -175,7 +175,7 @@ def test_local(log: Log, sessions: Opener, monkeypatch: pytest.MonkeyPatch) -> N
     log.check(patient.run("one", log.tasks))
     assert opened.started == 1
     broken = Task(99, log.tasks[0].store, [])
-    with pytest.raises(JobFailed, match="knows 1"):
+    with pytest.raises(JobFailed, match=f"knows {VERSION}"):
         patient.run("refused", [broken])
     with pytest.raises(JobFailed, match="took more than 1 s"):
         hasty.collect("hanging", 2, hanging())
