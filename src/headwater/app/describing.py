@@ -82,7 +82,8 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 async def describe(settings: Settings) -> ClusterFacts:
     """Look at a cluster's ledger, and wait for a sign of life of each of its processes."""
-    ledger, store = open_ledger(settings.ledger_url, settings.object_store), open_store(settings.objects_url)
+    ledger = open_ledger(settings.ledger_url, settings.object_store)
+    store = open_store(settings.objects_url, settings.object_store)
     try:
         cluster = ClusterState()
         states: list[State] = [cluster, *(new_state(domain) for domain in DOMAINS)]
