@@ -63,6 +63,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/faults/test_brownout.py": "makes the store of one broker slow, which is a local one",
     "tests/faults/test_bucket_cluster.py": "starts its cluster itself",
     "tests/faults/test_cluster.py": "starts its clusters itself, on every ledger",
+    "tests/faults/test_compactor_kills_s3.py": "chooses its stores itself",
     "tests/faults/test_connections.py": "about one broker's sockets; its stores do not matter",
     "tests/faults/test_demo_cluster.py": "starts its cluster itself",
     "tests/faults/test_disk_full.py": "fills the disk under an embedded ledger; an S3 server's disk is not ours",

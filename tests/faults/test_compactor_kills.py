@@ -38,20 +38,6 @@ def test_twenty_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_kills_on_s3(tmp_path: Path) -> None:
-    """T1, T2, T5, L3, M7: a few times `kill -9` where WAL, segments and tables lie in S3."""
-    with LakeRunning(tmp_path, ledger="sqlite") as server:
-        assert server.objects.startswith("s3://")
-        for topic in TOPICS:
-            server.create(topic, PARTITIONS, **FRESHNESS)
-        with Writer(server.bootstrap, TOPICS, PARTITIONS) as writer:
-            killed = kill_compactors(server, writer, 4, random.Random(SEED))
-            writer.finish()
-        assert set(killed) == {"start", "settled", "followed"}
-        check_all(server, writer)
-
-
-@pytest.mark.timeout(600)
 def test_two_at_once_one_of_them_stopped(tmp_path: Path) -> None:
     """T1, T2, L3: each of two compactors is stopped for longer than its session, then woken: the other one works on."""
     writers: set[int] = set()

@@ -181,7 +181,10 @@ def test_the_leader_is_paused(cluster: OxiaCluster) -> None:
 
 
 def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
-    """M1: a write that reached a server that does not lead was never written, and its writer is told so."""
+    """M1: a write that reached a server that does not lead was never written, and its writer is told so.
+
+    gRPC may lose the server's reason when the stream ends under a write. Then nobody knows, and no more is said.
+    """
 
     async def run() -> None:
         leader = cluster.leader().public
@@ -189,9 +192,14 @@ def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
         store = GrpcOxia(Servers((leader,)))
         await store.write(ROUTE, Write([Put("key", b"old")]))
         wrong = Shard(0, other, 0, (1 << 32) - 1)
-        stream = await store._stream(wrong)
-        with pytest.raises(StoreUnavailable, match="not leader"):
-            await stream.send(write_message(ROUTE, Write([Put("key", b"new")])))
+        told: list[Retriable] = []
+        while not any(isinstance(error, StoreUnavailable) for error in told):
+            assert len(told) < 20, told
+            stream = await store._stream(wrong)
+            with pytest.raises((StoreUnavailable, OutcomeUnknown), match=r"not leader|Internal error") as caught:
+                await stream.send(write_message(ROUTE, Write([Put("key", b"new")])))
+            told.append(caught.value)
+        assert "not leader" in str(told[-1])
         with pytest.raises(StoreUnavailable, match="not leader"):
             await store.get(ROUTE, "key", leader=other)
         item = await store.get(ROUTE, "key")
