@@ -78,6 +78,13 @@ def test_sqlite(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", checks())
+@pytest.mark.usefixtures("natively")
+def test_sqlite_natively(name: str, tmp_path: Path) -> None:
+    """M1: records are appended by a native thread."""
+    asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
+
+
+@pytest.mark.parametrize("name", checks())
 def test_sqlite_without_datagrams(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """M1: `data_version` alone is enough where no notice ever arrives."""
     monkeypatch.setattr("headwater.metadata.sqlite._Notices._address", lambda self, name: "/nonexistent/socket")

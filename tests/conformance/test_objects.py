@@ -66,6 +66,13 @@ def test_backend(backend: str, name: str, tmp_path: Path) -> None:
     run(checks()[name](BACKENDS[backend](tmp_path)))
 
 
+@pytest.mark.parametrize("name", checks())
+@pytest.mark.usefixtures("natively")
+def test_local_natively(name: str, tmp_path: Path) -> None:
+    """M7: a local directory whose objects are put by a native thread."""
+    run(checks()[name](local(tmp_path)))
+
+
 def test_the_suite_finds_what_is_broken() -> None:
     """M7: a store that shows an object before it is whole does not pass."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headwater.log.segment_bytes import Array, compiled
+from headwater.log.segment_bytes import Array
+from headwater.native.compiling import compiled
 
 _SEED, _M = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)
 _R = np.uint32(24)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from headwater import native
 from headwater.types import Buffer
 
 log = logging.getLogger("headwater.kernels")
@@ -177,3 +178,4 @@ def compile_kernels() -> None:
         return rows[:used].tolist() if used > 0 else None
 
     produce_rows = filled
+    native.load()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.log.kernels import OK, _walk_records
-from headwater.log.segment_bytes import Array, compiled, read_number
+from headwater.log.segment_bytes import Array, read_number
+from headwater.native.compiling import compiled
 
 # Row 0 tells of the request, ...
 ACKS, TIMEOUT_MS, CLIENT_AT, CLIENT_END = range(4)

@@ -6,30 +6,18 @@ change here, the cached code of the callers in other files is stale and must be 
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-log = logging.getLogger("headwater.kernels")
+from headwater.native.compiling import compiled
+
 Array = npt.NDArray[Any]
 Number = Any
 """A number of numpy: 64 bits, signed, and wrapping around."""
-_F = TypeVar("_F", bound=Callable[..., object])
 
 LONG_MAX = (1 << 63) - 1
-
-
-def compiled(function: _F) -> _F:
-    """A function as machine code, kept on the disk if some place can be written."""
-    try:
-        return cast(_F, numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError as error:
-        log.warning("compiled code is not kept: %s", error)
-        return cast(_F, numba.njit(nogil=True)(function))
 
 
 def _crc_tables() -> Array:

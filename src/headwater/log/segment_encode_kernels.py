@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headwater.log.segment_bytes import LONG_MAX, Array, compiled, copy_bytes
+from headwater.log.segment_bytes import LONG_MAX, Array, copy_bytes
+from headwater.native.compiling import compiled
 
 HEADER_BYTES = 61
 LENGTH_OVERHEAD = 12

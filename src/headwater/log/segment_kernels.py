@@ -12,12 +12,12 @@ from headwater.log.segment_bytes import (
     Array,
     Number,
     checksum,
-    compiled,
     copy_bytes,
     is_utf8,
     read_number,
     read_varint,
 )
+from headwater.native.compiling import compiled
 
 DONE, FULL, GROW, OPEN = range(4)
 CUT_SHORT, BAD_LENGTH, BAD_OFFSET, BAD_FIELD, BAD_BATCH, BAD_CRC, BAD_TIME, TOO_LARGE = range(10, 18)

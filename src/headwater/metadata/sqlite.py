@@ -7,6 +7,7 @@ by a datagram to the sockets beside the file; whoever misses one sees `data_vers
 
 from __future__ import annotations
 
+import _sqlite3
 import asyncio
 import contextlib
 import fcntl
@@ -17,15 +18,20 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from headwater import native
 from headwater.errors import ConfigError, OutcomeUnknown, StoreFull, StoreUnavailable, Truncated
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Beat, Entry, Pointer
+from headwater.native import rows
 from headwater.threads import Threads
 from headwater.types import Domain, Position
+
+if TYPE_CHECKING:
+    from headwater.metadata.native_appends import NativeAppends
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS heads (
@@ -61,6 +67,8 @@ class SqliteLedger:
         self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._writing = Threads(1, "ledger-write")
         self._reading = Threads(1, "ledger-read")
+        self._native: NativeAppends | None = None
+        self._native_tried = False
         self._closed = False
         try:
             with self._locked():
@@ -98,9 +106,29 @@ class SqliteLedger:
     async def append(self, domain: Domain, record: bytes) -> Position:
         if len(record) > MAX_RECORD_BYTES:
             raise ValueError(f"a ledger record of {len(record)} bytes; the limit is {MAX_RECORD_BYTES}")
-        position = await self._run(self._writing, self._append, domain, record)
+        position = await self._append_natively(domain, record)
+        if position is None:
+            position = await self._run(self._writing, self._append, domain, record)
         self._notices.send(domain, position)
         return position
+
+    async def _append_natively(self, domain: Domain, record: bytes) -> Position | None:
+        """As `_append`, but by a thread that Python does not hold up; nothing if it must be done in the other way."""
+        if native.serve is None or self._closed:
+            return None
+        if not self._native_tried:
+            from headwater.metadata.native_appends import open_appends
+
+            self._native_tried = True
+            self._native = open_appends(self._path, _APPEND, _sqlite3)
+        if self._native is None:
+            return None
+        row = await self._native.append(domain, record, alone=not self._notices.peers)
+        if row is None or row[rows.RESULT] == rows.FAILED:
+            return None
+        if row[rows.RESULT] != rows.DONE:
+            raise OutcomeUnknown(f"{self._path}: an append failed")
+        return Position(row[rows.POSITION])
 
     async def read(self, domain: Domain, after: Position, limit: int) -> list[Entry]:
         return await self._run(self._reading, self._read, domain, after, limit)
@@ -138,6 +166,8 @@ class SqliteLedger:
         if self._fallback is not None:
             self._fallback.cancel()
         self._notices.close()
+        if self._native is not None:
+            await self._native.close()
         await self._writing.close()
         await self._reading.close()
         for connection in (self._writer, self._reader, self._beats):

@@ -6,21 +6,27 @@ directory is synced: a crash of the machine leaves the whole object or nothing.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from headwater import native
 from headwater.clock import SystemClock
 from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, StoreFull, StoreUnavailable
+from headwater.native import rows
 from headwater.objects.scratch import Scratch
 from headwater.objects.stats import OperationStats, StoreStats
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
 from headwater.threads import Threads
 from headwater.types import Pieces
+
+if TYPE_CHECKING:
+    from headwater.objects.native_puts import NativePuts
 
 THREADS = 4
 TEMPORARY = ".tmp"
@@ -40,6 +46,7 @@ class LocalStore:
         self._base = str(self._root).rstrip("/")
         self._scratch = Scratch(self._root / TEMPORARY)
         self._threads = Threads(THREADS, "objects")
+        self._native: NativePuts | None = None
         self._now = SystemClock().monotonic
         self.stats = StoreStats()
         self._known: set[str] = set()
@@ -55,7 +62,34 @@ class LocalStore:
         return f"<LocalStore {self._root}>"
 
     def put(self, path: str, pieces: Pieces) -> Awaitable[None]:
+        began = self._now()
+        storing = None if native.serve is None else self._begin_natively(path, pieces)
+        if storing is not None:
+            return self._put_natively(path, pieces, began, storing)
         return self._threads.run(self._timed, self.stats.put, self._put, path, pieces)
+
+    def _begin_natively(self, path: str, pieces: Pieces) -> asyncio.Future[Sequence[int]] | None:
+        if self._native is None:
+            from headwater.objects.native_puts import NativePuts
+
+            self._native = NativePuts(self._scratch)
+        try:
+            target, directory = self._target(path)
+        except ConfigError:
+            return None
+        return self._native.begin(target, directory, pieces) if directory in self._known else None
+
+    async def _put_natively(
+        self, path: str, pieces: Pieces, began: float, storing: asyncio.Future[Sequence[int]]
+    ) -> None:
+        row = await storing
+        if row[rows.RESULT] == rows.FAILED:
+            await self._threads.run(self._timed, self.stats.put, self._put, path, pieces)
+            return
+        failed = row[rows.RESULT] != rows.DONE
+        self.stats.put.done(self._now() - began, 0 if failed else row[rows.SIZE], failed=failed)
+        if failed:
+            raise StoreUnavailable(f"{path}: its directory could not be synced")
 
     async def create(self, path: str, pieces: Pieces) -> bool:
         return await self._run(self._timed, self.stats.create, self._create, checked_path(path), pieces)
@@ -77,6 +111,8 @@ class LocalStore:
             yield info
 
     async def close(self) -> None:
+        if self._native is not None:
+            await self._native.close()
         await self._threads.close()
         self._scratch.close()
         while self._handles:
@@ -107,6 +143,8 @@ class LocalStore:
             self._make(directory)
             size, _ = self._write(pieces, lambda temporary: os.rename(temporary, target))
             os.fsync(self._directory(directory))
+        except FileNotFoundError as error:
+            raise self._directory_gone(path, directory) from error
         except OSError as error:
             raise _translation(path, error) from error
         self.stats.put.bytes += size
@@ -117,8 +155,7 @@ class LocalStore:
             self._make(directory)
             size, stored = self._write(pieces, lambda temporary: _linked(temporary, target))
         except FileNotFoundError as error:
-            self._known.discard(directory)
-            raise StoreUnavailable(f"{path}: its directory was removed while it was written") from error
+            raise self._directory_gone(path, directory) from error
         except OSError as error:
             raise _translation(path, error) from error
         try:
@@ -128,6 +165,11 @@ class LocalStore:
         if stored:
             self.stats.create.bytes += size
         return stored
+
+    def _directory_gone(self, path: str, directory: str) -> StoreUnavailable:
+        """The next attempt makes it again."""
+        self._known.discard(directory)
+        return StoreUnavailable(f"{path}: its directory was removed while it was written")
 
     def _target(self, path: str) -> tuple[str, str]:
         """Where an object lies, and in which directory. Plain strings: paths of `pathlib` cost more than the calls."""

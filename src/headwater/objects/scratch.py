@@ -44,6 +44,8 @@ class Scratch:
         self._count = itertools.count()
         self._lock = threading.Lock()
         self._directory: Path | None = None
+        self._full = False
+        """Whether the next file that is opened here begins a new directory."""
         self._old: list[Path] = []
 
     def __repr__(self) -> str:
@@ -66,7 +68,7 @@ class Scratch:
         """A new file and a handle whose writes are synced."""
         number = next(self._count)
         directory = self._directory
-        if directory is None or number % FILES_PER_DIRECTORY == 0:
+        if directory is None or self._full or number % FILES_PER_DIRECTORY == 0:
             directory = self._move_on(number)
         for _ in range(ATTEMPTS):
             path = f"{directory}/{number}"
@@ -75,6 +77,15 @@ class Scratch:
             except FileNotFoundError:  # tidied up meanwhile, by us or by somebody
                 directory = self._move_on(number)
         raise StoreUnavailable(f"{self._root}: its directories are removed as fast as they are made")
+
+    def name(self) -> str | None:
+        """The path of a new file that somebody else opens; nothing when it is time to tidy up, which `open` does."""
+        number = next(self._count)
+        if self._directory is None or number % FILES_PER_DIRECTORY == 0:
+            self._full = True
+        if self._full:
+            return None
+        return f"{self._directory}/{number}"
 
     def close(self) -> None:
         """Remove the directories that are empty."""
@@ -88,6 +99,7 @@ class Scratch:
         with self._lock:
             if self._directory is not None:
                 self._old.append(self._directory)
+            self._full = False
             self._directory = self._root / f"{self._name}-{number}"
             self._directory.mkdir(parents=True, exist_ok=True)
             self._remove_old(keep=KEPT)

@@ -1,0 +1,21 @@
+"""Python functions as machine code. Importing this module imports numba."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import numba
+
+log = logging.getLogger("headwater.kernels")
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+def compiled(function: _F) -> _F:
+    """A function that runs without the interpreter's lock, kept on the disk if some place can be written."""
+    try:
+        return cast(_F, numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError as error:
+        log.warning("compiled code is not kept: %s", error)
+        return cast(_F, numba.njit(nogil=True)(function))

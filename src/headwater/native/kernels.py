@@ -1,0 +1,120 @@
+"""What native threads run: calls to the system and to libraries, in machine code.
+
+Importing this module imports numba. See `headwater.native` for the rules of the ring.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from headwater.native import rows as ring
+from headwater.native.compiling import compiled
+
+_INT, _LONG = types.int32, types.int64
+_READ_LIMIT = 1_000
+"""Calls one after the other that a signal ended before a thread gives up."""
+_MODE = 0o644
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_DSYNC
+_LOCK, _UNLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+_SQLITE_ROW, _SQLITE_DONE = 100, 101
+_SQLITE_BUSY, _SQLITE_LOCKED, _SQLITE_CORRUPT, _SQLITE_FULL, _SQLITE_NOTADB = 5, 6, 11, 13, 26
+
+_open: Any = types.ExternalFunction("open", _INT(_LONG, _INT, _INT))
+_close: Any = types.ExternalFunction("close", _INT(_INT))
+_read: Any = types.ExternalFunction("read", _LONG(_INT, _LONG, _LONG))
+_write: Any = types.ExternalFunction("write", _LONG(_INT, _LONG, _LONG))
+_writev: Any = types.ExternalFunction("writev", _LONG(_INT, _LONG, _INT))
+_rename: Any = types.ExternalFunction("rename", _INT(_LONG, _LONG))
+_unlink: Any = types.ExternalFunction("unlink", _INT(_LONG))
+_fsync: Any = types.ExternalFunction("fsync", _INT(_INT))
+_flock: Any = types.ExternalFunction("flock", _INT(_INT, _INT))
+
+
+@intrinsic
+def _called(typing_context: Any, function: Any, arguments: Any) -> Any:
+    """Call a C function at an address, with integers and addresses; what it returns fills 64 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        long = ir.IntType(64)
+        given = [builder.extract_value(values[1], i) for i in range(len(arguments))]
+        kind = ir.FunctionType(long, [long] * len(given))
+        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), given)
+
+    return types.int64(types.int64, arguments), generate
+
+
+_call: Any = _called
+
+
+@compiled
+def _put(row: Any) -> int:
+    """An object of the local store: written under a temporary name and synced, renamed, its directory synced."""
+    handle = _open(row[ring.TEMPORARY], _CREATE, _MODE)
+    if handle < 0:
+        return ring.FAILED
+    written = _writev(handle, row[ring.VECTOR], row[ring.COUNT])
+    closed = _close(handle)
+    if written != row[ring.SIZE] or closed != 0 or _rename(row[ring.TEMPORARY], row[ring.TARGET]) != 0:
+        _unlink(row[ring.TEMPORARY])
+        return ring.FAILED
+    if _fsync(row[ring.DIRECTORY]) != 0:
+        return ring.UNKNOWN
+    return ring.DONE
+
+
+@compiled
+def _append(row: Any) -> int:
+    """One record into a SQLite ledger, in a transaction of its own, behind the writers' lock file if one is given."""
+    if row[ring.LOCK] >= 0 and _flock(row[ring.LOCK], _LOCK) != 0:
+        return ring.FAILED
+    statement = row[ring.STATEMENT]
+    _call(row[ring.BIND_INT64], (statement, np.int64(1), row[ring.DOMAIN]))
+    _call(row[ring.BIND_BLOB], (statement, np.int64(2), row[ring.RECORD], row[ring.RECORD_BYTES], np.int64(0)))
+    code = np.int32(_call(row[ring.STEP], (statement,)))
+    if code == _SQLITE_ROW:
+        row[ring.POSITION] = _call(row[ring.COLUMN_INT64], (statement, np.int64(0)))
+        code = np.int32(_call(row[ring.STEP], (statement,)))
+    _call(row[ring.RESET], (statement,))
+    if row[ring.LOCK] >= 0:
+        _flock(row[ring.LOCK], _UNLOCK)
+    if code == _SQLITE_DONE:
+        return ring.DONE
+    kind = code & 0xFF
+    if kind in (_SQLITE_BUSY, _SQLITE_LOCKED, _SQLITE_CORRUPT, _SQLITE_FULL, _SQLITE_NOTADB):
+        return ring.FAILED
+    return ring.UNKNOWN
+
+
+@compiled
+def serve(rows: Any, wake: int, done: int) -> None:
+    """Do the jobs of a ring until one says to stop."""
+    count, one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+    at = failures = 0
+    while failures < _READ_LIMIT:
+        if _read(wake, count.ctypes.data, 8) != 8:
+            failures += 1
+            continue
+        failures = 0
+        for _ in range(count[0]):
+            row = rows[at % len(rows)]
+            if row[ring.KIND] == ring.PUT:
+                row[ring.RESULT] = _put(row)
+            elif row[ring.KIND] == ring.APPEND:
+                row[ring.RESULT] = _append(row)
+            else:
+                return
+            at += 1
+            _write(done, one.ctypes.data, 8)
+
+
+def prepare() -> None:
+    """Compile, or load what was compiled before."""
+    compiling: Any = serve
+    compiling.compile("void(int64[:,::1],int64,int64)")
