@@ -5,6 +5,7 @@ Until the kernels are compiled, and for whatever the pass declines, kio reads th
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
@@ -14,7 +15,6 @@ from crc32c import crc32c
 
 from headwater.log import kernels
 from headwater.log.batch import CRC_FROM, Batch, BatchRules, check_batch, is_transactional
-from headwater.types import Buffer
 from headwater.wire.messages import RequestStart
 
 TOPIC_IDS_SINCE = 13
@@ -121,7 +121,7 @@ def read_frame(start: RequestStart, frame: memoryview) -> tuple[str, ProduceRequ
         while at < len(rows):
             name_at, name_end, partitions, *_ = rows[at]
             name = frame[name_at:name_end]
-            named = _topic_id(name) if start.version >= TOPIC_IDS_SINCE else str(name, "utf-8")
+            named = _topic_id(bytes(name)) if start.version >= TOPIC_IDS_SINCE else str(name, "utf-8")
             at += 1 + partitions
             topics.append((named, [*rows[at - partitions : at]]))
     except UnicodeDecodeError:
@@ -129,6 +129,7 @@ def read_frame(start: RequestStart, frame: memoryview) -> tuple[str, ProduceRequ
     return client, ProduceRequest(acks, timeout_ms, None, topics, _Framed(frame))
 
 
-def _topic_id(data: Buffer) -> uuid.UUID | None:
-    found = uuid.UUID(bytes=bytes(data))
+@functools.lru_cache(maxsize=1024)
+def _topic_id(data: bytes) -> uuid.UUID | None:
+    found = uuid.UUID(bytes=data)
     return found if found.int else None

@@ -50,6 +50,8 @@ CREATE TABLE IF NOT EXISTS beats (process TEXT PRIMARY KEY, count INTEGER NOT NU
 """
 _LOCK_SECONDS = 5.0
 _FALLBACK_SECONDS = 0.1
+_PEERS_SECONDS = 0.01
+"""How old the list of other processes may be."""
 _NOTICE = struct.Struct("<iq")
 _UNIX_PATH_LIMIT = 100
 
@@ -345,7 +347,7 @@ class _Notices:
         """Domains that somebody has waited for."""
         self.peers: list[str] = []
         """Other processes' sockets. A stale list costs a slower lock or a late notice, nothing else."""
-        self._peers_stamp = -1
+        self._look_at = 0.0
         self._name = f"{os.getpid()}-{id(self):x}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._bound = False
@@ -376,9 +378,9 @@ class _Notices:
     def send(self, domain: int, position: int) -> None:
         """Tell everybody, this process included."""
         self.heard(domain, position)
-        stamp = os.stat(self._handle).st_mtime_ns
-        if stamp != self._peers_stamp:
-            self._peers_stamp = stamp
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _PEERS_SECONDS
             self.peers = [name for name in os.listdir(self._handle) if name != self._name]
         message = _NOTICE.pack(domain, position)
         for name in self.peers:
