@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headwater.metadata.membership import SESSION_SECONDS
-from tests.faults.storm import Storm
-from tests.support.cluster import Cluster
+from tests.faults.lake_running import FRESHNESS
+from tests.faults.lake_running import SETTINGS as LAKE_SETTINGS
+from tests.faults.storm import SETTLED, Storm
+from tests.faults.table_checking import check_tables
+from tests.support.cluster import Cluster, Member
 from tests.support.load import Load
 from tests.support.serving import eventually
 
@@ -31,10 +35,10 @@ def etcd_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-def loaded(cluster: Cluster) -> Load:
+def loaded(cluster: Cluster, **configs: str) -> Load:
     """Traffic on a topic of its own."""
     topic = f"load-{uuid.uuid4().hex[:8]}"
-    cluster.create(topic, PARTITIONS)
+    cluster.create(topic, PARTITIONS, **configs)
     return Load(cluster.bootstrap, topic, PARTITIONS)
 
 
@@ -127,9 +131,29 @@ def test_one_metadata_node_is_lost(etcd_cluster: Cluster) -> None:
         load.finish()
 
 
+def wait_for_settling(compactor: Member) -> None:
+    """Until this life of the compactor has settled something."""
+    eventually(lambda: compactor.is_ready and compactor.metric(SETTLED), "the compactor has settled something", 90)
+
+
+@contextmanager
+def compacted(cluster: Cluster) -> Iterator[Member]:
+    """With a compactor that starts while other things happen, and leaves in the end."""
+    compactor = cluster.add_compactor(LAKE_SETTINGS)
+    try:
+        yield compactor
+        cluster.leave("compactor")
+    finally:
+        compactor.kill()
+        del cluster.members["compactor"]
+
+
 def test_everybody_is_restarted_one_after_another(etcd_cluster: Cluster) -> None:
-    """M5: brokers drain, etcd nodes come back with their data; producers and consumers are told of nothing."""
-    with loaded(etcd_cluster) as load:
+    """M5: brokers drain, a compactor leaves its work to the next, etcd nodes come back with their data.
+
+    Producers and consumers are told of nothing, and the tables hold exactly what was written.
+    """
+    with compacted(etcd_cluster) as compactor, loaded(etcd_cluster, **FRESHNESS) as load:
         wait_for_traffic(load)
         before = etcd_cluster.epochs()
         for node in NODES:
@@ -137,14 +161,19 @@ def test_everybody_is_restarted_one_after_another(etcd_cluster: Cluster) -> None
             wait_for_traffic(load)
         between = etcd_cluster.epochs()
         assert min(between.values()) > max(before.values())
+        wait_for_settling(compactor)
+        etcd_cluster.leave("compactor")
+        compactor.launch()
         etcd = etcd_cluster.stores.metadata
         for node in range(len(etcd.names)):
             etcd_cluster.stores.end_metadata_node(node)
             wait_for_traffic(load)
             etcd.start(node)
         wait_for_traffic(load)
+        wait_for_settling(compactor)
         assert etcd_cluster.epochs() == between
-        load.finish()
+        log = load.finish()
+        check_tables(etcd_cluster, load.topic, log)
         etcd_cluster.doctor()
 
 

@@ -18,6 +18,7 @@ from headwater.broker.registry import APIS, Request
 from headwater.config import Brownout, Groups, Housekeeping, Profile, Settings, Wal
 from headwater.errors import HeadwaterError
 from headwater.log.writer import Writer
+from headwater.metadata.cluster import Member
 from headwater.metadata.commands import Listener
 from headwater.metadata.streams import StreamsState
 from headwater.types import Domain
@@ -81,6 +82,10 @@ SETTINGS = Settings(
 )
 
 
+WRONGLY_REFUSED = 0.05
+"""Of connections to brokers that live, but show no signs of it."""
+
+
 class SimBroker:
     """One life of one broker."""
 
@@ -114,6 +119,7 @@ class SimBroker:
             make_writer=cluster.make_writer,
         )
         node.membership.on_replaced = self._exit
+        node.membership.gone = cluster.nobody_serves
         try:
             await node.start()
         except HeadwaterError as error:
@@ -257,6 +263,11 @@ class SimCluster:
     def pause(self, node_id: int, seconds: float) -> None:
         self.note(f"broker-{node_id} pauses for {seconds:.2f} s")
         self.brokers[node_id].life.paused_until = self.world.loop.now + seconds
+
+    async def nobody_serves(self, member: Member) -> bool:
+        """What a connection to a member tells; now and then it is refused though the member lives."""
+        await asyncio.sleep(self.world.delay())
+        return not self.brokers[member.node].serves or self.world.chance(WRONGLY_REFUSED)
 
     def serving(self) -> list[int]:
         return [i for i, broker in self.brokers.items() if broker.serves]

@@ -9,9 +9,9 @@ import argparse
 import time
 from collections import defaultdict
 
-from tests.faults.checking import read_log
 from tests.faults.lake_running import FRESHNESS, SETTINGS
 from tests.faults.storm import FAULTS, Storm
+from tests.faults.table_checking import check_tables
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.cluster import Cluster
 from tests.support.load import Load
@@ -51,8 +51,7 @@ def main() -> None:
             bars.update(bar, now="reading everything back")
             log = load.finish()
         if lake:
-            cluster.settle(TOPIC)
-            assert read_log(cluster.bootstrap, TOPIC, PARTITIONS).count == log.count
+            check_tables(cluster, TOPIC, log)
         cluster.doctor()
     pauses = defaultdict(list)
     for felt in storm.felt:

@@ -216,13 +216,24 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         if wait:
             member.wait_until_ready()
 
-    def roll(self, name: str) -> None:
-        """Ask a process to leave, which it must do well, and start it again."""
+    def add_compactor(self, settings: str = "") -> Member:
+        """Start a compactor beside what runs, with settings of its own, and do not wait for it."""
+        tree = {**self.stores.settings(settings), "data": str(self.directory / "data"), "http": "127.0.0.1:0"}
+        member = self._member("compactor", "compactor", {**tree, "zone": self.zones[0]})
+        member.launch()
+        return member
+
+    def leave(self, name: str) -> None:
+        """Ask a process to leave, which it must do well."""
         member = self.members[name]
         code = member.stop()
         assert code == 0, f"{member} ended with {code}:\n{self.end_of_log()}"
-        member.launch()
-        member.wait_until_ready()
+
+    def roll(self, name: str) -> None:
+        """Ask a process to leave, which it must do well, and start it again."""
+        self.leave(name)
+        self.members[name].launch()
+        self.members[name].wait_until_ready()
 
     def pause(self, process: psutil.Process) -> None:
         """Stop a process where nobody else needs what it holds."""
@@ -234,8 +245,9 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
     # --- what it says --------------------------------------------------------------------------------
 
     def page(self, path: str, within: float = 30) -> tuple[int, str]:
-        """The pages of all processes that run, one after the other, and the worst status."""
-        answers = [get_page(member.http, path, within) for member in self.members.values() if member.runs]
+        """The pages of all processes that serve, one after the other, and the worst status."""
+        serving = [member for member in self.members.values() if member.runs and member.is_ready]
+        answers = [get_page(member.http, path, within) for member in serving]
         return max(status for status, _ in answers), "\n".join(text for _, text in answers)
 
     def doctor(self) -> None:

@@ -49,7 +49,7 @@ class Load(AbstractContextManager["Load"]):
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, producers: int = 2, consumers: int = 1) -> None:
         self._bootstrap = bootstrap
-        self._topic = topic
+        self.topic = topic
         self._partitions = partitions
         self.acks = {f"p{i}": Acks() for i in range(producers)}
         self.problems: list[str] = []
@@ -94,7 +94,7 @@ class Load(AbstractContextManager["Load"]):
         for name, acks in self.acks.items():
             assert not acks.failures, f"{name}: {acks.failures[:5]}"
             assert len(acks.places) == acks.sent, f"{name}: {acks.sent} sent, {len(acks.places)} acknowledged"
-        log = read_log(self._bootstrap, self._topic, self._partitions)
+        log = read_log(self._bootstrap, self.topic, self._partitions)
         log.check(**{name: acks.places for name, acks in self.acks.items()})
         assert log.count == self.count, f"{log.count} records are there, {self.count} were written"
         return log
@@ -134,7 +134,7 @@ class Load(AbstractContextManager["Load"]):
                 partition = acks.sent % self._partitions
                 try:
                     producer.produce(
-                        self._topic, value(name, acks.sent), partition=partition, on_delivery=self._noted(acks)
+                        self.topic, value(name, acks.sent), partition=partition, on_delivery=self._noted(acks)
                     )
                 except BufferError:
                     break
@@ -163,7 +163,7 @@ class Load(AbstractContextManager["Load"]):
     def _consume(self) -> None:
         settings = {"group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 100}
         consumer = confluent_kafka.Consumer({**CLIENT, **settings, "bootstrap.servers": self._bootstrap})
-        consumer.assign([confluent_kafka.TopicPartition(self._topic, p, 0) for p in range(self._partitions)])
+        consumer.assign([confluent_kafka.TopicPartition(self.topic, p, 0) for p in range(self._partitions)])
         positions = dict.fromkeys(range(self._partitions), 0)
         counters: dict[tuple[str, int], int] = {}
         try:
@@ -195,7 +195,7 @@ class Load(AbstractContextManager["Load"]):
                     with self._lock:
                         least = max(seen[partition], self._ends[partition])
                     try:
-                        place = confluent_kafka.TopicPartition(self._topic, partition)
+                        place = confluent_kafka.TopicPartition(self.topic, partition)
                         _, end = consumer.get_watermark_offsets(place, timeout=2)
                     except confluent_kafka.KafkaException:
                         continue  # nobody answers right now

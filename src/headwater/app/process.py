@@ -15,6 +15,7 @@ from headwater.app.lifecycle import halt, started, until_told, watch_parent
 from headwater.app.node import Node
 from headwater.app.peers import Internal, connections
 from headwater.broker.metrics import collect, of_peers
+from headwater.broker.presence import nobody_serves
 from headwater.broker.server import Server
 from headwater.clock import SystemChance, SystemClock
 from headwater.config import INTERNAL, Settings, parse_listeners
@@ -60,6 +61,7 @@ class BrokerProcess:
             offload=self._threads.run,
             peers=self._peers,
         )
+        self.node.membership.gone = nobody_serves
         self.internal = Internal(settings, chance, self.node.wal_object)
         self.server = Server(self.node.broker)
         self.http = HttpListener(settings, self._routes(), secret)

@@ -11,28 +11,13 @@ from headwater.clock import Chance
 from headwater.config import Peers
 from headwater.log.zone_cache import PeerFailed
 from headwater.types import WalId
-from headwater.wire.peer_frames import (
-    ANSWER,
-    CLIENT,
-    MAGIC,
-    NONCE_BYTES,
-    PROOF_BYTES,
-    QUESTION,
-    SERVER,
-    Status,
-    proof,
-    proves,
-)
+from headwater.wire.peer_frames import ANSWER, MAGIC, QUESTION, Status
+from headwater.wire.peer_handshake import introduce
 
 MAX_PEERS = 64
 """Connections are kept to so many brokers; beyond that, those used longest ago are closed."""
 _BROKEN = (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError)
 _Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-def fresh_nonce(chance: Chance) -> bytes:
-    """Bytes that were never used before."""
-    return chance.uuid().bytes + chance.uuid().bytes
 
 
 class _Peer:
@@ -111,13 +96,7 @@ class PeerConnections:
         context = self._tls() if self._tls is not None else None
         reader, writer = await asyncio.open_connection(*address, ssl=context)
         try:
-            greeting = await reader.readexactly(len(MAGIC) + NONCE_BYTES)
-            if not greeting.startswith(MAGIC):
-                raise PeerFailed("not a broker")
-            theirs, ours = greeting[len(MAGIC) :], fresh_nonce(self._chance)
-            writer.write(ours + proof(self._secret, CLIENT, theirs, ours))
-            if not proves(await reader.readexactly(PROOF_BYTES), self._secret, SERVER, theirs, ours):
-                raise PeerFailed("the other broker does not know the secret")
+            await introduce(reader, writer, MAGIC, self._secret, self._chance)
         except BaseException:
             writer.close()
             raise

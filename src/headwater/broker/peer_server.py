@@ -8,24 +8,13 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from headwater.broker.peer_client import fresh_nonce
 from headwater.broker.tls import Certificates
 from headwater.clock import Chance
 from headwater.config import INTERNAL, ListenerSecurity, Peers
 from headwater.errors import HeadwaterError
 from headwater.types import Buffer, WalId
-from headwater.wire.peer_frames import (
-    ANSWER,
-    CLIENT,
-    MAGIC,
-    NONCE_BYTES,
-    PROOF_BYTES,
-    QUESTION,
-    SERVER,
-    Status,
-    proof,
-    proves,
-)
+from headwater.wire.peer_frames import ANSWER, MAGIC, QUESTION, Status
+from headwater.wire.peer_handshake import Stranger, admit
 
 log = logging.getLogger("headwater.peers")
 Look = Callable[[int, WalId], Awaitable[Sequence[Buffer] | None]]
@@ -83,29 +72,19 @@ class PeerServer:
             return
         self._open.add(writer)
         try:
-            if await self._known(reader, writer):
-                while True:
-                    await self._answer(reader, writer)
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await admit(reader, writer, MAGIC, self._secret, self._chance)
+            while True:
+                await self._answer(reader, writer)
+        except Stranger:
+            self.refused += 1
+            log.warning("somebody without the secret", extra={"peer": str(writer.get_extra_info("peername"))})
         except (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError):
             pass  # it has gone, or has had nothing to ask for a while
         finally:
             self._open.discard(writer)
             with contextlib.suppress(OSError):
                 writer.close()
-
-    async def _known(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the other side knows the secret; if so it is shown that we do, too."""
-        ours = fresh_nonce(self._chance)
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
-            writer.write(MAGIC + ours)
-            said = await reader.readexactly(NONCE_BYTES + PROOF_BYTES)
-        theirs, given = said[:NONCE_BYTES], said[NONCE_BYTES:]
-        if not proves(given, self._secret, CLIENT, ours, theirs):
-            self.refused += 1
-            log.warning("somebody without the secret", extra={"peer": str(writer.get_extra_info("peername"))})
-            return False
-        writer.write(proof(self._secret, SERVER, ours, theirs))
-        return True
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(IDLE_SECONDS):

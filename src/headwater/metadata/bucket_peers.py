@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import hmac
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
@@ -24,6 +23,7 @@ import msgspec
 from headwater.clock import Chance, Clock
 from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, Overloaded, StoreUnavailable
 from headwater.types import Domain, Position
+from headwater.wire.peer_handshake import admit, introduce
 
 MAX_FRAME = 8 << 20
 MAX_LINKS = 256
@@ -33,8 +33,7 @@ CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 4.0
 AVOID_SECONDS = 10.0
 """How long a peer that did not answer is left alone."""
-_NONCE = 16
-_PROOF = 32
+MAGIC = b"HWRING1\n"
 
 
 class Append(msgspec.Struct, frozen=True, tag=1, array_like=True):
@@ -189,10 +188,7 @@ class TcpPeers:
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(host, int(port))
             try:
-                theirs, ours = await reader.readexactly(_NONCE), self._chance.uuid().bytes
-                writer.write(ours + _proof(self._secret, b"asks", theirs))
-                if not hmac.compare_digest(await reader.readexactly(_PROOF), _proof(self._secret, b"serves", ours)):
-                    raise ConnectionError(f"{address} does not know this ledger")
+                await introduce(reader, writer, MAGIC, self._secret, self._chance)
             except BaseException:
                 writer.transport.abort()
                 raise
@@ -226,12 +222,7 @@ class TcpPeers:
             if len(self._guests) >= MAX_LINKS:
                 return
             async with asyncio.timeout(CONNECT_SECONDS):
-                nonce = self._chance.uuid().bytes
-                writer.write(nonce)
-                theirs, proof = await reader.readexactly(_NONCE), await reader.readexactly(_PROOF)
-                if not hmac.compare_digest(proof, _proof(self._secret, b"asks", nonce)):
-                    return
-                writer.write(_proof(self._secret, b"serves", theirs))
+                await admit(reader, writer, MAGIC, self._secret, self._chance)
             self._guests.add(writer)
             working: set[asyncio.Task[None]] = set()
             while isinstance(message := await _receive(reader), Append) and len(working) < MAX_IN_FLIGHT:
@@ -312,10 +303,6 @@ class _Link:
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(OutcomeUnknown("the connection to the peer ended"))
-
-
-def _proof(secret: bytes, role: bytes, nonce: bytes) -> bytes:
-    return hmac.digest(secret, role + nonce, "sha256")
 
 
 def _frame(message: Message) -> bytes:

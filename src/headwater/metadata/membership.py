@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from headwater import __version__
@@ -22,6 +22,10 @@ from headwater.types import Domain, Epoch
 
 BEAT_SECONDS = 0.5
 SESSION_SECONDS = 3.0
+SUSPECT_SECONDS = 1.0
+"""Without a beat for this long a process is looked for; one that is certainly gone is fenced at once."""
+MAX_SUSPECTS = 16
+"""So many are looked for at once; silence tells of the others."""
 TICK_SECONDS = 20.0
 CONTACT_SECONDS = 10.0
 """Without contact to domain 0 for this long a process answers retriable errors only."""
@@ -63,11 +67,14 @@ class Membership:
         self._last_epoch = Epoch(0)
         self.on_epoch: Callable[[Epoch], None] | None = None
         """Told of every epoch this process takes."""
+        self.gone: Callable[[Member], Awaitable[bool]] | None = None
+        """Tells soon whether nobody is left where a member served; without it silence alone counts."""
         self.on_replaced: Callable[[NodeReplaced], None] | None = None
         """Told once if another process has taken this node's place; this one takes no epoch any more."""
         self._beat_seconds = max(BEAT_SECONDS, getattr(ledger, "beat_seconds", BEAT_SECONDS))
         """A ledger whose every request costs money asks for a slower beat."""
         self._session_seconds = SESSION_SECONDS * self._beat_seconds / BEAT_SECONDS
+        self._suspect_seconds = SUSPECT_SECONDS * self._beat_seconds / BEAT_SECONDS
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
         self._seen: dict[str, tuple[int, float]] = {}
@@ -177,6 +184,8 @@ class Membership:
         members = list(self._cluster.state.members.values())
         for process in sorted(beats.keys() - {m.process for m in members} - {self.process}):
             await self._ledger.forget_beat(process)
+        silent: list[Member] = []
+        suspects: list[Member] = []
         for member in members:
             if member.process == self.process:
                 continue
@@ -185,7 +194,19 @@ class Membership:
             if known != count:
                 self._seen[member.process] = (count, now)
             elif now - since >= self._session_seconds:
-                await self.fence(member)
+                silent.append(member)
+            elif now - since >= self._suspect_seconds:
+                suspects.append(member)
+        for member in (*silent, *await self._those_gone(suspects)):
+            await self.fence(member)
+
+    async def _those_gone(self, suspects: list[Member]) -> list[Member]:
+        """Those of whom it is certain. All are looked for at once, or this process would be late itself."""
+        if self.gone is None:
+            return []
+        looked_for = suspects[:MAX_SUSPECTS]
+        found = await asyncio.gather(*map(self.gone, looked_for))
+        return [member for member, is_gone in zip(looked_for, found, strict=True) if is_gone]
 
     async def fence(self, member: Member) -> None:
         """Nothing that this member appends counts any more, in any domain."""

@@ -21,7 +21,8 @@ from headwater.config import ListenerSecurity, Peers, Security, Settings, load
 from headwater.errors import ConfigError, StoreUnavailable
 from headwater.log.zone_cache import PeerFailed
 from headwater.types import Buffer, WalId
-from headwater.wire.peer_frames import ANSWER, MAGIC, NONCE_BYTES, PROOF_BYTES, Status
+from headwater.wire.peer_frames import ANSWER, MAGIC, Status
+from headwater.wire.peer_handshake import NONCE_BYTES, PROOF_BYTES
 from tests.support.certificates import issue
 
 SECRET = b"a secret of sixteen or more"

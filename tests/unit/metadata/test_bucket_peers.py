@@ -13,11 +13,12 @@ from headwater.clock import SystemChance, SystemClock
 from headwater.errors import ConfigError, OutcomeUnknown
 from headwater.metadata import Ledger
 from headwater.metadata.bucket import BucketLedger
-from headwater.metadata.bucket_peers import TcpPeers, preferred
+from headwater.metadata.bucket_peers import MAGIC, TcpPeers, preferred
 from headwater.metadata.conformance import checks
 from headwater.metadata.ledger import Entry
 from headwater.objects.registers import MemoryRegisters
 from headwater.types import Domain, Position
+from headwater.wire.peer_handshake import MAGIC_BYTES, NONCE_BYTES, PROOF_BYTES
 
 ONE = Domain(1)
 START = Position(0)
@@ -165,9 +166,9 @@ def test_a_peer_that_does_not_know_the_secret_is_nobody() -> None:
             ledger._peers._avoid.clear()  # type: ignore[attr-defined]
             await ledger.append(ONE, b"alone")
             host, _, own = ledger._address.rpartition(":")
-            for rubbish in (b"", b"x" * 48, b"\xff" * 4096):
+            for rubbish in (b"", b"x" * (NONCE_BYTES + PROOF_BYTES), b"\xff" * 4096):
                 reader, writer = await asyncio.open_connection(host, int(own))
-                await reader.readexactly(16)
+                assert (await reader.readexactly(MAGIC_BYTES + NONCE_BYTES)).startswith(MAGIC)
                 writer.write(rubbish)
                 writer.write_eof()
                 assert await reader.read() == b"", "it was served"

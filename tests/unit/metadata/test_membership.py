@@ -5,9 +5,15 @@ import asyncio
 import pytest
 
 from headwater.errors import OutcomeUnknown, StoreUnavailable
-from headwater.metadata.cluster import NO_NODE, ClusterState
+from headwater.metadata.cluster import NO_NODE, ClusterState, Member
 from headwater.metadata.commands import Fence, Listener
-from headwater.metadata.membership import CONTACT_SECONDS, SESSION_SECONDS, TICK_SECONDS, Membership
+from headwater.metadata.membership import (
+    CONTACT_SECONDS,
+    SESSION_SECONDS,
+    SUSPECT_SECONDS,
+    TICK_SECONDS,
+    Membership,
+)
 from headwater.metadata.memory import MemoryLedger
 from headwater.metadata.replica import Replica
 from headwater.metadata.streams import StreamsState
@@ -114,6 +120,54 @@ def test_who_is_silent_is_fenced_everywhere() -> None:
         assert two.epochs == [2, 3]
         assert one.members() == two.members() == [1, 2]
         assert two.membership.in_contact
+
+    run(told())
+
+
+def test_who_is_certainly_gone_is_fenced_before_its_session_ends() -> None:
+    """M2: silence makes a suspect, and one look then says enough; a suspect that is there has all its time."""
+
+    async def told() -> None:
+        world = World()
+        one, two, three = [await world.process(node) for node in (1, 2, 3)]
+        looked_for = []
+
+        async def gone(member: Member) -> bool:
+            looked_for.append(member.node)
+            return member.node == 2
+
+        one.membership.gone = gone
+        await asyncio.sleep(SESSION_SECONDS * 2)
+        assert one.members() == [1, 2, 3] and not looked_for, "nobody looks for those who beat"
+        two.way.error = three.way.error = StoreUnavailable("cut off")
+        await asyncio.sleep((SUSPECT_SECONDS + SESSION_SECONDS) / 2)
+        assert one.members() == [1, 3]
+        assert one.domain.state.is_fenced(2)
+        assert {2, 3} == set(looked_for)
+        await asyncio.sleep(SESSION_SECONDS)
+        assert one.members() == [1]
+
+    run(told())
+
+
+def test_who_is_said_to_be_gone_and_lives_comes_back() -> None:
+    """M2: no safety rests on the look: a wrong answer costs an epoch."""
+
+    async def told() -> None:
+        world = World()
+        one, two = await world.process(1), await world.process(2)
+
+        async def gone(member: Member) -> bool:
+            return True
+
+        one.membership.gone = gone
+        two.way.error = StoreUnavailable("cut off")
+        await asyncio.sleep(SESSION_SECONDS)
+        assert one.members() == [1]
+        two.way.error = None
+        await asyncio.sleep(SESSION_SECONDS)
+        assert one.members() == two.members() == [1, 2]
+        assert two.epochs == [2, 3]
 
     run(told())
 
