@@ -11,10 +11,12 @@ number only, so whoever gets one repeats the work in that other way, which finds
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
 
+log = logging.getLogger("headwater.kernels")
 Serve = Callable[[Any, int, int], None]
 """A compiled function of the ring, and of the handles by which it is told of jobs and tells that one is done."""
 
@@ -27,5 +29,7 @@ def load() -> None:
     if sys.platform == "linux":
         from headwater.native import kernels
 
-        kernels.prepare()
-        serve = kernels.serve
+        if kernels.prepare():
+            serve = kernels.serve
+        else:
+            log.warning("compiled code is older than the rest: remove *.nbi from %s/__pycache__", __path__[0])

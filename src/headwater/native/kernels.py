@@ -114,7 +114,14 @@ def serve(rows: Any, wake: int, done: int) -> None:
             _write(done, one.ctypes.data, 8)
 
 
-def prepare() -> None:
-    """Compile, or load what was compiled before."""
+@compiled
+def layout() -> int:
+    """Of the rows that the compiled code knows."""
+    return ring.LAYOUT
+
+
+def prepare() -> bool:
+    """Compile, or load what was compiled before; false if that is of another time."""
     compiling: Any = serve
     compiling.compile("void(int64[:,::1],int64,int64)")
+    return layout() == ring.LAYOUT

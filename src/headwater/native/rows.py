@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 SLOTS = 64
 """Jobs of one thread that wait or are under way."""
 COLUMNS = 16
@@ -15,3 +17,6 @@ DONE, FAILED, UNKNOWN = range(3)
 # ... and the addresses and numbers of the job.
 TEMPORARY, TARGET, VECTOR, COUNT, SIZE, DIRECTORY = range(2, 8)
 DOMAIN, RECORD, RECORD_BYTES, LOCK, STATEMENT, BIND_INT64, BIND_BLOB, STEP, COLUMN_INT64, RESET, POSITION = range(2, 13)
+
+LAYOUT = zlib.crc32(repr(sorted((k, v) for k, v in globals().items() if k.isupper())).encode())
+"""Tells this set of columns from others: compiled code that is kept on the disk may be older than this file."""
