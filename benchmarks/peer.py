@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from benchmarks.report import Failure, Results, failure_lines, gather_facts, markdown, noise, save, terminal_table
-from benchmarks.systems import ROOT, SYSTEMS, BenchError, System, compile_java
+from benchmarks.systems import ROOT, SYSTEMS, BenchError, Kafka, System, compile_java
 from benchmarks.workloads import PHASES, Plan, Sample, Session, Step
 
 NOISY_PERCENT = 10
@@ -124,6 +124,7 @@ def main(
     systems: Annotated[str, typer.Option(help="Systems to run.")] = ",".join(SYSTEMS),
     linger: Annotated[str, typer.Option(help="linger.ms of the latency probe, or 'default'.")] = "default",
     workdir: Annotated[Path, typer.Option(help="Data of both systems, logs and results.json.")] = Path("build/bench"),
+    kafka_syncs: Annotated[bool, typer.Option("--kafka-syncs", help="Kafka syncs what it appends, as we do.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="One small round, to see that it works.")] = False,
     publish: Annotated[bool, typer.Option("--publish", help="Write docs/benchmarks.md.")] = False,
 ) -> None:
@@ -140,6 +141,8 @@ def main(
         linger=linger,
     )
     names = _choice(systems, tuple(SYSTEMS), "--systems")
+    if kafka_syncs:
+        Kafka.SETTINGS += "log.flush.interval.messages=1\n"
     console = Console(width=None if sys.stdout.isatty() else 160)
     signal.signal(signal.SIGTERM, _terminated)
     workdir = workdir.resolve()
