@@ -13,7 +13,7 @@ import socket
 from headwater.metadata.cluster import Member
 from headwater.metadata.commands import Listener
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.5
 """Who looks shows no signs of life meanwhile."""
 MAX_ADDRESSES = 8
 """So many addresses of a name are tried."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -20,12 +21,15 @@ from headwater.metadata.replica import Replica
 from headwater.metadata.results import Done
 from headwater.types import Domain, Epoch
 
+log = logging.getLogger("headwater.membership")
 BEAT_SECONDS = 0.5
 SESSION_SECONDS = 3.0
-SUSPECT_SECONDS = 1.0
-"""Without a beat for this long a process is looked for; one that is certainly gone is fenced at once."""
+SUSPECT_SECONDS = 0.8
+"""Without a beat for this long (two looks) a process is looked for; one that is certainly gone is fenced at once."""
 MAX_SUSPECTS = 16
 """So many are looked for at once; silence tells of the others."""
+LEAST_REST = 0.2
+"""Of the time between two beats, on a ledger so slow that nothing would be left of it."""
 TICK_SECONDS = 20.0
 CONTACT_SECONDS = 10.0
 """Without contact to domain 0 for this long a process answers retriable errors only."""
@@ -79,6 +83,8 @@ class Membership:
         self._lost = asyncio.Event()
         self._seen: dict[str, tuple[int, float]] = {}
         self._last_look = 0.0
+        self._looking_since = 0.0
+        """Since when this process looks without a break: silence before that may have been its own."""
         self._last_tick = 0.0
         for replica in self._replicas():
             replica.on_lost = self._lost.set
@@ -156,13 +162,15 @@ class Membership:
                     if self.on_replaced is not None:
                         self.on_replaced(replaced)
                     return
+            began = self._clock.monotonic()
             with contextlib.suppress(Retriable):
                 await self._ledger.beat(self.process)
                 await self._cluster.barrier()
                 await self._tick()
                 await self._watch_peers()
+            left = began + self._beat_seconds - self._clock.monotonic()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._beat_seconds):
+                async with asyncio.timeout(max(left, self._beat_seconds * LEAST_REST)):
                     await self._lost.wait()
 
     async def _tick(self) -> None:
@@ -175,30 +183,33 @@ class Membership:
         await self.spread_fences()
 
     async def _watch_peers(self) -> None:
-        """Fence members whose beats stand still, unless it was this process that did not look."""
+        """Fence members whose beats stand still: those that are gone, and those that were silent while we looked."""
         now = self._clock.monotonic()
         if now - self._last_look > 2 * self._beat_seconds:
-            self._seen.clear()
-        self._last_look = now
+            self._looking_since = now
         beats = {beat.process: beat.count for beat in await self._ledger.beats()}
         members = list(self._cluster.state.members.values())
         for process in sorted(beats.keys() - {m.process for m in members} - {self.process}):
             await self._ledger.forget_beat(process)
-        silent: list[Member] = []
-        suspects: list[Member] = []
+        seen, silent, suspects = dict[str, tuple[int, float]](), list[Member](), list[Member]()
         for member in members:
             if member.process == self.process:
                 continue
             count = beats.get(member.process, 0)
             known, since = self._seen.get(member.process, (-1, now))
             if known != count:
-                self._seen[member.process] = (count, now)
-            elif now - since >= self._session_seconds:
+                since = now
+            seen[member.process] = (count, since)
+            if now - max(since, self._looking_since) >= self._session_seconds:
                 silent.append(member)
             elif now - since >= self._suspect_seconds:
                 suspects.append(member)
-        for member in (*silent, *await self._those_gone(suspects)):
-            await self.fence(member)
+        self._seen = seen
+        for member in silent:
+            await self._fence(member, "silent")
+        for member in await self._those_gone(suspects):
+            await self._fence(member, "gone")
+        self._last_look = self._clock.monotonic()
 
     async def _those_gone(self, suspects: list[Member]) -> list[Member]:
         """Those of whom it is certain. All are looked for at once, or this process would be late itself."""
@@ -207,6 +218,11 @@ class Membership:
         looked_for = suspects[:MAX_SUSPECTS]
         found = await asyncio.gather(*map(self.gone, looked_for))
         return [member for member, is_gone in zip(looked_for, found, strict=True) if is_gone]
+
+    async def _fence(self, member: Member, reason: str) -> None:
+        facts = {"node": member.node, "epoch": member.epoch}
+        log.warning("a process is fenced", extra={"member": facts, "reason": reason})
+        await self.fence(member)
 
     async def fence(self, member: Member) -> None:
         """Nothing that this member appends counts any more, in any domain."""

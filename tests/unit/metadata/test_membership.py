@@ -189,6 +189,30 @@ def test_who_was_away_itself_fences_nobody() -> None:
     run(told())
 
 
+def test_who_died_while_nobody_could_look_is_found_at_once() -> None:
+    """M2, M6: after an outage of the ledger silence says nothing yet, but a look for those who were silent does."""
+
+    async def told() -> None:
+        world = World()
+        one, two, three = [await world.process(node) for node in (1, 2, 3)]
+
+        async def gone(member: Member) -> bool:
+            return member.node == 2
+
+        one.membership.gone = gone
+        await asyncio.sleep(1)
+        for process in (one, two, three):
+            process.way.error = StoreUnavailable("cut off")
+        await asyncio.sleep(SESSION_SECONDS * 3)
+        one.way.error = three.way.error = None
+        await asyncio.sleep(SESSION_SECONDS / 2)
+        assert one.members() == [1, 3]
+        await asyncio.sleep(SESSION_SECONDS * 2)
+        assert one.epochs == [1] and three.epochs == [3]
+
+    run(told())
+
+
 def test_a_fence_that_got_half_way_is_carried_on() -> None:
     """M2, L3: whoever fenced in domain 0 may have died before the other domains; others see to it."""
 
