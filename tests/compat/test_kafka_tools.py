@@ -125,9 +125,13 @@ def test_writing_reading_and_deleting(tools: Tools, tmp_path: Path) -> None:
     assert only["size"] > 0 and not only["isFuture"] and only["offsetLag"] == 0
 
 
-def test_producer_performance_under_a_quota(tools: Tools, topic: str) -> None:
-    """K3, K14: kafka-producer-perf-test, of a client that is asked for its metrics, and told to slow down."""
-    name = new_topic("metrics")
+def test_producer_performance_under_a_quota(tools: Tools) -> None:
+    """K3, K14: kafka-producer-perf-test, of a client that is asked for its metrics, and told to slow down.
+
+    Quotas hold per broker, so there is one partition: what it takes in a burst goes to one broker.
+    """
+    name, topic = new_topic("metrics"), new_topic("quota")
+    tools.ask("TopicCommand", "--create", "--topic", topic, "--partitions", "1", "--replication-factor", "1")
     options = ("--metrics", "org.apache.kafka.producer.", "--interval", "1000", "--match", f"client_id={name}")
     assert f"Altered client metrics config for {name}." in tools.ask(
         "ClientMetricsCommand", "--alter", "--name", name, *options

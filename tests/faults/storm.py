@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import psutil
 
 from headwater.metadata.membership import SESSION_SECONDS
+from tests.faults.lake_running import patiently
 from tests.support.cluster import Cluster
 from tests.support.load import Load
 from tests.support.serving import eventually
@@ -128,7 +129,7 @@ class Storm:
         compactor = self._cluster.compactor()
         patience = self._chance.uniform(0.0, RECOVER_SECONDS)
         with suppress(TimeoutError):
-            eventually(lambda: compactor.is_ready and compactor.metric(SETTLED), "it has settled something", patience)
+            patiently(lambda: compactor.is_ready and compactor.metric(SETTLED), "it has settled something", patience)
         family = psutil.Process(compactor.pid).children(recursive=True)
         compactor.kill()
         for process in family:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.metadata.membership import SESSION_SECONDS
-from tests.faults.lake_running import FRESHNESS
+from tests.faults.lake_running import FRESHNESS, patiently
 from tests.faults.lake_running import SETTINGS as LAKE_SETTINGS
 from tests.faults.storm import SETTLED, Storm
 from tests.faults.table_checking import check_tables
@@ -133,7 +133,7 @@ def test_one_metadata_node_is_lost(etcd_cluster: Cluster) -> None:
 
 def wait_for_settling(compactor: Member) -> None:
     """Until this life of the compactor has settled something."""
-    eventually(lambda: compactor.is_ready and compactor.metric(SETTLED), "the compactor has settled something", 90)
+    patiently(lambda: compactor.is_ready and compactor.metric(SETTLED), "the compactor has settled something", 150)
 
 
 @contextmanager
@@ -148,6 +148,7 @@ def compacted(cluster: Cluster) -> Iterator[Member]:
         del cluster.members["compactor"]
 
 
+@pytest.mark.timeout(500)
 def test_everybody_is_restarted_one_after_another(etcd_cluster: Cluster) -> None:
     """M5: brokers drain, a compactor leaves its work to the next, etcd nodes come back with their data.
 
