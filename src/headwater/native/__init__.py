@@ -27,8 +27,10 @@ def load() -> None:
     """Compile, or load what was compiled before. Takes seconds the first time; safe to call from a thread."""
     global serve
     if sys.platform == "linux":
-        from headwater.native import kernels
+        from headwater.native import kernels, thread
 
+        if not thread.addressable():
+            return
         if kernels.prepare():
             serve = kernels.serve
         else:

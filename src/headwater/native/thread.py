@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from headwater.native import Serve
 from headwater.native.rows import COLUMNS, KIND, SLOTS, STOP
 from headwater.types import Pieces
+
+_DATA = bytes.__basicsize__ - 1
+"""Where the bytes of an object of this type begin. They end with a zero, which the size of the type counts."""
 
 
 class NativeThread:
@@ -81,15 +85,23 @@ def vector(pieces: Pieces) -> tuple[int, int, object]:
 
     A `TypeError` says that some piece is not bytes.
     """
+    if {*map(type, pieces)} != {bytes}:
+        raise TypeError("only bytes have a fixed place")
     count = len(pieces)
-    pointers: Any = (ctypes.c_char_p * count)(*cast(Any, pieces))
-    vectors = np.empty((count, 2), dtype=np.uint64)
-    vectors[:, 0] = np.frombuffer(pointers, dtype=np.uint64)
-    lengths = vectors[:, 1]
-    lengths[:] = np.fromiter(map(len, pieces), dtype=np.uint64, count=count)
-    return vectors.ctypes.data, int(lengths.sum()), (pieces, pointers, vectors)
+    vectors = np.empty((count, 2), dtype=np.int64)
+    vectors[:, 0] = np.fromiter(map(id, pieces), dtype=np.int64, count=count)
+    vectors[:, 0] += _DATA
+    lengths = [*map(len, pieces)]
+    vectors[:, 1] = lengths
+    return vectors.ctypes.data, sum(lengths), (pieces, vectors)
 
 
-def address(text: bytes) -> int:
+def address(data: bytes) -> int:
     """Where the bytes lie, with a zero behind them. They must be kept as long as it is used."""
-    return ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p).value or 0
+    return id(data) + _DATA
+
+
+def addressable() -> bool:
+    """Whether this Python keeps bytes where CPython does: in the object itself, behind its head."""
+    probe = b"where are you?"
+    return sys.implementation.name == "cpython" and ctypes.string_at(address(probe)) == probe
