@@ -1,6 +1,6 @@
-"""Puts of the local store by a native thread: one job writes, syncs and renames, and Python is not asked meanwhile.
+"""Puts of the local store by native threads: one job writes, syncs and renames, and Python is not asked meanwhile.
 
-Only the common case is done so: bytes for a directory that is known, while no other such put is under way. The store
+Only the common case is done so: bytes for a directory that is known, while not many such puts are under way. The store
 does all else itself, and repeats what could not be done here, so that errors are told in one place.
 """
 
@@ -16,29 +16,30 @@ from headwater.native.thread import NativeThread, address, vector
 from headwater.objects.scratch import Scratch
 from headwater.types import Pieces
 
+THREADS = 2
 HANDLES = 16
 LARGEST = 64 << 20
 """An object that is larger takes long, and nothing is gained."""
 
 
 class NativePuts:
-    """One native thread, started with the first put after the code is compiled."""
+    """A few native threads, started one by one when all before are busy."""
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
-        self._thread: NativeThread | None = None
+        self._threads: list[NativeThread] = []
         self._handles: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"<NativePuts {self._thread}>"
+        return f"<NativePuts {self._threads}>"
 
     def begin(self, target: str, directory: str, pieces: Pieces) -> asyncio.Future[Sequence[int]] | None:
         """Start to put an object into a directory that exists; nothing if it must be done in another way.
 
         The future's row says what became of it.
         """
-        thread = self._started()
-        if thread is None or not thread.idle or not 0 < len(pieces) <= rows.IOV_MAX:
+        thread = self._idle()
+        if thread is None or not 0 < len(pieces) <= rows.IOV_MAX:
             return None
         name = self._scratch.name()
         if name is None:
@@ -48,7 +49,7 @@ class NativePuts:
             handle = self._handle(directory)
         except (TypeError, OSError):
             return None
-        if size > LARGEST:
+        if size > LARGEST or handle is None:
             return None
         temporary, final = os.fsencode(name), os.fsencode(target)
         job = (
@@ -56,16 +57,22 @@ class NativePuts:
         )  # fmt: skip
         return thread.submit(job, (kept, temporary, final))
 
-    def _started(self) -> NativeThread | None:
-        if self._thread is None and native.serve is not None:
-            self._thread = NativeThread(native.serve, "native-put")
-        return self._thread
+    def _idle(self) -> NativeThread | None:
+        for thread in self._threads:
+            if thread.idle:
+                return thread
+        if native.serve is None or len(self._threads) == THREADS:
+            return None
+        self._threads.append(NativeThread(native.serve, f"native-put-{len(self._threads)}"))
+        return self._threads[-1]
 
-    def _handle(self, directory: str) -> int:
-        """An open handle of a directory. Nothing is under way, so older ones can be closed."""
+    def _handle(self, directory: str) -> int | None:
+        """An open handle of a directory, if there can be one more. Older ones are closed while nothing is under way."""
         handle = self._handles.get(directory)
         if handle is None:
             if len(self._handles) >= HANDLES:
+                if not all(thread.idle for thread in self._threads):
+                    return None
                 self._close_handles()
             handle = self._handles[directory] = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         return handle
@@ -75,7 +82,7 @@ class NativePuts:
             os.close(self._handles.popitem()[1])
 
     async def close(self) -> None:
-        """End the thread once its put is done."""
-        if self._thread is not None:
-            await self._thread.close()
+        """End the threads once their puts are done."""
+        while self._threads:
+            await self._threads.pop().close()
         self._close_handles()
