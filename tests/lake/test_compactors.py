@@ -191,6 +191,36 @@ def test_merging_and_collecting_take_turns_with_settling(tmp_path: Path, monkeyp
     run(story())
 
 
+def test_the_table_in_most_pieces_is_merged_first(tmp_path: Path) -> None:
+    """T10: where merging does not keep up with settling, every table has its turn all the same."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        first, second = await topic(node, "first"), await topic(node, "second")
+        compaction = await world.compaction(merge_files=100)
+        tables = compaction.domain.state.tables
+
+        def pieces() -> list[int]:
+            return [len(list(tables[made.id].live())) for made in (first, second)]
+
+        for number in range(6):
+            await produce(node, second, number)
+            if number < 4:
+                await produce(node, first, number)
+            await compaction.compactor.round()
+        assert pieces() == [4, 6]
+        compaction.compactor._limits = replace(compaction.compactor._limits, merge_files=4, merges_per_job=1)
+        await compaction.compactor.round()
+        assert pieces() == [4, 1]
+        await compaction.compactor.round()
+        assert pieces() == [1, 1]
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
 def test_a_foreign_commit(tmp_path: Path) -> None:
     """T2: a follower whose table somebody else wrote to stops with an alert; everybody else goes on."""
 

@@ -200,7 +200,7 @@ def mergeable(table: TopicTable, streams: list[Stream], limits: Limits) -> Itera
     Files are numbered as they were entered, which is not always the order of their offsets: a bulk append may be
     entered before the WAL that lies before it.
     """
-    numbers = {f.number for f in table.live() if f.size < limits.small_file_bytes and f.references}
+    numbers = _small(table, limits)
     if len(numbers) < limits.merge_files:
         return
     before = _things_before(streams, numbers)
@@ -219,6 +219,10 @@ def mergeable(table: TopicTable, streams: list[Stream], limits: Limits) -> Itera
             places |= place
     if len(run) >= limits.merge_files:
         yield run
+
+
+def _small(table: TopicTable, limits: Limits) -> set[int]:
+    return {f.number for f in table.live() if f.size < limits.small_file_bytes and f.references}
 
 
 def _things_before(streams: list[Stream], numbers: set[int]) -> dict[int, dict[int, int]]:
@@ -243,11 +247,11 @@ def plan_merge(
     slots: int,
     limits: Limits,
 ) -> Job:
-    """Tasks that rewrite small files of tables into larger ones."""
+    """Tasks that rewrite small files into larger ones. Tables with most of them come first, so none waits for ever."""
     chosen: list[tuple[uuid.UUID, FileTask]] = []
     removed: dict[uuid.UUID, list[int]] = {}
     total = 0
-    for table in tables:
+    for table in sorted(tables, key=lambda table: len(_small(table, limits)), reverse=True):
         streams = streams_of(table.topic)
         for files in mergeable(table, streams, limits):
             task = _merge_file(table, streams, files, prefix)
