@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from headwater.clock import Chance, SystemChance
-from headwater.errors import ConfigError, Halted, OutcomeUnknown, Retriable, StoreUnavailable, Truncated
+from headwater.errors import ConfigError, Halted, OutcomeUnknown, Retriable, StoreFull, StoreUnavailable, Truncated
 from headwater.metadata.etcd_client import Changes, Compacted, Compare, Delete, EtcdClient, Found, Get, Pair, Put
 from headwater.metadata.etcd_log import Feed, Log, Sizes, after_prefix, pack
 from headwater.metadata.ledger import MAX_RECORD_BYTES, Beat, Entry, Pointer
@@ -121,9 +121,12 @@ class EtcdLedger:
                 writes.append(Put(keys.page, boundaries))
             else:
                 condition = Compare(keys.page, "modified", "<", hint + 1)
-            done = await self._client.transact(
-                [condition, Compare(key, "created", "=", 0)], writes, [Get(keys.page), Get(key)]
-            )
+            try:
+                done = await self._client.transact(
+                    [condition, Compare(key, "created", "=", 0)], writes, [Get(keys.page), Get(key)]
+                )
+            except StoreFull as full:
+                return await self._though_full(log, key, full)
             self._saw(done.revision)
             if not done.succeeded:  # the page was turned after the hint, or the very same request came twice
                 page, own = done.found
@@ -141,6 +144,18 @@ class EtcdLedger:
             log.appended(_modified(done.found[0]), done.revision, record)
             return Position(done.revision)
         raise StoreUnavailable(f"domain {domain}: pages are turned more quickly than this process can append")
+
+    async def _though_full(self, log: Log, key: bytes, full: StoreFull) -> Position:
+        """Whether a record is there after all: the first one beyond its quota etcd enters, and yet refuses."""
+        try:
+            found = await self._client.get(Get(key))
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(f"{full}, and whether it was entered is not known: {error}") from error
+        if not found.pairs:
+            raise full
+        position = found.pairs[0].created
+        log.learn_position(position)
+        return Position(position)
 
     # --- reading -------------------------------------------------------------------------------------
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from headwater.errors import Halted, Retriable, Truncated
+from headwater.errors import Halted, OutcomeUnknown, Retriable, StoreFull, StoreUnavailable, Truncated
 from headwater.metadata.etcd import EtcdLedger
-from headwater.metadata.etcd_client import Compacted, Get, Pair, Put
+from headwater.metadata.etcd_client import Compacted, Found, Get, Pair, Put, Transacted
 from headwater.metadata.etcd_log import Feed, Keys, Pages, Sizes, pack
 from headwater.metadata.ledger import Entry
 from headwater.types import Domain, Position
@@ -216,6 +217,42 @@ def test_a_store_that_went_back_in_time() -> None:
         ledger._client = ModelClient(EtcdModel())
         with pytest.raises(Halted, match="went back"):
             await ledger.append(ONE, b"y")
+
+    run(story())
+
+
+class Full(ModelClient):
+    """An etcd beyond its quota, which says so; it may have done what it was asked all the same, as etcd does once."""
+
+    enters = readable = True
+
+    async def transact(self, *arguments: Any) -> Transacted:
+        if self.enters:
+            await super().transact(*arguments)
+        raise StoreFull("no space")
+
+    async def get(self, get: Get) -> Found:
+        if not self.readable:
+            raise StoreUnavailable("gone")
+        return await super().get(get)
+
+
+def test_a_record_that_was_refused_and_entered() -> None:
+    """M1: nobody is told that a record is not there which others read."""
+
+    async def story() -> None:
+        model = EtcdModel()
+        ledger, reader = opened(model), opened(model)
+        client = ledger._client = Full(model)
+        position = await ledger.append(ONE, b"entered")
+        assert await reader.read(ONE, START, 9) == [Entry(position, b"entered")]
+        client.enters = False
+        with pytest.raises(StoreFull):
+            await ledger.append(ONE, b"refused")
+        client.readable = False
+        with pytest.raises(OutcomeUnknown):
+            await ledger.append(ONE, b"who knows")
+        assert await reader.last(ONE) == position
 
     run(story())
 
