@@ -46,7 +46,7 @@ FAULTS = (
 
 SELECTIONS: Mapping[str, Sequence[str]] = {
     "sqlite": (*LOG, *FAULTS),
-    "etcd": (*CLIENTS, *GROUPS, *SECURITY, *SETTLING, *LOG, *FAULTS),
+    "etcd": (*CLIENTS, *GROUPS, *SECURITY, *SETTLING, *LOG, *FAULTS, "tests/faults/test_rolling_restart.py"),
     "oxia": (*LOG, *GROUPS, *FAULTS, "tests/compat/test_librdkafka.py"),
     "bucket": (*LOG, *GROUPS, *FAULTS, "tests/compat/test_librdkafka.py"),
 }

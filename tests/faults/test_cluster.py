@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headwater.metadata.membership import SESSION_SECONDS
-from tests.faults.lake_running import FRESHNESS, patiently
-from tests.faults.lake_running import SETTINGS as LAKE_SETTINGS
-from tests.faults.storm import SETTLED, Storm
-from tests.faults.table_checking import check_tables
-from tests.support.cluster import Cluster, Member
-from tests.support.load import Load
-from tests.support.serving import eventually
+from tests.faults.rolling import NODES, loaded, restart_everybody, wait_for_traffic
+from tests.faults.storm import Storm
+from tests.support.cluster import Cluster
 
-PARTITIONS = 4
 OUTAGE_SECONDS = 2 * SESSION_SECONDS
 """Longer than any session: whoever mistakes a store's silence for a peer's would fence it."""
-ENOUGH = 500
-NODES = (1, 2, 3)
 FAULTS, SEED = 3, 10
 pytestmark = pytest.mark.timeout(300)
 
@@ -33,23 +24,6 @@ def etcd_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three brokers in two zones on three nodes of etcd; whoever takes something away brings it back."""
     with Cluster(tmp_path_factory.mktemp("etcd-cluster"), "etcd") as cluster:
         yield cluster
-
-
-def loaded(cluster: Cluster, **configs: str) -> Load:
-    """Traffic on a topic of its own."""
-    topic = f"load-{uuid.uuid4().hex[:8]}"
-    cluster.create(topic, PARTITIONS, **configs)
-    return Load(cluster.bootstrap, topic, PARTITIONS)
-
-
-def wait_for_traffic(load: Load) -> None:
-    """Until every partition has taken something from now on, or something is wrong, which `finish` tells."""
-    goal, moment = load.count + ENOUGH, time.monotonic()
-    eventually(
-        lambda: load.problems or (load.count >= goal and load.acknowledged_everywhere(moment)),
-        "all partitions take records",
-        90,
-    )
 
 
 def let_last(seconds: float) -> None:
@@ -131,50 +105,11 @@ def test_one_metadata_node_is_lost(etcd_cluster: Cluster) -> None:
         load.finish()
 
 
-def wait_for_settling(compactor: Member) -> None:
-    """Until this life of the compactor has settled something."""
-    patiently(lambda: compactor.is_ready and compactor.metric(SETTLED), "the compactor has settled something", 150)
-
-
-@contextmanager
-def compacted(cluster: Cluster) -> Iterator[Member]:
-    """With a compactor that starts while other things happen, and leaves in the end."""
-    compactor = cluster.add_compactor(LAKE_SETTINGS)
-    try:
-        yield compactor
-        cluster.leave("compactor")
-    finally:
-        compactor.kill()
-        del cluster.members["compactor"]
-
-
-@pytest.mark.timeout(500)
 def test_everybody_is_restarted_one_after_another(etcd_cluster: Cluster) -> None:
-    """M5: brokers drain, a compactor leaves its work to the next, etcd nodes come back with their data.
-
-    Producers and consumers are told of nothing, and the tables hold exactly what was written.
-    """
-    with compacted(etcd_cluster) as compactor, loaded(etcd_cluster, **FRESHNESS) as load:
-        wait_for_traffic(load)
-        before = etcd_cluster.epochs()
-        for node in NODES:
-            etcd_cluster.roll(f"broker-{node}")
-            wait_for_traffic(load)
-        between = etcd_cluster.epochs()
-        assert min(between.values()) > max(before.values())
-        wait_for_settling(compactor)
-        etcd_cluster.leave("compactor")
-        compactor.launch()
-        etcd = etcd_cluster.stores.metadata
-        for node in range(len(etcd.names)):
-            etcd_cluster.stores.end_metadata_node(node)
-            wait_for_traffic(load)
-            etcd.start(node)
-        wait_for_traffic(load)
-        wait_for_settling(compactor)
-        assert etcd_cluster.epochs() == between
-        log = load.finish()
-        check_tables(etcd_cluster, load.topic, log)
+    """M5: brokers drain, etcd nodes come back with their data; producers and consumers are told of nothing."""
+    with loaded(etcd_cluster) as load:
+        restart_everybody(etcd_cluster, load)
+        load.finish()
         etcd_cluster.doctor()
 
 

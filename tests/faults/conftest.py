@@ -1,0 +1,7 @@
+"""What of the tests of faults only `make test-cluster` runs, because it takes minutes."""
+
+import os
+
+from tests.support.stores import VARIABLE
+
+collect_ignore = [] if VARIABLE in os.environ else ["test_rolling_restart.py"]
