@@ -75,15 +75,20 @@ def _append(row: Any) -> int:
     if row[ring.LOCK] >= 0 and _flock(row[ring.LOCK], _LOCK) != 0:
         return ring.FAILED
     statement = row[ring.STATEMENT]
-    _call(row[ring.BIND_INT64], (statement, np.int64(1), row[ring.DOMAIN]))
-    _call(row[ring.BIND_BLOB], (statement, np.int64(2), row[ring.RECORD], row[ring.RECORD_BYTES], np.int64(0)))
-    code = np.int32(_call(row[ring.STEP], (statement,)))
+    code = np.int32(_call(row[ring.BIND_INT64], (statement, np.int64(1), row[ring.DOMAIN])))
+    blob = (statement, np.int64(2), row[ring.RECORD], row[ring.RECORD_BYTES], np.int64(0))
+    code |= np.int32(_call(row[ring.BIND_BLOB], blob))
+    bound = code == 0
+    if bound:
+        code = np.int32(_call(row[ring.STEP], (statement,)))
     if code == _SQLITE_ROW:
         row[ring.POSITION] = _call(row[ring.COLUMN_INT64], (statement, np.int64(0)))
         code = np.int32(_call(row[ring.STEP], (statement,)))
     _call(row[ring.RESET], (statement,))
     if row[ring.LOCK] >= 0:
         _flock(row[ring.LOCK], _UNLOCK)
+    if not bound:
+        return ring.FAILED
     if code == _SQLITE_DONE:
         return ring.DONE
     kind = code & 0xFF

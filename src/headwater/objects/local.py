@@ -19,7 +19,7 @@ from headwater import native
 from headwater.clock import SystemClock
 from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.native import rows
-from headwater.objects.scratch import Scratch
+from headwater.objects.scratch import Scratch, is_gone
 from headwater.objects.stats import OperationStats, StoreStats
 from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
 from headwater.threads import Threads
@@ -197,6 +197,9 @@ class LocalStore:
         """An open handle of a directory, kept because every object syncs its own."""
         handles = self._handles.setdefault(threading.get_ident(), {})
         handle = handles.get(directory)
+        if handle is not None and is_gone(handle):
+            os.close(handles.pop(directory))
+            handle = None
         if handle is None:
             while len(handles) >= HANDLES_PER_THREAD:
                 os.close(handles.pop(next(iter(handles))))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from headwater import native
 from headwater.native import rows
 from headwater.native.thread import NativeThread, address, vector
-from headwater.objects.scratch import Scratch
+from headwater.objects.scratch import Scratch, is_gone
 from headwater.types import Pieces
 
 THREADS = 2
@@ -69,8 +69,9 @@ class NativePuts:
     def _handle(self, directory: str) -> int | None:
         """An open handle of a directory, if there can be one more. Older ones are closed while nothing is under way."""
         handle = self._handles.get(directory)
-        if handle is None:
-            if len(self._handles) >= HANDLES:
+        stale = handle is not None and is_gone(handle)
+        if handle is None or stale:
+            if stale or len(self._handles) >= HANDLES:
                 if not all(thread.idle for thread in self._threads):
                     return None
                 self._close_handles()

@@ -128,3 +128,8 @@ def _spread_children(directory: Path) -> None:
             fcntl.ioctl(handle, _SET_FLAGS, _LONG.pack(flags | _SPREAD_CHILDREN))
         finally:
             os.close(handle)
+
+
+def is_gone(handle: int) -> bool:
+    """Whether an open directory was removed. Another one may have its name: to sync this one would keep nothing."""
+    return os.fstat(handle).st_nlink == 0

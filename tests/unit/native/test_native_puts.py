@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from headwater.errors import StoreUnavailable
 from headwater.native import rows
 from headwater.objects import scratch
+from headwater.objects.local import THREADS as THREADS_OF_THE_STORE
 from headwater.objects.local import LocalStore
 from headwater.objects.native_puts import HANDLES, THREADS, NativePuts
 from tests.support.files import temporary_files
@@ -119,6 +121,40 @@ def test_a_directory_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.M
         assert store.stats.put.errors == 1
 
     on_a_store(tmp_path, work)
+
+
+def test_a_directory_that_was_removed_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M7, L1: the one that is there is synced, not the one that was, in both ways of putting."""
+    synced: list[str] = []
+    handle_of = NativePuts._handle
+
+    def watched(puts: NativePuts, directory: str) -> int | None:
+        handle = handle_of(puts, directory)
+        assert handle is not None
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        return handle
+
+    fsync = os.fsync
+
+    def watched_fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    monkeypatch.setattr(NativePuts, "_handle", watched)
+    inside = tmp_path / "objects" / "in"
+
+    async def work(store: LocalStore) -> None:
+        await store.put("in/second", ONE)
+        shutil.rmtree(inside)
+        inside.mkdir()
+        monkeypatch.setattr(os, "fsync", watched_fsync)
+        for pieces in ([b"natively"], [memoryview(b"by Python")]):
+            for _ in range(2 * THREADS_OF_THE_STORE):
+                await store.put("in/third", pieces)
+
+    on_a_store(tmp_path, work)
+    assert set(synced) == {str(inside)}
+    assert len(synced) == 1 + 4 * THREADS_OF_THE_STORE
 
 
 def test_many_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: list[int | None]) -> None:
