@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import CorruptObject
-from headwater.log.segment_decode import compile_kernels, decode_runs
+from headwater.log.segment_decode import Sizes, compile_kernels, decode_runs
 from headwater.log.segment_read import check_footer
 from headwater.log.segment_schema import segment_schema
 from headwater.types import Buffer
@@ -20,7 +20,7 @@ from headwater.types import Buffer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Piece", "SegmentFacts", "SegmentWriter", "Sink", "compile_kernels", "decode_runs", "read_pieces"]
+__all__ = ["Piece", "SegmentFacts", "SegmentWriter", "Sink", "Sizes", "compile_kernels", "decode_runs", "read_pieces"]
 
 GROUP_BYTES = 16 << 20
 GROUP_ROWS = 100_000

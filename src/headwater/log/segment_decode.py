@@ -27,16 +27,31 @@ JOINED_BYTES = 1 << 20
 """Small runs are joined up to this size, so that a run costs little even if it holds one record."""
 
 _SMALLEST = 1 << 10
+_GROWING = 7
+"""Columns that grow by themselves, as `segment_kernels` counts them."""
 _NUMBERS = 64
 
 
-def decode_runs(partition: int, runs: Iterable[Run], first_offset: int, opened_limit: int) -> Iterator[pa.RecordBatch]:
+class Sizes:
+    """How much the columns of the last piece held: with that much room, a piece like it need not grow."""
+
+    def __init__(self) -> None:
+        self.columns = [_SMALLEST] * _GROWING
+
+    def note(self, used: list[int], limit: int) -> None:
+        """Expect a sixteenth more the next time."""
+        self.columns = [min(max(_SMALLEST, count + (count >> 4)), limit) for count in used]
+
+
+def decode_runs(
+    partition: int, runs: Iterable[Run], first_offset: int, opened_limit: int, sizes: Sizes | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of runs that rise by offset, from `first_offset` on, in pieces of bounded size.
 
     A compressed batch may not open to more than `opened_limit` bytes. Whatever is not a sound run is a
-    `CorruptObject`.
+    `CorruptObject`. `sizes` is for calls that follow one another with rows of the same kind.
     """
-    return _Decoder(partition, first_offset, opened_limit).decode(runs)
+    return _Decoder(partition, first_offset, opened_limit, sizes or Sizes()).decode(runs)
 
 
 def compile_kernels() -> None:
@@ -45,7 +60,7 @@ def compile_kernels() -> None:
         pass
     from headwater.log import segment_kernels as kernels
 
-    kernels.fill_records(_readonly(b""), *_Columns(0, [1] * 7).arguments())
+    kernels.fill_records(_readonly(b""), *_Columns(0, [1] * _GROWING).arguments())
 
 
 def _readonly(data: Buffer) -> Array:
@@ -192,20 +207,21 @@ def _widened(array: Array, width: int) -> Array:
 class _Decoder:
     """The state of one `decode_runs`."""
 
-    def __init__(self, partition: int, first_offset: int, opened_limit: int) -> None:
+    def __init__(self, partition: int, first_offset: int, opened_limit: int, sizes: Sizes) -> None:
         from headwater.log import segment_kernels
 
         self._kernels = segment_kernels
         self._partition = partition
         self._opened_limit = opened_limit
-        self._columns = _Columns(partition, [_SMALLEST] * 7)
+        self._sizes = sizes
+        self._columns = _Columns(partition, sizes.columns)
         self._columns.state[segment_kernels.FIRST_OFFSET] = first_offset
 
     def decode(self, runs: Iterable[Run]) -> Iterator[pa.RecordBatch]:
         for group in _joined(runs):
             yield from self._group(group)
         if self._columns.state[self._kernels.ROWS]:
-            yield self._columns.batch()
+            yield self._piece()
 
     def _group(self, runs: list[Run]) -> Iterator[pa.RecordBatch]:
         """All batches of some runs; a compressed one is opened on the way."""
@@ -236,10 +252,13 @@ class _Decoder:
         if status != kernels.FULL:
             offset = int(columns.state[kernels.OFFSET])
             raise CorruptObject(f"partition {self._partition} before offset {offset}: {kernels.FLAWS[status]}")
-        yield columns.batch()
-        sizes = [min(max(_SMALLEST, used + (used >> 4)), kernels.MAX_PIECE_BYTES) for used in columns.used()]
-        self._columns = _Columns(self._partition, sizes)
+        yield self._piece()
+        self._columns = _Columns(self._partition, self._sizes.columns)
         self._columns.state[kernels.PIECE_NUMBERS :] = columns.state[kernels.PIECE_NUMBERS :]
+
+    def _piece(self) -> pa.RecordBatch:
+        self._sizes.note(self._columns.used(), self._kernels.MAX_PIECE_BYTES)
+        return self._columns.batch()
 
     def _opened(self, data: Array) -> Array:
         """The records of a compressed batch; `state` says where it lies, and is set to the opened bytes."""

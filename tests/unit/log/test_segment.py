@@ -17,7 +17,8 @@ from pyarrow import parquet
 
 from headwater.client.records import Record, decode_batches
 from headwater.errors import CorruptObject
-from headwater.log.segment import SegmentFacts, SegmentWriter, compile_kernels, decode_runs, read_pieces
+from headwater.log import segment_decode
+from headwater.log.segment import SegmentFacts, SegmentWriter, Sizes, compile_kernels, decode_runs, read_pieces
 from headwater.log.segment_encode import compile_encoder
 from headwater.log.segment_read import SegmentReader, footer_bytes, footer_checksum, open_segment
 from headwater.log.segment_schema import segment_schema
@@ -264,6 +265,25 @@ def test_facts_and_parts() -> None:
     pieces = read_pieces(out.getvalue(), footer_checksum(out.getvalue()))
     assert [(piece.partition, piece.first_offset) for piece in pieces] == [(1, 100), (4, 7)]
     assert list(pieces[0].batches()) == first
+
+
+def test_columns_begin_as_large_as_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T3: sizes that are carried from part to part spare growing, and change no row, larger or smaller."""
+    grown = []
+    grow = segment_decode._Columns.grow
+    monkeypatch.setattr(segment_decode._Columns, "grow", lambda columns: (grown.append(1), grow(columns))[1])
+    sizes = Sizes()
+    parts = [[Rec(b"v" * 300, key=b"k" * 40)] * 3_000, [Rec(b"w" * 300, key=b"l" * 40)] * 3_000, [Rec(b"x")] * 2]
+    parts.append([Rec(b"y" * 900)] * 6_000)
+    counts = []
+    for recs in parts:
+        run = run_of([batch(recs)])
+        carried = list(decode_runs(0, [(run, 0, -1)], 0, OPENED_LIMIT, sizes))
+        counts.append(len(grown))
+        assert carried == rows_of(run)
+        grown.clear()
+    assert counts[0] > 0 and counts[3] > 0
+    assert counts[1:3] == [0, 0]
 
 
 def test_a_segment_without_rows() -> None:

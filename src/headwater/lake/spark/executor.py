@@ -27,7 +27,7 @@ from headwater.lake.tasks import (
     decode_task,
     encode,
 )
-from headwater.log.segment import Piece, SegmentWriter, decode_runs, read_pieces
+from headwater.log.segment import Piece, SegmentWriter, Sizes, decode_runs, read_pieces
 from headwater.log.several import each
 from headwater.log.wal import PREFIX_BYTES
 from headwater.objects import ObjectStore, open_store
@@ -109,16 +109,17 @@ async def _write(store: ObjectStore, task: FileTask, ranges: _Ranges) -> FileFac
     if task.sources:
         runs = await _merge(store, task, segment.writer)
     else:
-        runs = [_settle_part(segment.writer, part, ranges) for part in task.parts]
+        sizes = Sizes()
+        runs = [_settle_part(segment.writer, part, ranges, sizes) for part in task.parts]
     file = segment.close(task.prefix, SystemChance())
     if file is not None:
         await store.put(f"{task.root}/{file.name}", segment.pieces)
     return FileFacts(file, runs)
 
 
-def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges) -> PartRun:
+def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges, sizes: Sizes) -> PartRun:
     runs: Iterator[tuple[Buffer, int, int]] = ((ranges.get(run), run.start, run.append_ms) for run in part.runs)
-    for piece in decode_runs(part.partition, runs, part.start, OPENED_LIMIT):
+    for piece in decode_runs(part.partition, runs, part.start, OPENED_LIMIT, sizes):
         writer.add(part.partition, piece)
     first, groups = writer.end_part()
     return PartRun(part.stream, part.start, part.end, first, groups)
