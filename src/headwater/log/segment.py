@@ -26,6 +26,8 @@ GROUP_BYTES = 16 << 20
 GROUP_ROWS = 100_000
 """A row group is closed before it grows beyond these; only a single larger record breaks the first."""
 
+WRITE_BYTES = 1 << 20
+
 NONE = [-1, -1]
 
 _SETTINGS: dict[str, Any] = {
@@ -88,7 +90,9 @@ class SegmentWriter:
         from pyarrow import parquet
 
         self._file = _CountingFile(sink)
-        self._parquet = parquet.ParquetWriter(pa.PythonFile(self._file, mode="w"), segment_schema(), **_SETTINGS)
+        # Dozens of small writes make a row group: gathered, so that Python is not called for each of them.
+        self._gathering = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), WRITE_BYTES)
+        self._parquet = parquet.ParquetWriter(self._gathering, segment_schema(), **_SETTINGS)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
         self._groups = self._groups_before_part = self._rows = self._nulls = 0
@@ -154,6 +158,7 @@ class SegmentWriter:
         """Write the footer and tell what the segment holds. The sink stays open."""
         self._flush()
         self._parquet.close()
+        self._gathering.close()
         partitions, offsets, times = (self._partitions or NONE), (self._offsets or NONE), (self._timestamps or NONE)
         return SegmentFacts(
             self._rows, self._groups, self._file.size, partitions[0], partitions[1], offsets[0], offsets[1],
