@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -14,6 +15,38 @@ if TYPE_CHECKING:
 
 Values: TypeAlias = Mapping[str, Any]
 """A response's fields; `None` where the protocol wants no response."""
+
+
+class Pending:
+    """An answer that is not known yet. Whoever asked hears it at once, and not in a later turn of the event loop."""
+
+    __slots__ = ("_then", "_values", "known")
+
+    def __init__(self) -> None:
+        self.known = False
+        self._values: Values | None = None
+        self._then: Callable[[Values | None], None] | None = None
+
+    def then(self, tell: Callable[[Values | None], None]) -> None:
+        """Tell one who asked, now or as soon as the answer is known."""
+        if self.known:
+            tell(self._values)
+        else:
+            self._then = tell
+
+    def __await__(self) -> Generator[Any, None, Values | None]:
+        if not self.known:
+            heard = asyncio.Event()
+            self.then(lambda _: heard.set())
+            yield from heard.wait().__await__()
+        return self._values
+
+    def answer(self, values: Values | None) -> None:
+        """This is the answer."""
+        self.known, self._values = True, values
+        if self._then is not None:
+            self._then(values)
+
 
 Answer: TypeAlias = Values | Awaitable[Values | None] | None
 Handle: TypeAlias = "Callable[[Broker, Request], Answer]"

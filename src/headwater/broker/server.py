@@ -7,6 +7,7 @@ read from; nor is any connection while the whole broker has too much under way.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from headwater.broker.core import Broker
 from headwater.broker.handlers import api_versions
 from headwater.broker.logins import Login
 from headwater.broker.quotas import Meter, Timed, user_of
-from headwater.broker.registry import APIS, Answer, Api, Request, Values
+from headwater.broker.registry import APIS, Answer, Api, Pending, Request, Values
 from headwater.broker.throttling import throttle
 from headwater.broker.tls import Certificates, principal_of
 from headwater.errors import CorruptFrame
@@ -194,11 +195,11 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - one request's failure must not take the broker down
             self._broken(slot, error)
             return
+        if isinstance(answer, Pending):
+            answer.then(functools.partial(self._told, slot))
+            return
         if answer is None or not isinstance(answer, Awaitable):
             self._answered(slot, answer)
-            return
-        if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(lambda done: self._finished(slot, done))
             return
         task = asyncio.ensure_future(answer)
         self._tasks.add(task)
@@ -208,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
     def _metered(self, slot: _Slot, request: Request, answer: Answer) -> Answer:
         """Measure what a request uses from here on; what it has used so far is known."""
         meter = slot.meter = Meter(user_of(self), request.client_id, time.perf_counter() - slot.began)
-        if isinstance(answer, Awaitable) and not isinstance(answer, asyncio.Future):
+        if isinstance(answer, Awaitable) and not isinstance(answer, Pending):
             return Timed(answer, meter, self._broker.clock)
         return answer
 
@@ -252,6 +253,13 @@ class Connection(asyncio.BufferedProtocol):
         if known_versions(start.api_key) or api is not None:
             raise CorruptFrame(f"API {start.api_key} v{start.version} is not served here, but {known}")
         raise CorruptFrame(f"API {start.api_key} does not exist")
+
+    def _told(self, slot: _Slot, values: Values | None) -> None:
+        """An answer that comes out of the middle of others' work, which must go on whatever happens here."""
+        try:
+            self._answered(slot, values)
+        except Exception as error:  # noqa: BLE001 - as in `_frame`
+            self._broken(slot, error)
 
     def _finished(self, slot: _Slot, done: asyncio.Future[Values | None]) -> None:
         if done.cancelled():

@@ -9,7 +9,7 @@ a crash leaves, and goes with them once its writer's epoch is fenced.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from headwater.errors import HeadwaterError
 from headwater.objects import ObjectStore
@@ -29,11 +29,12 @@ class Storing:
     def __repr__(self) -> str:
         return f"<Storing, {self.hedged} sent twice>"
 
-    def begin(self, path: str, pieces: Pieces) -> asyncio.Future[None]:
-        """Start to store an object; the future is done when it is stored, or for certain cannot be."""
-        if not self._seconds:
-            return asyncio.ensure_future(put_once(self._store, path, pieces))
-        return asyncio.ensure_future(self._put(path, pieces))
+    def begin(self, path: str, pieces: Pieces) -> Awaitable[None]:
+        """Store an object; whoever waits for it goes on when it is stored, or for certain cannot be.
+
+        A store that can begins at once, any other when it is waited for.
+        """
+        return put_once(self._store, path, pieces) if not self._seconds else self._put(path, pieces)
 
     async def _put(self, path: str, pieces: Pieces) -> None:
         puts = [asyncio.ensure_future(put_once(self._store, path, pieces))]

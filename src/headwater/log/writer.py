@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from headwater.clock import Clock
@@ -44,7 +44,7 @@ class _Flush:
     command: AppendWal
     path: str
     began: float
-    storing: asyncio.Future[None]
+    storing: Awaitable[None]
     before: asyncio.Future[None] | None
     entered: asyncio.Future[None]
     slot: bool = True
@@ -264,12 +264,13 @@ class Writer:
                     flush.before = None
             if self._replica.epoch != flush.id.epoch:
                 raise EpochLost("the epoch changed under a flush")
-            committing = self._replica.enqueue([flush.command])
+            committing = self._replica.enqueue([flush.command], wake=False)
         except HeadwaterError as error:
             flush.entered.set_result(None)
             self._fail(flush, error)
             return
         flush.entered.set_result(None)
+        await self._replica.push()
         await self._finish(flush, committing)
 
     async def _finish(self, flush: _Flush, committing: asyncio.Future[list[Result]]) -> None:

@@ -82,6 +82,7 @@ class Replica(Generic[S]):
         self._counter = 0
         self._queue: list[_Pending] = []
         self._wake = asyncio.Event()
+        self._appending = False
         self._inflight: tuple[int, list[_Pending]] | None = None
         self._inflight_done: asyncio.Event = asyncio.Event()
         self._catching_up = asyncio.Lock()
@@ -141,8 +142,8 @@ class Replica(Generic[S]):
         """Append commands and wait for their results. They go into one record, together with others."""
         return await self.enqueue(commands)
 
-    def enqueue(self, commands: Sequence[Command]) -> asyncio.Future[list[Result]]:
-        """As `submit`, but the order of calls is the order in the ledger."""
+    def enqueue(self, commands: Sequence[Command], *, wake: bool = True) -> asyncio.Future[list[Result]]:
+        """As `submit`, but the order of calls is the order in the ledger. Who does not `wake` has to `push`."""
         future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         encoded = [encode_command(command) for command in commands]
         size = sum(len(memoryview(raw)) for raw in encoded)
@@ -156,15 +157,33 @@ class Replica(Generic[S]):
             future.set_exception(Overloaded(f"domain {self.domain} has {MAX_QUEUED} appends waiting"))
         else:
             self._queue.append(_Pending(commands, encoded, size, future))
-            self._wake.set()
+            if wake:
+                self._wake.set()
         return future
 
     async def _pump(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._queue:
-                await self._append_once(self._take())
+            while self._queue and not self._appending:
+                await self._append_next()
+
+    async def push(self) -> None:
+        """Append what is queued in the caller's own task, which thus goes on as soon as it is done.
+
+        If an append is under way already, the next one takes it along.
+        """
+        if self._queue and not self._appending:
+            await self._append_next()
+
+    async def _append_next(self) -> None:
+        self._appending = True
+        try:
+            await self._append_once(self._take())
+        finally:
+            self._appending = False
+            if self._queue:
+                self._wake.set()
 
     def _take(self) -> list[_Pending]:
         size = count = 0

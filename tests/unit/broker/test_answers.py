@@ -1,11 +1,16 @@
 """K1, K3, K5, K7, K10: what answers say where something is wrong, as Apache Kafka says it."""
 
+import asyncio
 import uuid
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headwater.broker.registry import Pending, Values
+from headwater.broker.server import Connection, Server
 from headwater.log.batch import TRANSACTIONAL_BIT
 from tests.support.batches import Rec, batch
 from tests.support.nodes import Caller
@@ -259,3 +264,42 @@ def test_what_may_be_done_to_a_topic_that_does_not_exist() -> None:
         assert told["t"][1] > 0
 
     run(test)
+
+
+def test_pending_answers_are_told_at_once() -> None:
+    """K2: to one who asked before or after, or waits."""
+
+    async def scenario() -> None:
+        early, late = Pending(), Pending()
+        told: list[Values | None] = []
+        early.then(told.append)
+        early.answer({"a": 1})
+        assert told == [{"a": 1}]
+        late.answer(None)
+        late.then(told.append)
+        assert told == [{"a": 1}, None]
+        assert await early == {"a": 1}
+        waited = Pending()
+        asyncio.get_running_loop().call_soon(waited.answer, {"b": 2})
+        assert await waited == {"b": 2}
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_fails_ends_its_own_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    """K2: whoever decides a request is in the middle of others' requests and must go on."""
+
+    async def scenario() -> None:
+        limits = SimpleNamespace(frame_bytes=1000)
+        broker = SimpleNamespace(settings=SimpleNamespace(limits=limits), stats=None)
+        server = SimpleNamespace(broker=broker, scratch=memoryview(bytearray(10)), loop=asyncio.get_running_loop())
+        connection = Connection(cast(Server, server), "x")
+        connection._transport = transport = Mock()
+        pending = Pending()
+        slot = SimpleNamespace(meter=None, start=SimpleNamespace(api_key=0, correlation_id=7), done=False, values=None)
+        pending.then(lambda values: connection._told(cast(Any, slot), values))
+        pending.answer({})  # the broker above keeps no statistics, which nobody expects
+        transport.abort.assert_called_once()
+
+    asyncio.run(scenario())
+    assert [record.message for record in caplog.records] == ["a handler failed"]

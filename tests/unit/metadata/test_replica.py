@@ -107,6 +107,34 @@ async def test_results_come_back_in_order(world: World) -> None:
 
 
 @story
+async def test_a_caller_may_append_by_itself(world: World) -> None:
+    """M1: whoever pushes has its result when it goes on; what came meanwhile is not forgotten, nor is an error."""
+    replica, way = await world.process(1)
+    way.gate.clear()
+    first = replica.enqueue([CREATE], wake=False)
+    pushing = asyncio.create_task(replica.push())
+    await asyncio.sleep(0.01)
+    second, third = replica.enqueue([wal(1)], wake=False), replica.enqueue([wal(2)])
+    await replica.push()  # one is under way, which takes along the others when it is done
+    assert not first.done()
+    way.gate.set()
+    await pushing
+    assert first.result() == [Done()]
+    [one], [two] = await second, await third
+    assert isinstance(one, Appended)
+    assert isinstance(two, Appended)
+    assert (one.chunks[0].first_offset, two.chunks[0].first_offset) == (0, 1)
+    assert [len(r.commands) for r in await world.records()] == [1, 2]
+    way.faults = [(False, REFUSED)]
+    fourth = replica.enqueue([wal(3)], wake=False)
+    await replica.push()
+    with pytest.raises(StoreUnavailable):
+        fourth.result()
+    await replica.push()  # nothing is queued
+    assert len(await world.records()) == 2
+
+
+@story
 async def test_unknown_outcomes_are_repeated_and_applied_once(world: World) -> None:
     """M1, L1: whichever of the copies stand, the append takes effect once and is answered once."""
     replica, way = await world.process(1)

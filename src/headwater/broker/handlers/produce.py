@@ -23,7 +23,7 @@ from headwater.broker.produce_request import (
     read_frame,
     without_repetition,
 )
-from headwater.broker.registry import Answer, Request, Values, api
+from headwater.broker.registry import Answer, Pending, Request, Values, api
 from headwater.errors import HeadwaterError
 from headwater.log.batch import UNREAD, InvalidRecord, InvalidTimestamp, RecordErrors
 from headwater.log.parts import Outcome, Part
@@ -58,7 +58,7 @@ class _Produce:
         "_topics",
         "_undecided",
         "_with_start",
-        "done",
+        "answer",
     )
 
     def __init__(
@@ -74,13 +74,13 @@ class _Produce:
         self._answers: list[Values | bytes | None] = [None] * len(indexes)
         self._undecided = len(indexes)
         self._timer: asyncio.TimerHandle | None = None
-        self.done: asyncio.Future[Values | None] = asyncio.get_running_loop().create_future()
+        self.answer = Pending()
         if not self._undecided:
             self._finish()
 
     def limit(self, seconds: float) -> None:
         """After the client's own time limit, answer whatever is decided."""
-        if not self.done.done():
+        if not self.answer.known:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._finish)
 
     def accepted(self, number: int, offset: int, log_start: int, append_ms: int) -> None:
@@ -134,10 +134,10 @@ class _Produce:
     def _finish(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if not self.done.done():
+        if not self.answer.known:
             gauge, number, clock = self._pace
             gauge.end(number, clock.monotonic())
-            self.done.set_result(self._values())
+            self.answer.answer(self._values())
 
     def _values(self) -> Values | None:
         """The answer; with acks=0 there is none, but the request counts as under way until it is decided."""
@@ -199,7 +199,7 @@ async def _after_metadata(broker: Broker, request: Request, wanted: ProduceReque
 
 def _begin(
     broker: Broker, request: Request, wanted: ProduceRequest, views: list[TopicView | ErrorCode | None]
-) -> asyncio.Future[Values | None]:
+) -> Pending:
     version = request.version
     topics = [(topic, len(partitions)) for topic, partitions in wanted.topics]
     indexes = [partition[0] for _, partitions in wanted.topics for partition in partitions]
@@ -217,7 +217,7 @@ def _begin(
         number += len(partitions)
     if wanted.acks:
         state.limit(max(wanted.timeout_ms / 1000, 0.001))
-    return state.done
+    return state.answer
 
 
 def _refusal(broker: Broker, request: Request, wanted: ProduceRequest) -> ErrorCode | None:
