@@ -43,6 +43,7 @@ def test_a_batch_waits_for_its_predecessors() -> None:
         assert (await sent(one, stream, produced(0, 2))).offset == 0
         outcomes = [await early, await later]
         assert outcomes == [Outcome(Verdict.ACCEPTED, 2, 0, -1), Outcome(Verdict.ACCEPTED, 3, 0, -1)]
+        await one.domains[ONE].barrier()
         assert values(await read(one, stream)) == [(i, f"{i}".encode()) for i in range(4)]
 
     run(told())
