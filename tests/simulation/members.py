@@ -56,6 +56,8 @@ class Member(Client):
         self.ledger = ledger
         self.partitions = partitions
         self.stop = False
+        self.mortal = True
+        """Whether its process dies now and then, without a word."""
         self.member_id = ""
         self.epoch = -1
 
@@ -74,6 +76,9 @@ class Member(Client):
 
     def refused(self, code: ErrorCode) -> None:
         raise NotImplementedError
+
+    def dies(self) -> bool:
+        return self.mortal and self.rng.random() < 0.02
 
     async def call(self, key: int, version: int, **fields: Any) -> Mapping[str, Any]:
         """Ask the coordinator."""
@@ -159,8 +164,8 @@ class ClassicMember(Member):
             )
             _check(beat["error_code"])
             await self.rest()
-            if self.rng.random() < 0.02:
-                self.member_id = ""  # its process dies and starts again
+            if self.dies():
+                self.member_id = ""  # and its process starts again
                 return
 
     def refused(self, code: ErrorCode) -> None:
@@ -184,7 +189,7 @@ class ConsumerMember(Member):
                 for partition in partitions:
                     await self.count(partition, 9)
             await self.rest()
-            if self.rng.random() < 0.02:
+            if self.dies():
                 return
 
     async def beat(self) -> None:

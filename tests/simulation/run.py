@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,8 @@ def simulate(seed: int, planted: Planted | None = None, backend: str = "memory")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
             problem = f"{type(error).__name__}: {error}"
         steps = sum(broker.life.steps for broker in cluster.brokers.values())
-        _bury(loop)
+        with warnings.catch_warnings():
+            _bury(loop)
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -85,7 +87,9 @@ def simulate_all(seeds: range, backend: str = "memory") -> list[Outcome]:
 
 
 def _bury(loop: SimLoop) -> None:
-    """Let go of all coroutines. The verdict is in; what their `finally` blocks do now is of no interest."""
+    """Let go of all coroutines. The verdict is in; what their `finally` blocks do now is of no interest, nor what they
+    were about to wait for."""
+    warnings.simplefilter("ignore", RuntimeWarning)
     for task in loop.all_tasks:
         coro = task.get_coro()
         with contextlib.suppress(BaseException):
@@ -133,6 +137,8 @@ async def _story(world: World, cluster: SimCluster, history: History, rng: rando
     await _until_done(writing, [*reading, chaos])
     chaos.cancel()
     _heal(world, cluster)
+    for member in members:
+        member.mortal = False
     # Time for fences, sweeps and everybody's return.
     await _until_done([asyncio.create_task(asyncio.sleep(QUIET_SECONDS))], reading)
     before = {member.ledger.name: member.ledger.commits for member in members}
