@@ -36,6 +36,8 @@ TAIL_BYTES = 8 << 20
 """Newest slots that are kept in memory."""
 RECENT = 16
 """How many slots back other writers are counted."""
+MAX_WRITERS = 64
+"""Of so many writers it is known when they wrote last."""
 AHEAD = 64
 """For how many slots ahead a writer wants to know what it will replace."""
 NOWHERE = Position(0)
@@ -65,6 +67,8 @@ class DomainRing:
         """As far as this handle knows."""
         self.writers: deque[bytes] = deque(maxlen=RECENT)
         """Who wrote the newest slots."""
+        self.newest: OrderedDict[bytes, int] = OrderedDict()
+        """The newest slot of each writer, as far as it was seen here."""
         self._tags: dict[int, tuple[int, Tag]] = {}
         self._tail: OrderedDict[int, Slot] = OrderedDict()
         self._tail_bytes = 0
@@ -126,7 +130,12 @@ class DomainRing:
         self._tail_bytes += slot.size
         while self._tail_bytes > TAIL_BYTES and len(self._tail) > 1:
             self._tail_bytes -= self._tail.popitem(last=False)[1].size
-        self.writers.append(slot.identity.writer)
+        writer = slot.identity.writer
+        self.writers.append(writer)
+        self.newest[writer] = slot.sequence
+        self.newest.move_to_end(writer)
+        if len(self.newest) > MAX_WRITERS:
+            self.newest.popitem(last=False)
 
     def _move(self, slot: Slot) -> None:
         self.end, self.last, self.moved_at = slot.sequence, slot.last, self._clock.monotonic()

@@ -29,7 +29,7 @@ LISTEN_SECONDS = 0.25
 """How often a writer looks for wishes, while it writes."""
 FRESH_SECONDS = 1.0
 """A wish counts if it was not there so long ago. Those that are older were granted, or are repeated."""
-YIELD_SECONDS = 1.0
+YIELD_SECONDS = 0.6
 """So long a writer waits at most for one that left a wish."""
 YIELD_LOOK_SECONDS = 0.03
 
@@ -156,9 +156,8 @@ class Turns:
             await self._ring.look()
 
     def _is_granted(self, wish: Wish) -> bool:
-        """Whether its writer has written since, as far as the newest slots tell."""
-        since = self._ring.end - wish.end
-        return since > 0 and bytes.fromhex(wish.writer) in list(self._ring.writers)[-since:]
+        """Whether its writer has written since."""
+        return self._ring.newest.get(bytes.fromhex(wish.writer), 0) > wish.end
 
     async def close(self) -> None:
         """Stop what runs in the background."""
