@@ -3,6 +3,7 @@
     ledger/v1/ring                              the number of places in a ring, fixed for ever
     ledger/v1/domain=D/slot/PLACE               the ring: `bucket_ring` says why it is safe
     ledger/v1/domain=D/truncated, …/pointer     registers that change by compare-and-set
+    ledger/v1/domain=D/wish                     whom to let go first: `bucket_turns`
     ledger/v1/beat/PROCESS                      signs of life, overwritten
 
 An uncontended commit is one PUT. Followers ask for the next slot, ten times a second while there is something to see

@@ -1,10 +1,6 @@
 """How records get into a ring: queued, gathered into batches, and written slot by slot until one stands.
 
-Writers that want the same slots take turns. Whoever wrote lately is in the circle, in the order of the writers' names.
-After a slot of one, the next in the circle may write at once, the one after that when about the time of a PUT has
-passed since, and so on, after a look whether somebody has written meanwhile. So two PUTs for one slot are rare, nobody
-is left out, and nobody waits if the last slot is older than that. A writer that seems to be alone pauses now and then,
-or those that always come second would never get into the circle.
+Writers that want the same slots take turns: `bucket_turns`.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ from headwater.errors import HeadwaterError, OutcomeUnknown, Overloaded, StoreUn
 from headwater.metadata.bucket_counts import Counts
 from headwater.metadata.bucket_ring import DomainRing, Taken
 from headwater.metadata.bucket_slots import MAX_BATCH_BYTES, MAX_RECORDS, Identity, Slot, position_of
+from headwater.metadata.bucket_turns import Turns
 from headwater.types import Position
 
 MAX_QUEUED = 10_000
@@ -26,10 +23,6 @@ MAX_FAILURES = 6
 """So often a batch is tried on a store that does not answer, within half a second if it fails at once."""
 PAUSE_SECONDS = 0.02
 PAUSE_LIMIT_SECONDS = 1.0
-TURN_LIMIT_SECONDS = 0.25
-"""The longest time that a writer waits for another one's turn."""
-ALONE = 8
-"""So many slots in a row a writer writes before it looks whether others want to."""
 
 
 @dataclass(slots=True)
@@ -61,10 +54,7 @@ class Appender:
         self._attempt = 0
         self._queue: deque[_Pending] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._put_seconds = 0.0
-        """About how long a PUT takes."""
-        self._row = 0
-        """How many slots were written here without a pause."""
+        self._turns = Turns(ring, writer, clock, chance)
 
     def __repr__(self) -> str:
         return f"<Appender of {self._ring}: {len(self._queue)} queued>"
@@ -86,6 +76,7 @@ class Appender:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._turns.close()
 
     async def _run(self) -> None:
         while self._queue:
@@ -150,14 +141,16 @@ class Appender:
                         return self._won(slot)
                     attempt.aimed = 0
                     self._counts.lost += 1
+                    self._turns.lost()
                     continue
                 if not attempt.aimed:
-                    await self._take_turns()
+                    await self._turns.wait()
                     slot = Slot(ring.domain, ring.end + 1, attempt.identity, attempt.records)
                 if await self._put(slot, attempt):
                     return self._won(slot)
             except Taken:
-                await ring.look()
+                self._turns.lost()
+                await ring.look(width=2)
             except OutcomeUnknown:
                 attempt.failures += 1
                 if attempt.failures >= MAX_FAILURES:
@@ -176,14 +169,15 @@ class Appender:
             raise
         if tag is None:
             return False
-        self._put_seconds += (self._clock.monotonic() - began - self._put_seconds) / 8
+        self._turns.won(self._clock.monotonic() - began)
         self._ring.adopt(slot, tag)
         return True
 
     async def _judge(self, attempt: _Attempt) -> bool | None:
         """Whether the slot aimed at holds this batch, or another one for ever. None: nothing stands there yet."""
         try:
-            await self._ring.look()  # whoever came second needs to know the end as it is now, not the next slot only
+            # Whoever came second needs to know the end as it is now, and soon: the next slot stands for certain.
+            await self._ring.look(width=2)
             found = self._ring.known(attempt.aimed) or await self._ring.fetch(attempt.aimed)
         except StoreUnavailable as error:
             raise OutcomeUnknown(str(error)) from error
@@ -197,34 +191,10 @@ class Appender:
     def _won(self, slot: Slot) -> int:
         self._counts.commits += 1
         self._counts.records += len(slot.records)
+        self._turns.won()
         self._ring.prepare()
         self._on_written(slot)
         return slot.sequence
-
-    async def _take_turns(self) -> None:
-        """Wait until it is this writer's turn, or those before it have let theirs pass."""
-        ring = self._ring
-        self._row = self._row + 1 if ring.writers and ring.writers[-1] == self._writer else 0
-        least = 1 if self._row >= ALONE else 0
-        if least:
-            self._row = 0
-        turn = min(self._put_seconds, TURN_LIMIT_SECONDS) * (0.75 + 0.5 * self._chance.fraction())
-        while (left := ring.moved_at + max(least, self._turn()) * turn - self._clock.monotonic()) > 0:
-            end = ring.end
-            await asyncio.sleep(left)
-            await ring.look()
-            if ring.end == end:
-                return
-            least = 0
-
-    def _turn(self) -> int:
-        """How many others come before this writer."""
-        writers = self._ring.writers
-        circle = sorted({*writers, self._writer})
-        if len(circle) == 1:
-            return 0
-        before = circle.index(writers[-1])
-        return (circle.index(self._writer) - before - 1) % len(circle)
 
 
 @dataclass(slots=True)

@@ -37,6 +37,15 @@ class Mark(msgspec.Struct, frozen=True):
     name: str
 
 
+class Wish(msgspec.Struct, frozen=True):
+    """A writer that others were always quicker than asks them to let it go first."""
+
+    writer: str
+    end: int
+    """The newest slot that it knew of."""
+    name: str
+
+
 class PointerValue(msgspec.Struct, frozen=True):
     """A checkpoint's pointer, and who set it."""
 
@@ -61,6 +70,10 @@ class Cell(Generic[V]):
             return msgspec.json.decode(held.data, type=self.type), held
         except msgspec.MsgspecError as error:
             raise Halted(f"{self.path} cannot be read: {error}") from error
+
+    async def put(self, value: V) -> None:
+        """Replace whatever is there, where nothing rests on what that was."""
+        await self.registers.put(self.path, msgspec.json.encode(value))
 
     async def swap(self, before: Held | None, value: V) -> bool:
         """Replace what was read. The value must be one that nobody else writes: a read-back settles a lost reply.

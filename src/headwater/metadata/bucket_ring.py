@@ -24,7 +24,7 @@ from collections import OrderedDict, deque
 
 from headwater.clock import Clock
 from headwater.errors import Halted, StoreUnavailable, Truncated
-from headwater.metadata.bucket_cells import Cell, Mark, PointerValue
+from headwater.metadata.bucket_cells import Cell, Mark, PointerValue, Wish
 from headwater.metadata.bucket_slots import Slot, decode_slot, encode_slot, position_of, sequence_of
 from headwater.metadata.ledger import Entry
 from headwater.objects.registers import Registers, Tag
@@ -36,6 +36,8 @@ TAIL_BYTES = 8 << 20
 """Newest slots that are kept in memory."""
 RECENT = 16
 """How many slots back other writers are counted."""
+MAX_WRITERS = 64
+"""Of so many writers it is known when they wrote last."""
 AHEAD = 64
 """For how many slots ahead a writer wants to know what it will replace."""
 NOWHERE = Position(0)
@@ -65,6 +67,8 @@ class DomainRing:
         """As far as this handle knows."""
         self.writers: deque[bytes] = deque(maxlen=RECENT)
         """Who wrote the newest slots."""
+        self.newest: OrderedDict[bytes, int] = OrderedDict()
+        """The newest slot of each writer, as far as it was seen here."""
         self._tags: dict[int, tuple[int, Tag]] = {}
         self._tail: OrderedDict[int, Slot] = OrderedDict()
         self._tail_bytes = 0
@@ -80,6 +84,7 @@ class DomainRing:
         self._mark = Cell(registers, f"{self._root}/truncated", Mark)
         self._marks = 0
         self.pointer = Cell(registers, f"{self._root}/pointer", PointerValue)
+        self.wish = Cell(registers, f"{self._root}/wish", Wish)
 
     def __repr__(self) -> str:
         return f"<DomainRing {self.domain} at {self.end}, truncated through {self.truncated}>"
@@ -125,7 +130,12 @@ class DomainRing:
         self._tail_bytes += slot.size
         while self._tail_bytes > TAIL_BYTES and len(self._tail) > 1:
             self._tail_bytes -= self._tail.popitem(last=False)[1].size
-        self.writers.append(slot.identity.writer)
+        writer = slot.identity.writer
+        self.writers.append(writer)
+        self.newest[writer] = slot.sequence
+        self.newest.move_to_end(writer)
+        if len(self.newest) > MAX_WRITERS:
+            self.newest.popitem(last=False)
 
     def _move(self, slot: Slot) -> None:
         self.end, self.last, self.moved_at = slot.sequence, slot.last, self._clock.monotonic()
@@ -189,14 +199,17 @@ class DomainRing:
             self._keep(found)
             self._move(found)
 
-    async def look(self) -> None:
-        """Find the end as it is now. Callers that come while somebody looks share the next look."""
+    async def look(self, width: int = 1) -> None:
+        """Find the end as it is now. Callers that come while somebody looks share the next look.
+
+        So many slots are asked for at first: two if one is expected, since then a look takes one round.
+        """
         await self.open()
         before = self._looking
         if before is not None and not before.done():
             await asyncio.wait([before])  # it began before this call, so it may have missed something
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._advance(), name=f"ledger-look-{self.domain}")
+            self._looking = asyncio.create_task(self._advance(width), name=f"ledger-look-{self.domain}")
             self._looking.add_done_callback(_consume)
         look = self._looking
         try:
@@ -212,8 +225,7 @@ class DomainRing:
             self._looking = asyncio.create_task(self._advance(), name=f"ledger-look-{self.domain}")
             self._looking.add_done_callback(_consume)
 
-    async def _advance(self) -> None:
-        width = 1
+    async def _advance(self, width: int = 1) -> None:
         while True:
             wanted = range(self.end + 1, self.end + 1 + width)
             slots = await asyncio.gather(*(self.fetch(sequence) for sequence in wanted))

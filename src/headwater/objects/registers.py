@@ -43,7 +43,7 @@ class Registers(Protocol):
         """Write a register that still holds what `tag` names; None if refused."""
 
     async def put(self, path: str, data: bytes) -> None:
-        """Write a register whatever it holds, for those that one process alone writes."""
+        """Write a register whatever it holds: one that a single process writes, or that nothing rests on."""
 
     async def delete(self, path: str) -> None:
         """Remove a register. Idempotent."""
