@@ -12,6 +12,7 @@ from headwater.api.gate import Gate
 from headwater.api.listener import HttpListener
 from headwater.app.exposure import check_exposure
 from headwater.app.lifecycle import halt, started, until_told, watch_parent
+from headwater.app.memory import keep_freed
 from headwater.app.node import Node
 from headwater.app.peers import Internal, connections
 from headwater.broker.metrics import collect, of_peers
@@ -158,6 +159,7 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     """Run one broker until it is told to stop."""
     logs.setup(settings.log_level, node=settings.node)
     sys.setswitchinterval(SWITCH_SECONDS)
+    keep_freed()
     stop = until_told()
     process = BrokerProcess(settings, await watch_parent(stop) if supervised else "")
     process.node.cluster.on_halt = process.node.domains[Domain(1)].on_halt = lambda error: halt(error, stop)
