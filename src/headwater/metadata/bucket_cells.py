@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Mark(msgspec.Struct, frozen=True):
 class Wish(msgspec.Struct, frozen=True):
     """A writer that others were always quicker than asks them to let it go first."""
 
-    writer: str
+    writer: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{2})+$")]
     end: int
     """The newest slot that it knew of."""
     name: str

@@ -173,6 +173,29 @@ def test_a_wish_of_one_that_died_costs_a_moment_once() -> None:
     run(go())
 
 
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b'{"writer":"nobody","end":0,"name":"n"}', b'{"writer":"","end":0,"name":"n"}']
+)
+def test_what_is_no_wish_is_not_granted(data: bytes) -> None:
+    """M1: whatever lies there, writers go on."""
+    registers = MemoryRegisters()
+    way = Distant(registers, QUICK)
+
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+        ledger = ledger_on(way, 1)
+        await ledger.append(ONE, b"before")
+        await registers.put(WISH, data)
+        while loop.time() < 3:
+            began = loop.time()
+            await ledger.append(ONE, b"quick")
+            assert loop.time() - began < YIELD_SECONDS / 4
+        assert way.looks > 1
+        await ledger.close()
+
+    run(go())
+
+
 def test_listening_costs_a_few_requests_a_second() -> None:
     """M1: one look for wishes in a quarter of a second, and only while there is something to write."""
     registers = MemoryRegisters()
