@@ -10,6 +10,7 @@ import pytest
 
 from headwater.metadata.membership import SESSION_SECONDS
 from tests.faults.rolling import NODES, loaded, restart_everybody, wait_for_traffic
+from tests.faults.running import eventually
 from tests.faults.storm import Storm
 from tests.support.cluster import Cluster
 
@@ -38,7 +39,7 @@ def lose_a_broker(cluster: Cluster) -> None:
         mend = Storm(cluster, load, 1, OUTAGE_SECONDS).kill_broker()
         [dead] = [node for node in NODES if not cluster.member(node).runs]
         others = [node for node in NODES if node != dead]
-        assert cluster.nodes(*others) == others
+        eventually(lambda: cluster.nodes(*others) == others, f"broker {dead} is fenced", 60)
         mend()
         wait_for_traffic(load)
         after = cluster.epochs()

@@ -24,14 +24,10 @@ from headwater.types import Domain, Epoch
 log = logging.getLogger("headwater.membership")
 BEAT_SECONDS = 0.5
 SESSION_SECONDS = 3.0
-DOUBT_SECONDS = 0.45
-"""Without a beat for this long (one look) a process is looked for, and soon again if it seems to be gone."""
-SUSPECT_SECONDS = 0.75
-"""Without a beat for this long a process that still seems to be gone is fenced."""
+SUSPECT_SECONDS = 0.8
+"""Without a beat for this long (two looks) a process is looked for; one that is certainly gone is fenced at once."""
 MAX_SUSPECTS = 16
 """So many are looked for at once; silence tells of the others."""
-HURRY = 0.25
-"""Of the time between two beats, while somebody seems to be gone."""
 LEAST_REST = 0.2
 """Of the time between two beats, on a ledger so slow that nothing would be left of it."""
 TICK_SECONDS = 20.0
@@ -82,10 +78,7 @@ class Membership:
         self._beat_seconds = max(BEAT_SECONDS, getattr(ledger, "beat_seconds", BEAT_SECONDS))
         """A ledger whose every request costs money asks for a slower beat."""
         self._session_seconds = SESSION_SECONDS * self._beat_seconds / BEAT_SECONDS
-        self._doubt_seconds = DOUBT_SECONDS * self._beat_seconds / BEAT_SECONDS
         self._suspect_seconds = SUSPECT_SECONDS * self._beat_seconds / BEAT_SECONDS
-        self._hurries = False
-        """Whether somebody seems to be gone who is not fenced yet."""
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
         self._seen: dict[str, tuple[int, float]] = {}
@@ -169,13 +162,13 @@ class Membership:
                     if self.on_replaced is not None:
                         self.on_replaced(replaced)
                     return
-            began, self._hurries = self._clock.monotonic(), False
+            began = self._clock.monotonic()
             with contextlib.suppress(Retriable):
                 await self._ledger.beat(self.process)
                 await self._cluster.barrier()
                 await self._tick()
                 await self._watch_peers()
-            left = began + self._beat_seconds * (HURRY if self._hurries else 1) - self._clock.monotonic()
+            left = began + self._beat_seconds - self._clock.monotonic()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(left, self._beat_seconds * LEAST_REST)):
                     await self._lost.wait()
@@ -198,10 +191,7 @@ class Membership:
         members = list(self._cluster.state.members.values())
         for process in sorted(beats.keys() - {m.process for m in members} - {self.process}):
             await self._ledger.forget_beat(process)
-        if any(m.process not in beats for m in members):
-            await self._cluster.barrier()  # whoever fenced it has removed its beats: clients must be told soon
-            members = list(self._cluster.state.members.values())
-        seen, silent, doubted = dict[str, tuple[int, float]](), list[Member](), list[Member]()
+        seen, silent, suspects = dict[str, tuple[int, float]](), list[Member](), list[Member]()
         for member in members:
             if member.process == self.process:
                 continue
@@ -212,16 +202,13 @@ class Membership:
             seen[member.process] = (count, since)
             if now - max(since, self._looking_since) >= self._session_seconds:
                 silent.append(member)
-            elif now - since >= self._doubt_seconds:
-                doubted.append(member)
+            elif now - since >= self._suspect_seconds:
+                suspects.append(member)
         self._seen = seen
         for member in silent:
             await self._fence(member, "silent")
-        for member in await self._those_gone(doubted):
-            if now - seen[member.process][1] >= self._suspect_seconds:
-                await self._fence(member, "gone")
-            else:
-                self._hurries = True
+        for member in await self._those_gone(suspects):
+            await self._fence(member, "gone")
         self._last_look = self._clock.monotonic()
 
     async def _those_gone(self, suspects: list[Member]) -> list[Member]:

@@ -7,9 +7,7 @@ import pytest
 from headwater.errors import OutcomeUnknown, StoreUnavailable
 from headwater.metadata.cluster import NO_NODE, ClusterState, Member
 from headwater.metadata.commands import Fence, Listener
-from headwater.metadata.ledger import Beat
 from headwater.metadata.membership import (
-    BEAT_SECONDS,
     CONTACT_SECONDS,
     SESSION_SECONDS,
     SUSPECT_SECONDS,
@@ -148,66 +146,6 @@ def test_who_is_certainly_gone_is_fenced_before_its_session_ends() -> None:
         assert {2, 3} == set(looked_for)
         await asyncio.sleep(SESSION_SECONDS)
         assert one.members() == [1]
-
-    run(told())
-
-
-def test_who_seems_to_be_gone_is_looked_for_more_often() -> None:
-    """M2: while it shows no signs of life; if it does it is left alone, and the looks are as rare as before."""
-
-    async def told() -> None:
-        loop = asyncio.get_running_loop()
-        world = World()
-        one, two = [await world.process(node) for node in (1, 2)]
-        looks = list[float]()
-
-        async def gone(member: Member) -> bool:
-            looks.append(loop.time())
-            if len(looks) == 2:
-                await world.ledger.beat(two.membership.process)  # it was slow, and is there
-            return True
-
-        one.membership.gone = gone
-        await asyncio.sleep(SESSION_SECONDS)
-        two.way.error = StoreUnavailable("cut off")
-        while len(looks) < 2:
-            await asyncio.sleep(BEAT_SECONDS / 10)
-        await asyncio.sleep(SUSPECT_SECONDS)
-        assert one.members() == [1, 2], "it showed a sign of life in time"
-        await asyncio.sleep(SUSPECT_SECONDS)
-        assert one.members() == [1]
-        assert looks[1] - looks[0] < BEAT_SECONDS / 2
-        assert looks[2] - looks[1] > BEAT_SECONDS / 2
-        assert looks[-1] - looks[2] <= SUSPECT_SECONDS
-
-    run(told())
-
-
-def test_a_fence_is_looked_for_once_a_beat_is_missing() -> None:
-    """M2: whoever fenced a member removed its beat; a process that misses it need not wait to hear of the fence."""
-
-    async def told() -> None:
-        loop = asyncio.get_running_loop()
-        world = World()
-        one, two, three = [await world.process(node) for node in (1, 2, 3)]
-        three.way.deaf = True
-        await asyncio.sleep(2 * BEAT_SECONDS)
-        fenced = asyncio.Event()
-        listed = three.way.beats
-
-        async def beats() -> list[Beat]:
-            if not fenced.is_set():
-                two.way.error = StoreUnavailable("killed")
-                await one.membership.fence(one.cluster.state.members[two.membership.epoch])
-                fenced.set()
-            return await listed()
-
-        three.way.beats = beats  # type: ignore[method-assign]
-        await fenced.wait()
-        moment = loop.time()
-        while three.members() != [1, 3]:
-            await asyncio.sleep(BEAT_SECONDS / 50)
-        assert loop.time() - moment < BEAT_SECONDS / 2, "virtual seconds; the next beat is due after twice as many"
 
     run(told())
 
