@@ -69,16 +69,25 @@ class Child:
                     await stop.wait()
 
     async def _start(self) -> None:
-        data = msgspec.json.encode(self.settings)
-        handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+        self._write_settings()
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "headwater", self.mode, "--config", str(self._file), "--supervised",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdin is not None
         self.process.stdin.write(self._secret.encode() + b"\n")
+
+    def _write_settings(self) -> None:
+        """Once is enough: a process can be started again on a full disk."""
+        data = msgspec.json.encode(self.settings)
+        try:
+            if self._file.exists() and self._file.read_bytes() == data:
+                return
+            handle = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise ConfigError(f"cannot write the settings of {self.name}: {error}") from error
 
     async def _watch(self) -> int:
         assert self.process is not None and self.process.stdout is not None
