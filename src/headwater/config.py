@@ -104,9 +104,9 @@ class Routing(_Section, frozen=True):
 
     enforce_owner: bool = False
     """Whether a broker sends clients away that use it for partitions which are another's, in the client's zone."""
-    tell_other_zones: bool = False
-    """Whether clients with a zone are told all brokers, and only leaders of their own zone: some need to know others
-    to reach a coordinator there."""
+    tell_other_zones: bool = True
+    """Whether clients with a zone are told of brokers elsewhere too, where their group's coordinator may be. Leaders
+    are those of their own zone either way."""
 
 
 class Brownout(_Section, frozen=True):

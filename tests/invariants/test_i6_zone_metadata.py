@@ -1,4 +1,8 @@
-"""I6: zone-aware metadata returns only brokers of the client's zone when a zone is set, and all of them otherwise."""
+"""I6: zone-aware metadata returns only brokers of the client's zone when a zone is set, and all of them otherwise.
+
+So it is where zones are kept apart. By default the list of brokers has the others too, for the sake of coordinators,
+and what is of the client's zone alone are the brokers that it is led to.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,12 @@ ZONES = {"a": {1, 3}, "b": {2}}
 DESCRIBE_CLUSTER, DESCRIBE_PARTITIONS = 60, 75
 PARTITIONS = 24
 VERSIONS = (1, 4, 7, 9, 12, 13)
+SETTINGS = 'zones = "a, b"\n[routing]\ntell_other_zones = false\n'
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running(tmp_path_factory.mktemp("i6"), brokers=BROKERS, settings='zones = "a, b"') as running:
+    with Running(tmp_path_factory.mktemp("i6"), brokers=BROKERS, settings=SETTINGS) as running:
         running.create("t", PARTITIONS)
         yield running
 

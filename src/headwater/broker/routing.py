@@ -1,7 +1,8 @@
 """Which brokers a client is told of, and which of them it should use for a stream.
 
 Every broker serves everything, so this is about cost and speed, never about truth. A client that says where it is, by a
-`client.id` such as `zone_id=eu-1a,app=orders`, is told the brokers of its zone, if there are any that do well.
+`client.id` such as `zone_id=eu-1a,app=orders`, is sent to the brokers of its zone, if there are any that do well. It is
+told of the others too, unless told not to: most clients reach a coordinator only if their metadata names it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _View:
 class Routing:
     """The brokers as clients of each zone see them. Kept until members change."""
 
-    def __init__(self, state: ClusterState, *, tell_all: bool = False) -> None:
+    def __init__(self, state: ClusterState, *, tell_all: bool = True) -> None:
         self._state = state
         self._tell_all = tell_all
         self._views: dict[str, _View] = {}
@@ -70,7 +71,8 @@ class Routing:
         return view
 
     def brokers(self, zone: str = NO_ZONE) -> list[Member]:
-        """The brokers that a client is told of, by node: those of its zone if one of them does well, else all."""
+        """The brokers that a client is told of, by node: all, or where zones are kept apart, those of its own if one of
+        them does well."""
         return self._view(zone).brokers
 
     def leaders(self, zone: str = NO_ZONE) -> list[int]:

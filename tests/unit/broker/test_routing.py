@@ -19,6 +19,7 @@ from tests.support.nodes import Caller, cluster
 from tests.unit.broker.calling import create, fetch, produce, recs
 
 METADATA, LIST_OFFSETS, FIND_COORDINATOR, DESCRIBE_CLUSTER, DESCRIBE_PARTITIONS = 3, 2, 10, 60, 75
+APART = Settings(objects="memory://", routing=Routing(tell_other_zones=False))
 STRICT = Settings(objects="memory://", routing=Routing(enforce_owner=True))
 PARTITIONS = 12
 
@@ -88,7 +89,7 @@ async def told(caller: Caller, client_id: str) -> tuple[set[int], list[int], int
 
 
 def test_a_client_with_a_zone_is_told_the_brokers_of_that_zone() -> None:
-    """M3: brokers, leaders and the controller come from the client's zone, the same from every broker."""
+    """M3: with zones apart, brokers, leaders and the controller come from the client's, the same from every broker."""
 
     async def test(*callers: Caller) -> None:
         await create(callers[0], partitions=PARTITIONS)
@@ -100,7 +101,7 @@ def test_a_client_with_a_zone_is_told_the_brokers_of_that_zone() -> None:
             assert set(leaders) == nodes, "twelve partitions are spread over two or three brokers"
             assert controller in nodes
 
-    over_zones(test)
+    over_zones(test, settings=APART)
 
 
 def test_everybody_is_told_where_there_is_no_zone_or_no_broker_in_it() -> None:
@@ -115,8 +116,8 @@ def test_everybody_is_told_where_there_is_no_zone_or_no_broker_in_it() -> None:
     over_zones(test)
 
 
-def test_other_zones_can_be_told_too() -> None:
-    """M3: with `routing.tell_other_zones` all brokers are told, and leaders are still those of the zone."""
+def test_other_zones_are_told_and_not_led_to() -> None:
+    """M3: all brokers are told, since a coordinator may be any of them; leaders and the controller are of the zone."""
 
     async def test(*callers: Caller) -> None:
         await create(callers[0], partitions=PARTITIONS)
@@ -125,7 +126,7 @@ def test_other_zones_can_be_told_too() -> None:
         assert set(leaders) == {2, 4}
         assert controller in {2, 4}
 
-    over_zones(test, settings=Settings(objects="memory://", routing=Routing(tell_other_zones=True)))
+    over_zones(test)
 
 
 def test_a_zone_that_loses_its_last_broker_falls_back() -> None:
@@ -142,7 +143,7 @@ def test_a_zone_that_loses_its_last_broker_falls_back() -> None:
         assert leaders == before
         assert controller == 1
 
-    over_zones(test, brokers=3)
+    over_zones(test, brokers=3, settings=APART)
 
 
 def test_a_group_has_one_coordinator_for_all_zones() -> None:
