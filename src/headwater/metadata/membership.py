@@ -153,6 +153,28 @@ class Membership:
         self._task = asyncio.create_task(self._live(), name="membership")
 
     async def _live(self) -> None:
+        """Beats wait for nothing else: a process whose look at the ledger hangs is alive."""
+        beating = asyncio.create_task(self._beat(), name="beats")
+        try:
+            await self._stay()
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        while True:
+            began = self._clock.monotonic()
+            with contextlib.suppress(Retriable):
+                await self._ledger.beat(self.process)
+            await asyncio.sleep(self._rest_since(began))
+
+    def _rest_since(self, began: float) -> float:
+        """How long until the next beat, or the next look at those of others."""
+        left = began + self._beat_seconds - self._clock.monotonic()
+        return max(left, self._beat_seconds * LEAST_REST)
+
+    async def _stay(self) -> None:
+        """Join again whenever the epoch is lost, and look after the others; until another process is this node."""
         while True:
             if self._lost.is_set():
                 self.epoch = Epoch(0)
@@ -164,13 +186,11 @@ class Membership:
                     return
             began = self._clock.monotonic()
             with contextlib.suppress(Retriable):
-                await self._ledger.beat(self.process)
                 await self._cluster.barrier()
                 await self._tick()
                 await self._watch_peers()
-            left = began + self._beat_seconds - self._clock.monotonic()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(left, self._beat_seconds * LEAST_REST)):
+                async with asyncio.timeout(self._rest_since(began)):
                     await self._lost.wait()
 
     async def _tick(self) -> None:

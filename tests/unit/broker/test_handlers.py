@@ -146,6 +146,30 @@ def test_long_poll_wakes_on_an_append_through_the_other_broker() -> None:
     run(test)
 
 
+def test_a_fetch_at_the_end_looks_at_the_ledger_only_if_no_records_come() -> None:
+    """K3: what this broker knows is answered at once; what it was not told of is found by a look."""
+
+    async def test(one: Caller, two: Caller) -> None:
+        await create(one)
+        await two.node.cluster.barrier()
+        looks = []
+        for replica in one.node.domains.values():
+            look = replica._look
+            replica._look = lambda look=look: looks.append(1) or look()  # type: ignore[method-assign, misc, func-returns-value]
+        waiting = asyncio.create_task(fetch(one, 0, max_wait=20_000))
+        await asyncio.sleep(0)
+        await produce(one, batch(recs(b"a")))
+        assert values((await waiting).records) == [(0, b"a")]
+        assert not looks
+        for replica in two.node.domains.values():
+            await replica.barrier()
+            replica._tasks[0].cancel()  # it no longer follows by itself
+        await produce(one, batch(recs(b"b")))
+        assert values((await fetch(two, 1, max_wait=20_000)).records) == [(1, b"b")]
+
+    run(test)
+
+
 def test_fetch_sessions() -> None:
     async def test(one: Caller) -> None:
         await create(one, partitions=3)

@@ -100,6 +100,24 @@ def test_who_beats_is_not_fenced() -> None:
     run(told())
 
 
+def test_who_beats_and_hangs_otherwise_is_not_fenced() -> None:
+    """M6: a store that comes back answers some requests later than others, and only beats tell who is alive."""
+
+    async def told() -> None:
+        world = World()
+        one, two = await world.process(1), await world.process(2)
+        appends = two.way.appends
+        two.way.gate.clear()
+        await asyncio.sleep(TICK_SECONDS + SESSION_SECONDS * 3)
+        assert two.way.appends > appends, "it waits for an append"
+        two.way.gate.set()
+        await asyncio.sleep(SESSION_SECONDS * 2)
+        assert one.members() == two.members() == [1, 2]
+        assert (one.epochs, two.epochs) == ([1], [2])
+
+    run(told())
+
+
 def test_who_is_silent_is_fenced_everywhere() -> None:
     """M2: within a few seconds, in every domain, and its sign of life is removed."""
 

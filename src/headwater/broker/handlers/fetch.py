@@ -7,8 +7,8 @@ began after the request came, so that no reader misses what another broker has a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ from headwater.types import Buffer
 KEY = 1
 LEADER_EPOCH = 0
 MAX_WAIT_SECONDS = 3600
+TAIL_SECONDS = 0.02
+"""How long a fetch at the end waits before it looks at the ledger: where somebody writes, records come first."""
 READ_COMMITTED = 1
 _NOT_LOOKED_AT = (
     ErrorCode.unknown_topic_or_partition,
@@ -67,7 +69,7 @@ async def fetch(broker: Broker, request: Request) -> Values:
     incremental = session is not None and body.session_epoch > 0
     if session is not None:
         session.epoch = next_epoch(session.epoch) if incremental else 1
-    answered = [f for f in found if _news(f, incremental)]
+    answered = [f for f in found if _worth_telling(f, incremental)]
     broker.stats.fetched_bytes += sum(len(f.records) for f in answered)
     return {
         "error_code": ErrorCode.none,
@@ -148,7 +150,7 @@ def _wanted(request: Request) -> dict[Key, Wanted]:
     return found
 
 
-def _news(found: _Found, incremental: bool) -> bool:
+def _worth_telling(found: _Found, incremental: bool) -> bool:
     """Whether a partition belongs into the answer of an incremental fetch; notes what was told."""
     borders = (found.high_watermark, found.log_start)
     news = (
@@ -164,8 +166,8 @@ def _news(found: _Found, incremental: bool) -> bool:
 async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> list[_Found]:
     """Read until there is enough, something is wrong, or the time is over."""
     body = request.body
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + min(max(body.max_wait.total_seconds(), 0), MAX_WAIT_SECONDS)
+    began = asyncio.get_running_loop().time()
+    deadline = began + min(max(body.max_wait.total_seconds(), 0), MAX_WAIT_SECONDS)
     limit = min(max(body.max_bytes, 0), broker.settings.limits.fetch_response_bytes)
     views = _views(broker, wanted)
     looked = False
@@ -181,15 +183,14 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
                     broker.pace.fetch.end(number, broker.clock.monotonic())
                 size = sum(len(f.records) for f in found)
                 failed = any(f.error is not ErrorCode.none for f in found)
-                if not failed and looked and size < body.min_bytes and loop.time() < deadline and futures:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout_at(deadline):
-                            await asyncio.wait(futures.values(), return_when=asyncio.FIRST_COMPLETED)
-                    if loop.time() < deadline:
+                if not failed and looked and size < body.min_bytes and futures:
+                    if await _news(futures.values(), deadline):
                         continue
                     return await _read_all(broker, request, views, wanted, limit)
                 if looked or (size and not failed):
                     return found
+            elif _at_the_end(views, wanted) and await _news(futures.values(), min(began + TAIL_SECONDS, deadline)):
+                continue
         finally:
             for domain, future in futures.items():
                 broker.domains[domain].stop_waiting(waiting[domain], future)
@@ -201,6 +202,21 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
             views = _views(broker, wanted)
         for domain in {broker.domains[v.replica.domain].domain for v in views.values() if v is not None}:
             await broker.domains[domain].barrier()
+
+
+async def _news(futures: Iterable[asyncio.Future[None]], deadline: float) -> bool:
+    """Wait until one of them is done; answers whether that was in time."""
+    left = deadline - asyncio.get_running_loop().time()
+    if left <= 0:
+        return False
+    done, _ = await asyncio.wait(futures, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+    return bool(done)
+
+
+def _at_the_end(views: dict[str | uuid.UUID, TopicView | None], wanted: list[Wanted]) -> bool:
+    """Whether all that is asked for begins where the next records will be, as far as the local replica knows."""
+    ends = [view.stream(w.partition) if view is not None else None for w, view in _pairs(views, wanted)]
+    return bool(ends) and all(s is not None and w.offset == s.end for w, s in zip(wanted, ends, strict=True))
 
 
 def _views(broker: Broker, wanted: list[Wanted]) -> dict[str | uuid.UUID, TopicView | None]:
