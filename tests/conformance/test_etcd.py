@@ -248,10 +248,11 @@ def test_a_full_etcd(single: Callable[..., EtcdCluster]) -> None:
             ledger = EtcdLedger.from_url(etcd.url("full"))
             written: list[Entry] = []
             data = b"." * 500_000
+            # etcd measures what its backend has committed, ten times a second: a quick writer gets further.
             with pytest.raises(StoreFull, match="alarm disarm"):
-                for _ in range(20):
+                for _ in range(200):
                     written.append(Entry(await ledger.append(ONE, data), data))
-            assert 2 <= len(written) < 20
+            assert 2 <= len(written) < 200
             with pytest.raises(StoreFull):
                 await ledger.append(ONE, b"small")
             assert await read_all(ledger) == written
