@@ -267,7 +267,8 @@ class Coordinator:
             replies = [reply for _, of_event in waiting for reply in of_event]
             change: Change | None = None
             for later, _ in waiting:
-                change = later if change is None or later is None else change.then(later)
+                if later is not None:
+                    change = later if change is None else change.then(later)
             if change is not None:
                 group, claim = held.group, self._claims.get(held.shard, 0)
                 command = ChangeGroup(claim, held.name, group.kind, change.head, change.put, change.drop)

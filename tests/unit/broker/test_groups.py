@@ -225,6 +225,23 @@ def test_a_decision_that_cannot_be_stored_is_not_told() -> None:
     over(1, test)
 
 
+def test_a_decision_is_stored_whatever_is_asked_beside_it() -> None:
+    """K8: a request that changes nothing, in the same moment as one that does, takes nothing from it."""
+
+    async def test(world: Coordinators) -> None:
+        joined = await world.join("g")
+        member = joined.member_id
+        synced, left = await asyncio.gather(
+            world.sync("g", member, 1, {member: b"mine"}),
+            world.ask("g")(LEAVE, 5, group_id="g", members=[{"member_id": "nobody"}]),
+        )
+        assert (synced.assignment, left.members[0].error_code) == (b"mine", ErrorCode.unknown_member_id)
+        stored = world.of("g").broker.coordinator.stored("g")
+        assert stored is not None and b"mine" in stored.members[member]
+
+    over(1, test)
+
+
 def test_a_coordinator_under_a_fence_gives_its_groups_up() -> None:
     async def test(world: Coordinators) -> None:
         member = await world.stable("g")
