@@ -218,7 +218,8 @@ class Coordinator:
         before = self._groups.get(name)
         if before is not None:
             self._abandon(before, "not_coordinator")
-        held = self._groups[name] = Held(name, shard_of(name), group)
+        shard = shard_of(name)
+        held = self._groups[name] = Held(name, shard, self._claims.get(shard, 0), group)
         self._arm(held)
         return held
 
@@ -270,8 +271,8 @@ class Coordinator:
                 if later is not None:
                     change = later if change is None else change.then(later)
             if change is not None:
-                group, claim = held.group, self._claims.get(held.shard, 0)
-                command = ChangeGroup(claim, held.name, group.kind, change.head, change.put, change.drop)
+                kind = held.group.kind
+                command = ChangeGroup(held.claim, held.name, kind, change.head, change.put, change.drop)
                 try:
                     await self._submit(command)
                     self.changes += 1

@@ -55,6 +55,8 @@ class Held:
 
     name: str
     shard: int
+    claim: int
+    """The number of the claim to its shard under which it was taken into memory, and is stored."""
     group: ClassicGroup | ConsumerGroup
     outbox: list[tuple[Change | None, list[Reply]]] = field(default_factory=list)
     saving: asyncio.Task[None] | None = None
