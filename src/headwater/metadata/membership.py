@@ -154,12 +154,10 @@ class Membership:
 
     async def _live(self) -> None:
         """Beats wait for nothing else: a process whose look at the ledger hangs is alive."""
-        beating = asyncio.create_task(self._beat(), name="beats")
-        try:
+        async with asyncio.TaskGroup() as both:
+            beating = both.create_task(self._beat(), name="beats")
             await self._stay()
-        finally:
             beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
 
     async def _beat(self) -> None:
         while True:
