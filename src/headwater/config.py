@@ -123,6 +123,9 @@ class Brownout(_Section, frozen=True):
     """So long it must be slow to be taken out."""
     back_ms: int = 60_000
     """So long it must do well to be let back."""
+    groups_after_ms: int = 60_000
+    """So long a broker that is out keeps the groups it coordinates. A move costs every member a new session, so it
+    should be longer than sessions are."""
 
 
 class Peers(_Section, frozen=True):

@@ -65,7 +65,7 @@ SETTINGS = Settings(
     default_partitions=2,
     wal=Wal(latency=Profile(object_bytes=1 << 20, min_interval_ms=0, gather_ms=1, flushes=2), hold_ms=300),
     objects="memory://",
-    brownout=Brownout(interval_ms=200, floor_ms=10, factor=1, after_ms=200, back_ms=600),
+    brownout=Brownout(interval_ms=200, floor_ms=10, factor=1, after_ms=200, back_ms=600, groups_after_ms=8_000),
     groups=Groups(
         initial_rebalance_delay_ms=0,
         consumer_session_timeout_ms=6_000,

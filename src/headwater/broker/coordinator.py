@@ -57,6 +57,7 @@ class Coordinator:
         *,
         node: int,
         guard: Guard,
+        patience_ms: int,
     ) -> None:
         self._cluster = cluster
         self.replica = domain
@@ -64,6 +65,7 @@ class Coordinator:
         self.settings = settings
         self._clock = clock
         self._node = node
+        self._patience_ms = patience_ms
         self._classic = ClassicSettings(
             initial_delay_ms=settings.initial_rebalance_delay_ms,
             new_member_timeout_ms=settings.new_member_timeout_ms,
@@ -109,16 +111,31 @@ class Coordinator:
 
     def place(self, group: str) -> Member | None:
         """The broker whose turn it is to coordinate a group."""
-        members = {member.node: member for member in self._candidates()}
-        return members.get(choose(_SHARD_KEYS + shard_of(group), list(members)))
+        return self._place(shard_of(group))
 
-    def _candidates(self) -> list[Member]:
-        """Brokers of all zones that do well: a group has one coordinator, wherever its members are."""
+    def _place(self, shard: int) -> Member | None:
+        members = {member.node: member for member in self._candidates(shard)}
+        return members.get(choose(_SHARD_KEYS + shard, list(members)))
+
+    def _candidates(self, shard: int) -> list[Member]:
+        """Brokers of all zones that do well: a group has one coordinator, wherever its members are.
+
+        The present one stays for a while when it does badly. With every move members begin a new session, so groups
+        that followed brokers which go out and come back would never find out who of their members is gone.
+        """
         state = self._cluster.state
-        return [member for member in state.serving() if state.in_rotation(member)]
+        members = state.serving()
+        if not state.rotation.out:
+            return members
+        claim = self.replica.state.groups.claims.get(shard)
+        holder = claim.holder if claim is not None else 0
+        if state.rotation.is_out_since(holder, state.clock_ms - self._patience_ms):
+            holder = 0
+        return [member for member in members if state.in_rotation(member) or member.epoch == holder]
 
     def _is_ours(self, shard: int) -> bool:
-        return choose(_SHARD_KEYS + shard, [member.node for member in self._candidates()]) == self._node
+        place = self._place(shard)
+        return place is not None and place.node == self._node
 
     def _holds(self, shard: int) -> bool:
         number = self._claims.get(shard)

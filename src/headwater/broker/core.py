@@ -115,6 +115,7 @@ class Broker:
             chance,
             node=settings.node,
             guard=self.guard,
+            patience_ms=settings.brownout.groups_after_ms,
         )
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.quotas = ClientQuotas(settings.quotas, clock)

@@ -50,6 +50,11 @@ class Rotation:
             self.out[command.epoch] = now_ms
         return Done()
 
+    def is_out_since(self, epoch: int, before_ms: int) -> bool:
+        """Whether an epoch has been out since that time or longer."""
+        since = self.out.get(epoch)
+        return since is not None and since <= before_ms
+
     def forget(self, epoch: int) -> None:
         """An epoch is over."""
         self.reports.pop(epoch, None)

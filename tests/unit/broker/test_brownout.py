@@ -13,6 +13,8 @@ from headwater.app.node import Node
 from headwater.broker.brownout import UNKNOWN, Judge, Reading, Verdict
 from headwater.broker.pace import MAX_OPEN, MAX_SAMPLES, Gauge
 from headwater.config import Brownout
+from headwater.coordination.common import GroupError
+from headwater.metadata.grouping import shard_of
 from headwater.metadata.placement import choose
 from headwater.metadata.rotation_commands import Report, SetRotation
 from headwater.types import Pieces
@@ -274,6 +276,43 @@ def test_a_broker_with_a_slow_way_to_the_store() -> None:
         quiet = nodes[0].cluster.commits
         await asyncio.sleep(15)
         assert nodes[0].cluster.commits - quiet <= 1, "all is well again and nobody reports"
+
+    run(main())
+
+
+def test_groups_stay_for_a_while() -> None:
+    """M4: a broker that goes out gets no new groups, and loses those it has when it stays out, not at once."""
+
+    async def main() -> None:
+        world = SlowWorld()
+        nodes = await world.start(4)
+        stream = (await topic(nodes[0])).streams[0]
+        leader = nodes[0].broker.routing.leader(stream)
+
+        def places(name: str) -> set[int]:
+            """Where a group is, as each of the nodes knows it."""
+            found = [node.broker.coordinator.place(name) for node in nodes]
+            return {member.node for member in found if member is not None}
+
+        here = [name for name in (f"g{i}" for i in range(100)) if places(name) == {leader}]
+        held, free = here[0], next(name for name in here if shard_of(name) != shard_of(here[0]))
+        await nodes[leader - 1].broker.coordinator.enter(held)
+        world.ways[leader].seconds = 0.5
+        while not all(world.out()):
+            await traffic(world, stream, 1)
+        await traffic(world, stream, 10)
+        assert places(held) == {leader}, "it may be back soon"
+        await nodes[leader - 1].broker.coordinator.enter(held)
+        assert leader not in places(free)
+        await traffic(world, stream, 60)
+        [successor] = places(held)
+        assert successor != leader
+        await nodes[successor - 1].broker.coordinator.enter(held)
+        with pytest.raises(GroupError, match="not_coordinator"):
+            await nodes[leader - 1].broker.coordinator.enter(held)
+        world.ways[leader].seconds = 0.0
+        await traffic(world, stream, 80)
+        assert places(held) == places(free) == {leader}
 
     run(main())
 
