@@ -135,22 +135,30 @@ def duckdb_iceberg(place: Place) -> Sum:
     return _duckdb(place, f"iceberg_scan('{_table(place).metadata_location}')", "avro", "iceberg")
 
 
+def duckdb_attached(place: Place) -> Sum:
+    """DuckDB with the REST catalog attached as a database."""
+    attach = f"ATTACH '' AS {CATALOG} (TYPE iceberg, ENDPOINT '{place.catalog}', AUTHORIZATION_TYPE 'none')"
+    return _duckdb(place, f'{CATALOG}.{NAMESPACE}."{place.topic}"', "avro", "iceberg", first=attach)
+
+
 def duckdb_delta(place: Place) -> Sum:
     """DuckDB's Delta reader, by path."""
     return _duckdb(place, f"delta_scan('{place.root}')", "delta")
 
 
-def _duckdb(place: Place, source: str, *extensions: str) -> Sum:
+def _duckdb(place: Place, source: str, *extensions: str, first: str = "") -> Sum:
     import duckdb
     from duckdb_extensions import import_extension
 
     connection = duckdb.connect()
     try:
-        for name in ("httpfs", *extensions) if place.access else extensions:
+        for name in ("httpfs", *extensions) if place.access or first else extensions:
             import_extension(name)
             connection.execute(f"LOAD {name}")
         if place.access:
             connection.execute(place.access.of_duckdb)
+        if first:
+            connection.execute(first)
         chosen = ", ".join(f'"{name}"' for name in COLUMNS)
         return sum_of_arrow(connection.execute(f"SELECT {chosen} FROM {source}").to_arrow_reader(100_000))
     finally:
@@ -232,6 +240,7 @@ PLAIN = {
     "Kafka consumer (librdkafka)": kafka,
     "pyiceberg, REST catalog": pyiceberg,
     "DuckDB, Iceberg": duckdb_iceberg,
+    "DuckDB, REST catalog attached": duckdb_attached,
     "delta-rs": delta_rs,
     "DuckDB, Delta": duckdb_delta,
 }
