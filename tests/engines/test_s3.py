@@ -17,11 +17,12 @@ from deltalake import DeltaTable
 from pyarrow import parquet
 
 from demo.readers import JARS, ON_SPARK, PLAIN, S3_JARS, Place, spark, sum_of
-from demo.server import Server, running
+from demo.server import SETTINGS, Server, running
 from demo.storage import stored
 from tests.engines.everyone import OURS, TOPIC, Sent, check_consumer, produced
 from tests.faults.running import needs
 from tests.support.s3 import PROGRAM, REGION, SECRET, S3Server
+from tests.support.spark_cluster import ON_LOOPBACK, standalone
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
 pytestmark = [
@@ -147,3 +148,18 @@ def test_doctor_is_content(server: Server, sent: list[Sent]) -> None:
 def asked(url: str) -> str:
     with urllib.request.urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
+
+
+def test_settles_on_a_spark_cluster(s3: S3Server, tmp_path: Path) -> None:
+    """T12, M7: workers of a standalone Spark, which have the keys in their own environment, write the segments."""
+    (tmp_path / "spark").mkdir()
+    with standalone(tmp_path / "spark", s3.environment) as (master, _):
+        settings = f'{SETTINGS}\n[lake.spark]\nmaster = "{master}"\n[lake.spark.conf]\n' + "\n".join(
+            f'"{key}" = "{value}"' for key, value in ON_LOOPBACK.items()
+        )
+        with running(tmp_path / "h", settings, objects=f"{s3.url}/lakes/other", environment=s3.environment) as server:
+            sent = produced(server)
+            place = server.place(TOPIC)
+            expected = sum_of(record[:4] for record in sent)
+            assert {name: PLAIN[name](place) for name in PLAIN} == dict.fromkeys(PLAIN, expected)
+        assert list((tmp_path / "spark").glob("worker-*/app-*/*/stderr")), "the jobs ran there"

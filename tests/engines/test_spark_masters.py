@@ -24,7 +24,7 @@ from headwater.lake.spark.session import Sessions
 from headwater.lake.tasks import VERSION, Task, TaskFacts, decode_facts, encode
 from tests.support.batches import Rec, batch
 from tests.support.lake import LakeWorld, Row, log_rows, rows_of
-from tests.support.spark_cluster import connect_server, executor_of, standalone
+from tests.support.spark_cluster import ON_LOOPBACK, connect_server, executor_of, standalone
 from tests.support.virtual import run
 from tests.support.virtual_nodes import sent, topic
 
@@ -35,7 +35,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 PATIENT_SECONDS = 300.0
-LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +243,7 @@ def lose(log: Log, jobs: Jobs, directory: Path, victim: Callable[[int], int], mo
 def test_standalone(log: Log, sessions: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """T12: a master and two workers; an executor or a Python worker that is killed mid-job changes nothing."""
     with standalone(tmp_path) as (master, _):
-        opened = sessions(Spark(master=master, conf=LOOPBACK))
+        opened = sessions(Spark(master=master, conf=ON_LOOPBACK))
         jobs = Jobs(opened, PATIENT_SECONDS)
         has_tags(opened)
         log.check(jobs.run("whole", log.tasks))

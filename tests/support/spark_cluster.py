@@ -7,8 +7,9 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 import pyspark
@@ -19,14 +20,22 @@ HOME = Path(pyspark.__file__).parent
 START_SECONDS = 120
 STOP_SECONDS = 30
 WORKERS = 2
+NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
+ON_LOOPBACK = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+}
+"""Settings of a session on such a cluster."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class SparkDaemon:
     """A process of Spark that says in its log when it is ready."""
 
-    def __init__(self, directory: Path, ready: str, *command: str) -> None:
+    def __init__(self, directory: Path, ready: str, *command: str, more: Mapping[str, str] = NOTHING_MORE) -> None:
         environment = os.environ | {
+            **more,
             "JAVA_HOME": java_home(),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_HOME": str(HOME),
@@ -85,14 +94,17 @@ class SparkDaemon:
 
 
 @contextlib.contextmanager
-def standalone(directory: Path) -> Iterator[tuple[str, list[SparkDaemon]]]:
-    """A master and its workers, each with one core: the master's address, and the workers."""
+def standalone(
+    directory: Path, environment: Mapping[str, str] = NOTHING_MORE
+) -> Iterator[tuple[str, list[SparkDaemon]]]:
+    """A master and its workers, each with one core and this in the environment: its address, the workers."""
     spark_class = str(HOME / "bin" / "spark-class")
     listen = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     with contextlib.ExitStack() as stack:
 
         def daemon(ready: str, name: str, *arguments: str) -> SparkDaemon:
-            started = SparkDaemon(directory, ready, spark_class, f"org.apache.spark.deploy.{name}", *listen, *arguments)
+            command = (spark_class, f"org.apache.spark.deploy.{name}", *listen, *arguments)
+            started = SparkDaemon(directory, ready, *command, more=environment)
             stack.callback(started.stop)
             return started
 
