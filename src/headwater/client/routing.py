@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from headwater.client.connection import CONNECT_SECONDS, REQUEST_SECONDS, Connection, connect
-from headwater.client.errors import KafkaError, Unreachable, check, kafka_error
+from headwater.client.errors import AnswerLost, KafkaError, Unreachable, check, kafka_error
 from headwater.client.model import Broker, Cluster, Partition, Topic
 from headwater.client.security import ClientSecurity
 from headwater.clock import Chance, Clock, SystemChance, SystemClock
@@ -180,9 +180,14 @@ class Router:
         """Ask some broker for topics by name, all of them if `None`; learns the live brokers on the way."""
         connection = await self.any_broker()
         topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
-        response = await connection.request(
-            METADATA, within=self.settings.request_s, topics=topics, allow_auto_topic_creation=create
-        )
+        try:
+            response = await connection.request(
+                METADATA, within=self.settings.request_s, topics=topics, allow_auto_topic_creation=create
+            )
+        except AnswerLost as error:
+            if self._cluster is not None or self.settings.security.mechanism:
+                raise
+            raise AnswerLost(f"{error} (does it want a log-in?)") from error
         brokers = tuple(Broker(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in response.brokers)
         self._cluster = Cluster(getattr(response, "cluster_id", None), getattr(response, "controller_id", -1), brokers)
         return list(response.topics)
@@ -269,10 +274,13 @@ class Router:
         raise AssertionError("settings.attempts is 0")
 
     def _hopeless(self, error: HeadwaterError) -> bool:
-        """Whether more patience will hardly help; a client that has never met a broker may have a wrong address."""
+        """Whether more patience will hardly help.
+
+        A client that no broker has told anything yet may have a wrong address, or should have logged in first.
+        """
         if isinstance(error, KafkaError):
             return error.code in _UNLIKELY
-        return isinstance(error, Unreachable) and self._cluster is None
+        return isinstance(error, Unreachable | AnswerLost) and self._cluster is None
 
 
 def _repeatable(error: HeadwaterError, repeat: Repeat) -> bool:
