@@ -317,7 +317,7 @@ def test_lost_answers_neither_lose_nor_double_records(bootstrap: str) -> None:
 def test_a_record_that_is_given_up_does_not_stop_later_ones(bootstrap: str) -> None:
     async def main() -> None:
         async with Proxy(bootstrap) as proxy, proxy.client() as client, new_topic(client) as name:
-            settings = ProducerSettings(linger_s=0, delivery_s=0.5)
+            settings = ProducerSettings(linger_s=0, delivery_s=2.0)
             async with Producer(client, settings) as producer:
                 await (await producer.send(name, b"first"))
                 proxy.lose_answers(to=0, count=1_000_000)
