@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
+import os
 import sys
 from collections.abc import Coroutine
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -140,4 +143,17 @@ def main() -> None:
 
     for module in (topic, produce, consume, group, table, metadata, user, acl, cluster, cost):
         module.register(app)
-    sys.exit(common.call(app))
+    _leave(common.call(app))
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process without taking the interpreter apart.
+
+    Threads of the object store's library tell the event loop of each request that has ended, wanted or not. One that
+    does so while the interpreter goes down aborts the process, and its exit code is lost.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone, or it was closed
+            stream.flush()
+    os._exit(code)
