@@ -13,12 +13,22 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks.report import Failure, Results, failure_lines, gather_facts, markdown, noise, save, terminal_table
+from benchmarks.report import (
+    PAGE_FILE,
+    Failure,
+    Results,
+    failure_lines,
+    gather_facts,
+    markdown,
+    noise,
+    publish_section,
+    save,
+    terminal_table,
+)
 from benchmarks.systems import ROOT, SYSTEMS, BenchError, Kafka, System, compile_java
 from benchmarks.workloads import PHASES, Plan, Sample, Session, Step
 
 NOISY_PERCENT = 10
-PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 class Run:
@@ -117,7 +127,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; the order of the systems alternates.")] = 5,
     records_mb: Annotated[int, typer.Option(min=1, help="Payload of each throughput phase, in MB.")] = 300,
     seconds: Annotated[int, typer.Option(min=1, help="Measured length of the latency phase.")] = 15,
-    warmup_mb: Annotated[int, typer.Option(min=1, help="Payload that warms a server up, in MB.")] = 200,
+    warmup_mb: Annotated[int, typer.Option(min=1, help="Payload that warms a server up, in MB.")] = 1_000,
     only: Annotated[str, typer.Option(help="Phases to run.")] = ",".join(PHASES),
     sizes: Annotated[str, typer.Option(help="Record sizes in bytes.")] = "100,1024",
     partitions: Annotated[str, typer.Option(help="Partition counts.")] = "1,12",
@@ -126,7 +136,7 @@ def main(
     workdir: Annotated[Path, typer.Option(help="Data of both systems, logs and results.json.")] = Path("build/bench"),
     kafka_syncs: Annotated[bool, typer.Option("--kafka-syncs", help="Kafka syncs what it appends, as we do.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="One small round, to see that it works.")] = False,
-    publish: Annotated[bool, typer.Option("--publish", help="Write docs/benchmarks.md.")] = False,
+    publish: Annotated[bool, typer.Option("--publish", help="Put the table on docs/benchmarks.md.")] = False,
 ) -> None:
     """Measures Headwater and Apache Kafka side by side and prints medians and ratios."""
     plan = Plan(
@@ -162,9 +172,8 @@ def main(
     if results.failures:
         raise typer.Exit(1)
     if publish:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(markdown(results))
-        console.print(f"written: {PAGE.relative_to(ROOT)}", highlight=False)
+        publish_section("kafka", markdown(results))
+        console.print(f"written: {PAGE_FILE.relative_to(ROOT)}", highlight=False)
 
 
 if __name__ == "__main__":

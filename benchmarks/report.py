@@ -22,8 +22,8 @@ from benchmarks.workloads import OTHERS, Sample
 NONE = "–"
 PAGE_FILE = ROOT / "docs" / "benchmarks.md"
 
-PAGE = """\
-# Benchmarks
+SECTION = """\
+## Beside Apache Kafka
 
 Headwater and Apache Kafka, one after the other on the same disk of the same machine, driven by the same
 clients, in {rounds} rounds of alternating order. Written by `make bench ARGS=--publish`.
@@ -41,8 +41,6 @@ More is better for throughput; less is better for latency, CPU, memory and start
 ten and count record values only. CPU s/GB is user and system time of the server's whole process tree.
 
 {table}
-
-## How it is measured
 
 - **produce**: Kafka's own `ProducerPerformance` at the defaults of the Java client, acks=all; the rate is
   that of its steady state, after the first fifth of the records.
@@ -210,7 +208,7 @@ def noise(samples: Iterable[Sample]) -> float:
 
 
 def markdown(results: Results) -> str:
-    """The page ``docs/benchmarks.md``."""
+    """The section of ``docs/benchmarks.md``."""
     facts = results.facts
     machine = f"{facts.cores} cores ({facts.cpu}), {facts.memory_gb:.0f} GB memory, {facts.filesystem}"
     versions = (
@@ -222,28 +220,18 @@ def markdown(results: Results) -> str:
         "|---|---|" + "---:|" * (len(COLUMNS) - 2),
         *("| " + " | ".join(row.cells()) + " |" for row in rows(results.samples)),
     ]
-    return kept_sections(
-        PAGE.format(
-            rounds=results.rounds,
-            date=facts.date,
-            machine=machine,
-            kernel=facts.kernel,
-            versions=versions,
-            size=results.size,
-            table="\n".join(table),
-        )
+    return SECTION.format(
+        rounds=results.rounds,
+        date=facts.date,
+        machine=machine,
+        kernel=facts.kernel,
+        versions=versions,
+        size=results.size,
+        table="\n".join(table),
     )
 
 
 _SECTION = r"<!-- published: {0} -->\n.*?<!-- end: {0} -->\n"
-
-
-def kept_sections(page: str) -> str:
-    """A new page with the sections that others have published on the present one."""
-    present = PAGE_FILE.read_text() if PAGE_FILE.exists() else ""
-    names = re.findall(r"<!-- published: ([a-z]+) -->", present)
-    found = [re.search(_SECTION.format(name), present, re.DOTALL) for name in names]
-    return page + "".join(f"\n{section[0]}" for section in found if section)
 
 
 def publish_section(name: str, text: str) -> None:
