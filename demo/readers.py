@@ -169,6 +169,7 @@ def _duckdb(place: Place, source: str, *extensions: str, first: str = "") -> Sum
 def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]:
     """A Spark session with Iceberg's and Delta's own connectors, our REST catalog under its name, and more settings."""
     from headwater.lake.spark.java import java_home
+    from headwater.lake.spark.session import drop_gateway
 
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -206,6 +207,7 @@ def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]
         yield session
     finally:
         session.stop()
+        drop_gateway()  # the next session in this process may need other jars, which a JVM takes at its start only
 
 
 def spark_iceberg(place: Place, session: Any) -> Sum:

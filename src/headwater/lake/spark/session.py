@@ -115,7 +115,7 @@ class Sessions:
             raise
         except Exception as error:
             if not self._settings.remote:
-                _drop_gateway()
+                drop_gateway()
             raise SessionFailed(f"no Spark session on {self!r}: {reason_of(error)}") from error
         log.info("a Spark session started", extra={"master": self._settings.remote or self._settings.master})
         return session
@@ -159,7 +159,7 @@ class Sessions:
         if self._settings.remote:
             _disconnect(session)
         else:
-            _drop_gateway()
+            drop_gateway()
 
 
 _PYTHON_TRACE = "Traceback (most recent call last):"
@@ -213,7 +213,7 @@ def _kill_gateway() -> None:
         process.kill()
 
 
-def _drop_gateway() -> None:
+def drop_gateway() -> None:
     """End the JVM, and everything in this process that believes that there is one."""
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession, SQLContext
