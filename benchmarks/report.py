@@ -231,14 +231,14 @@ def markdown(results: Results) -> str:
     )
 
 
-_SECTION = r"<!-- published: {0} -->\n.*?<!-- end: {0} -->\n"
+_MARKED = r"<!-- published: {0} -->\n.*?<!-- end: {0} -->\n"
 
 
 def publish_section(name: str, text: str) -> None:
     """Put a section on the page, in place of the one of that name or at its end."""
     page = PAGE_FILE.read_text() if PAGE_FILE.exists() else "# Benchmarks\n"
     section = f"<!-- published: {name} -->\n{text.rstrip()}\n<!-- end: {name} -->\n"
-    old = re.search(_SECTION.format(name), page, re.DOTALL)
+    old = re.search(_MARKED.format(name), page, re.DOTALL)
     PAGE_FILE.write_text(page.replace(old[0], section) if old else f"{page.rstrip()}\n\n{section}")
 
 
