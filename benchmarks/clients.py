@@ -19,9 +19,6 @@ from benchmarks.systems import ROOT, BenchError, java
 
 # kafka-producer-perf-test.sh and kafka-consumer-perf-test.sh give their JVMs this much.
 CLIENT_HEAP = ("-Xmx512M",)
-# Share of the records that ProducerPerformance sends before its steady state, while its JVM compiles.
-WARM_SHARE = 0.2
-
 _TOTAL = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .* 99\.9th", re.MULTILINE)
 _STEADY = re.compile(r"^(\d+) steady state records sent, ([\d.]+) records/sec ", re.MULTILINE)
 
@@ -117,14 +114,14 @@ class Client:
         return BenchError(f"{self!r} {what} and exited with {code} (time limit {self.timeout:.0f} s), see {self.log}")
 
 
-def producer_performance(bootstrap: str, topic: str, records: int, size: int) -> list[str]:
-    """Kafka's own producer benchmark at the defaults of the client."""
+def producer_performance(bootstrap: str, topic: str, records: int, size: int, warm: int) -> list[str]:
+    """Kafka's own producer benchmark at the defaults of the client; the first `warm` records are not in its rate."""
     return java(
         CLIENT_HEAP,
         "org.apache.kafka.tools.ProducerPerformance",
         *("--bootstrap-server", bootstrap, "--topic", topic, "--throughput", "-1"),
         *("--num-records", str(records), "--record-size", str(size)),
-        *("--warmup-records", str(int(records * WARM_SHARE)), "--command-property", "acks=all"),
+        *("--warmup-records", str(warm), "--command-property", "acks=all"),
     )
 
 

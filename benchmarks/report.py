@@ -43,7 +43,8 @@ ten and count record values only. CPU s/GB is user and system time of the server
 {table}
 
 - **produce**: Kafka's own `ProducerPerformance` at the defaults of the Java client, acks=all; the rate is
-  that of its steady state, after the first fifth of the records.
+  that of its steady state, once its JVM has compiled what it runs: on two cores that takes several seconds,
+  in which the client and not the server is measured. CPU s/GB counts all of it.
 - **consume**: a Java consumer at its defaults, all partitions assigned by hand, reads what was just produced.
 - **follow**: the same consumer at the tail while `ProducerPerformance` writes at full speed.
 - **librdkafka**: confluent-kafka at its defaults, the consumer with a longer local queue. With small records

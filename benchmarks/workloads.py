@@ -47,6 +47,7 @@ class Plan:
     partitions: tuple[int, ...]
     records_mb: int
     warmup_mb: int
+    client_warmup_mb: int
     idle_seconds: int
     latency_seconds: int
     latency_warmup_seconds: int
@@ -55,7 +56,8 @@ class Plan:
     def size(self) -> str:
         return (
             f"{self.records_mb} MB a throughput phase, after {self.warmup_mb} MB of warm-up for each number "
-            f"of partitions; latency over {self.latency_seconds} s, after {self.latency_warmup_seconds} s"
+            f"of partitions, and {self.client_warmup_mb} MB of the Java producer's own; "
+            f"latency over {self.latency_seconds} s, after {self.latency_warmup_seconds} s"
         )
 
     def records(self, size: int) -> int:
@@ -155,10 +157,11 @@ class Session:
 
     def _java(self, size: int, partitions: int, label: str) -> None:
         """ProducerPerformance writes a topic, then our assigned Java consumer reads what was just written."""
-        topic, records = f"java-{size}-{partitions}", self.plan.records(size)
+        warm = self.plan.client_warmup_mb * 1_000_000 // size
+        topic, records = f"java-{size}-{partitions}", warm + self.plan.records(size)
         self._create(topic, partitions)
         with self._cpu("produce", f"produce {label}", records * size):
-            rate = self._produce(topic, records, size)
+            rate = self._produce(topic, records, size, warm)
         self._check_end(topic, partitions, records)
         if "produce" in self.plan.phases:
             self._record(f"produce {label}", "throughput", "MB/s", rate * size / 1e6)
@@ -290,8 +293,11 @@ class Session:
         command = [*module, topic, str(records), str(size), WARM_TOPIC, str(self._warm_records())]
         return self._client(command, self.plan.records_mb * 1_000_000)
 
-    def _produce(self, topic: str, records: int, size: int) -> float:
-        command = producer_performance(self.server.bootstrap, topic, records, size)
+    def _produce(self, topic: str, records: int, size: int, warm: int | None = None) -> float:
+        """Runs ProducerPerformance; its rate leaves out the first records, a fifth if nothing else is said."""
+        command = producer_performance(
+            self.server.bootstrap, topic, records, size, records // 5 if warm is None else warm
+        )
         with self._client(command, records * size) as client:
             rate = steady_rate(client.output(), records)
         self._produced += records * size

@@ -73,8 +73,8 @@ class Profile(_Section, frozen=True):
     min_interval_ms: int
     """At least this long between the starts of two flushes, unless an object is full."""
     gather_ms: int
-    """How long a flush waits at most for clients that were just answered to send again, and no longer than a quarter of
-    what the last one took: one flush for all costs a fraction of one for each. Where they do not come, it stops."""
+    """How long a flush waits at most for clients that were just answered to send again, and no longer than twice what
+    the last one took: one flush for all costs a fraction of one for each. Where they do not come, it stops."""
     flushes: int
     """How many may be under way at once, from the upload to the ledger. One is best where both take about a
     millisecond: a client that waits for its acknowledgements fills the next flush, not the one after it."""
@@ -86,7 +86,7 @@ class Wal(_Section, frozen=True):
     """The write path."""
 
     cost: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=200, gather_ms=0, flushes=16, hedge_ms=300)
-    latency: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=0, gather_ms=2, flushes=1)
+    latency: Profile = Profile(object_bytes=4 * MIB, min_interval_ms=0, gather_ms=10, flushes=1)
     hold_ms: int = 500
     """How long a batch waits for predecessors that went through another broker."""
 

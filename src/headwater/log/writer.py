@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from headwater.clock import Clock
 from headwater.config import Profile
 from headwater.errors import EpochLost, HeadwaterError, NotReady, Retriable, StoreUnavailable
@@ -21,7 +23,7 @@ from headwater.log.holding import Holding
 from headwater.log.parts import Outcome, Part
 from headwater.log.storing import Storing
 from headwater.log.wal_cache import WalCache, WrittenWal
-from headwater.metadata.commands import AppendWal, Chunk
+from headwater.metadata.commands import AppendWal, Chunk, encode_command
 from headwater.metadata.index import NO_TIMESTAMP, OffsetIndex
 from headwater.metadata.replica import Replica
 from headwater.metadata.results import Appended, ChunkResult, Reason, Refused, Result, Verdict
@@ -33,6 +35,9 @@ MAX_BATCHES_PER_OBJECT = 10_000
 """Keeps a record well below the ledger's limit, whatever the size of the batches."""
 
 MAX_MISSES = 6
+GATHER_FLUSHES = 2
+"""For how many times the length of the last flush clients are waited for. A client that shares its machine's cores with
+others takes about as long to fill its window again as a flush takes; half of that would be waited for in vain."""
 
 
 @dataclass(slots=True)
@@ -42,6 +47,8 @@ class _Flush:
     chunks: list[tuple[int, list[Part]]]
     image: wal.WalImage
     command: AppendWal
+    encoded: msgspec.Raw
+    """The command's bytes, made while the object is on its way to the store."""
     path: str
     began: float
     storing: Awaitable[None]
@@ -167,7 +174,8 @@ class Writer:
         """Whether a flush had better wait a moment for clients that were just answered to send again.
 
         A client with a window of small requests would otherwise spread it over two flushes, each of which takes as long
-        as one for all. Where they do not come back so quickly, they are waited for ever more seldom.
+        as one for all, and nearly as much of a processor. Where they do not come back in time, they are waited for ever
+        more seldom.
         """
         if not self._profile.gather_ms or len(self._queue) >= self._enough():
             return False
@@ -180,7 +188,9 @@ class Writer:
         return self._expected - self._expected // 10
 
     async def _await_answered(self) -> None:
-        if await self._gather(min(self._profile.gather_ms / 1000, self._flush_seconds / 4), self._enough()):
+        if await self._gather(
+            min(self._profile.gather_ms / 1000, GATHER_FLUSHES * self._flush_seconds), self._enough()
+        ):
             self._misses = 0
         else:
             self._misses = min(self._misses + 1, MAX_MISSES)
@@ -213,6 +223,9 @@ class Writer:
 
     def _take(self) -> list[Part]:
         limit, size, count = self._profile.object_bytes, 0, 0
+        if self._queued_bytes <= limit and len(self._queue) <= MAX_BATCHES_PER_OBJECT:
+            parts, self._queue, self._queued_bytes = self._queue, [], 0
+            return parts
         for part in self._queue:
             size += len(part.batch.data)
             if count and (size > limit or count == MAX_BATCHES_PER_OBJECT):
@@ -243,7 +256,10 @@ class Writer:
         self.flushes += 1
         self.bytes_written += image.size
         command = self._command(object_id, image, created_ms, chunks)
-        return _Flush(object_id, parts, chunks, image, command, path, self._last_start, storing, before, entered)
+        encoded = encode_command(command)
+        return _Flush(
+            object_id, parts, chunks, image, command, encoded, path, self._last_start, storing, before, entered
+        )
 
     # --- storing and entering --------------------------------------------------------------------------
 
@@ -264,7 +280,7 @@ class Writer:
                     flush.before = None
             if self._replica.epoch != flush.id.epoch:
                 raise EpochLost("the epoch changed under a flush")
-            committing = self._replica.enqueue([flush.command], wake=False)
+            committing = self._replica.enqueue([flush.command], [flush.encoded], wake=False)
         except HeadwaterError as error:
             flush.entered.set_result(None)
             self._fail(flush, error)

@@ -142,10 +142,16 @@ class Replica(Generic[S]):
         """Append commands and wait for their results. They go into one record, together with others."""
         return await self.enqueue(commands)
 
-    def enqueue(self, commands: Sequence[Command], *, wake: bool = True) -> asyncio.Future[list[Result]]:
-        """As `submit`, but the order of calls is the order in the ledger. Who does not `wake` has to `push`."""
+    def enqueue(
+        self, commands: Sequence[Command], encoded: list[msgspec.Raw] | None = None, *, wake: bool = True
+    ) -> asyncio.Future[list[Result]]:
+        """As `submit`, but the order of calls is the order in the ledger. Who does not `wake` has to `push`.
+
+        Who has the time before the call gives the commands' bytes along.
+        """
         future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        encoded = [encode_command(command) for command in commands]
+        if encoded is None:
+            encoded = [encode_command(command) for command in commands]
         size = sum(len(memoryview(raw)) for raw in encoded)
         if self._halted is not None:
             future.set_exception(self._halted)

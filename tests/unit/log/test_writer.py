@@ -109,12 +109,13 @@ def test_uploads_overlap_and_order_is_kept() -> None:
     run(told())
 
 
-def test_a_window_of_requests_shares_a_flush() -> None:
+@pytest.mark.parametrize("again", [0.001, 0.008], ids=["quick clients", "clients slower than a flush"])
+def test_a_window_of_requests_shares_a_flush(again: float) -> None:
     """L5: clients that were just answered are given a moment to send again, so that nobody's window is torn in two."""
 
     async def told() -> None:
         world = NodeWorld()
-        node = await world.node(wal=Wal(latency=profile(gather_ms=2)))
+        node = await world.node(wal=Wal(latency=profile(gather_ms=10)))
         [stream] = (await topic(node)).streams
         world.store.put_seconds = 0.005
 
@@ -122,7 +123,7 @@ def test_a_window_of_requests_shares_a_flush() -> None:
             await asyncio.sleep(first_at)
             for i in range(20):
                 await sent(node, stream, numbered(i))
-                await asyncio.sleep(0.001)  # what it takes a client to send again
+                await asyncio.sleep(again)  # what it takes a client to send again
 
         await asyncio.gather(*(client(at) for at in (0, 0.001, 0.002, 0.003, 0.004)))
         assert world.store.puts <= 25  # 100 batches by twos and threes would be 40 flushes
