@@ -26,6 +26,8 @@ class OneTable:
         self._name = name
         self._location = location
 
+    async def catch_up(self, name: str | None) -> None: ...
+
     def names(self) -> Iterable[str]:
         return [self._name]
 

@@ -7,12 +7,16 @@ Spark SQL quotes it with backticks, ``SELECT * FROM headwater.topics.`web.clicks
 Topic tables are written by Headwater alone, so everything that writes is refused. Reports of a scan's metrics are
 accepted and forgotten.
 
+A table that was settled before a request is found by it, whichever process is asked: the ledger is read up to its end
+first. While the ledger cannot be reached, tables are served as they are known here.
+
 Reading a table is reading its topic: tables are listed for those who may DESCRIBE the topic, and loaded for those who
 may READ it. One that may not be described looks as if there were none.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -42,11 +46,16 @@ ENDPOINTS = [
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
 ]
+CATCH_UP_SECONDS = 2.0
+"""How long a request waits for the ledger before it is answered from what is known here."""
 NOTHING: Mapping[str, str] = {}
 
 
 class Tables(Protocol):
     """The topic tables that can be read."""
+
+    async def catch_up(self, name: str | None) -> None:
+        """Know a topic's table, or those of all, as they are now. A `Retriable` says that this cannot be known."""
 
     def names(self) -> Iterable[str]:
         """Names of topics that have a table."""
@@ -64,6 +73,12 @@ class LedgerTables:
 
     def __repr__(self) -> str:
         return f"<LedgerTables of {len(self._domains)} domains>"
+
+    async def catch_up(self, name: str | None) -> None:
+        await self._cluster.barrier()
+        topic = self._cluster.state.names.get(name) if name is not None else None
+        wanted = self._domains if name is None else [Domain(topic.domain)] if topic is not None else []
+        await asyncio.gather(*(self._domains[domain].barrier() for domain in wanted if domain in self._domains))
 
     def names(self) -> Iterable[str]:
         return [name for name in self._cluster.state.names if self.location(name)]
@@ -120,7 +135,7 @@ class RestCatalog:
             case ["v1", "config"] if method in ("GET", "HEAD"):
                 return _json({"defaults": self._properties, "overrides": {}, "endpoints": ENDPOINTS})
             case ["v1", "namespaces", namespace, "tables", table, "metrics"] if method == "POST":
-                self._location(request, namespace, table)
+                await self._location(request, namespace, table)
                 return Page("", 204)
             case ["v1", *_] if method not in ("GET", "HEAD"):
                 raise _Refusal(403, "ForbiddenException", READ_ONLY)
@@ -131,12 +146,13 @@ class RestCatalog:
                 return _found(method, {"namespace": [NAMESPACE], "properties": {}})
             case ["v1", "namespaces", namespace, "tables"]:
                 _check_namespace(namespace)
+                await self._catch_up(None)
                 names = sorted(name for name in self._tables.names() if self._may(request, Operation.DESCRIBE, name))
                 found = [{"namespace": [NAMESPACE], "name": name} for name in names]
                 return _json({"identifiers": found, "next-page-token": None})
             case ["v1", "namespaces", namespace, "tables", table]:
                 if method == "HEAD":
-                    self._location(request, namespace, table)
+                    await self._location(request, namespace, table)
                     return Page("", 204)
                 return await self._load(request, namespace, table, query)
             case _:
@@ -151,18 +167,30 @@ class RestCatalog:
     def _may(self, request: Request, operation: Operation, topic: str) -> bool:
         return self._guard.may(request.principal, request.host, operation, ResourceKind.TOPIC, topic)
 
-    def _location(self, request: Request, namespace: str, table: str) -> str:
+    async def _catch_up(self, table: str | None) -> bool:
+        """Whether tables are known as they are now; if not, what is known here has to do."""
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await self._tables.catch_up(table)
+        except (Retriable, TimeoutError):
+            return False
+        return True
+
+    async def _location(self, request: Request, namespace: str, table: str) -> str:
         """Where a table's metadata lies. In an unknown namespace it is the table that is missing: Spark asks for
         `topics.orders.snapshots` like that, and only then takes the last part for a metadata table."""
+        current = namespace != NAMESPACE or await self._catch_up(table)
         location = self._tables.location(table) if namespace == NAMESPACE else None
         if location is None or not self._may(request, Operation.DESCRIBE, table):
             name = f"{namespace}.{table}".replace("\x1f", ".")
+            if not current:
+                raise _Refusal(503, "ServiceUnavailableException", f"{name} is not known here, and the ledger is away")
             raise _Refusal(404, "NoSuchTableException", f"there is no table {name}: no such topic, or not settled yet")
         return location
 
     async def _load(self, request: Request, namespace: str, table: str, query: Mapping[str, str]) -> Page:
         """The table with its metadata inline. Old metadata is removed after a while: then the pointer has moved."""
-        location = self._location(request, namespace, table)
+        location = await self._location(request, namespace, table)
         if not self._may(request, Operation.READ, table):
             raise _Refusal(
                 403, "ForbiddenException", f"{namespace}.{table} can be read by those who may read the topic"
@@ -170,7 +198,7 @@ class RestCatalog:
         try:
             data = await self._store.get(location)
         except ObjectMissing:
-            location = self._location(request, namespace, table)
+            location = await self._location(request, namespace, table)
             try:
                 data = await self._store.get(location)
             except ObjectMissing as error:

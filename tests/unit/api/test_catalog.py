@@ -4,6 +4,7 @@ import asyncio
 import json
 import warnings
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.exceptions import ForbiddenError, NoSuchNamespaceError, NoSuchTableError, RESTError
 from pyiceberg.schema import Schema
 
-from headwater.api.catalog import ENDPOINTS, READ_ONLY, RestCatalog
+from headwater.api.catalog import ENDPOINTS, READ_ONLY, LedgerTables, RestCatalog
 from headwater.broker.guard import Guard
 from headwater.errors import StoreUnavailable
 from headwater.lake.tables.iceberg import IcebergFollower
 from headwater.objects.memory import MemoryStore
 from headwater.ops.http import HttpServer, Request
+from headwater.types import Domain
 from tests.support.rules import NO_RULES
 from tests.unit.lake.iceberg_story import Story
 
@@ -28,6 +30,16 @@ class FixedTables:
 
     def __init__(self, tables: dict[str, str]) -> None:
         self.tables = tables
+        self.later: dict[str, str] = {}
+        """Tables that the ledger has and this process has not read yet."""
+        self.ledger_is_away = self.ledger_hangs = False
+
+    async def catch_up(self, name: str | None) -> None:
+        if self.ledger_is_away:
+            raise StoreUnavailable("the ledger is away")
+        if self.ledger_hangs:
+            await asyncio.Event().wait()
+        self.tables.update(self.later)
 
     def names(self) -> Iterable[str]:
         return self.tables
@@ -102,6 +114,65 @@ def test_loading_a_table() -> None:
     assert len(body["metadata"]["snapshots"]) == 2
     _, body = ask("v1/namespaces/topics/tables/a_b", query="snapshots=refs")
     assert [s["snapshot-id"] for s in body["metadata"]["snapshots"]] == [body["metadata"]["current-snapshot-id"]]
+
+
+def test_a_table_is_found_once_it_is_settled() -> None:
+    """T3: a process that has not read the ledger to its end does so before it says that there is none."""
+
+    async def run() -> None:
+        world = World()
+        await world.fill()
+        path = "v1/namespaces/topics/tables"
+        for ask in (f"{path}/orders", f"{path}/orders/metrics", path):
+            world.tables.later, world.tables.tables = {**world.tables.tables}, {}
+            status, body = await world.ask(ask, "POST" if ask.endswith("metrics") else "GET")
+            assert status in (200, 204), body
+        assert len(body["identifiers"]) == len(NAMES)
+
+    asyncio.run(run())
+
+
+class LateReplica:
+    """Knows nothing before its first barrier."""
+
+    def __init__(self, **known: Any) -> None:
+        self.state = SimpleNamespace(names={}, tables={})
+        self._known = SimpleNamespace(**known)
+
+    async def barrier(self) -> None:
+        self.state = self._known
+
+
+@pytest.mark.parametrize("asked", ["orders", None])
+def test_catching_up_with_the_ledger(asked: str | None) -> None:
+    """T3: a topic that this process has not heard of, in a domain that it has not read, is known after catching up."""
+    table = SimpleNamespace(dropped=False, followers={"iceberg": SimpleNamespace(location="where")})
+    cluster: Any = LateReplica(names={"orders": SimpleNamespace(id=7, domain=2)})
+    domains: Any = {Domain(1): LateReplica(tables={}), Domain(2): LateReplica(tables={7: table})}
+    tables = LedgerTables(cluster, domains)
+    assert tables.location("orders") is None
+    asyncio.run(tables.catch_up("nothing"))
+    assert tables.location("orders") is None
+    asyncio.run(tables.catch_up(asked))
+    assert tables.location("orders") == "where"
+    assert list(tables.names()) == ["orders"]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_without_the_ledger(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T3: what is known is served while the ledger is away; of what is not known nothing is said."""
+    monkeypatch.setattr("headwater.api.catalog.CATCH_UP_SECONDS", 0.05)
+
+    async def run() -> None:
+        world = World()
+        await world.fill()
+        world.tables.ledger_is_away, world.tables.ledger_hangs = not hangs, hangs
+        assert (await world.ask("v1/namespaces/topics/tables/orders"))[0] == 200
+        assert len((await world.ask("v1/namespaces/topics/tables"))[1]["identifiers"]) == len(NAMES)
+        status, body = await world.ask("v1/namespaces/topics/tables/later")
+        assert (status, body["error"]["type"]) == (503, "ServiceUnavailableException")
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
