@@ -128,7 +128,9 @@ def main(
     records_mb: Annotated[int, typer.Option(min=1, help="Payload of each throughput phase, in MB.")] = 300,
     seconds: Annotated[int, typer.Option(min=1, help="Measured length of the latency phase.")] = 15,
     warmup_mb: Annotated[int, typer.Option(min=1, help="Payload that warms a server up, in MB.")] = 1_000,
-    client_warmup_mb: Annotated[int, typer.Option(min=1, help="Payload before the Java producer's rate counts.")] = 300,
+    client_warmup: Annotated[
+        int, typer.Option(min=1, help="Records before the Java producer's rate counts.")
+    ] = 300_000,
     only: Annotated[str, typer.Option(help="Phases to run.")] = ",".join(PHASES),
     sizes: Annotated[str, typer.Option(help="Record sizes in bytes.")] = "100,1024",
     partitions: Annotated[str, typer.Option(help="Partition counts.")] = "1,12",
@@ -146,7 +148,7 @@ def main(
         partitions=_numbers(partitions, "--partitions"),
         records_mb=min(records_mb, 30) if quick else records_mb,
         warmup_mb=min(warmup_mb, 40) if quick else warmup_mb,
-        client_warmup_mb=min(client_warmup_mb, 10) if quick else client_warmup_mb,
+        client_warmup=min(client_warmup, 10_000) if quick else client_warmup,
         idle_seconds=5 if quick else 10,
         latency_seconds=min(seconds, 4) if quick else seconds,
         latency_warmup_seconds=3 if quick else 5,

@@ -47,7 +47,7 @@ class Plan:
     partitions: tuple[int, ...]
     records_mb: int
     warmup_mb: int
-    client_warmup_mb: int
+    client_warmup: int
     idle_seconds: int
     latency_seconds: int
     latency_warmup_seconds: int
@@ -56,7 +56,7 @@ class Plan:
     def size(self) -> str:
         return (
             f"{self.records_mb} MB a throughput phase, after {self.warmup_mb} MB of warm-up for each number "
-            f"of partitions, and {self.client_warmup_mb} MB of the Java producer's own; "
+            f"of partitions, and {self.client_warmup} records of the Java producer's own; "
             f"latency over {self.latency_seconds} s, after {self.latency_warmup_seconds} s"
         )
 
@@ -157,7 +157,7 @@ class Session:
 
     def _java(self, size: int, partitions: int, label: str) -> None:
         """ProducerPerformance writes a topic, then our assigned Java consumer reads what was just written."""
-        warm = self.plan.client_warmup_mb * 1_000_000 // size
+        warm = self.plan.client_warmup
         topic, records = f"java-{size}-{partitions}", warm + self.plan.records(size)
         self._create(topic, partitions)
         with self._cpu("produce", f"produce {label}", records * size):

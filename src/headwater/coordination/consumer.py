@@ -70,6 +70,8 @@ class ConsumerGroup:
         self._resolver = Resolver(settings.max_regexes)
         self._sessions: dict[str, int] = {}
         self._rebalances: dict[str, int] = {}
+        self._unconfirmed: set[str] = set()
+        """Members that were told an assignment and have not said since that they own it."""
         self._head_changed = False
         self._changed: set[str] = set()
 
@@ -190,8 +192,20 @@ class ConsumerGroup:
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
-            assignment=member.assigned if request.is_full or member.assigned != known.assigned else None,
+            assignment=member.assigned if self._must_tell(request, known, member) else None,
         )
+
+    def _must_tell(self, request: Heartbeat, known: Member, member: Member) -> bool:
+        """Whether an answer has to say what the member is assigned.
+
+        An answer may be lost, and librdkafka repeats a heartbeat that timed out as it was, not as a full one. So an
+        assignment is told until the member says that it owns it; those who know it already take no notice.
+        """
+        if request.topic_partitions == member.assigned:
+            self._unconfirmed.discard(member.member_id)
+        elif request.is_full or member.assigned != known.assigned:
+            self._unconfirmed.add(member.member_id)
+        return request.is_full or member.assigned != known.assigned or member.member_id in self._unconfirmed
 
     def remove(self, member_ids: Iterable[str], now_ms: int) -> tuple[str, ...]:
         """Put members out, as an administrator may. Those that were there."""
@@ -403,6 +417,7 @@ class ConsumerGroup:
             self._instances.pop(member.instance_id, None)
         self._sessions.pop(member_id, None)
         self._rebalances.pop(member_id, None)
+        self._unconfirmed.discard(member_id)
         self._changed.add(member_id)
 
     def _bump(self) -> None:

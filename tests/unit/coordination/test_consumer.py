@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from headwater.coordination.assignors import Assignment
 from headwater.coordination.common import GroupError
 from headwater.coordination.consumer import ConsumerGroup
 from headwater.coordination.consumer_members import MemberState
@@ -85,10 +86,35 @@ def test_the_first_member_gets_everything() -> None:
     assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("m1", 2, 5_000)
     assert answer.assignment == {topics.id("a"): frozenset({0, 1, 2})}
     assert group.state == "Stable"
+    confirmed = group.heartbeat(
+        Heartbeat(member_id="m1", member_epoch=2, topic_partitions=answer.assignment), topics, 0
+    )
     again = group.heartbeat(Heartbeat(member_id="m1", member_epoch=2), topics, 0)
-    assert again.assignment is None, "a member that knows is not told again"
+    assert confirmed.assignment is again.assignment is None, "a member that knows is not told again"
     full = replace(JOIN, member_epoch=2, topic_partitions=answer.assignment)
     assert group.heartbeat(full, topics, 0).assignment == answer.assignment, "one that asks for all is told all"
+
+
+def test_an_assignment_is_told_until_it_is_confirmed() -> None:
+    """K9: librdkafka repeats a heartbeat that timed out as it was. What the lost answer said must reach it even so,
+    or it would keep what it should give up, or never read what is its own."""
+    topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
+    group = group_of(topics, old)
+    new.beat(group, topics)
+
+    def beats(client: Client, owned: Assignment | None = None) -> Assignment | None:
+        beat = Heartbeat(member_id=client.member_id, member_epoch=group.members[client.member_id].epoch)
+        return group.heartbeat(replace(beat, topic_partitions=owned), topics, 0).assignment
+
+    less = beats(old)
+    assert less is not None and len(pairs(less)) == 2
+    assert beats(old) == beats(old) == less, "it may not know yet that it has to give up"
+    assert beats(old, less) is None
+    assert beats(old) is None
+    more = beats(new)
+    assert more is not None and not pairs(more) & pairs(less)
+    assert beats(new) == beats(new) == more, "at the same epoch: only this tells it"
+    assert beats(new, more) is beats(new) is None
 
 
 def test_version_0_gets_a_member_id() -> None:
