@@ -70,8 +70,8 @@ class ConsumerGroup:
         self._resolver = Resolver(settings.max_regexes)
         self._sessions: dict[str, int] = {}
         self._rebalances: dict[str, int] = {}
-        self._unconfirmed: set[str] = set()
-        """Members that were told an assignment and have not said since that they own it."""
+        self._unconfirmed: dict[str, int] = {}
+        """When members were told their assignment that have not said since that they own it."""
         self._head_changed = False
         self._changed: set[str] = set()
 
@@ -192,20 +192,24 @@ class ConsumerGroup:
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
-            assignment=member.assigned if self._must_tell(request, known, member) else None,
+            assignment=member.assigned if self._must_tell(request, known, member, now_ms) else None,
         )
 
-    def _must_tell(self, request: Heartbeat, known: Member, member: Member) -> bool:
+    def _must_tell(self, request: Heartbeat, known: Member, member: Member, now_ms: int) -> bool:
         """Whether an answer has to say what the member is assigned.
 
-        An answer may be lost, and librdkafka repeats a heartbeat that timed out as it was, not as a full one. So an
-        assignment is told until the member says that it owns it; those who know it already take no notice.
+        An answer may be lost, and librdkafka repeats a heartbeat that timed out as it was, not as a full one. So
+        whoever does not say within an interval that it owns what it was told is told again; Kafka leaves it alone.
+        Those who know it already take no notice.
         """
         if request.topic_partitions == member.assigned:
-            self._unconfirmed.discard(member.member_id)
-        elif request.is_full or member.assigned != known.assigned:
-            self._unconfirmed.add(member.member_id)
-        return request.is_full or member.assigned != known.assigned or member.member_id in self._unconfirmed
+            self._unconfirmed.pop(member.member_id, None)
+        told_ms = self._unconfirmed.get(member.member_id)
+        is_overdue = told_ms is not None and now_ms - told_ms >= self.settings.heartbeat_interval_ms
+        must = request.is_full or member.assigned != known.assigned or is_overdue
+        if must and request.topic_partitions != member.assigned:
+            self._unconfirmed[member.member_id] = now_ms
+        return must
 
     def remove(self, member_ids: Iterable[str], now_ms: int) -> tuple[str, ...]:
         """Put members out, as an administrator may. Those that were there."""
@@ -417,7 +421,7 @@ class ConsumerGroup:
             self._instances.pop(member.instance_id, None)
         self._sessions.pop(member_id, None)
         self._rebalances.pop(member_id, None)
-        self._unconfirmed.discard(member_id)
+        self._unconfirmed.pop(member_id, None)
         self._changed.add(member_id)
 
     def _bump(self) -> None:

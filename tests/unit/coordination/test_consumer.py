@@ -102,19 +102,23 @@ def test_an_assignment_is_told_until_it_is_confirmed() -> None:
     group = group_of(topics, old)
     new.beat(group, topics)
 
-    def beats(client: Client, owned: Assignment | None = None) -> Assignment | None:
+    def beats(client: Client, now_ms: int, owned: Assignment | None = None) -> Assignment | None:
         beat = Heartbeat(member_id=client.member_id, member_epoch=group.members[client.member_id].epoch)
-        return group.heartbeat(replace(beat, topic_partitions=owned), topics, 0).assignment
+        return group.heartbeat(replace(beat, topic_partitions=owned), topics, now_ms).assignment
 
-    less = beats(old)
+    less = beats(old, 1_000)
     assert less is not None and len(pairs(less)) == 2
-    assert beats(old) == beats(old) == less, "it may not know yet that it has to give up"
-    assert beats(old, less) is None
-    assert beats(old) is None
-    more = beats(new)
+    assert beats(old, 5_999) is None, "it has an interval to say that it knows"
+    assert beats(old, 6_000) == less, "it may not know yet that it has to give up"
+    assert beats(old, 7_000) is None
+    assert beats(old, 11_000) == less
+    assert beats(old, 12_000, less) is None
+    assert beats(old, 20_000) is None
+    more = beats(new, 20_000)
     assert more is not None and not pairs(more) & pairs(less)
-    assert beats(new) == beats(new) == more, "at the same epoch: only this tells it"
-    assert beats(new, more) is beats(new) is None
+    assert beats(new, 25_000) == more, "at the same epoch: only this tells it"
+    assert beats(new, 26_000, more) is None
+    assert beats(new, 40_000) is None
 
 
 def test_version_0_gets_a_member_id() -> None:
