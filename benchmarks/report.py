@@ -42,9 +42,9 @@ ten and count record values only. CPU s/GB is user and system time of the server
 
 {table}
 
-- **produce**: Kafka's own `ProducerPerformance` at the defaults of the Java client, acks=all; the rate is
-  that of its steady state, once its JVM has compiled what it runs: on two cores that takes several seconds,
-  in which the client and not the server is measured. CPU s/GB counts all of it.
+- **produce**: Kafka's own `ProducerPerformance` at the defaults of the Java client, acks=all; the rate
+  leaves out the first records (see size), while its JVM still compiles most of what it runs. CPU s/GB counts
+  all of them.
 - **consume**: a Java consumer at its defaults, all partitions assigned by hand, reads what was just produced.
 - **follow**: the same consumer at the tail while `ProducerPerformance` writes at full speed.
 - **librdkafka**: confluent-kafka at its defaults, the consumer with a longer local queue. With small records
