@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -25,14 +26,14 @@ from benchmarks.report import (
     save,
     terminal_table,
 )
-from benchmarks.systems import ROOT, SYSTEMS, BenchError, Kafka, System, compile_java
+from benchmarks.systems import ROOT, SYSTEMS, BenchError, Kafka, compile_java
 from benchmarks.workloads import PHASES, Plan, Sample, Session, Step
 
 NOISY_PERCENT = 10
 
 
 class Run:
-    """Alternating rounds over the systems; keeps the results on disk after every session."""
+    """Alternating rounds over the systems; keeps the results on disk after every one."""
 
     def __init__(self, plan: Plan, names: list[str], rounds: int, workdir: Path, console: Console) -> None:
         self.plan = plan
@@ -59,34 +60,46 @@ class Run:
         with Progress(*columns, console=self.console) as progress:
             task = progress.add_task("starting", total=None)
             for number in range(1, self.rounds + 1):
-                # The order alternates, so that what one system leaves behind does not always meet the other.
-                for name in self.names if number % 2 else reversed(self.names):
-                    self._session(name, number, progress, task)
-                    save(self.results(), self.workdir / "results.json")
+                self._round(number, progress, task)
+                save(self.results(), self.workdir / "results.json")
         return self.results()
 
-    def _session(self, name: str, number: int, progress: Progress, task: TaskID) -> None:
-        title = f"round {number}/{self.rounds} {SYSTEMS[name].title}"
-        progress.update(task, description=f"{title}: start")
-        try:
-            with SYSTEMS[name](self.workdir / name) as server:
-                steps = Session(server, self.plan, number, self.workdir, self._collect).steps()
-                progress.update(task, total=len(steps) * len(self.names) * self.rounds)
-                for step in steps:
-                    progress.update(task, description=f"{title}: {step.label}")
-                    self._step(server, number, step)
-                    progress.advance(task)
-        except BenchError as error:
-            self._fail(name, number, "start", error)
+    def _round(self, number: int, progress: Progress, task: TaskID) -> None:
+        """Start every system, then take each step with one after the other.
 
-    def _step(self, server: System, number: int, step: Step) -> None:
+        How fast a shared machine is changes from minute to minute: what is compared has to be measured in succession.
+        The order alternates, so that what one system leaves behind does not always meet the other.
+        """
+        with ExitStack() as servers:
+            sessions = []
+            for name in self.names if number % 2 else reversed(self.names):
+                progress.update(task, description=f"round {number}/{self.rounds} {SYSTEMS[name].title}: start")
+                try:
+                    server = servers.enter_context(SYSTEMS[name](self.workdir / name))
+                except BenchError as error:
+                    self._fail(name, number, "start", error)
+                    continue
+                session = Session(server, self.plan, number, self.workdir, self._collect)
+                self._step(session, session.startup)
+                sessions.append(session)
+            together = [*zip(*(session.steps() for session in sessions), strict=True)]
+            progress.update(task, total=len(together) * self.rounds)
+            for steps in together:
+                progress.update(task, description=f"round {number}/{self.rounds}: {steps[0].label}")
+                for session, step in zip(sessions, steps, strict=True):
+                    self._step(session, step)
+                progress.advance(task)
+
+    def _step(self, session: Session, step: Step) -> None:
         """Runs one step; its failure is a result too, and the next steps go on while the server lives."""
+        server = session.server
         try:
             if not server.alive():
                 raise BenchError(f"the server is gone, {server.where()}")
-            step.run()
+            with session.counted():
+                step.run()
         except (BenchError, KafkaException) as error:
-            self._fail(server.name, number, step.label, error)
+            self._fail(server.name, session.number, step.label, error)
 
     def _collect(self, sample: Sample) -> None:
         self._samples.append(sample)

@@ -25,8 +25,10 @@ PAGE_FILE = ROOT / "docs" / "benchmarks.md"
 SECTION = """\
 ## Beside Apache Kafka
 
-Headwater and Apache Kafka, one after the other on the same disk of the same machine, driven by the same
-clients, in {rounds} rounds of alternating order. Written by `make bench ARGS=--publish`.
+Headwater and Apache Kafka on the same disk of the same machine, driven by the same clients. In each of {rounds}
+rounds both are started afresh; then every step is taken with one right after the other, in an order that
+alternates: the speed of a shared machine changes from minute to minute. The one that is not measured idles.
+Written by `make bench ARGS=--publish`.
 
 | | |
 |---|---|
@@ -51,8 +53,9 @@ ten and count record values only. CPU s/GB is user and system time of the server
   the client's own CPU is the limit, and the ratio leans towards 1.
 - **latency**: from the moment a record was due to be sent until the consumer has it, at a fixed rate, both
   Java clients in one JVM. A wait in the producer counts; the warm-up does not.
-- **whole session**: all CPU of the server from its start to its last read, so that work put off until after
-  a phase is counted; per GB produced. What others used of the machine meanwhile says how far to trust a run.
+- **whole session**: all CPU of the server in its start and its steps, with warming up and whatever it puts off
+  until after a phase; per GB produced. What others used of the machine meanwhile, the other server's idling
+  included, says how far to trust a run.
 - Clients and server share the cores: a server that uses less CPU leaves more to its client.
 - Apache Kafka runs as its distribution configures it: one node, a heap of 1 GB, and acknowledgements that do
   not wait for the disk. Headwater acknowledges what is on the disk and in the ledger.

@@ -1,4 +1,4 @@
-"""What is measured: one session drives one server through all phases and records samples.
+"""What is measured: a session drives one server through all phases and records samples.
 
 Units: MB and GB are powers of ten, of record values only. A server's CPU per GB counts the payload that the
 phase wrote or, where it only read, the payload that it read.
@@ -92,7 +92,7 @@ def size_label(size: int) -> str:
 
 
 class Session:
-    """One start of one server, from its first idle second to its last read."""
+    """One start of one server, and all that is measured of it, step by step."""
 
     def __init__(self, server: System, plan: Plan, number: int, logs: Path, collect: Callable[[Sample], None]) -> None:
         self.server = server
@@ -103,19 +103,24 @@ class Session:
         # librdkafka would log the loss of its connections when the server is stopped.
         self._admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
         self._produced = 0
-        self._cpu_at_start = server.cpu_seconds()
-        self._others_at_start = self._others_seconds()
-        self._began = time.monotonic()
+        self._used = server.cpu_seconds()
+        """CPU of the server in its own steps, and in its start; that of others meanwhile; and how long they took."""
+        self._used_by_others = self._seconds = 0.0
 
     def __repr__(self) -> str:
         return f"<Session {self.number} of {self.server!r}>"
 
+    @property
+    def startup(self) -> Step:
+        """To be taken before anything else is started."""
+        return Step("startup and idle", self._startup)
+
     def steps(self) -> list[Step]:
+        """What comes after the start."""
         plan, phases, wide = self.plan, self.plan.phases, max(self.plan.partitions)
-        steps = [Step("startup and idle", self._startup)] if "startup" in phases else []
         if phases == {"startup"}:
-            return steps
-        steps.append(Step("warm-up", self._warm_up))
+            return []
+        steps = [Step("warm-up", self._warm_up)]
         if phases & {"produce", "consume"}:
             for size in plan.sizes:
                 for count in plan.partitions:
@@ -131,9 +136,20 @@ class Session:
         steps.append(Step("totals", self._totals))
         return steps
 
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """A step of this session, whose use of the machine counts in its totals."""
+        used, others, began = self.server.cpu_seconds(), self._others_seconds(), time.monotonic()
+        yield
+        self._used += self.server.cpu_seconds() - used
+        self._used_by_others += self._others_seconds() - others
+        self._seconds += time.monotonic() - began
+
     # -- phases ------------------------------------------------------------------------------------------
 
     def _startup(self) -> None:
+        if "startup" not in self.plan.phases:
+            return
         self._record("startup", "to the ready line", "s", self.server.startup_seconds)
         time.sleep(2)  # what a server does once after its start is not its idle load
         before, began = self.server.cpu_seconds(), time.monotonic()
@@ -227,12 +243,10 @@ class Session:
         self._record(case, "achieved rate", "MB/s", result.mb_per_second)
 
     def _totals(self) -> None:
-        """The whole session's CPU, so that work a server puts off until after a phase is counted too."""
-        used = self.server.cpu_seconds() - self._cpu_at_start
-        self._record("whole session", "server CPU per GB produced", "s/GB", used / (self._produced / 1e9))
-        others = self._others_seconds() - self._others_at_start
-        capacity = (time.monotonic() - self._began) * (os.cpu_count() or 1)
-        self._record("whole session", OTHERS, "%", 100 * others / capacity, comparable=False)
+        """The CPU of all steps: with that of warming up, of what is done between phases, and put off until then."""
+        self._record("whole session", "server CPU per GB produced", "s/GB", self._used / (self._produced / 1e9))
+        capacity = self._seconds * (os.cpu_count() or 1)
+        self._record("whole session", OTHERS, "%", 100 * self._used_by_others / capacity, comparable=False)
         self._memory("after the load", each=False)
 
     # -- parts -------------------------------------------------------------------------------------------
