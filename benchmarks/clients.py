@@ -7,6 +7,7 @@ line of JSON. So the server's CPU time can be read at the very borders of what i
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -92,6 +93,19 @@ class Client:
         self._process.stdin.write("\n")
         self._process.stdin.flush()
 
+    def pause(self) -> None:
+        """Have it stand still, in the middle of whatever it does."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """After a pause."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.poll() is not None:
+            raise self._failed("ended")
+        self._process.send_signal(number)
+
     def result(self, kind: type[Result]) -> Result:
         """Waits for the line of JSON; the process may still be closing its connections afterwards."""
         assert self._process.stdout is not None
@@ -114,14 +128,23 @@ class Client:
         return BenchError(f"{self!r} {what} and exited with {code} (time limit {self.timeout:.0f} s), see {self.log}")
 
 
-def producer_performance(bootstrap: str, topic: str, records: int, size: int, warm: int) -> list[str]:
-    """Kafka's own producer benchmark at the defaults of the client; the first `warm` records are not in its rate."""
+def producer_performance(
+    bootstrap: str, topic: str, records: int, size: int, *, warm: int = 0, patience: float = 0
+) -> list[str]:
+    """Kafka's own producer benchmark at the defaults of the client.
+
+    The first `warm` records are not in its rate. A client that stands still now and then needs `patience`, in seconds:
+    its requests must not time out meanwhile.
+    """
+    limit = round(patience * 1000)
+    patient = (f"request.timeout.ms={limit}", f"delivery.timeout.ms={2 * limit}") if limit else ()
     return java(
         CLIENT_HEAP,
         "org.apache.kafka.tools.ProducerPerformance",
         *("--bootstrap-server", bootstrap, "--topic", topic, "--throughput", "-1"),
         *("--num-records", str(records), "--record-size", str(size)),
-        *("--warmup-records", str(warm), "--command-property", "acks=all"),
+        *(("--warmup-records", str(warm)) if warm else ()),
+        *("--command-property", "acks=all", *patient),
     )
 
 

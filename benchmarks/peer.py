@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
 from contextlib import ExitStack
@@ -27,7 +28,8 @@ from benchmarks.report import (
     terminal_table,
 )
 from benchmarks.systems import ROOT, SYSTEMS, BenchError, Kafka, compile_java
-from benchmarks.workloads import PHASES, Plan, Sample, Session, Step
+from benchmarks.turns import produce_in_turns
+from benchmarks.workloads import PHASES, Plan, Sample, Session, Step, size_label
 
 NOISY_PERCENT = 10
 
@@ -59,10 +61,24 @@ class Run:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.console) as progress:
             task = progress.add_task("starting", total=None)
-            for number in range(1, self.rounds + 1):
+            if "produce" in self.plan.phases:
+                self._turns(progress, task)
+            for number in range(1, self.rounds + 1) if self.plan.phases - {"produce"} else ():
                 self._round(number, progress, task)
                 save(self.results(), self.workdir / "results.json")
         return self.results()
+
+    def _turns(self, progress: Progress, task: TaskID) -> None:
+        """The Java producer, in turns; every case with servers that are started afresh."""
+        for size, partitions in itertools.product(self.plan.sizes, self.plan.partitions):
+            label = f"produce {size_label(size)} × {partitions}"
+            progress.update(task, description=label)
+            try:
+                with ExitStack() as started:
+                    servers = [started.enter_context(SYSTEMS[name](self.workdir / name)) for name in self.names]
+                    produce_in_turns(servers, self.plan, size, partitions, self.workdir, self._collect)
+            except (BenchError, KafkaException) as error:
+                self._fail(self.names[0], 0, label, error)
 
     def _round(self, number: int, progress: Progress, task: TaskID) -> None:
         """Start every system, then take each step with one after the other.
@@ -141,9 +157,9 @@ def main(
     records_mb: Annotated[int, typer.Option(min=1, help="Payload of each throughput phase, in MB.")] = 300,
     seconds: Annotated[int, typer.Option(min=1, help="Measured length of the latency phase.")] = 15,
     warmup_mb: Annotated[int, typer.Option(min=1, help="Payload that warms a server up, in MB.")] = 1_000,
-    client_warmup: Annotated[
-        int, typer.Option(min=1, help="Records before the Java producer's rate counts.")
-    ] = 300_000,
+    turns: Annotated[int, typer.Option(min=1, help="Turns of the Java producer with each system.")] = 9,
+    turn_seconds: Annotated[float, typer.Option(min=1, help="Measured length of a turn.")] = 3,
+    warm_seconds: Annotated[float, typer.Option(min=1, help="For how long the Java producer warms up.")] = 20,
     only: Annotated[str, typer.Option(help="Phases to run.")] = ",".join(PHASES),
     sizes: Annotated[str, typer.Option(help="Record sizes in bytes.")] = "100,1024",
     partitions: Annotated[str, typer.Option(help="Partition counts.")] = "1,12",
@@ -161,7 +177,9 @@ def main(
         partitions=_numbers(partitions, "--partitions"),
         records_mb=min(records_mb, 30) if quick else records_mb,
         warmup_mb=min(warmup_mb, 40) if quick else warmup_mb,
-        client_warmup=min(client_warmup, 10_000) if quick else client_warmup,
+        warm_seconds=min(warm_seconds, 4) if quick else warm_seconds,
+        turns=1 if quick else turns,
+        turn_seconds=min(turn_seconds, 1) if quick else turn_seconds,
         idle_seconds=5 if quick else 10,
         latency_seconds=min(seconds, 4) if quick else seconds,
         latency_warmup_seconds=3 if quick else 5,

@@ -25,10 +25,10 @@ PAGE_FILE = ROOT / "docs" / "benchmarks.md"
 SECTION = """\
 ## Beside Apache Kafka
 
-Headwater and Apache Kafka on the same disk of the same machine, driven by the same clients. In each of {rounds}
-rounds both are started afresh; then every step is taken with one right after the other, in an order that
-alternates: the speed of a shared machine changes from minute to minute. The one that is not measured idles.
-Written by `make bench ARGS=--publish`.
+Headwater and Apache Kafka on the same disk of the same machine, driven by the same clients. The speed of a
+shared machine changes from minute to minute, so both servers are up, and whatever is compared is measured with
+one right after the other, in an order that alternates; the one whose turn it is not idles. {rounds} rounds, each
+with both servers started afresh. Written by `make bench ARGS=--publish`.
 
 | | |
 |---|---|
@@ -44,9 +44,9 @@ ten and count record values only. CPU s/GB is user and system time of the server
 
 {table}
 
-- **produce**: Kafka's own `ProducerPerformance` at the defaults of the Java client, acks=all; the rate
-  leaves out the first records (see size), while its JVM still compiles most of what it runs. CPU s/GB counts
-  all of them.
+- **produce**: Kafka's own `ProducerPerformance` at the defaults of the Java client, acks=all. Each server has a
+  client of its own, which is warmed up first (see size: its JVM compiles for ten to twenty seconds) and stands
+  still while it is the other's turn. A turn counts what the logs have grown by.
 - **consume**: a Java consumer at its defaults, all partitions assigned by hand, reads what was just produced.
 - **follow**: the same consumer at the tail while `ProducerPerformance` writes at full speed.
 - **librdkafka**: confluent-kafka at its defaults, the consumer with a longer local queue. With small records

@@ -16,9 +16,6 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.clients import (
     CLIENT_HEAP,
@@ -29,12 +26,12 @@ from benchmarks.clients import (
     steady_rate,
 )
 from benchmarks.systems import BenchError, System, busy_seconds, java
+from benchmarks.topics import Topics, quiet
 
 PHASES = ("startup", "produce", "consume", "librdkafka", "latency")
 WARM_TOPIC = "warm"
 WARM_SIZE = 1024
 LATENCY_BYTES_PER_SECOND = 20_000_000
-METADATA_TIMEOUT = 30.0
 OTHERS = "machine's CPU used by others"
 
 
@@ -47,7 +44,9 @@ class Plan:
     partitions: tuple[int, ...]
     records_mb: int
     warmup_mb: int
-    client_warmup: int
+    warm_seconds: float
+    turns: int
+    turn_seconds: float
     idle_seconds: int
     latency_seconds: int
     latency_warmup_seconds: int
@@ -55,8 +54,8 @@ class Plan:
 
     def size(self) -> str:
         return (
-            f"{self.records_mb} MB a throughput phase, after {self.warmup_mb} MB of warm-up for each number "
-            f"of partitions, and {self.client_warmup} records of the Java producer's own; "
+            f"the Java producer in {self.turns} turns of {self.turn_seconds:g} s, after {self.warm_seconds:g} s; "
+            f"{self.records_mb} MB a throughput phase of all else, after {self.warmup_mb} MB; "
             f"latency over {self.latency_seconds} s, after {self.latency_warmup_seconds} s"
         )
 
@@ -100,8 +99,7 @@ class Session:
         self.number = number
         self.logs = logs
         self._collect = collect
-        # librdkafka would log the loss of its connections when the server is stopped.
-        self._admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
+        self._topics = Topics(server)
         self._produced = 0
         self._used = server.cpu_seconds()
         """CPU of the server in its own steps, and in its start; that of others meanwhile; and how long they took."""
@@ -118,15 +116,14 @@ class Session:
     def steps(self) -> list[Step]:
         """What comes after the start."""
         plan, phases, wide = self.plan, self.plan.phases, max(self.plan.partitions)
-        if phases == {"startup"}:
+        if not phases - {"startup", "produce"}:
             return []
         steps = [Step("warm-up", self._warm_up)]
-        if phases & {"produce", "consume"}:
+        if "consume" in phases:
             for size in plan.sizes:
                 for count in plan.partitions:
                     label = f"{size_label(size)} × {count}"
                     steps.append(Step(f"Java {label}", partial(self._java, size, count, label)))
-        if "consume" in phases:
             steps.append(Step("follow the tail", partial(self._follow, max(plan.sizes), wide)))
         if "librdkafka" in phases:
             for size in plan.sizes:
@@ -161,39 +158,28 @@ class Session:
     def _warm_up(self) -> None:
         """Compiles the server's hot paths, and leaves a topic for the consumers to warm up with."""
         records = self.plan.warmup_mb * 1_000_000 // WARM_SIZE
-        self._create(WARM_TOPIC, max(self.plan.partitions))
+        self._topics.create(WARM_TOPIC, max(self.plan.partitions))
         self._produce(WARM_TOPIC, records, WARM_SIZE)
         self._consume(WARM_TOPIC, records)
-        # One partition makes many small requests. Without these, a JVM still compiles through the first
-        # measured phases: Apache Kafka then took three times its later CPU per GB.
-        for count in self.plan.partitions:
-            if count != max(self.plan.partitions):
-                self._create(f"{WARM_TOPIC}-{count}", count)
-                self._produce(f"{WARM_TOPIC}-{count}", records, WARM_SIZE)
 
     def _java(self, size: int, partitions: int, label: str) -> None:
-        """ProducerPerformance writes a topic, then our assigned Java consumer reads what was just written."""
-        warm = self.plan.client_warmup
-        topic, records = f"java-{size}-{partitions}", warm + self.plan.records(size)
-        self._create(topic, partitions)
-        with self._cpu("produce", f"produce {label}", records * size):
-            rate = self._produce(topic, records, size, warm)
+        """Our assigned Java consumer reads what ProducerPerformance has just written."""
+        topic, records = f"java-{size}-{partitions}", self.plan.records(size)
+        self._topics.create(topic, partitions)
+        self._produce(topic, records, size)
         self._check_end(topic, partitions, records)
-        if "produce" in self.plan.phases:
-            self._record(f"produce {label}", "throughput", "MB/s", rate * size / 1e6)
-        if "consume" in self.plan.phases:
-            self._quiet()
-            result = self._consume(topic, records, case=f"consume {label}")
-            self._check_read(result, records, size)
-            self._record(f"consume {label}", "throughput", "MB/s", result.mb_per_second)
+        quiet()
+        result = self._consume(topic, records, case=f"consume {label}")
+        self._check_read(result, records, size)
+        self._record(f"consume {label}", "throughput", "MB/s", result.mb_per_second)
 
     def _follow(self, size: int, partitions: int) -> None:
         """A consumer at the tail while ProducerPerformance writes at full speed."""
         case, topic, records = f"follow {size_label(size)} × {partitions}", "follow", self.plan.records(size)
-        self._create(topic, partitions)
+        self._topics.create(topic, partitions)
         with self._assigned_consumer(topic, records, "end") as consumer:
             consumer.wait_warm()
-            self._quiet()
+            quiet()
             with self._cpu("consume", case, records * size):
                 consumer.go()
                 rate = self._produce(topic, records, size)
@@ -208,12 +194,12 @@ class Session:
             f"librdkafka-{size}",
             self.plan.records(size),
         )
-        self._create(topic, partitions)
+        self._topics.create(topic, partitions)
         for mode in ("produce", "consume"):
             case = f"librdkafka {mode} {label}"
             with self._librdkafka_client(mode, topic, records, size) as client:
                 client.wait_warm()
-                self._quiet()
+                quiet()
                 with self._cpu("librdkafka", case, records * size):
                     client.go()
                     result = client.result(ClientResult)
@@ -226,13 +212,13 @@ class Session:
     def _latency(self, size: int, partitions: int) -> None:
         plan, topic, rate = self.plan, "latency", LATENCY_BYTES_PER_SECOND // size
         case = f"latency at {LATENCY_BYTES_PER_SECOND // 1_000_000} MB/s, {size_label(size)} × {partitions}"
-        self._create(topic, partitions)
+        self._topics.create(topic, partitions)
         seconds = plan.latency_warmup_seconds + plan.latency_seconds
         numbers = [rate, size, plan.latency_warmup_seconds, plan.latency_seconds]
         command = java(CLIENT_HEAP, "LatencyProbe", self.server.bootstrap, topic, *map(str, numbers), plan.linger)
         with self._client(command, seconds * LATENCY_BYTES_PER_SECOND) as probe:
             probe.wait_warm()
-            self._quiet()
+            quiet()
             with self._cpu("latency", case, seconds * rate * size):
                 probe.go()
                 result = probe.result(LatencyResult)
@@ -285,11 +271,6 @@ class Session:
         if phase in self.plan.phases:
             self._record(case, "CPU", "s/GB", used / (payload / 1e9))
 
-    def _quiet(self) -> None:
-        """Writes back dirty pages: what one phase or system left is not to slow the next one's fsync."""
-        os.sync()
-        time.sleep(0.5)
-
     def _client(self, command: list[str], payload: int) -> Client:
         """A client that is given up at 2 MB/s."""
         return Client(command, self.logs / f"{self.server.name}-clients.log", 60 + payload / 2e6)
@@ -307,11 +288,9 @@ class Session:
         command = [*module, topic, str(records), str(size), WARM_TOPIC, str(self._warm_records())]
         return self._client(command, self.plan.records_mb * 1_000_000)
 
-    def _produce(self, topic: str, records: int, size: int, warm: int | None = None) -> float:
-        """Runs ProducerPerformance; its rate leaves out the first records, a fifth if nothing else is said."""
-        command = producer_performance(
-            self.server.bootstrap, topic, records, size, records // 5 if warm is None else warm
-        )
+    def _produce(self, topic: str, records: int, size: int) -> float:
+        """Runs ProducerPerformance; its rate leaves out the first fifth of the records."""
+        command = producer_performance(self.server.bootstrap, topic, records, size, warm=records // 5)
         with self._client(command, records * size) as client:
             rate = steady_rate(client.output(), records)
         self._produced += records * size
@@ -334,28 +313,6 @@ class Session:
 
     def _check_end(self, topic: str, partitions: int, records: int) -> None:
         """The log ends of a topic must add up to what was acknowledged."""
-        consumer = Consumer({"bootstrap.servers": self.server.bootstrap, "group.id": "benchmark", "log_level": 0})
-        total = 0
-        for partition in range(partitions):
-            where = TopicPartition(topic, partition)
-            total += consumer.get_watermark_offsets(where, timeout=METADATA_TIMEOUT)[1]
-        consumer.close()
+        total = self._topics.records(topic, partitions)
         if total != records:
             raise BenchError(f"{self.server.title}: {topic} holds {total} records, {records} were acknowledged")
-
-    def _create(self, topic: str, partitions: int) -> None:
-        """Creates a topic, waits until metadata shows a leader for each partition, then waits for quiet."""
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-        try:
-            for created in self._admin.create_topics([new], request_timeout=METADATA_TIMEOUT).values():
-                created.result()
-        except KafkaException as error:
-            raise BenchError(f"{self.server.title}: cannot create {topic}: {error}") from error
-        deadline = time.monotonic() + METADATA_TIMEOUT
-        while time.monotonic() < deadline:
-            found = self._admin.list_topics(topic, timeout=METADATA_TIMEOUT).topics[topic].partitions
-            if len(found) == partitions and all(entry.leader >= 0 for entry in found.values()):
-                self._quiet()
-                return
-            time.sleep(0.05)
-        raise BenchError(f"{self.server.title}: {topic} had no leaders after {METADATA_TIMEOUT:.0f} s")
