@@ -22,11 +22,27 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.report import gather_facts, markdown_table, publish_section
 from tests.support.etcd import PROGRAM, EtcdCluster
 from tests.support.ledgers import SERVERS, LedgerServer
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT_SECONDS = 120.0
+COLUMNS = ("backend", "what", "a second", "p50 ms", "p99 ms", "CPU µs each")
+TEXT = """\
+## Ledgers
+
+`make bench-ledgers`: what a commit costs on each backend. Records of 1 KB, every writer a process of its own that
+appends one after the other for {seconds:g} s; *last* asks for the ledger's end, *follow* reads all of it by watching.
+Servers and writers share one machine and its disk: {machine}, {date}, Headwater {commit}.
+
+{table}
+
+- SQLite is shared by processes on one machine; etcd runs with three members and with one, Oxia standalone, the bucket
+  on an S3 server (versitygw) on the same disk.
+- A commit is one round trip on each of them, whatever it says; a broker has one under way and puts all that came
+  meanwhile into the next, so commits a second do not bound records a second.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,36 +117,50 @@ def _milliseconds(took: list[float], fraction: float) -> str:
     return f"{sorted(took)[min(len(took) - 1, int(len(took) * fraction))] * 1000:.2f}"
 
 
-def _measure(name: str, place: Place, writers: list[int], seconds: float, table: Table) -> None:
+def _measure(name: str, place: Place, writers: list[int], seconds: float) -> Iterator[tuple[str, ...]]:
     url = ""
     for count in writers:
         url = place.url()
         took = [one for process in _run(place, url, "write", count, seconds) for one in process]
-        table.add_row(
-            name, f"append, {count} writers", f"{len(took) / seconds:,.0f}", _milliseconds(took, 0.5),
-            _milliseconds(took, 0.99), "",
-        )  # fmt: skip
+        what, rate = f"append, {count} writer{'s' * (count > 1)}", f"{len(took) / seconds:,.0f}"
+        yield name, what, rate, _milliseconds(took, 0.5), _milliseconds(took, 0.99), ""
     [looks] = _run(place, url, "look", 1, seconds)
-    table.add_row(
-        name, "last", f"{len(looks) / sum(looks):,.0f}", _milliseconds(looks, 0.5), _milliseconds(looks, 0.99), ""
-    )
+    rate = f"{len(looks) / sum(looks):,.0f}"
+    yield name, "last", rate, _milliseconds(looks, 0.5), _milliseconds(looks, 0.99), ""
     [[wall, cpu, count]] = _run(place, url, "follow", 1, seconds)
-    table.add_row(name, f"follow {count:,} records", f"{count / wall:,.0f}", "", "", f"{cpu / count * 1e6:.0f}")
+    yield name, f"follow {count:,} records", f"{count / wall:,.0f}", "", "", f"{cpu / count * 1e6:.0f}"
 
 
 def main(
     seconds: Annotated[float, typer.Option(help="How long writers write.")] = 3.0,
     only: Annotated[str, typer.Option(help="Only backends whose name begins so.")] = "",
     writers: Annotated[str, typer.Option(help="How many writers, comma separated.")] = "1,3,8",
+    publish: Annotated[bool, typer.Option("--publish", help="Put the table on docs/benchmarks.md.")] = False,
 ) -> None:
+    rows: list[tuple[str, ...]] = []
+    with tempfile.TemporaryDirectory(prefix="headwater-ledgers-") as root:
+        facts = gather_facts(Path(root))
+        for number, (name, start) in enumerate(_places().items()):
+            if name.startswith(only):
+                directory = Path(root) / str(number)
+                directory.mkdir()
+                with start(directory) as place:
+                    rows += _measure(name, place, [int(count) for count in writers.split(",")], seconds)
     table = Table(title="Ledgers: records of 1 KB, every writer a process")
-    for column in ("backend", "what", "a second", "p50 ms", "p99 ms", "CPU µs each"):
-        table.add_column(column, justify="left" if column in ("backend", "what") else "right")
-    for name, start in _places().items():
-        if name.startswith(only):
-            with tempfile.TemporaryDirectory(prefix="headwater-ledgers-") as directory, start(Path(directory)) as place:
-                _measure(name, place, [int(count) for count in writers.split(",")], seconds, table)
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in COLUMNS[:2] else "right")
+    for row in rows:
+        table.add_row(*row)
     Console(width=100).print(table)
+    if publish:
+        text = TEXT.format(
+            seconds=seconds,
+            machine=facts.machine,
+            date=facts.date,
+            commit=facts.commit,
+            table=markdown_table(COLUMNS, 2, rows),
+        )
+        publish_section("ledgers", text)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import platform
 import re
 import statistics
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     librdkafka: str
     commit: str
     load_average: float
+
+    @property
+    def machine(self) -> str:
+        return f"{self.cores} cores ({self.cpu}), {self.memory_gb:.0f} GB memory, {self.filesystem}"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,27 +215,31 @@ def noise(samples: Iterable[Sample]) -> float:
     return max((sample.value for sample in samples if sample.metric == OTHERS), default=0.0)
 
 
+def markdown_table(columns: Sequence[str], left: int, rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first `left` columns are text, the others numbers."""
+    rule = "|---" * left + "|---:" * (len(columns) - left) + "|"
+    return "\n".join([_line(columns), rule, *map(_line, rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
 def markdown(results: Results) -> str:
     """The section of ``docs/benchmarks.md``."""
     facts = results.facts
-    machine = f"{facts.cores} cores ({facts.cpu}), {facts.memory_gb:.0f} GB memory, {facts.filesystem}"
     versions = (
         f"Headwater {facts.commit}, Apache Kafka {facts.kafka}, Python {facts.python}, Java {facts.java}, "
         f"librdkafka {facts.librdkafka}"
     )
-    table = [
-        "| " + " | ".join(COLUMNS) + " |",
-        "|---|---|" + "---:|" * (len(COLUMNS) - 2),
-        *("| " + " | ".join(row.cells()) + " |" for row in rows(results.samples)),
-    ]
     return SECTION.format(
         rounds=results.rounds,
         date=facts.date,
-        machine=machine,
+        machine=facts.machine,
         kernel=facts.kernel,
         versions=versions,
         size=results.size,
-        table="\n".join(table),
+        table=markdown_table(COLUMNS, 2, (row.cells() for row in rows(results.samples))),
     )
 
 

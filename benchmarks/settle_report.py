@@ -8,7 +8,7 @@ import msgspec
 from rich.table import Table
 
 from benchmarks import settle_ours, settle_plain
-from benchmarks.report import NONE, Facts, Spread
+from benchmarks.report import NONE, Facts, Spread, markdown_table
 from benchmarks.settle_inputs import JSON_CASES
 from benchmarks.settle_measure import Sample
 
@@ -117,18 +117,13 @@ def noise(samples: list[Sample], cores: int) -> float:
 def markdown(results: Results, versions: str, commit_seconds: float) -> str:
     """The section of `docs/benchmarks.md`."""
     facts = results.facts
-    table = [
-        "| " + " | ".join(COLUMNS) + " |",
-        "|---" * LEFT + "|---:" * (len(COLUMNS) - LEFT) + "|",
-        *("| " + " | ".join(row) + " |" for row in rows(results.samples)),
-    ]
     return TEXT.format(
         date=facts.date,
-        machine=f"{facts.cores} cores ({facts.cpu}), {facts.memory_gb:.0f} GB memory, {facts.filesystem}",
+        machine=facts.machine,
         versions=f"Headwater {facts.commit}, {versions}, Python {facts.python}, Java {facts.java}",
         size=results.size,
         others=f"{noise(results.samples, facts.cores):.0f} %",
         targets=TARGETS,
         commit=commit_seconds,
-        table="\n".join(table),
+        table=markdown_table(COLUMNS, LEFT, rows(results.samples)),
     )
