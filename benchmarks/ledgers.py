@@ -40,6 +40,8 @@ Servers and writers share one machine and its disk: {machine}, {date}, Headwater
 
 - SQLite is shared by processes on one machine; etcd runs with three members and with one, Oxia standalone, the bucket
   on an S3 server (versitygw) on the same disk.
+- Writers of a bucket contend for the next slot with conditional PUTs. This is without `peers`; with them, one process
+  writes for all (`docs/ledger-bucket.md` has both).
 - A commit is one round trip on each of them, whatever it says; a broker has one under way and puts all that came
   meanwhile into the next, so commits a second do not bound records a second.
 """
