@@ -78,7 +78,8 @@ class Run:
                     servers = [started.enter_context(SYSTEMS[name](self.workdir / name)) for name in self.names]
                     produce_in_turns(servers, self.plan, size, partitions, self.workdir, self._collect)
             except (BenchError, KafkaException) as error:
-                self._fail(self.names[0], 0, label, error)
+                self._fail(None, 0, label, error)
+            save(self.results(), self.workdir / "results.json")
 
     def _round(self, number: int, progress: Progress, task: TaskID) -> None:
         """Start every system, then take each step with one after the other.
@@ -124,7 +125,7 @@ class Run:
             f"{where}  {sample.case}, {sample.metric}: {sample.value:.2f} {sample.unit}", highlight=False
         )
 
-    def _fail(self, name: str, number: int, step: str, error: Exception) -> None:
+    def _fail(self, name: str | None, number: int, step: str, error: Exception) -> None:
         failure = Failure(system=name, round=number, step=step, reason=str(error))
         self._failures.append(failure)
         self.console.print(*failure_lines([failure]), style="red", markup=False)
@@ -157,7 +158,7 @@ def main(
     records_mb: Annotated[int, typer.Option(min=1, help="Payload of each throughput phase, in MB.")] = 300,
     seconds: Annotated[int, typer.Option(min=1, help="Measured length of the latency phase.")] = 15,
     warmup_mb: Annotated[int, typer.Option(min=1, help="Payload that warms a server up, in MB.")] = 1_000,
-    turns: Annotated[int, typer.Option(min=1, help="Turns of the Java producer with each system.")] = 9,
+    turns: Annotated[int, typer.Option(min=1, help="Turns of the Java producer with each system; even.")] = 10,
     turn_seconds: Annotated[float, typer.Option(min=1, help="Measured length of a turn.")] = 3,
     warm_seconds: Annotated[float, typer.Option(min=1, help="For how long the Java producer warms up.")] = 20,
     only: Annotated[str, typer.Option(help="Phases to run.")] = ",".join(PHASES),
@@ -178,13 +179,15 @@ def main(
         records_mb=min(records_mb, 30) if quick else records_mb,
         warmup_mb=min(warmup_mb, 40) if quick else warmup_mb,
         warm_seconds=min(warm_seconds, 4) if quick else warm_seconds,
-        turns=1 if quick else turns,
+        turns=2 if quick else turns,
         turn_seconds=min(turn_seconds, 1) if quick else turn_seconds,
         idle_seconds=5 if quick else 10,
         latency_seconds=min(seconds, 4) if quick else seconds,
         latency_warmup_seconds=3 if quick else 5,
         linger=linger,
     )
+    if plan.turns % 2:
+        raise typer.BadParameter("--turns has to be even: going first may be an advantage")
     names = _choice(systems, tuple(SYSTEMS), "--systems")
     if kafka_syncs:
         Kafka.SETTINGS += "log.flush.interval.messages=1\n"

@@ -38,7 +38,7 @@ with both servers started afresh. Written by `make bench ARGS=--publish`.
 | versions | {versions} |
 | size | {size} |
 
-Medians, with the lowest and highest round in brackets; a ratio is Headwater's median over Apache Kafka's.
+Medians, with the lowest and highest round or turn in brackets; a ratio is Headwater's median over Apache Kafka's.
 More is better for throughput; less is better for latency, CPU, memory and startup. MB and GB are powers of
 ten and count record values only. CPU s/GB is user and system time of the server's whole process tree.
 
@@ -87,7 +87,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A step that gave no samples, and why."""
 
-    system: str
+    system: str | None
+    """None where all were under way, and the reason says which it was."""
     round: int
     step: str
     reason: str
@@ -286,6 +287,7 @@ def _output(command: list[str]) -> str:
 
 def failure_lines(failures: Iterable[Failure]) -> list[str]:
     return [
-        f"{SYSTEMS[failure.system].title}, round {failure.round}, {failure.step}: {failure.reason}"
+        f"{f'{SYSTEMS[failure.system].title}, round {failure.round}, ' if failure.system else ''}"
+        f"{failure.step}: {failure.reason}"
         for failure in failures
     ]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from benchmarks.clients import Client, producer_performance
 from benchmarks.systems import BenchError, System
 from benchmarks.topics import Topics, quiet
@@ -58,14 +60,21 @@ class _Line:
             )
 
     def _seen(self) -> tuple[int, float, float]:
-        records = self._topics.records(TOPIC, self._partitions)
+        try:
+            records = self._topics.records(TOPIC, self._partitions)
+        except KafkaException as error:
+            raise BenchError(f"{self._server.title}: {error}") from error
         return records, self._server.cpu_seconds(), time.monotonic()
 
 
 def produce_in_turns(
     servers: Sequence[System], plan: Plan, size: int, partitions: int, logs: Path, collect: Callable[[Sample], None]
 ) -> None:
-    """Measure one case on servers that were just started. The order changes with every turn."""
+    """Measure one case on servers that were just started.
+
+    The order changes with every turn. Whoever goes first has been running just before, and may be quicker for it: an
+    even number of turns gives each server as many of those.
+    """
     patience = 120 + len(servers) * (plan.warm_seconds + plan.turns * (plan.turn_seconds + 30))
     lines: list[_Line] = []
     with ExitStack() as clients:

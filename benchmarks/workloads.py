@@ -137,10 +137,12 @@ class Session:
     def counted(self) -> Iterator[None]:
         """A step of this session, whose use of the machine counts in its totals."""
         used, others, began = self.server.cpu_seconds(), self._others_seconds(), time.monotonic()
-        yield
-        self._used += self.server.cpu_seconds() - used
-        self._used_by_others += self._others_seconds() - others
-        self._seconds += time.monotonic() - began
+        try:
+            yield
+        finally:
+            self._used += self.server.cpu_seconds() - used
+            self._used_by_others += self._others_seconds() - others
+            self._seconds += time.monotonic() - began
 
     # -- phases ------------------------------------------------------------------------------------------
 
