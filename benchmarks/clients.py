@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import msgspec
+import psutil
 
 from benchmarks.systems import ROOT, BenchError, java
 
@@ -100,6 +101,14 @@ class Client:
     def go_on(self) -> None:
         """After a pause."""
         self._signal(signal.SIGCONT)
+
+    def cpu_seconds(self) -> float:
+        """User and system time so far of a client that is running."""
+        try:
+            times = psutil.Process(self._process.pid).cpu_times()
+        except psutil.NoSuchProcess:
+            raise self._failed("ended") from None
+        return float(times.user + times.system)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.poll() is not None:

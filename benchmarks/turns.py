@@ -7,22 +7,35 @@ it is another's turn.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
 from benchmarks.clients import Client, producer_performance
-from benchmarks.systems import BenchError, System
+from benchmarks.systems import BenchError, System, busy_seconds
 from benchmarks.topics import Topics, quiet
-from benchmarks.workloads import Plan, Sample, size_label
+from benchmarks.workloads import OTHERS, Plan, Sample, size_label
 
 TOPIC = "turns"
 ENDLESS = 1_000_000_000
 SETTLE_SECONDS = 0.3
 """After a client goes on, before it is measured: its requests were answered while it stood still."""
+
+
+class _Seen(NamedTuple):
+    """How far things were at a moment."""
+
+    records: int
+    server: float
+    """Its CPU time, in seconds."""
+    others: float
+    """CPU time of the machine that was neither the server's nor its client's nor ours."""
+    at: float
 
 
 class _Line:
@@ -44,27 +57,39 @@ class _Line:
         quiet()
         self._client.go_on()
         time.sleep(SETTLE_SECONDS)
-        records, used, began = self._seen()
+        before = self._seen()
         time.sleep(seconds)
-        records_after, used_after, ended = self._seen()
+        after = self._seen()
         self._client.pause()
-        payload = (records_after - records) * self._size
+        payload = (after.records - before.records) * self._size
         if not payload:
             raise BenchError(f"{self._server.title}: nothing was produced in {seconds:g} s")
+        elapsed = after.at - before.at
+        capacity = elapsed * (os.cpu_count() or 1)
         for metric, unit, value in (
-            ("CPU", "s/GB", (used_after - used) / (payload / 1e9)),
-            ("throughput", "MB/s", payload / (ended - began) / 1e6),
+            ("CPU", "s/GB", (after.server - before.server) / (payload / 1e9)),
+            ("throughput", "MB/s", payload / elapsed / 1e6),
+            (OTHERS, "%", 100 * (after.others - before.others) / capacity),
         ):
-            collect(
-                Sample(system=self._server.name, round=number, case=self._case, metric=metric, unit=unit, value=value)
+            sample = Sample(
+                system=self._server.name,
+                round=number,
+                case=self._case,
+                metric=metric,
+                unit=unit,
+                value=value,
+                comparable=metric != OTHERS,
             )
+            collect(sample)
 
-    def _seen(self) -> tuple[int, float, float]:
+    def _seen(self) -> _Seen:
         try:
             records = self._topics.records(TOPIC, self._partitions)
         except KafkaException as error:
             raise BenchError(f"{self._server.title}: {error}") from error
-        return records, self._server.cpu_seconds(), time.monotonic()
+        server = self._server.cpu_seconds()
+        ours = server + self._client.cpu_seconds() + sum(os.times()[:2])
+        return _Seen(records, server, busy_seconds() - ours, time.monotonic())
 
 
 def produce_in_turns(

@@ -32,6 +32,7 @@ PHASES = ("startup", "produce", "consume", "librdkafka", "latency")
 WARM_TOPIC = "warm"
 WARM_SIZE = 1024
 LATENCY_BYTES_PER_SECOND = 20_000_000
+SESSION = "whole session"
 OTHERS = "machine's CPU used by others"
 
 
@@ -232,9 +233,9 @@ class Session:
 
     def _totals(self) -> None:
         """The CPU of all steps: with that of warming up, of what is done between phases, and put off until then."""
-        self._record("whole session", "server CPU per GB produced", "s/GB", self._used / (self._produced / 1e9))
+        self._record(SESSION, "server CPU per GB produced", "s/GB", self._used / (self._produced / 1e9))
         capacity = self._seconds * (os.cpu_count() or 1)
-        self._record("whole session", OTHERS, "%", 100 * self._used_by_others / capacity, comparable=False)
+        self._record(SESSION, OTHERS, "%", 100 * self._used_by_others / capacity, comparable=False)
         self._memory("after the load", each=False)
 
     # -- parts -------------------------------------------------------------------------------------------
