@@ -13,6 +13,8 @@ from typing import NoReturn, Protocol
 
 import pytest
 
+from tests.support.patience import Patience
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 3
 PARTITION = 1
@@ -149,10 +151,10 @@ class Deadline:
 
     def __init__(self, what: str, seconds: float = DEADLINE_S) -> None:
         self._what = what
-        self._end = time.monotonic() + seconds
+        self._patience = Patience(seconds)
 
     def check(self) -> None:
-        if time.monotonic() > self._end:
+        if self._patience.ended:
             raise TimeoutError(f"gave up: {self._what}")
 
 

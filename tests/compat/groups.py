@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tests.compat.common import DEADLINE_S, new_topic
 from tests.compat.librdkafka import Librdkafka
+from tests.support.patience import Patience
 
 PATIENCE_S = 90.0
 """How long a group may take to settle, time-outs of sessions included."""
@@ -83,12 +83,12 @@ class Group:
             self._news.notify_all()
 
     def wait(self, holds: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
-        end = time.monotonic() + seconds
+        patience = Patience(seconds)
         with self._news:
             while not holds():
                 failed = {name: seen.failed for name, seen in self.members.items() if seen.failed}
                 assert not failed, f"{what}: {failed}"
-                if not self._news.wait(end - time.monotonic()):
+                if not self._news.wait(patience.left) and patience.ended:
                     raise TimeoutError(f"{what}: {self.members}")
 
     def settled(self, members: Iterable[str], partitions: int) -> None:

@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from tests.compat.test_zones import java
 from tests.faults.raw import Raw
-from tests.faults.running import Running, eventually, headwater
+from tests.faults.running import Running, headwater
+from tests.support.patience import eventually
 
 MANY = 10_000
 PAGE = 2_000

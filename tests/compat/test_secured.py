@@ -39,6 +39,7 @@ from headwater.config import ListenerSecurity, Security, Settings
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.support.certificates import Signer, issue, key_document
 from tests.support.net import free_port
+from tests.support.patience import Patience
 from tests.support.secured import PASSWORDS as USERS
 from tests.support.secured import Running, running
 from tests.support.server import headwater_up, shared_stores
@@ -160,8 +161,8 @@ def failure_of(config: dict[str, Any]) -> int:
     """The error that a client of librdkafka reports when it cannot connect."""
     errors: list[Any] = []
     client = AdminClient({**config, "error_cb": errors.append, "reconnect.backoff.ms": 50})
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+    patience = Patience(WAIT_S)
+    while not patience.ended:
         client.poll(0.1)
         found = [e.code() for e in errors if e.code() != KafkaError._ALL_BROKERS_DOWN]
         if found:
@@ -342,9 +343,9 @@ def _polled(consumer: LibrdkafkaConsumer) -> list[TopicPartition]:
 
 def _until(condition: Callable[[], bool]) -> None:
     """Rules reach the other broker a moment later than the one that took them."""
-    deadline = time.monotonic() + WAIT_S
+    patience = Patience(WAIT_S)
     while not condition():
-        assert time.monotonic() < deadline
+        assert not patience.ended
 
 
 # --- other clients ------------------------------------------------------------------------------------------
@@ -507,11 +508,11 @@ def test_librdkafka_renews_its_login(tmp_path: Path) -> None:
                   "sasl.password": USERS["bob"]}  # fmt: skip
         producer = Producer(config)
         stats, logins = broker.node.broker.stats, broker.node.broker.logins
-        deadline = time.monotonic() + WAIT_S
+        patience = Patience(WAIT_S)
         while logins.granted < stats.connections_total + 3:
             producer.produce("t", b"x", on_delivery=lambda error, _: failures.append(error))
             assert producer.flush(WAIT_S) == 0
-            assert time.monotonic() < deadline
+            assert not patience.ended
         assert set(failures) == {None} and logins.refused == 0
 
     _renewing(test)

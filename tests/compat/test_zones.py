@@ -6,7 +6,6 @@ import asyncio
 import re
 import shutil
 import subprocess
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,8 @@ from confluent_kafka.admin import AdminClient
 
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.faults.raw import Raw
-from tests.faults.running import Running, eventually
+from tests.faults.running import Running
+from tests.support.patience import Patience, eventually
 
 with warnings.catch_warnings():
     # It reads its schemas by a function that Python 3.11 deprecates.
@@ -96,11 +96,11 @@ def test_librdkafka_with_its_coordinator_elsewhere(server: Running, zone: str, p
     try:
         consumer.subscribe(["t"])
         seen: set[bytes] = set()
-        deadline = time.monotonic() + 60
+        patience = Patience(60)
         metadata = counts(server, "metadata")
         # Read on until the metadata was told ten times more: librdkafka drops brokers that it does not name.
         while len(seen) < RECORDS or sum(counts(server, "metadata").values()) < sum(metadata.values()) + 10:
-            assert time.monotonic() < deadline, f"{len(seen)} of {RECORDS} records"
+            assert not patience.ended, f"{len(seen)} of {RECORDS} records"
             for message in consumer.consume(500, timeout=0.5):
                 assert message.error() is None, message.error()
                 if message.value().startswith(f"{mark}-".encode()):
@@ -124,9 +124,9 @@ def test_kafka_python_with_its_coordinator_elsewhere(server: Running) -> None:
         metadata_max_age_ms=200,
     )  # fmt: skip
     try:
-        seen, deadline = 0, time.monotonic() + 60
+        seen, patience = 0, Patience(60)
         while seen < RECORDS:
-            assert time.monotonic() < deadline, f"{seen} of {RECORDS} records"
+            assert not patience.ended, f"{seen} of {RECORDS} records"
             seen += sum(map(len, consumer.poll(500).values()))
         consumer.commit()
     finally:

@@ -24,9 +24,10 @@ from headwater.metadata.replica import Replica
 from headwater.metadata.streams import StreamsState
 from headwater.objects.memory import MemoryStore
 from headwater.types import Domain, Epoch, Position
-from tests.faults.running import ROOT, environment, eventually, needs
+from tests.faults.running import ROOT, environment, needs
 from tests.support.ledger_writer import payload, told
 from tests.support.ledgers import SERVERS, LedgerServer
+from tests.support.patience import eventually
 
 ONE = Domain(1)
 START = Position(0)

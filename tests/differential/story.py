@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tests.differential.peer import Peer
+from tests.support.patience import Patience
 
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 12.0
@@ -156,10 +157,10 @@ class Teller:
                 return self._record(_title(asked), answer) if recorded else answer
 
     async def _until(self, asked: Call, holds: Callable[[Any], bool]) -> Any:
-        end = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        patience = Patience(PATIENCE_SECONDS)
         while True:
             answer = await self._ask(asked)
-            if holds(answer) or asyncio.get_running_loop().time() > end:
+            if holds(answer) or patience.ended:
                 return answer
             await asyncio.sleep(POLL_SECONDS)  # polls for a state; nothing counts on its length
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import confluent_kafka
 
 from tests.faults.producing import ACK, parse
+from tests.support.patience import Patience
 
 READ_SECONDS = 60.0
 
@@ -59,7 +59,7 @@ def read_log(bootstrap: str, topic: str, partitions: int) -> Log:
         {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 100}
     )
     log, last = Log(), {}
-    deadline = time.monotonic() + READ_SECONDS
+    patience = Patience(READ_SECONDS)
     try:
         ends: dict[int, int] = {}
         for p in range(partitions):
@@ -69,7 +69,7 @@ def read_log(bootstrap: str, topic: str, partitions: int) -> Log:
         consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(partitions)])
         positions = dict.fromkeys(ends, 0)
         while any(positions[p] < ends[p] for p in ends):
-            assert time.monotonic() < deadline, f"read only up to {positions} of {ends}"
+            assert not patience.ended, f"read only up to {positions} of {ends}"
             for message in consumer.consume(10_000, timeout=0.2):
                 if message.error() is not None:
                     raise confluent_kafka.KafkaException(message.error())

@@ -12,7 +12,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,7 +29,8 @@ from headwater.app.visitor import Visit, visit
 from headwater.config import load
 from headwater.metadata.tables import TopicTable
 from headwater.types import Domain
-from tests.faults.running import ROOT, Running, alive, environment, eventually, headwater
+from tests.faults.running import ROOT, Running, alive, environment, headwater
+from tests.support.patience import eventually
 
 MERGE_FILES = 4
 SETTINGS = f"""
@@ -61,11 +61,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 
 def patiently(look: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
     """Like `eventually`, for what costs something to look at."""
-    deadline = time.monotonic() + seconds
-    while not look():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"gave up after {seconds:g} s: {what}")
-        time.sleep(0.25)  # polls for a state that the loop checks; nothing counts on its length
+    eventually(look, what, seconds, every=0.25)
 
 
 class LakeRunning(Running):

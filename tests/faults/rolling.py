@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tests.support.cluster import Cluster
 from tests.support.load import Load
-from tests.support.serving import eventually
+from tests.support.patience import eventually
 
 PARTITIONS = 4
 ENOUGH = 500

@@ -16,6 +16,7 @@ from typing import Self
 
 import psutil
 
+from tests.support.patience import eventually
 from tests.support.pausing import stop_outside_the_ledger
 from tests.support.serving import (
     ROOT,
@@ -24,7 +25,6 @@ from tests.support.serving import (
     Serving,
     alive,
     environment,
-    eventually,
     free_ports,
     get_page,
     headwater,

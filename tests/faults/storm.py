@@ -15,7 +15,7 @@ from headwater.metadata.membership import SESSION_SECONDS
 from tests.faults.lake_running import patiently
 from tests.support.cluster import Cluster
 from tests.support.load import Load
-from tests.support.serving import eventually
+from tests.support.patience import eventually
 
 RECOVER_SECONDS = 90.0
 SETTLED = "headwater_settled_files_total"

@@ -13,7 +13,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.faults.raw import Raw, fresh
-from tests.faults.running import Running, eventually, headwater
+from tests.faults.running import Running, headwater
+from tests.support.patience import eventually
 
 BROKERS = 3
 SETTINGS = """

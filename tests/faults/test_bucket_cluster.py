@@ -10,7 +10,8 @@ import pytest
 
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running, eventually, needs
+from tests.faults.running import Running, needs
+from tests.support.patience import eventually
 from tests.support.s3 import PROGRAM, S3Server
 
 TOPIC, PARTITIONS, RECORDS = "records", 3, 100_000

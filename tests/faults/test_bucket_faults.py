@@ -17,9 +17,10 @@ from headwater.errors import Retriable
 from headwater.metadata import Ledger, open_ledger
 from headwater.metadata.ledger import Entry
 from headwater.types import Domain, Position
-from tests.faults.running import ROOT, environment, eventually, needs
+from tests.faults.running import ROOT, environment, needs
 from tests.support.ledger_writer import payload, told
 from tests.support.ledgers import BucketServer
+from tests.support.patience import eventually
 from tests.support.s3 import PROGRAM
 
 ONE = Domain(1)

@@ -10,9 +10,9 @@ import pytest
 
 from headwater.metadata.membership import SESSION_SECONDS
 from tests.faults.rolling import NODES, loaded, restart_everybody, wait_for_traffic
-from tests.faults.running import eventually
 from tests.faults.storm import Storm
 from tests.support.cluster import Cluster
+from tests.support.patience import eventually
 
 OUTAGE_SECONDS = 2 * SESSION_SECONDS
 """Longer than any session: whoever mistakes a store's silence for a peer's would fence it."""

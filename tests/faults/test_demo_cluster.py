@@ -12,7 +12,8 @@ import confluent_kafka
 import psutil
 import pytest
 
-from tests.support.serving import ROOT, START_SECONDS, STOP_SECONDS, alive, environment, eventually, free_ports
+from tests.support.patience import eventually
+from tests.support.serving import ROOT, START_SECONDS, STOP_SECONDS, alive, environment, free_ports
 
 
 @pytest.mark.timeout(200)

@@ -16,7 +16,8 @@ from headwater.client.client import Client
 from headwater.client.errors import AnswerLost, KafkaError, Unreachable
 from headwater.errors import HeadwaterError
 from tests.faults.raw import fresh
-from tests.faults.running import Running, eventually, headwater, needs, run
+from tests.faults.running import Running, headwater, needs, run
+from tests.support.patience import eventually
 
 TOPIC = "t"
 DISK = "24m"

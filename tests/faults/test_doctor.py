@@ -15,7 +15,8 @@ import pytest
 from headwater.log import wal
 from headwater.metadata.commands import AppendWal, TakeEpoch, decode
 from tests.faults.raw import Raw, fresh
-from tests.faults.running import Running, eventually, headwater
+from tests.faults.running import Running, headwater
+from tests.support.patience import eventually
 
 SETTINGS = "[housekeeping]\ninterval_ms = 100\ncheckpoint_bytes = 1500\n"
 HEALTHY, SICK = 0, 6

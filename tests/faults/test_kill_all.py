@@ -10,7 +10,8 @@ import pytest
 
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running, eventually
+from tests.faults.running import Running
+from tests.support.patience import eventually
 
 TOPIC = "t"
 PARTITIONS = 4

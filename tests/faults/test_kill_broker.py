@@ -12,7 +12,8 @@ import pytest
 from tests.compat.common import TOOLS
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running, eventually, needs
+from tests.faults.running import Running, needs
+from tests.support.patience import eventually
 
 TOPIC = "million"
 PARTITIONS = 6

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headwater.client.client import Client
-from tests.faults.running import Running, eventually
+from tests.faults.running import Running
+from tests.support.patience import eventually
 
 TOPIC, GROUP = "records", "readers"
 PARTITIONS, RECORDS, KILLS = 6, 1_800, 2

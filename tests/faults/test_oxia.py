@@ -22,10 +22,11 @@ from headwater.metadata.oxia_writing import MAX_WAITING
 from headwater.types import Domain, Position
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running, eventually, needs
+from tests.faults.running import Running, needs
 from tests.support import oxia
 from tests.support.certificates import issue
 from tests.support.oxia import OxiaCluster, OxiaNode, OxiaServer
+from tests.support.patience import eventually
 
 ONE = Domain(1)
 START = Position(0)

@@ -11,7 +11,8 @@ import pytest
 from headwater.metadata.membership import SESSION_SECONDS
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running, eventually
+from tests.faults.running import Running
+from tests.support.patience import eventually
 
 TOPIC = "t"
 PARTITIONS = 6

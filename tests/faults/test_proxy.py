@@ -8,7 +8,7 @@ import socketserver
 import threading
 from collections.abc import Iterator
 
-from tests.faults.running import eventually
+from tests.support.patience import eventually
 from tests.support.proxy import Proxy
 
 

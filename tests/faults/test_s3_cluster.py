@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-from tests.faults.running import Running, eventually, needs
+from tests.faults.running import Running, needs
+from tests.support.patience import eventually
 from tests.support.s3 import PROGRAM, S3Server
 
 TOPIC = "kept"

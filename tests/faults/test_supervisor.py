@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,8 @@ import psutil
 import pytest
 
 from tests.faults.raw import fresh
-from tests.faults.running import ROOT, Running, alive, environment, eventually, free_ports, run
+from tests.faults.running import ROOT, Running, alive, environment, free_ports, run
+from tests.support.patience import eventually
 
 
 @pytest.fixture
@@ -69,11 +69,9 @@ class TestLeaving:
         server.process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
             server.process.wait(timeout=1)
-        began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(timeout=5) == 130
-        assert time.monotonic() - began < 3
-        eventually(lambda: not alive(child), "the broker is gone", 5)
+        assert server.process.wait(timeout=30) == 130  # a drain that gave up ends with another code
+        eventually(lambda: not alive(child), "the broker is gone")
 
     def test_children_die_with_a_killed_supervisor(self, server: Running) -> None:
         children = server.processes()

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.faults.raw import Raw, fresh
-from tests.faults.running import Running, eventually, needs
+from tests.faults.running import Running, needs
 from tests.support.batches import values
+from tests.support.patience import eventually
 from tests.support.s3 import PROGRAM, S3Server
 
 BROKERS = 3

@@ -12,9 +12,10 @@ import pytest
 
 from headwater.log import wal
 from tests.faults.raw import Closed, Raw, fresh
-from tests.faults.running import Running, eventually, free_ports, headwater
+from tests.faults.running import Running, free_ports, headwater
 from tests.invariants.crashing import WORD, doomed_broker
 from tests.support.batches import values
+from tests.support.patience import eventually
 
 SETTINGS = "[housekeeping]\ninterval_ms = 200\norphan_interval_ms = 400\n"
 

@@ -13,7 +13,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.faults.raw import METADATA, Raw
-from tests.faults.running import Running, eventually
+from tests.faults.running import Running
+from tests.support.patience import eventually
 
 BROKERS = 3
 ZONES = {"a": {1, 3}, "b": {2}}

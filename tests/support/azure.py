@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.net import free_port
+from tests.support.patience import Patience
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / ".tools/servers/azurite/node_modules/azurite/dist/src/blob/main.js"
@@ -43,9 +44,9 @@ class AzureServer(AbstractContextManager["AzureServer"]):
         command += ["--blobPort", str(self.port), "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
         with (self.directory / "azurite.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
+        patience = Patience(START_SECONDS)
         while not self._made_container():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if self.process.poll() is not None or patience.ended:
                 raise RuntimeError(f"azurite does not serve: {(self.directory / 'azurite.log').read_text()[-2000:]}")
             time.sleep(0.05)  # polls for a state that the loop checks; nothing counts on its length
         return self

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.support.net import free_port
+from tests.support.patience import Patience
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / ".tools/servers/etcd"
@@ -84,8 +85,8 @@ class EtcdCluster(AbstractContextManager["EtcdCluster"]):
 
     def leader(self) -> int:
         """The index of the member that leads, as soon as there is one that says so."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
+        patience = Patience(START_SECONDS)
+        while not patience.ended:
             for node in range(len(self.names)):
                 status = self._status(node)
                 if status and status.get("leader") == status["header"]["member_id"]:
@@ -95,11 +96,11 @@ class EtcdCluster(AbstractContextManager["EtcdCluster"]):
 
     def wait_healthy(self, nodes: Sequence[int] | None = None) -> None:
         """Until reads that need a majority are answered by these members."""
-        deadline = time.monotonic() + START_SECONDS
+        patience = Patience(START_SECONDS)
         for node in nodes if nodes is not None else range(len(self.names)):
             while not self._ask(node, "kv/range", {"key": "AA=="}):
                 process = self.processes[node]
-                if process is None or process.poll() is not None or time.monotonic() > deadline:
+                if process is None or process.poll() is not None or patience.ended:
                     raise RuntimeError(f"{self.names[node]} does not serve: {self.log_end(node)}")
                 time.sleep(0.02)  # polls for a state that the loop checks; nothing counts on its length
 

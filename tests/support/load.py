@@ -19,6 +19,7 @@ import confluent_kafka
 
 from tests.faults.checking import Log, read_log
 from tests.faults.producing import parse, value
+from tests.support.patience import Patience
 
 BURST = 10
 PACE_SECONDS = 0.02
@@ -84,9 +85,9 @@ class Load(AbstractContextManager["Load"]):
         self._stop.set()
         for thread in self._producers:
             thread.join()
-        deadline = time.monotonic() + GIVE_UP_SECONDS
+        patience = Patience(GIVE_UP_SECONDS)
         wanted = self.count * (len(self._readers) - 1)
-        while self.consumed < wanted and not self.problems and time.monotonic() < deadline:
+        while self.consumed < wanted and not self.problems and not patience.ended:
             time.sleep(0.05)  # polls for a state that the loop checks; nothing counts on its length
         self.__exit__()
         assert not self.problems, self.problems[:5]

@@ -17,6 +17,7 @@ from headwater.errors import HeadwaterError
 from headwater.metadata.oxia_grpc import GrpcOxia
 from headwater.metadata.oxia_url import parse_url
 from tests.support.net import free_port
+from tests.support.patience import Patience
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / ".tools/servers/oxia"
@@ -147,8 +148,8 @@ class OxiaCluster(AbstractContextManager["OxiaCluster"]):
 
     def leader(self, shard: int = 0) -> OxiaNode:
         """The server that the coordinator has made a shard's leader, as soon as there is one."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
+        patience = Patience(START_SECONDS)
+        while not patience.ended:
             with suppress(json.JSONDecodeError):  # it is being written
                 status = json.loads((self.directory / "status.json").read_text())
                 leader = status["clusterStatus"]["namespaces"]["default"]["shards"][str(shard)]["leader"]
@@ -190,9 +191,9 @@ def _kill(process: subprocess.Popen[bytes] | None) -> None:
 
 
 def _until(look: Callable[[], bool], log: Path, process: subprocess.Popen[bytes] | None) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    patience = Patience(START_SECONDS)
     while not look():
-        if process is None or process.poll() is not None or time.monotonic() > deadline:
+        if process is None or process.poll() is not None or patience.ended:
             raise RuntimeError(f"Oxia does not serve: {log.read_text()[-2000:]}")
         time.sleep(0.05)  # polls for a state that the loop checks; nothing counts on its length
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.serving import eventually
+from tests.support.patience import eventually
 
 
 def stop_outside_the_ledger(process: psutil.Process, ledger: Path) -> None:

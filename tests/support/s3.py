@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.net import free_port
+from tests.support.patience import Patience
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / ".tools/servers/versitygw"
@@ -65,9 +66,9 @@ class S3Server(AbstractContextManager["S3Server"]):
         own = {**os.environ, "ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
         with (self.directory / "s3.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=own)
-        deadline = time.monotonic() + START_SECONDS
+        patience = Patience(START_SECONDS)
         while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if self.process.poll() is not None or patience.ended:
                 raise RuntimeError(f"versitygw does not serve: {(self.directory / 's3.log').read_text()[-2000:]}")
             time.sleep(0.02)  # polls for a state that the loop checks; nothing counts on its length
 

@@ -18,6 +18,7 @@ import psutil
 
 from tests.support.cluster import Cluster
 from tests.support.net import free_port
+from tests.support.patience import Patience
 from tests.support.stores import Stores, wanted
 
 START_SECONDS = 60
@@ -100,11 +101,11 @@ def headwater_up(
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], said: Path, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    patience = Patience(START_SECONDS)
     while not re.search(r"\bready\b", said.read_text()):
         if server.poll() is not None:
             raise ServerFailed(f"headwater up ended with {server.returncode}:\n{_end_of(log)}")
-        if time.monotonic() > deadline:
+        if patience.ended:
             raise ServerFailed(f"headwater up did not say ready within {START_SECONDS} s:\n{_end_of(log)}")
         time.sleep(0.05)  # polls for a state that the loop checks; nothing counts on its length
 

@@ -10,7 +10,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
@@ -34,18 +33,6 @@ PORTS = range(20_000, 32_000)
 _LOG_CHARACTERS = 6_000
 
 T = TypeVar("T")
-
-
-def eventually(look: Callable[[], T], what: str, seconds: float = 30.0) -> T:
-    """What `look` gives, as soon as that is something."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"gave up after {seconds:g} s: {what}")
-        time.sleep(0.02)  # polls for a state that the loop checks; nothing counts on its length
 
 
 def free_ports(count: int) -> int:

@@ -10,7 +10,8 @@ import pytest
 
 from headwater import __version__
 from headwater.app.describing import version_of, without_secrets
-from tests.faults.running import Running, eventually, headwater
+from tests.faults.running import Running, headwater
+from tests.support.patience import eventually
 
 ZONES = {1: "a", 2: "b", 3: "a"}
 
