@@ -172,7 +172,7 @@ class Running(Serving, AbstractContextManager["Running"]):
         return list(self._family.values())
 
     def broker(self, node: int) -> psutil.Process:
-        return eventually(lambda: self._find_broker(node), f"broker {node} runs", 10)
+        return eventually(lambda: self._find_broker(node), f"broker {node} runs")
 
     def _find_broker(self, node: int) -> psutil.Process | None:
         for process in self.processes():

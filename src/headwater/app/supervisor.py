@@ -51,15 +51,16 @@ class Child:
         """What the process knows its supervisor by; it answers nobody else over HTTP."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        pause = RESTART_SECONDS
+        pause, served = RESTART_SECONDS, False
         while not stop.is_set():
             await self._start()
             code = await self._watch()
             was_ready = self.ready.is_set()
+            served |= was_ready
             self.ready.clear()
             if stop.is_set():
                 return
-            if code == 1 and not was_ready and self.mode == "broker":
+            if code == 1 and not served and self.mode == "broker":
                 raise ConfigError(f"{self.name} cannot start; its log says why")
             self.restarts += 1
             log.warning("a process ended", extra={"child": self.name, "exit_code": code})
