@@ -1,15 +1,15 @@
 """What holds for every test."""
 
-import signal
 from functools import cache
-from types import FrameType
 
 import pytest
-import pytest_timeout
 from hypothesis import settings
 
 from headwater import native
-from tests.support.patience import Patience
+from tests.support.limits import pytest_runtest_protocol, pytest_timeout_cancel_timer, pytest_timeout_set_timer
+
+__all__ = ["pytest_runtest_protocol", "pytest_timeout_cancel_timer", "pytest_timeout_set_timer"]
+"""Hooks that are written elsewhere."""
 
 settings.register_profile("headwater", deadline=None)  # no test asserts a time
 settings.load_profile("headwater")
@@ -33,27 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files, whatever order was drawn: one that begins last keeps every other worker idle."""
     place = {file: i for i, file in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.location[0], len(LONGEST)))
-
-
-@pytest.hookimpl
-def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
-    """Fail a test that takes longer than its limit, as pytest-timeout does, but in the machine's own seconds."""
-    patience = Patience(settings.timeout)
-
-    def ring(signum: int, frame: FrameType | None) -> None:
-        if patience.ended:
-            pytest_timeout.timeout_sigalrm(item, settings)
-        else:
-            signal.setitimer(signal.ITIMER_REAL, max(patience.left, 0.1))
-
-    def cancel() -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-
-    item.cancel_timeout = cancel  # type: ignore[attr-defined]  # where pytest-timeout looks for it
-    signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, settings.timeout)
-    return True
 
 
 @pytest.fixture(autouse=True)

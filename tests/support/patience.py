@@ -1,35 +1,65 @@
 """How long tests wait for something before they say that it hangs.
 
-Limits only tell a hang from slowness; no test asserts how fast anything is. Machines that share a processor slow
-down tenfold at times, so limits count the seconds that this machine ran, not those that others were given.
+Limits only tell a hang from slowness; no test asserts how fast anything is. Machines that share their processors with
+others are given a twentieth of them at times, so a second counts as much as this machine was given of it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import psutil
+
+SLOWEST = 0.1
+"""No machine is taken for slower than this, so that every wait has an end."""
+SPAN_SECONDS = 0.5
+"""Processors count in hundredths of a second: shorter spans tell nothing."""
 
 T = TypeVar("T")
 
 
-def clock() -> float:
-    """Seconds for which the machine ran: those that a hypervisor gave to others do not count."""
-    return time.monotonic() - getattr(psutil.cpu_times(), "steal", 0.0) / psutil.cpu_count()
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the clock and the processors have counted so far, in seconds."""
+
+    now: float
+    busy: float
+    stolen: float
+
+    @staticmethod
+    def take() -> Reading:
+        return Reading.of(time.monotonic(), psutil.cpu_times())
+
+    @staticmethod
+    def of(now: float, times: Any) -> Reading:
+        busy = sum(getattr(times, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq"))
+        return Reading(now, busy, getattr(times, "steal", 0.0))
+
+    def speed_since(self, earlier: Reading) -> float:
+        """The share of the time that whoever had work was given a processor for it."""
+        busy, stolen = self.busy - earlier.busy, self.stolen - earlier.stolen
+        return max(SLOWEST, busy / (busy + stolen)) if busy + stolen > 0 else 1.0
 
 
 class Patience:
-    """A limit for one wait."""
+    """A limit for one wait. A machine that runs at half its speed gets twice the time."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = clock() + seconds
+    def __init__(self, seconds: float, read: Callable[[], Reading] = Reading.take) -> None:
+        self._left = seconds
+        self._read = read
+        self._seen = read()
 
     @property
     def left(self) -> float:
-        return self._end - clock()
+        reading = self._read()
+        passed = reading.now - self._seen.now
+        if passed >= SPAN_SECONDS:
+            self._left -= passed * reading.speed_since(self._seen)
+            self._seen = reading
+        return self._left
 
     @property
     def ended(self) -> bool:

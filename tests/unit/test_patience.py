@@ -5,82 +5,148 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from tests.conftest import LONGEST
-from tests.support.patience import Patience, eventually
+from tests.support.limits import WAIT_SECONDS, Calm
+from tests.support.patience import Patience, Reading, eventually
 from tests.support.serving import ROOT
 
 
 class Machine:
-    """A machine with two processors whose clock stands still between steps."""
+    """A machine whose clock stands still between steps."""
 
     def __init__(self) -> None:
-        self.now, self.stolen = 100.0, 7.0
+        self.now, self.times = 100.0, {"user": 50.0, "system": 20.0, "idle": 110.0, "steal": 7.0}
 
-    def step(self, seconds: float, stolen: float) -> None:
-        """Let time pass, of which the hypervisor gives a share to others."""
+    def step(self, seconds: float, **shares: float) -> None:
+        """Let time pass, of which two processors spent these shares in these ways."""
         self.now += seconds
-        self.stolen += seconds * stolen * 2
+        for kind, share in shares.items():
+            self.times[kind] += 2 * seconds * share
+
+    def read(self) -> Reading:
+        return Reading.of(self.now, SimpleNamespace(**self.times))
+
+    def patience(self) -> Patience:
+        return Patience(10, self.read)
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    machine = Machine()
-    monkeypatch.setattr(time, "monotonic", lambda: machine.now)
-    monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(steal=machine.stolen))
-    monkeypatch.setattr(psutil, "cpu_count", lambda: 2)
-    return machine
+def machine() -> Machine:
+    return Machine()
 
 
-def test_a_limit_ends(machine: Machine) -> None:
-    patience = Patience(10)
-    machine.step(9, stolen=0)
+@pytest.mark.parametrize("shares", [{"idle": 1.0}, {"user": 1.0}, {"user": 0.3, "system": 0.3, "idle": 0.4}])
+def test_a_limit_ends(machine: Machine, shares: dict[str, float]) -> None:
+    patience = machine.patience()
+    machine.step(9, **shares)
     assert not patience.ended and patience.left == pytest.approx(1)
-    machine.step(1, stolen=0)
+    machine.step(1, **shares)
     assert patience.ended
 
 
-def test_what_others_take_does_not_count(machine: Machine) -> None:
-    patience = Patience(10)
-    machine.step(30, stolen=0.7)
-    assert not patience.ended and patience.left == pytest.approx(1)
-    machine.step(10, stolen=0.9)
-    assert patience.left == pytest.approx(0)
+def test_a_slow_machine_is_given_time(machine: Machine) -> None:
+    patience = machine.patience()
+    machine.step(30, user=0.2, system=0.05, idle=0.15, steal=0.6)
+    assert patience.left == pytest.approx(10 - 30 * 0.25 / 0.85)
+    machine.step(100, user=0.0, idle=0.2, steal=0.8)
+    assert patience.ended, "even one that is given nothing at all"
 
 
-def test_a_system_that_knows_of_no_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil, "cpu_times", SimpleNamespace)
-    patience = Patience(10)
-    machine.step(10, stolen=0.5)
+def test_moments_count_together(machine: Machine) -> None:
+    """Whoever looks often gives no more time than others."""
+    patience = machine.patience()
+    for _ in range(99):
+        machine.step(0.1, user=1.0)
+        assert not patience.ended
+    machine.step(1, user=1.0)
     assert patience.ended
 
 
-def test_waiting_gives_what_is_found_or_gives_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: machine.step(seconds, stolen=0))
+def test_a_system_that_knows_of_no_others(machine: Machine) -> None:
+    del machine.times["steal"]
+    patience = machine.patience()
+    machine.step(10, user=0.5, idle=0.5)
+    assert patience.ended
+
+
+def test_waiting_gives_what_is_found_or_gives_up() -> None:
     looks = iter([0, 0, 7])
-    assert eventually(lambda: next(looks), "a number comes") == 7
-    with pytest.raises(TimeoutError, match="gave up after 3 s: it never comes"):
-        eventually(lambda: None, "it never comes", 3)
+    assert eventually(lambda: next(looks), "a number comes", every=0) == 7
+    with pytest.raises(TimeoutError, match=r"gave up after 0\.5 s: it never comes"):
+        eventually(lambda: None, "it never comes", 0.5)
+
+
+# --- whole tests --------------------------------------------------------------------------------------------------
+
+
+def test_no_test_begins_while_others_have_the_machine(machine: Machine) -> None:
+    given = iter([0.02, 0.1, 0.9])
+    calm = Calm(
+        spin=lambda seconds: machine.step(seconds, user=(share := next(given)), steal=1 - share),
+        sleep=lambda seconds: machine.step(seconds, idle=1.0),
+        read=machine.read,
+    )
+    machine.step(60, user=0.05, idle=0.15, steal=0.8)
+    calm.wait()
+    assert calm.waited == pytest.approx(3 * 1.2) and next(given, None) is None
+    machine.step(60, user=0.5, idle=0.3, steal=0.2)
+    calm.wait()
+    assert calm.waited == pytest.approx(3 * 1.2)
+
+
+def test_waiting_for_the_machine_has_an_end(machine: Machine) -> None:
+    calm = Calm(
+        spin=lambda seconds: machine.step(seconds, steal=1.0),
+        sleep=lambda seconds: machine.step(seconds, idle=1.0),
+        read=machine.read,
+    )
+    machine.step(60, user=0.05, steal=0.95)
+    calm.wait()
+    assert calm.waited == pytest.approx(WAIT_SECONDS, abs=2)
+    machine.step(60, user=0.05, steal=0.95)
+    calm.wait()
+    assert calm.waited == pytest.approx(WAIT_SECONDS, abs=2)
+
+
+def run_tests(directory: Path, program: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Another run of pytest, in which a test may take a second."""
+    file = directory / "test_it.py"
+    file.write_text(program)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-pno:randomly", *more, "--timeout=1", str(file)],
+        capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{directory}"},
+        timeout=100,
+    )  # fmt: skip
 
 
 def test_a_test_that_hangs_fails(tmp_path: Path) -> None:
-    """Limits of whole tests go through our own timer."""
-    file = tmp_path / "test_hanging.py"
-    file.write_text("import time\n\n\ndef test_it():\n    time.sleep(600)\n\n\ndef test_other():\n    pass\n")
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:randomly", "--timeout", "1", str(file)],
-        capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    program = "import time\n\n\ndef test_it():\n    time.sleep(600)\n\n\ndef test_other():\n    pass\n"
+    ended = run_tests(tmp_path, program)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "Timeout (>1.0s) from pytest-timeout." in ended.stdout
-    assert "tests/conftest.py" in ended.stdout, "the timer was another one"
+    assert "tests/support/limits.py" in ended.stdout, "the timer was another one"
     assert "1 failed, 1 passed" in ended.stdout
+
+
+def test_a_test_that_hangs_where_no_signal_is_seen(tmp_path: Path) -> None:
+    """A call into a C library that does not return, as destroying a client of librdkafka may not."""
+    (tmp_path / "hasty.py").write_text("from tests.support import limits\n\nlimits.HARD_SECONDS = 1\n")
+    ended = run_tests(tmp_path, f"import ctypes\n\n\ndef test_it():\n{HANG}\n", "-phasty")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "passed" not in ended.stdout and "failed" not in ended.stdout
+    assert "in test_it" in ended.stdout + ended.stderr, "nobody says where it hangs"
+
+
+HANG = """\
+    libc = ctypes.CDLL(None)
+    mutex = ctypes.create_string_buffer(64)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)  # for ever, and no signal interrupts it"""
 
 
 def test_the_longest_files_are_there() -> None:
