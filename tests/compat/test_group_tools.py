@@ -12,6 +12,7 @@ import pytest
 
 from tests.compat.common import DEADLINE_S, TOOLS, Deadline, new_topic, tool, unavailable
 from tests.compat.librdkafka import Librdkafka
+from tests.support.jvm import SHORT_LIVED
 
 PARTITIONS, EACH = 2, 10
 TOOL_SECONDS = 60.0
@@ -31,8 +32,8 @@ class Tools:
         """What a tool says on standard output; it must end well."""
         java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
         libs = tool("kafka/libs")
-        quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-        command = [java, *quick, "-cp", f"{libs}/*", main, "--bootstrap-server", self.bootstrap, *arguments]
+        command = [java, *SHORT_LIVED, "-Xmx256m", "-cp", f"{libs}/*", main]
+        command += ["--bootstrap-server", self.bootstrap, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False, cwd=TOOLS)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

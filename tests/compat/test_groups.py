@@ -17,6 +17,7 @@ import pytest
 
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.compat.groups import Group, Host, Kind, Topic
+from tests.support.jvm import SHORT_LIVED
 
 PARTITIONS, MORE_PARTITIONS = 6, 8
 LONG_SESSION_MS = 30_000
@@ -47,8 +48,10 @@ def _path() -> str:
 def _java() -> Client:
     java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     classes = tool("compat/java/GroupMembers.class").parent
-    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m"]
-    return Client([java, *quick, "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "GroupMembers"], (RANGE, COOPERATIVE))
+    return Client(
+        [java, *SHORT_LIVED, "-Xmx256m", "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "GroupMembers"],
+        (RANGE, COOPERATIVE),
+    )
 
 
 def _kafkajs() -> Client:

@@ -8,13 +8,14 @@ import pytest
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.compat.contract import ReaderContract, WriterContract
 from tests.compat.program import Program
+from tests.support.jvm import SHORT_LIVED
 
 
 @pytest.fixture(scope="module")
 def client(bootstrap: str) -> Iterator[Program]:
     java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     classes = tool("compat/java/CompatClient.class").parent
-    command = [java, "-Xmx256m", "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "CompatClient"]
+    command = [java, *SHORT_LIVED, "-Xmx256m", "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "CompatClient"]
     with Program(command, bootstrap) as program:
         yield program
 

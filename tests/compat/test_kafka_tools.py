@@ -10,6 +10,7 @@ import pytest
 
 from tests.compat.common import TOOLS, new_topic, tool, unavailable
 from tests.compat.wire import fetch_batches
+from tests.support.jvm import SHORT_LIVED
 
 TOOLS_PACKAGE = "org.apache.kafka.tools"
 SECONDS = 60
@@ -20,7 +21,7 @@ class Tools:
 
     def __init__(self, bootstrap: str, java: str, log: Path) -> None:
         self.bootstrap = bootstrap
-        self._command = [java, "-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Duser.language=en"]
+        self._command = [java, *SHORT_LIVED, "-Xmx128M", "-Duser.language=en"]
         self._command += [f"-Dlog4j2.configurationFile={log}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
 
     def run(self, name: str, *arguments: str, given: str = "", fails: bool = False) -> str:

@@ -38,6 +38,7 @@ from confluent_kafka.admin import (
 from headwater.config import ListenerSecurity, Security, Settings
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.support.certificates import Signer, issue, key_document
+from tests.support.jvm import SHORT_LIVED
 from tests.support.net import free_port
 from tests.support.patience import Patience
 from tests.support.secured import PASSWORDS as USERS
@@ -442,7 +443,7 @@ def java(secured: Cluster, name: str, *arguments: str, mechanism: str = "SCRAM-S
         f"sasl.jaas.config=org.apache.kafka.common.security.{options.get(mechanism, scram)}\n"
         f"ssl.truststore.type=PEM\nssl.truststore.location={secured.directory}/issuer.pem\n"
     )
-    command = [program, "-Xmx256m", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token}"]
+    command = [program, *SHORT_LIVED, "-Xmx256m", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token}"]
     command += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={token}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
     command += [name if "." in name else f"org.apache.kafka.tools.{name}", *arguments]
     command += ["--command-config", str(properties), "--bootstrap-server", secured.addresses["SASL_SSL"]]
@@ -533,6 +534,7 @@ def test_java_renews_its_login(tmp_path: Path) -> None:
         )
         command = [
             program,
+            *SHORT_LIVED,
             "-Xmx256m",
             "-cp",
             f"{TOOLS / 'kafka/libs'}/*",

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.faults.raw import Raw
 from tests.faults.running import Running
+from tests.support.jvm import SHORT_LIVED
 from tests.support.patience import Patience, eventually
 
 with warnings.catch_warnings():
@@ -172,7 +173,7 @@ def java(log: Path, name: str, *arguments: str, given: str = "") -> str:
     program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     tool("kafka/libs")
     log.write_text("rootLogger.level = ERROR\n")
-    command = [program, "-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    command = [program, *SHORT_LIVED, "-Xmx128M"]
     command += [f"-Dlog4j2.configurationFile={log}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
     command += [f"org.apache.kafka.tools.{name}", *arguments]
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=90)

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from demo.readers import ON_SPARK, PLAIN, Place, spark, sum_of
 from demo.server import Server, running
 from tests.engines.everyone import OURS, PARTITIONS, START_MS, TOPIC, Sent, check_consumer, produced
+from tests.support.jvm import OF_SPARK
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
 pytestmark = [
@@ -41,7 +42,7 @@ def place(server: Server, sent: list[Sent]) -> Place:
 
 @pytest.fixture(scope="module")
 def session(place: Place) -> Iterator[Any]:
-    with spark(place) as session:
+    with spark(place, OF_SPARK) as session:
         yield session
 
 

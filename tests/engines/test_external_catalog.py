@@ -21,6 +21,7 @@ from demo.readers import JARS, PLAIN, Place, spark, sum_of
 from tests.faults import lake_running
 from tests.faults.lake_running import LakeRunning, Row, patiently
 from tests.faults.running import needs
+from tests.support.jvm import OF_SPARK
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
 pytestmark = [
@@ -139,6 +140,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     named = "".join(f'{key} = "{value}"\n' for key, value in properties.items())
     catalog = f"spark.sql.catalog.{NAME}"
     more = {
+        **OF_SPARK,
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         f"{catalog}.uri": f"jdbc:sqlite:{file}",

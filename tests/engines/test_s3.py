@@ -21,6 +21,7 @@ from demo.server import SETTINGS, Server, running
 from demo.storage import stored
 from tests.engines.everyone import OURS, TOPIC, Sent, check_consumer, produced
 from tests.faults.running import needs
+from tests.support.jvm import OF_SPARK
 from tests.support.s3 import PROGRAM, REGION, SECRET, S3Server
 from tests.support.spark_cluster import ON_LOOPBACK, standalone
 
@@ -62,7 +63,7 @@ def place(server: Server, sent: list[Sent]) -> Place:
 @pytest.fixture(scope="module")
 def session(place: Place) -> Iterator[Any]:
     needs("Spark's connectors: scripts/setup-tools spark spark-s3", JARS.exists() and S3_JARS.exists())
-    with spark(place) as session:
+    with spark(place, OF_SPARK) as session:
         yield session
 
 

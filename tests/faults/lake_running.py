@@ -45,11 +45,8 @@ keep_versions = 3
 expire_interval_ms = 1000
 orphan_interval_ms = 1000
 lease_ms = 4000
-
-[lake.spark.conf]
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
-"""Everything often. A JVM that lives for seconds starts sooner with its first compiler only."""
+"""Everything often."""
 FRESHNESS = {"headwater.table.freshness.ms": "300"}
 MARK = "HEADWATER_TEST_RUN"
 PACE_SECONDS = 0.05

@@ -15,6 +15,7 @@ import psutil
 import pyspark
 
 from headwater.lake.spark.java import java_home
+from tests.support.jvm import OF_SPARK, SHORT_LIVED
 
 HOME = Path(pyspark.__file__).parent
 START_SECONDS = 120
@@ -25,6 +26,7 @@ ON_LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
 }
 """Settings of a session on such a cluster."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -38,6 +40,7 @@ class SparkDaemon:
             **more,
             "JAVA_HOME": java_home(),
             "PYSPARK_PYTHON": sys.executable,
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(SHORT_LIVED),
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
@@ -135,6 +138,7 @@ def connect_server(directory: Path, port: int = 0) -> SparkDaemon:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "512m",
+        **OF_SPARK,
         "spark.ui.enabled": "false",
         "spark.log.level": "INFO",
     }
