@@ -25,7 +25,7 @@ LONGEST = (
     "tests/compat/test_groups.py",
     "tests/faults/test_compactor_kills_s3.py",
 )
-"""Files that take more than a minute, the longest first."""
+"""The files that take longest, the longest of them first."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -181,14 +181,15 @@ class Running(Serving, AbstractContextManager["Running"]):
                     return process
         return None
 
-    def pause(self, process: psutil.Process) -> None:
-        """Stop a process where nobody else needs what it holds."""
+    def pause(self, *family: psutil.Process) -> None:
+        """Stop processes where nobody else needs what they hold."""
         if self.stores is None:
-            stop_outside_the_ledger(process, self.data / "ledger.db")
+            stop_outside_the_ledger(self.data / "ledger.db", *family)
         elif self.stores.ledger == "sqlite":
-            stop_outside_the_ledger(process, self.stores.directory / "ledger.db")
+            stop_outside_the_ledger(self.stores.directory / "ledger.db", *family)
         else:
-            process.send_signal(signal.SIGSTOP)
+            for process in family:
+                process.suspend()
 
     # --- what it says --------------------------------------------------------------------------------
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import random
-import time
 from pathlib import Path
 
 import psutil
@@ -62,7 +59,7 @@ def stop_and_wake(server: LakeRunning, compactor: psutil.Process, *, whole: bool
     """Stop a process, or all of a compactor's, until it is fenced and the other one has settled; wake it again."""
     before = server.look()
     family = [compactor, *(compactor.children(recursive=True) if whole else ())]
-    stop_between_appends(server, family)
+    server.pause(*family)
     try:
         patiently(lambda: before.members - server.look().members, "the stopped one is fenced")
         fenced = server.look()
@@ -72,27 +69,3 @@ def stop_and_wake(server: LakeRunning, compactor: psutil.Process, *, whole: bool
             process.resume()
     patiently(lambda: len(server.look().members) >= len(before.members), "the stopped one is back")
     return before.writers | server.look().writers
-
-
-def stop_between_appends(server: LakeRunning, family: list[psutil.Process]) -> None:
-    """Stop processes, but not while they hold the lock of an embedded ledger: nobody could write until they wake."""
-    lock = server.data / "ledger.db.lock"
-    for _ in range(20):
-        for process in family:
-            process.suspend()
-        if not lock.exists() or can_be_had(lock):
-            return
-        for process in reversed(family):
-            process.resume()
-    raise AssertionError(f"{lock} is held whenever {family[0]} is stopped")
-
-
-def can_be_had(lock: Path) -> bool:
-    """Whether a lock is free at some moment of a second."""
-    with open(lock) as file:
-        for _ in range(100):
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            time.sleep(0.01)  # somebody else's turn
-    return False

@@ -238,7 +238,7 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
     def pause(self, process: psutil.Process) -> None:
         """Stop a process where nobody else needs what it holds."""
         if self.stores.ledger == "sqlite":
-            stop_outside_the_ledger(process, self.stores.directory / "ledger.db")
+            stop_outside_the_ledger(self.stores.directory / "ledger.db", process)
         else:
             process.send_signal(signal.SIGSTOP)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,21 +13,23 @@ import psutil
 from tests.support.patience import eventually
 
 
-def stop_outside_the_ledger(process: psutil.Process, ledger: Path) -> None:
-    """Stop a process at a moment when it does not hold the ledger's lock, which nobody could take from it."""
+def stop_outside_the_ledger(ledger: Path, *family: psutil.Process) -> None:
+    """Stop processes at a moment when none holds the lock of an embedded ledger, which nobody could take from it."""
 
     def stopped() -> bool:
-        process.send_signal(signal.SIGSTOP)
+        for process in family:
+            process.suspend()
         if can_be_locked(ledger):
             return True
-        process.send_signal(signal.SIGCONT)
+        for process in reversed(family):
+            process.resume()
         return False
 
-    eventually(stopped, "it is stopped without the lock", 20)
+    eventually(stopped, "they are stopped without the lock")
 
 
 def can_be_locked(ledger: Path) -> bool:
-    """Whether the lock file and SQLite's own lock come free within a second."""
+    """Whether the lock file and SQLite's own lock come free within a second, for which those who wait can wait too."""
 
     def locked() -> bool:
         with Path(f"{ledger}.lock").open("rb") as file:
@@ -40,7 +42,8 @@ def can_be_locked(ledger: Path) -> bool:
                 return False
             return True
 
-    try:
-        return eventually(locked, "the ledger is free", 1)
-    except TimeoutError:
-        return False
+    for _ in range(50):
+        if locked():
+            return True
+        time.sleep(0.02)  # somebody else's turn
+    return False

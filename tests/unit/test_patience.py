@@ -120,7 +120,6 @@ def run_tests(directory: Path, program: str, *more: str) -> subprocess.Completed
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-pno:randomly", *more, "--timeout=1", str(file)],
         capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}:{directory}"},
-        timeout=100,
     )  # fmt: skip
 
 
