@@ -36,20 +36,24 @@ lint: install ## style, types, import contracts
 	$(BIN)/lint-imports
 
 test: install tools lint ## everything that must pass
-	$(BIN)/pytest --numprocesses 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 20 $(ARGS)
 	$(BIN)/python -m tests.clustered --quick
 
 test-cluster: install tools ## tests of clients, groups, security, log and faults on etcd, Oxia and a bucket, with S3
 	$(BIN)/python -m tests.clustered $(ARGS)
 
-sim: install ## the simulation; SEEDS=10000
+sim: install ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: install ## runs that take two hours: 200 kills, 1,000 topics, 500 settles, 50 groups, faults on clusters
+soak: install ## runs that take two hours: 200 kills, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, clusters
 	$(BIN)/python -m tests.soak.settles
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills
 	$(BIN)/python -m tests.soak.groups
+	$(BIN)/python -m tests.soak.moves
+	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/fuzz/test_frames.py
+	$(BIN)/python -m tests.soak.attacks
+	$(BIN)/python -m tests.soak.bombs
 	scripts/setup-tools etcd oxia s3
 	for faults in brokers metadata objects compactor everything; do \
 		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done
@@ -58,7 +62,7 @@ soak: install ## runs that take two hours: 200 kills, 1,000 topics, 500 settles,
 	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults brokers
 	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults objects
 
-bench: install tools ## Apache Kafka and Headwater side by side
+bench: install tools ## Apache Kafka and Headwater side by side, an hour at most; ARGS=--quick, --resume, --publish
 	$(BIN)/python -m benchmarks.peer $(ARGS)
 
 bench-paths: install ## the CPU cost of produce and apply, without disk or network

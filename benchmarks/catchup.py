@@ -18,52 +18,51 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.clients import Client, ClientResult
-from demo.server import Server, running
+from harness.headwater import QUICK_LAKE, Headwater
 
-TOPIC, WARM = "records", "warm"
+TOPIC = "records"
 PARTITIONS = 12
-WARM_RECORDS = 50_000
+WARM_SECONDS = 5.0
 LEAST = 0.4
 """What reading segments must reach of what reading the WAL does."""
 TIMEOUT_SECONDS = 600.0
 
 
-def _client(server: Server, mode: str, topic: str, records: int, size: int, warm: int) -> ClientResult:
-    arguments = [mode, server.bootstrap, topic, str(records), str(size), WARM, str(warm)]
-    command = [sys.executable, "-m", "benchmarks.librdkafka", *arguments]
-    with Client(command, server.directory / "client.log", TIMEOUT_SECONDS) as client:
-        client.wait_warm()
-        client.go()
-        return client.result(ClientResult)
+def _client(server: Headwater, records: int, *more: str) -> Client:
+    command = [sys.executable, "-m", "benchmarks.librdkafka", server.bootstrap, TOPIC, str(records), *more]
+    return Client(command, server.directory / "client.log", TIMEOUT_SECONDS)
 
 
-def _consumed(server: Server, records: int, size: int, rounds: int, progress: Progress, what: str) -> list[float]:
+def _consumed(server: Headwater, records: int, rounds: int, progress: Progress, what: str) -> list[float]:
     task = progress.add_task(f"consume {what}", total=rounds)
     speeds = []
-    for _ in range(rounds):
-        result = _client(server, "consume", TOPIC, records, size, WARM_RECORDS)
-        if result.records != records:
-            raise RuntimeError(f"{result.records} records instead of {records}")
-        speeds.append(result.mb_per_second)
-        progress.advance(task)
+    with _client(server, records) as client:
+        client.wait_ready()
+        client.turn(ClientResult, 0, WARM_SECONDS)
+        for _ in range(rounds):
+            result = client.turn(ClientResult, 0, TIMEOUT_SECONDS)
+            if result.records != records:
+                raise RuntimeError(f"{result.records} records instead of {records}")
+            speeds.append(result.mb_per_second)
+            progress.advance(task)
     return speeds
 
 
 def _run(directory: Path, records: int, size: int, rounds: int, progress: Progress) -> tuple[list[float], list[float]]:
-    with running(directory, lake=False) as server:
-        for topic in (WARM, TOPIC):
-            server.cli("topic", "create", topic, "--partitions", str(PARTITIONS), "--bootstrap", server.bootstrap)
+    with Headwater(directory, settings=QUICK_LAKE) as server:
+        server.cli("topic", "create", TOPIC, "--partitions", str(PARTITIONS), "--bootstrap", server.bootstrap)
         producing = progress.add_task("produce", total=1)
-        _client(server, "produce", TOPIC, records, size, WARM_RECORDS)
+        with _client(server, records, str(size)) as client:
+            client.wait_ready()
+            client.turn(ClientResult, 0, TIMEOUT_SECONDS)
         progress.advance(producing)
-        tail = _consumed(server, records, size, rounds, progress, "out of the WAL")
-    with running(directory) as server:
+        tail = _consumed(server, records, rounds, progress, "out of the WAL")
+    with Headwater(directory, lake=True, settings=QUICK_LAKE) as server:
         settling = progress.add_task("settle, and collect the WAL", total=1)
-        for topic in (WARM, TOPIC):
-            server.table("settle", topic, "--timeout", "600")
+        server.table("settle", TOPIC, "--timeout", "600")
         server.wait_for_collection()
         progress.advance(settling)
-        return tail, _consumed(server, records, size, rounds, progress, "out of segments")
+        return tail, _consumed(server, records, rounds, progress, "out of segments")
 
 
 def main(

@@ -1,12 +1,12 @@
-"""Client programs as processes: ProducerPerformance, and those that warm up and wait for a go.
+"""Client programs as processes: ProducerPerformance, and those that take turns.
 
-A program of ours connects, warms up, prints ``warm``, waits for a line on stdin, measures, and prints one
-line of JSON. So the server's CPU time can be read at the very borders of what is measured.
+A program of ours connects and prints ``ready``. Then it takes one turn for every line on stdin: two numbers, the
+milliseconds in which the load does not count and those in which it does. It answers with one line of JSON. So a
+program that runs for the whole of a step is started and compiled once.
 """
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import threading
@@ -15,22 +15,26 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import msgspec
-import psutil
 
-from benchmarks.systems import ROOT, BenchError, java
+from benchmarks.systems import BenchError, Measured
+from harness.kafka import java
+from harness.tools import ROOT
 
 # kafka-producer-perf-test.sh and kafka-consumer-perf-test.sh give their JVMs this much.
 CLIENT_HEAP = ("-Xmx512M",)
-_TOTAL = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .* 99\.9th", re.MULTILINE)
-_STEADY = re.compile(r"^(\d+) steady state records sent, ([\d.]+) records/sec ", re.MULTILINE)
+ENDLESS = 1_000_000_000
+PATIENCE_MS = 3_600_000
+"""Requests of a client that stands still must not time out meanwhile."""
 
 
 class ClientResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client measured: records and payload bytes moved in so many seconds."""
+    """What a client measured in a turn: records and payload bytes moved in so many seconds."""
 
     records: int
     bytes: int
     seconds: float
+    total_bytes: int
+    """Payload of the whole turn, that before the counted time included."""
 
     @property
     def mb_per_second(self) -> float:
@@ -38,34 +42,40 @@ class ClientResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatencyResult(ClientResult, frozen=True, kw_only=True):
-    """What the latency probe measured; the counts include its warm-up, the percentiles do not."""
+    """What the latency probe measured."""
 
     p50_ms: float
     p99_ms: float
     p999_ms: float
-    max_ms: float
 
 
 Result = TypeVar("Result", bound=ClientResult)
 
 
-class Client:
-    """A client process. Leaving the context kills it if it still runs; its stderr is kept in a file."""
+class Client(Measured):
+    """A client process. Leaving the block kills it if it still runs; its stderr is kept in a file."""
+
+    _stdout = subprocess.PIPE
 
     def __init__(self, command: list[str], log: Path, timeout: float) -> None:
         self.command = command
         self.log = log
         self.timeout = timeout
+        self._process: subprocess.Popen[str] | None = None
 
     def __repr__(self) -> str:
         return f"<Client {' '.join(self.command[-6:])}>"
+
+    @property
+    def process(self) -> subprocess.Popen[str] | None:
+        return self._process
 
     def __enter__(self) -> Self:
         with self.log.open("ab") as errors:
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=self._stdout,
                 stderr=errors,
                 text=True,
                 cwd=ROOT,
@@ -79,89 +89,83 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._watchdog.cancel()
+        assert self._process is not None
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
 
-    def wait_warm(self) -> None:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if line.strip() != "warm":
-            raise self._failed(f"said {line.strip()!r} instead of 'warm'")
+    def wait_ready(self) -> None:
+        """Waits until the program is connected."""
+        line = self._line()
+        if line != "ready":
+            raise self._failed(f"said {line!r} instead of 'ready'")
 
-    def go(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+    def begin(self, lead: float, counted: float) -> None:
+        """Begin a turn: so many seconds of load that do not count, then so many that do."""
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{round(lead * 1000)} {round(counted * 1000)}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._failed("ended") from None
+
+    def result(self, kind: type[Result]) -> Result:
+        """Waits for the end of a turn."""
+        line = self._line()
+        try:
+            return msgspec.json.decode(line, type=kind)
+        except msgspec.DecodeError:
+            raise self._failed(f"said {line!r} instead of its result") from None
+
+    def turn(self, kind: type[Result], lead: float, counted: float) -> Result:
+        """Take a whole turn."""
+        self.begin(lead, counted)
+        return self.result(kind)
+
+    def _line(self) -> str:
+        assert self._process is not None and self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def _failed(self, what: str) -> BenchError:
+        assert self._process is not None
+        self._process.kill()
+        code = self._process.wait()
+        return BenchError(f"{self!r} {what} and exited with {code} (time limit {self.timeout:.0f} s), see {self.log}")
+
+
+class ProducerPerformance(Client):
+    """Kafka's own producer benchmark at the defaults of the client, without an end.
+
+    It sends at full speed from its start, except while it is paused. It has no turns: the log's growth is measured.
+    """
+
+    _stdout = subprocess.DEVNULL
+
+    def __init__(self, bootstrap: str, topic: str, size: int, log: Path, timeout: float) -> None:
+        patient = (f"request.timeout.ms={PATIENCE_MS}", f"delivery.timeout.ms={2 * PATIENCE_MS}")
+        command = java(
+            CLIENT_HEAP,
+            "org.apache.kafka.tools.ProducerPerformance",
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--throughput", "-1"),
+            *("--num-records", str(ENDLESS), "--record-size", str(size)),
+            *("--command-property", "acks=all", *patient),
+        )
+        super().__init__(command, log, timeout)
 
     def pause(self) -> None:
-        """Have it stand still, in the middle of whatever it does."""
+        """Stop it in the middle of its work."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """After a pause."""
         self._signal(signal.SIGCONT)
 
-    def cpu_seconds(self) -> float:
-        """User and system time so far of a client that is running."""
-        try:
-            times = psutil.Process(self._process.pid).cpu_times()
-        except psutil.NoSuchProcess:
-            raise self._failed("ended") from None
-        return float(times.user + times.system)
+    def check(self) -> None:
+        """Raise an error if it has ended."""
+        if not self.alive():
+            raise self._failed("ended")
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process.poll() is not None:
-            raise self._failed("ended")
+        self.check()
+        assert self._process is not None
         self._process.send_signal(number)
-
-    def result(self, kind: type[Result]) -> Result:
-        """Waits for the line of JSON; the process may still be closing its connections afterwards."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        try:
-            return msgspec.json.decode(line, type=kind)
-        except msgspec.DecodeError:
-            raise self._failed(f"said {line.strip()!r} instead of its result") from None
-
-    def output(self) -> str:
-        """Waits for the end of a program that needs no go, and returns what it printed."""
-        text, _ = self._process.communicate()
-        if self._process.returncode != 0:
-            raise self._failed("failed")
-        return text
-
-    def _failed(self, what: str) -> BenchError:
-        self._process.kill()
-        code = self._process.wait()
-        return BenchError(f"{self!r} {what} and exited with {code} (time limit {self.timeout:.0f} s), see {self.log}")
-
-
-def producer_performance(
-    bootstrap: str, topic: str, records: int, size: int, *, warm: int = 0, patience: float = 0
-) -> list[str]:
-    """Kafka's own producer benchmark at the defaults of the client.
-
-    The first `warm` records are not in its rate. A client that stands still now and then needs `patience`, in seconds:
-    its requests must not time out meanwhile.
-    """
-    limit = round(patience * 1000)
-    patient = (f"request.timeout.ms={limit}", f"delivery.timeout.ms={2 * limit}") if limit else ()
-    return java(
-        CLIENT_HEAP,
-        "org.apache.kafka.tools.ProducerPerformance",
-        *("--bootstrap-server", bootstrap, "--topic", topic, "--throughput", "-1"),
-        *("--num-records", str(records), "--record-size", str(size)),
-        *(("--warmup-records", str(warm)) if warm else ()),
-        *("--command-property", "acks=all", *patient),
-    )
-
-
-def steady_rate(output: str, records: int) -> float:
-    """Records a second of ProducerPerformance in its steady state."""
-    total, steady = _TOTAL.search(output), _STEADY.search(output)
-    if total is None or steady is None:
-        raise BenchError(f"ProducerPerformance printed no summary:\n{output}")
-    if int(total[1]) != records:
-        raise BenchError(f"ProducerPerformance had {total[1]} of {records} records acknowledged:\n{output}")
-    return float(steady[2])

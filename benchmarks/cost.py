@@ -23,11 +23,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from harness.headwater import Headwater
+from harness.pages import metric_of
+from harness.s3 import S3Server
 from headwater.cli.common import Output
 from headwater.cli.cost import show
 from headwater.ops.cost import URSA, Prices, Requests, Workload, bills
-from tests.faults.lake_running import LakeRunning
-from tests.support.s3 import S3Server
 
 BUILD = Path(__file__).parent.parent / "build" / "bench"
 MB = 1_000_000
@@ -37,8 +38,6 @@ PUTS = ("s3_PutObject", "s3_UploadPart", "s3_CreateMultipartUpload", "s3_Complet
 GETS = ("s3_GetObject", "s3_HeadObject")
 LINE = re.compile(r"\s(s3_[A-Za-z0-9]+) (\S+) ")
 SETTINGS = """
-objects = "{url}/cost"
-
 [housekeeping]
 interval_ms = 2000
 dead_object_grace_ms = 5000
@@ -116,22 +115,18 @@ class Load:
         consumer.close()
 
 
-def look(server: LakeRunning, access_log: Path) -> Counted:
+def look(server: Headwater, access_log: Path) -> Counted:
     """Everything that was counted up to now."""
     requests: Counter[tuple[str, str]] = Counter()
     for line in access_log.read_text(errors="replace").splitlines():
         if found := LINE.search(line):
             requests[found[1], _purpose(found[2])] += 1
     page = server.page("/metrics")[1]
-
-    def total(name: str) -> float:
-        return sum(map(float, re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", page, re.MULTILINE)))
-
     return Counted(
         requests,
-        total("headwater_ledger_commits_total"),
-        total("headwater_produced_bytes_total"),
-        total("headwater_fetched_bytes_total"),
+        metric_of(page, "headwater_ledger_commits_total"),
+        metric_of(page, "headwater_produced_bytes_total"),
+        metric_of(page, "headwater_fetched_bytes_total"),
     )
 
 
@@ -151,9 +146,10 @@ def measure(options: argparse.Namespace, directory: Path) -> Counted:
     """One run."""
     access_log = directory / "access.log"
     with S3Server(directory, ["--access-log", str(access_log)]) as store:
-        os.environ.update(store.environment)
-        settings = SETTINGS.format(url=store.url)
-        with LakeRunning(directory / "headwater", brokers=BROKERS, settings=settings) as server:
+        objects, own = f"{store.url}/cost", store.environment
+        with Headwater(
+            directory / "headwater", brokers=BROKERS, lake=True, settings=SETTINGS, objects=objects, variables=own
+        ) as server:
             server.create(TOPIC, PARTITIONS)
             with Load(server.bootstrap, options.rate * MB) as load, Progress(console=Console(stderr=True)) as progress:
                 task = progress.add_task("load", total=options.warmup + options.seconds)

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from headwater.metadata import open_ledger
+from headwater.ledger import open_ledger
 from headwater.types import Domain, Position
 
 ONE = Domain(1)

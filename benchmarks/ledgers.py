@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.report import gather_facts, markdown_table, publish_section
-from tests.support.etcd import PROGRAM, EtcdCluster
-from tests.support.ledgers import SERVERS, LedgerServer
+from harness.etcd import PROGRAM, EtcdCluster
+from harness.ledgers import SERVERS, LedgerServer
+from harness.tools import ROOT
 
-ROOT = Path(__file__).parents[1]
 TIMEOUT_SECONDS = 120.0
 COLUMNS = ("backend", "what", "a second", "p50 ms", "p99 ms", "CPU µs each")
 TEXT = """\

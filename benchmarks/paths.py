@@ -19,19 +19,22 @@ import uvloop
 
 from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
-from headwater.broker.server import Connection, Server
+from headwater.broker.net.connection import Connection
+from headwater.broker.net.server import Server
 from headwater.client.records import Record as ClientRecord
 from headwater.client.records import encode_batch
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import Settings
-from headwater.log import kernels
-from headwater.metadata import open_ledger
-from headwater.metadata.commands import AppendWal, Chunk, CreateStreams, Listener, Record, StreamConfig
-from headwater.metadata.ledger import Ledger
-from headwater.metadata.memory import MemoryLedger
-from headwater.metadata.streams import StreamsState
+from headwater.ledger import open_ledger
+from headwater.ledger.contract import Ledger
+from headwater.ledger.memory import MemoryLedger
+from headwater.log.kernels import switch
 from headwater.objects import ObjectStore, open_store
 from headwater.objects.memory import MemoryStore
+from headwater.settings.settings import Settings
+from headwater.state.commands.cluster import Listener
+from headwater.state.commands.streams import AppendWal, Chunk, CreateStreams, StreamConfig
+from headwater.state.records import Record
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Pieces, Position
 from headwater.wire.build import build
 from headwater.wire.messages import encode_request, request_type
@@ -65,6 +68,9 @@ class _Transport:
 
     def get_extra_info(self, name: str) -> tuple[str, int]:
         return ("benchmark", 0)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def is_closing(self) -> bool:
         return False
@@ -162,7 +168,7 @@ def apply(batches: int) -> float:
 
 
 def main() -> None:
-    kernels.compile_kernels()
+    switch.compile_kernels()
     BUILD.mkdir(exist_ok=True)
     for window in WINDOWS:
         title = f"produce, {window * PARTITIONS} batches a flush"

@@ -1,151 +1,182 @@
-"""Headwater beside Apache Kafka: ``python -m benchmarks.peer``, or ``make bench``."""
+"""Headwater beside Apache Kafka: ``python -m benchmarks.peer``, or ``make bench``.
+
+Every server is started once and warmed up before anything counts. Each step is measured in turns (``turns.py``) and has
+a time limit (``plan.py``). Results are on the disk after every turn, and ``--resume`` continues a run that was stopped.
+"""
 
 from __future__ import annotations
 
-import itertools
+import shutil
 import signal
 import sys
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
+import msgspec
 import typer
 from confluent_kafka import KafkaException
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks.report import (
-    PAGE_FILE,
-    Failure,
-    Results,
-    failure_lines,
-    gather_facts,
-    markdown,
-    noise,
-    publish_section,
-    save,
-    terminal_table,
-)
-from benchmarks.systems import ROOT, SYSTEMS, BenchError, Kafka, compile_java
-from benchmarks.turns import produce_in_turns
-from benchmarks.workloads import PHASES, Plan, Sample, Session, Step, size_label
+from benchmarks.peer_report import markdown, settling_line, shares_line, summary, tables, turn_line
+from benchmarks.plan import HOUR_SECONDS, QUICK, TITLES, Kind, Plan, Step
+from benchmarks.report import PAGE_FILE, gather_facts, publish_section
+from benchmarks.results import IDLE, LOADED, STARTUP, Failure, Results, Sample, Store
+from benchmarks.systems import SYSTEMS, BenchError, KafkaSystem, System, compile_java
+from benchmarks.turns import Bench, Deadline
+from harness.process import START_SECONDS
+from harness.tools import ROOT
 
-NOISY_PERCENT = 10
+DISK_BYTES = 40_000_000_000
+"""What the topics of a full run may need at a time."""
+QUICK_DISK_BYTES = 4_000_000_000
 
 
 class Run:
-    """Alternating rounds over the systems; keeps the results on disk after every one."""
+    """All steps that results lack, on servers that are started once."""
 
-    def __init__(self, plan: Plan, names: list[str], rounds: int, workdir: Path, console: Console) -> None:
-        self.plan = plan
-        self.names = names
-        self.rounds = rounds
-        self.workdir = workdir
-        self.console = console
-        self._facts = gather_facts(workdir)
-        self._samples: list[Sample] = []
-        self._failures: list[Failure] = []
+    def __init__(self, results: Results, store: Store, workdir: Path, console: Console) -> None:
+        self._results = results
+        self._plan = results.plan
+        self._store = store
+        self._workdir = workdir
+        self._console = console
+        self._hour = Deadline(HOUR_SECONDS, "the run")
 
-    def results(self) -> Results:
-        return Results(
-            facts=self._facts,
-            arguments=sys.argv[1:],
-            size=self.plan.size(),
-            rounds=self.rounds,
-            samples=self._samples,
-            failures=self._failures,
-        )
+    def run(self) -> None:
+        """Measure what is missing. A step that fails is noted, and the next ones go on while the servers live."""
+        self._say_plan()
+        with ExitStack() as started:
+            servers = self._start(started)
+            with self._timed("warm-up", len(servers) * self._plan.warm_limit_seconds):
+                self._warm_up(servers)
+            for number, group in enumerate(self._plan.groups()):
+                if steps := self._results.steps_left(group.steps):
+                    for server in servers.values():
+                        server.check()
+                    self._group(Bench(group, self._plan, servers, self._workdir, f"bench-{number}"), steps)
+            if self._hour.left >= self._plan.idle_limit_seconds:
+                with self._timed("idle and memory", self._plan.idle_limit_seconds):
+                    self._idle(servers)
 
-    def run(self) -> Results:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self.console) as progress:
-            task = progress.add_task("starting", total=None)
-            if "produce" in self.plan.phases:
-                self._turns(progress, task)
-            for number in range(1, self.rounds + 1) if self.plan.phases - {"produce"} else ():
-                self._round(number, progress, task)
-                save(self.results(), self.workdir / "results.json")
-        return self.results()
+    def _start(self, started: ExitStack) -> dict[str, System]:
+        servers: dict[str, System] = {}
+        self._results.starts += 1
+        for name in self._plan.systems:
+            with self._timed(f"start of {TITLES[name]}", START_SECONDS):
+                servers[name] = started.enter_context(SYSTEMS[name](self._workdir / name))
+            took = servers[name].startup_seconds
+            self._collect([_sample(name, STARTUP, self._results.starts, "to the ready line", "s", took)])
+        return servers
 
-    def _turns(self, progress: Progress, task: TaskID) -> None:
-        """The Java producer, in turns; every case with servers that are started afresh."""
-        for size, partitions in itertools.product(self.plan.sizes, self.plan.partitions):
-            label = f"produce {size_label(size)} × {partitions}"
-            progress.update(task, description=label)
-            try:
-                with ExitStack() as started:
-                    servers = [started.enter_context(SYSTEMS[name](self.workdir / name)) for name in self.names]
-                    produce_in_turns(servers, self.plan, size, partitions, self.workdir, self._collect)
-            except (BenchError, KafkaException) as error:
-                self._fail(None, 0, label, error)
-            save(self.results(), self.workdir / "results.json")
+    def _warm_up(self, servers: dict[str, System]) -> None:
+        plan = self._plan
+        with Bench(plan.warming, plan, servers, self._workdir, "warm") as bench:
+            limit = plan.warm_limit_seconds
+            payload = plan.warm_mb * 1_000_000
+            bench.warm_up(payload=payload, seconds=0, limit=limit, client_limit=self._hour.left)
+            bench.read_once()
 
-    def _round(self, number: int, progress: Progress, task: TaskID) -> None:
-        """Start every system, then take each step with one after the other.
-
-        How fast a shared machine is changes from minute to minute: what is compared has to be measured in succession.
-        The order alternates, so that what one system leaves behind does not always meet the other.
-        """
-        with ExitStack() as servers:
-            sessions = []
-            for name in self.names if number % 2 else reversed(self.names):
-                progress.update(task, description=f"round {number}/{self.rounds} {SYSTEMS[name].title}: start")
-                try:
-                    server = servers.enter_context(SYSTEMS[name](self.workdir / name))
-                except BenchError as error:
-                    self._fail(name, number, "start", error)
-                    continue
-                session = Session(server, self.plan, number, self.workdir, self._collect)
-                self._step(session, session.startup)
-                sessions.append(session)
-            together = [*zip(*(session.steps() for session in sessions), strict=True)]
-            progress.update(task, total=len(together) * self.rounds)
-            for steps in together:
-                progress.update(task, description=f"round {number}/{self.rounds}: {steps[0].label}")
-                for session, step in zip(sessions, steps, strict=True):
-                    self._step(session, step)
-                progress.advance(task)
-
-    def _step(self, session: Session, step: Step) -> None:
-        """Runs one step; its failure is a result too, and the next steps go on while the server lives."""
-        server = session.server
+    def _group(self, bench: Bench, steps: list[Step]) -> None:
+        plan = self._plan
         try:
-            if not server.alive():
-                raise BenchError(f"the server is gone, {server.where()}")
-            with session.counted():
-                step.run()
+            with bench:
+                label = f"clients of {steps[0].label}"
+                with self._timed(label, len(steps[0].systems) * plan.client_limit_seconds):
+                    limit = plan.client_limit_seconds
+                    bench.warm_up(payload=0, seconds=plan.warm_seconds, limit=limit, client_limit=self._hour.left)
+                for step in steps:
+                    self._step(bench, step)
         except (BenchError, KafkaException) as error:
-            self._fail(server.name, session.number, step.label, error)
+            left = [step.label for step in self._results.steps_left(steps)]
+            known = {failure.case for failure in self._results.failures}
+            for case in left or [f"end of {steps[-1].label}"]:
+                if case not in known:
+                    self._fail(case, error)
 
-    def _collect(self, sample: Sample) -> None:
-        self._samples.append(sample)
-        where = f"[dim]round {sample.round}[/] {SYSTEMS[sample.system].title:12}"
-        self.console.print(
-            f"{where}  {sample.case}, {sample.metric}: {sample.value:.2f} {sample.unit}", highlight=False
-        )
+    def _step(self, bench: Bench, step: Step) -> None:
+        first = self._results.begin(step)
+        try:
+            with self._timed(step.label, step.limit_seconds):
+                self._hour.check(step.expected_seconds)
+                bench.run(step, first, min(step.limit_seconds, self._hour.left), self._collect)
+        except (BenchError, KafkaException) as error:
+            self._fail(step.label, error)
 
-    def _fail(self, name: str | None, number: int, step: str, error: Exception) -> None:
-        failure = Failure(system=name, round=number, step=step, reason=str(error))
-        self._failures.append(failure)
-        self.console.print(*failure_lines([failure]), style="red", markup=False)
+    def _idle(self, servers: dict[str, System]) -> None:
+        """What the warm servers use of a core without load, all at the same time, and their memory after the load."""
+        before = {name: server.cpu_parts() for name, server in servers.items()}
+        began = time.monotonic()
+        time.sleep(self._plan.idle_seconds)
+        elapsed = time.monotonic() - began
+        idle, loaded = [], []
+        for name, server in servers.items():
+            used = {part: seconds - before[name][part] for part, seconds in server.cpu_parts().items()}
+            for part, seconds in (("all", sum(used.values())), *(used.items() if len(used) > 1 else ())):
+                idle.append(_sample(name, IDLE, 0, f"CPU of one core, {part}", "%", 100 * seconds / elapsed))
+            memory = server.memory()
+            loaded.append(_sample(name, LOADED, 0, "RSS, all processes", "MB", sum(m.rss_mb for m in memory)))
+            loaded.append(_sample(name, LOADED, 0, "PSS, all processes", "MB", sum(m.pss_mb for m in memory)))
+        self._results.replace(IDLE, idle)
+        self._results.replace(LOADED, loaded)
+        self._store.save(self._results)
+
+    # --- what is kept and said -------------------------------------------------------------------------
+
+    def _collect(self, samples: list[Sample]) -> None:
+        self._results.samples.extend(samples)
+        self._store.save(self._results)
+        for name in dict.fromkeys(sample.system for sample in samples):
+            self._say(f"    {turn_line(name, [sample for sample in samples if sample.system == name])}")
+
+    def _fail(self, case: str, error: Exception) -> None:
+        self._results.failures.append(Failure(case=case, reason=str(error)))
+        self._store.save(self._results)
+        self._console.print(f"{case}: {error}", style="red", markup=False, highlight=False)
+
+    @contextmanager
+    def _timed(self, label: str, limit: float) -> Iterator[None]:
+        """Say the limit of a piece of work before it, and how long it took after it."""
+        began = time.monotonic()
+        self._say(f"{_minutes(self._hour.passed)}  {label}: at most {limit:.0f} s")
+        try:
+            yield
+        finally:
+            took = time.monotonic() - began
+            self._results.seconds[label] = self._results.seconds.get(label, 0.0) + took
+            self._store.save(self._results)
+            self._say(f"{_minutes(self._hour.passed)}  {label}: took {took:.0f} s")
+
+    def _say_plan(self) -> None:
+        for group in self._plan.groups():
+            for step in group.steps:
+                done = self._results.turns_done(step)
+                self._say(
+                    f"{step.label}: {step.turns} turns, {done} done, about {step.expected_seconds:.0f} s, "
+                    f"at most {step.limit_seconds:.0f} s"
+                )
+        self._say(f"all of it, with starts and warm-ups: at most {self._plan.limit_seconds / 60:.0f} minutes")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False)
 
 
-def _choice(text: str, allowed: tuple[str, ...], option: str) -> list[str]:
-    chosen = [part.strip() for part in text.split(",") if part.strip()]
+def _sample(system: str, case: str, turn: int, metric: str, unit: str, value: float) -> Sample:
+    return Sample(system=system, case=case, turn=turn, metric=metric, unit=unit, value=value)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60:02}:{int(seconds) % 60:02}"
+
+
+def _choice(text: str, allowed: tuple[str, ...], option: str) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not chosen or not set(chosen) <= set(allowed):
         raise typer.BadParameter(f"{option} takes a comma-separated list of {', '.join(allowed)}")
     return chosen
-
-
-def _numbers(text: str, option: str) -> tuple[int, ...]:
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        numbers = ()
-    if not numbers or min(numbers) < 1:
-        raise typer.BadParameter(f"{option} takes a comma-separated list of positive integers")
-    return numbers
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
@@ -154,64 +185,72 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the order of the systems alternates.")] = 5,
-    records_mb: Annotated[int, typer.Option(min=1, help="Payload of each throughput phase, in MB.")] = 300,
-    seconds: Annotated[int, typer.Option(min=1, help="Measured length of the latency phase.")] = 15,
-    warmup_mb: Annotated[int, typer.Option(min=1, help="Payload that warms a server up, in MB.")] = 1_000,
-    turns: Annotated[int, typer.Option(min=1, help="Turns of the Java producer with each system; even.")] = 10,
-    turn_seconds: Annotated[float, typer.Option(min=1, help="Measured length of a turn.")] = 3,
-    warm_seconds: Annotated[float, typer.Option(min=1, help="For how long the Java producer warms up.")] = 20,
-    only: Annotated[str, typer.Option(help="Phases to run.")] = ",".join(PHASES),
-    sizes: Annotated[str, typer.Option(help="Record sizes in bytes.")] = "100,1024",
-    partitions: Annotated[str, typer.Option(help="Partition counts.")] = "1,12",
+    turns: Annotated[int, typer.Option(min=1, help="Turns of each system in a step.")] = Plan().turns,
+    only: Annotated[str, typer.Option(help="Kinds of load to run: " + ", ".join(Kind) + ".")] = "",
     systems: Annotated[str, typer.Option(help="Systems to run.")] = ",".join(SYSTEMS),
     linger: Annotated[str, typer.Option(help="linger.ms of the latency probe, or 'default'.")] = "default",
-    workdir: Annotated[Path, typer.Option(help="Data of both systems, logs and results.json.")] = Path("build/bench"),
+    workdir: Annotated[Path, typer.Option(help="Data of the systems, logs and results.json.")] = Path("build/bench"),
     kafka_syncs: Annotated[bool, typer.Option("--kafka-syncs", help="Kafka syncs what it appends, as we do.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="One small round, to see that it works.")] = False,
-    publish: Annotated[bool, typer.Option("--publish", help="Put the table on docs/benchmarks.md.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Every step, but short: to see that it works.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run whose results are in the workdir.")
+    ] = False,
+    publish: Annotated[bool, typer.Option("--publish", help="Put the tables on docs/benchmarks.md.")] = False,
 ) -> None:
-    """Measures Headwater and Apache Kafka side by side and prints medians and ratios."""
-    plan = Plan(
-        phases=frozenset(_choice(only, PHASES, "--only")),
-        sizes=_numbers(sizes, "--sizes"),
-        partitions=_numbers(partitions, "--partitions"),
-        records_mb=min(records_mb, 30) if quick else records_mb,
-        warmup_mb=min(warmup_mb, 40) if quick else warmup_mb,
-        warm_seconds=min(warm_seconds, 4) if quick else warm_seconds,
-        turns=2 if quick else turns,
-        turn_seconds=min(turn_seconds, 1) if quick else turn_seconds,
-        idle_seconds=5 if quick else 10,
-        latency_seconds=min(seconds, 4) if quick else seconds,
-        latency_warmup_seconds=3 if quick else 5,
+    """Measures Headwater and Apache Kafka side by side and prints medians and ratios. At most an hour."""
+    plan = msgspec.structs.replace(
+        QUICK if quick else Plan(turns=turns),
+        only=_choice(only, tuple(Kind), "--only") if only else (),
+        systems=_choice(systems, tuple(SYSTEMS), "--systems"),
         linger=linger,
+        kafka_syncs=kafka_syncs,
     )
-    if plan.turns % 2:
-        raise typer.BadParameter("--turns has to be even: going first may be an advantage")
-    names = _choice(systems, tuple(SYSTEMS), "--systems")
+    if publish and plan != msgspec.structs.replace(Plan(), turns=plan.turns, linger=plan.linger):
+        raise typer.BadParameter("--publish takes a full run: without --quick, --only, --systems and --kafka-syncs")
+    if plan.limit_seconds > HOUR_SECONDS:
+        raise typer.BadParameter(f"{turns} turns may take {plan.limit_seconds / 60:.0f} minutes, more than an hour")
     if kafka_syncs:
-        Kafka.SETTINGS += "log.flush.interval.messages=1\n"
-    console = Console(width=None if sys.stdout.isatty() else 160)
+        KafkaSystem.more_settings = "log.flush.interval.messages=1\n"
+    console = Console(width=None if sys.stdout.isatty() else 180)
     signal.signal(signal.SIGTERM, _terminated)
     workdir = workdir.resolve()
     workdir.mkdir(parents=True, exist_ok=True)
+    store = Store(workdir)
     try:
-        compile_java()
-    except BenchError as error:
-        console.print(str(error), style="red", markup=False)
+        with store.locked():
+            results = _measured(plan, store, workdir, console, quick=quick, resume=resume)
+    except (BenchError, KafkaException) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
         raise typer.Exit(2) from None
-    results = Run(plan, names, 1 if quick else rounds, workdir, console).run()
-    console.print(terminal_table(results.samples))
-    console.print(f"raw results: {workdir / 'results.json'}", highlight=False)
-    if (others := noise(results.samples)) > NOISY_PERCENT:
-        console.print(f"others used up to {others:.0f} % of the machine: do not trust these figures", style="yellow")
-    for line in failure_lines(results.failures):
-        console.print(line, style="red", markup=False)
-    if results.failures:
+    _say_results(results, store, console)
+    if results.failures or not results.complete:
         raise typer.Exit(1)
     if publish:
         publish_section("kafka", markdown(results))
         console.print(f"written: {PAGE_FILE.relative_to(ROOT)}", highlight=False)
+
+
+def _measured(plan: Plan, store: Store, workdir: Path, console: Console, *, quick: bool, resume: bool) -> Results:
+    facts = gather_facts(workdir)
+    results = store.resume(plan, facts) if resume else store.begin(plan, facts)
+    if not results.complete:
+        needed, free = QUICK_DISK_BYTES if quick else DISK_BYTES, shutil.disk_usage(workdir).free
+        if free < needed:
+            raise BenchError(f"{workdir} has {free / 1e9:.0f} GB free, the run needs {needed / 1e9:.0f} GB")
+        compile_java()
+        Run(results, store, workdir, console).run()
+    return results
+
+
+def _say_results(results: Results, store: Store, console: Console) -> None:
+    for table in tables(results):
+        console.print(table)
+    for line in (settling_line(results), shares_line(results)):
+        if line:
+            console.print(line, highlight=False)
+    for failure in results.failures:
+        console.print(f"{failure.case}: {failure.reason}", style="red", markup=False, highlight=False)
+    console.print(f"{summary(results)}; raw results: {store.path}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -21,20 +21,20 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from harness.virtual import EPOCH_MS, SeededChance, VirtualClock, run
 from headwater.app.node import Node
 from headwater.client.records import Record, encode_batch
-from headwater.config import Cache, Housekeeping, Settings
 from headwater.errors import HeadwaterError
+from headwater.ledger.contract import Entry
+from headwater.ledger.memory import MemoryLedger
 from headwater.log.batch import Batch, BatchRules, check_batch
-from headwater.log.parts import Outcome, Part
-from headwater.metadata.commands import Listener
-from headwater.metadata.ledger import Entry
-from headwater.metadata.memory import MemoryLedger
-from headwater.metadata.placement import choose
+from headwater.log.write.part import Outcome, Part
 from headwater.objects.memory import MemoryStore
 from headwater.objects.store import ObjectInfo
+from headwater.replica.placement import choose
+from headwater.settings.settings import Cache, Housekeeping, Settings
+from headwater.state.commands.cluster import Listener
 from headwater.types import Domain, Pieces, Position
-from tests.support.virtual import EPOCH_MS, SeededChance, VirtualClock, run
 
 MB = 1_000_000
 Z99 = 2.3263478740408408

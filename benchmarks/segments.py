@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from headwater.client.records import Record, encode_batch
-from headwater.log.segment import SegmentWriter, compile_kernels, decode_runs
-from headwater.log.segment_encode import RowGroup, compile_encoder
-from headwater.log.segment_read import SegmentReader, footer_bytes
+from headwater.log.segment.encode import RowGroup, compile_encoder
+from headwater.log.segment.read import SegmentReader, footer_bytes
+from headwater.log.segment.write import SegmentWriter, compile_kernels, decode_runs
 from headwater.wire.codecs import NONE, ZSTD
 
 OPENED_LIMIT = 64 << 20

@@ -23,8 +23,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks.peer import NOISY_PERCENT
-from benchmarks.report import PAGE_FILE, gather_facts, publish_section, save
+from benchmarks.report import NOISY_PERCENT, PAGE_FILE, gather_facts, publish_section, save
 from benchmarks.segments import CASES, Case
 from benchmarks.settle_connect import COMMIT_MS, LIBS, SUBJECTS, Connect, produce
 from benchmarks.settle_inputs import JSON_CASES, Input, make_input, rows_of
@@ -32,7 +31,10 @@ from benchmarks.settle_measure import Sample
 from benchmarks.settle_ours import open_bench
 from benchmarks.settle_plain import JARS, open_plain
 from benchmarks.settle_report import SECTION, Results, markdown, noise, terminal_table
-from benchmarks.systems import ROOT, BenchError, Kafka
+from benchmarks.systems import BenchError
+from harness.kafka import Kafka
+from harness.process import ServerFailed
+from harness.tools import ROOT
 
 STREAMS = (1, 64)
 BESIDE_PLAIN = (CASES[0], CASES[2])
@@ -220,7 +222,7 @@ def main(
     try:
         with Progress(*columns, console=console) as progress:
             results = Run(plan, workdir, console, progress).run()
-    except BenchError as error:
+    except (BenchError, ServerFailed) as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from None
     console.print(terminal_table(results.samples))

@@ -21,9 +21,12 @@ from confluent_kafka import Producer
 from benchmarks.segments import Case
 from benchmarks.settle_inputs import json_value, key
 from benchmarks.settle_measure import ICEBERG, Sample, check, files_below, newest_metadata, sync
-from benchmarks.systems import JAVA_SOURCES, JVM_OPTIONS, ROOT, BenchError, System, busy_seconds
+from benchmarks.systems import BenchError, Measured, busy_seconds
+from harness.daemon import Daemon
+from harness.kafka import JVM_OPTIONS, LOGGING
+from harness.tools import TOOLS
 
-LIBS = ROOT / ".tools" / "connect" / "libs"
+LIBS = TOOLS / "connect" / "libs"
 COMMIT_MS = 5_000
 """Its default is five minutes. With two seconds it was seen to commit nothing before its time-out of half a minute."""
 PATIENCE = 180.0
@@ -58,7 +61,7 @@ class _Mark:
     busy: float
 
 
-class Connect(System):
+class Connect(Daemon, Measured):
     """A standalone worker with the settings that its distribution ships, on the loopback address."""
 
     name = "connect"
@@ -88,7 +91,7 @@ plugin.discovery=only_scan
         (self.directory / "worker.properties").write_text(settings)
 
     def command(self) -> list[str]:
-        logging = f"-Dlog4j2.configurationFile={JAVA_SOURCES / 'log4j2.properties'}"
+        logging = f"-Dlog4j2.configurationFile={LOGGING}"
         options = ("-Xms256M", "-Xmx2G", *JVM_OPTIONS, logging, "-Dbench.log=INFO", "-Dbench.target=SYSTEM_OUT")
         main = "org.apache.kafka.connect.cli.ConnectStandalone"
         return ["java", *options, "-cp", f"{LIBS}/*", main, str(self.directory / "worker.properties")]

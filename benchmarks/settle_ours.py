@@ -11,23 +11,21 @@ from benchmarks.settle_inputs import Input
 from benchmarks.settle_measure import DELTA, ICEBERG, LOG_SUMS, Meter, Sample, check
 from benchmarks.systems import BenchError
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import Lake, Spark
 from headwater.lake.compactor import Compactor
 from headwater.lake.following import Following
 from headwater.lake.spark.jobs import Jobs
 from headwater.lake.spark.session import Sessions
 from headwater.lake.tables import make_followers
-from headwater.log import wal
+from headwater.ledger import open_ledger
 from headwater.log.batch import Batch
-from headwater.metadata import open_ledger
-from headwater.metadata.cluster import ClusterState, Topic
-from headwater.metadata.commands import AppendWal, Chunk
-from headwater.metadata.membership import Membership
-from headwater.metadata.replica import Replica
-from headwater.metadata.streams import StreamsState
-from headwater.metadata.tables import TopicTable
-from headwater.metadata.topics import Topics
+from headwater.log.wal import format as wal
 from headwater.objects import open_store
+from headwater.replica.domains import Domains
+from headwater.replica.topics import Topics
+from headwater.settings.settings import Lake, Spark
+from headwater.state.cluster.domain import Topic
+from headwater.state.commands.streams import AppendWal, Chunk
+from headwater.state.streams.tables import TopicTable
 from headwater.threads import Threads
 from headwater.types import Domain, WalId
 
@@ -45,33 +43,26 @@ class Bench:
         self._master = master
         lake = Lake(spark=Spark(master=master))
         self._store = open_store(self._directory.as_uri())
-        ledger, clock, chance = open_ledger(f"sqlite://{directory}/ledger.db"), SystemClock(), SystemChance()
-        self._cluster = Replica(ledger, self._store, ClusterState(), clock, chance)
-        self._replica = Replica(ledger, self._store, StreamsState(ONE), clock, chance)
-        domains = {ONE: self._replica}
-        self._membership = Membership(ledger, self._cluster, domains, clock, chance)
+        ledger, chance = open_ledger(f"sqlite://{directory}/ledger.db"), SystemChance()
+        domains = self._domains = Domains(ledger, self._store, SystemClock(), chance)
+        self._replica = domains[ONE]
         self._sessions = Sessions(lake.spark)
         jobs, self._thread = Jobs(self._sessions, JOB_SECONDS), Threads(1, "spark")
         slots = int(master.removeprefix("local[").removesuffix("]"))
         self._compactor = Compactor(
-            self._cluster, domains, self._store, lambda tag, tasks: self._thread.run(jobs.run, tag, tasks), lake,
-            clock, chance, slots=slots,
-        )  # fmt: skip
+            domains, lambda tag, tasks: self._thread.run(jobs.run, tag, tasks), lake, slots=slots
+        )
         self._followers = make_followers(self._store, lake)
-        self._following = Following(self._cluster, domains, self._followers, self._compactor.lease, lake, clock, chance)
-        self._topics = Topics(self._cluster, domains, chance)
+        self._following = Following(domains, self._followers, self._compactor.lease, lake)
+        self._topics = Topics(domains.cluster, domains, chance)
         self._sequence = 0
 
     async def start(self) -> None:
-        await self._cluster.start()
-        await self._replica.start()
-        await self._membership.join()
-        self._membership.start()
+        await self._domains.follow()
+        await self._domains.join()
 
     async def stop(self) -> None:
-        await self._membership.leave()
-        await self._replica.close()
-        await self._cluster.close()
+        await self._domains.leave()
         await asyncio.to_thread(self._sessions.close)
         await self._thread.close()
         await self._following.close()
@@ -91,7 +82,7 @@ class Bench:
     async def _put(self, parts: list[tuple[int, list[Batch]]]) -> None:
         self._sequence += 1
         object_id, now = WalId(self._replica.epoch, self._sequence), SystemClock().wall_ms()
-        image = wal.build(object_id, ONE, now, parts)
+        image = wal.build(object_id, ONE, now, now, parts)
         await self._store.put(wal.path_of(ZONE, ONE, now, object_id), image.pieces)
         chunks = [
             Chunk(stream, position, [(len(b.data), b.offsets, b.max_timestamp) for b in batches], [])

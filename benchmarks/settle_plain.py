@@ -11,7 +11,8 @@ from typing import Any
 
 from benchmarks.settle_inputs import Input
 from benchmarks.settle_measure import ICEBERG, LOG_SUMS, Meter, Sample, check, files_below, newest_metadata, sync
-from benchmarks.systems import ROOT, BenchError
+from benchmarks.systems import BenchError
+from harness.tools import ROOT
 from headwater.lake.spark.java import java_home
 from headwater.lake.spark.session import LOG_CONFIG
 

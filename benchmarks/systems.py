@@ -1,40 +1,36 @@
-"""The two servers under test, each started as a process of its own on loopback and stopped by its id."""
+"""The servers under test, and what their processes use of the machine."""
 
 from __future__ import annotations
 
-import re
 import shutil
-import signal
-import socket
 import subprocess
 import time
-import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 import psutil
 
-ROOT = Path(__file__).resolve().parent.parent
-JAVA_SOURCES = ROOT / "benchmarks" / "java"
-KAFKA_LIBS = ROOT / ".tools" / "kafka" / "libs"
-CLASSES = ROOT / ".tools" / "bench"
-START_TIMEOUT = 60.0
-STOP_TIMEOUT = 60.0
+from benchmarks.plan import KAFKA, LAKE, LOG, TITLES
+from harness import kafka
+from harness.headwater import Headwater
+from harness.kafka import Kafka
+from harness.pages import metric_of
+from harness.process import ServerFailed
+from harness.tools import ROOT
+from headwater.app.supervisor import broker_settings
+from headwater.settings.settings import Lake, Settings
 
-# What kafka-run-class.sh of Kafka 4 gives every JVM, server and tools alike.
-JVM_OPTIONS = (
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-Djava.awt.headless=true",
-)
+BROKER, COMPACTOR, SUPERVISOR = PARTS = ("broker", "compactor", "supervisor")
+MODE_WORDS = 4
+"""The command is among the first words of a command line: `python -m headwater broker …`."""
+JAVA_SOURCES = ROOT / "benchmarks" / "java"
+LOOK_SECONDS = 0.005
+"""How often a server that starts is looked at, which is how exact the time is that it takes."""
 
 
 class BenchError(Exception):
@@ -50,162 +46,53 @@ class ProcessMemory(msgspec.Struct, frozen=True, kw_only=True):
     pss_mb: float
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def busy_seconds() -> float:
     """CPU time that the whole machine has spent on something, what the hypervisor took included."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
 
 
-def java(heap: tuple[str, ...], main: str, *arguments: str, server: bool = False) -> list[str]:
-    """The command line that runs a class of Apache Kafka's jars or of ours as Kafka's scripts would."""
-    return [
-        "java",
-        *heap,
-        *JVM_OPTIONS,
-        f"-Dlog4j2.configurationFile={JAVA_SOURCES / 'log4j2.properties'}",
-        *(("-Dbench.log=INFO", "-Dbench.target=SYSTEM_OUT") if server else ()),
-        "-Duser.language=en",
-        "-cp",
-        f"{KAFKA_LIBS}/*:{CLASSES}",
-        main,
-        *arguments,
-    ]
+def stolen_seconds() -> float:
+    """CPU time that the hypervisor took from this machine."""
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))
 
 
 def compile_java() -> None:
     """Compiles our Java programs when a source is newer than its class."""
-    if not any(KAFKA_LIBS.glob("kafka-clients-*.jar")):
+    if not kafka.is_installed():
         raise BenchError("Apache Kafka's jars are missing under .tools/kafka/libs: run scripts/setup-tools kafka")
     sources = sorted(JAVA_SOURCES.glob("*.java"))
-    classes = [CLASSES / f"{source.stem}.class" for source in sources]
+    classes = [kafka.CLASSES / f"{source.stem}.class" for source in sources]
     if all(
         made.exists() and made.stat().st_mtime > source.stat().st_mtime
         for made, source in zip(classes, sources, strict=True)
     ):
         return
-    CLASSES.mkdir(parents=True, exist_ok=True)
-    command = ["javac", "-d", str(CLASSES), "-cp", f"{KAFKA_LIBS}/*", *map(str, sources)]
+    kafka.CLASSES.mkdir(parents=True, exist_ok=True)
+    command = ["javac", "-d", str(kafka.CLASSES), "-cp", f"{kafka.LIBS}/*", *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise BenchError(f"javac failed:\n{done.stderr}")
 
 
-class System(ABC):
-    """One server: a fresh data directory, a process tree, and an address that Kafka clients can use."""
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    ready_text: ClassVar[str]
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.output = directory.parent / f"{self.name}.out"
-        self.log = directory.parent / f"{self.name}.log"
-        self.port = free_port()
-        self.startup_seconds = 0.0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __repr__(self) -> str:
-        state = f"pid {self._process.pid}" if self._process else "stopped"
-        return f"<{type(self).__name__} {self.bootstrap} {state}>"
+class Measured(ABC):
+    """A program whose process tree is measured."""
 
     @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
     @abstractmethod
-    def prepare(self) -> None:
-        """Makes ready what the server needs before its first start; not timed."""
+    def process(self) -> subprocess.Popen[Any] | None:
+        """The root of the tree; None before it is started."""
 
-    @abstractmethod
-    def command(self) -> list[str]:
-        """The command line of the server."""
-
-    def start(self) -> None:
-        """Starts the server on an empty data directory and waits until it says that it is ready."""
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(parents=True)
-        self.prepare()
-        with self.output.open("wb") as output, self.log.open("wb") as log:
-            began = time.monotonic()
-            try:
-                self._process = subprocess.Popen(
-                    self.command(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=log,
-                    cwd=ROOT,
-                    start_new_session=True,  # a Ctrl-C reaches only us, and we stop the server
-                )
-            except OSError as error:
-                raise BenchError(f"{self.title} cannot be started: {error}") from error
-        while not self._ready():
-            if self._process.poll() is not None:
-                raise BenchError(f"{self.title} exited with {self._process.returncode}, {self.where()}")
-            if time.monotonic() - began > START_TIMEOUT:
-                raise BenchError(f"{self.title} was not ready after {START_TIMEOUT:.0f} s, {self.where()}")
-            time.sleep(0.005)
-        self.startup_seconds = time.monotonic() - began
-
-    def stop(self) -> None:
-        """SIGTERM, then a kill of whatever of the tree is left; the data directory goes too."""
-        if self._process is None:
-            return
-        tree = self._processes()
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for left in tree:
-            # psutil compares creation times, so an id used again by a stranger is not touched.
-            if left.is_running():
-                left.kill()
-        self._process = None
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def where(self) -> str:
-        """Where to look when something went wrong."""
-        return f"see {self.output} and {self.log}"
-
-    def _ready(self) -> bool:
-        return re.search(rf"\b{self.ready_text}\b", self.output.read_text(errors="replace")) is not None
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process is not None else None
 
     def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def pids(self) -> list[int]:
-        return [process.pid for process in self._processes()]
+        return self.process is not None and self.process.poll() is None
 
     def cpu_seconds(self) -> float:
-        """User and system time of the tree so far; children that exited count through who waited for them."""
-        total = 0.0
-        for process in self._processes():
-            with _gone_is_fine():
-                times = process.cpu_times()
-                total += times.user + times.system + times.children_user + times.children_system
-        return total
+        """User and system time of the tree so far. A child that exited counts for the process that waited for it."""
+        return cpu_of(self._processes())
 
     def memory(self) -> list[ProcessMemory]:
         found = []
@@ -218,13 +105,23 @@ class System(ABC):
         return found
 
     def _processes(self) -> list[psutil.Process]:
-        if self._process is None:
+        if self.pid is None:
             return []
         try:
-            root = psutil.Process(self._process.pid)
+            root = psutil.Process(self.pid)
             return [root, *root.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+
+
+def cpu_of(processes: Iterable[psutil.Process]) -> float:
+    """User and system time of processes, and of their children that exited."""
+    total = 0.0
+    for process in processes:
+        with _gone_is_fine():
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 @contextmanager
@@ -236,70 +133,174 @@ def _gone_is_fine() -> Iterator[None]:
         pass
 
 
-class Headwater(System):
-    name = "headwater"
-    title = "Headwater"
-    ready_text = "ready"
+class System(Measured):
+    """One server under test: a fresh data directory, a process tree, and an address that Kafka clients can use."""
 
-    def prepare(self) -> None:
-        self._http_port = free_port()
+    name: ClassVar[str]
+    settles: ClassVar[bool] = False
 
-    def command(self) -> list[str]:
-        program = str(ROOT / ".venv" / "bin" / "headwater")
-        addresses = ["--kafka", self.bootstrap, "--http", f"127.0.0.1:{self._http_port}"]
-        return [program, "up", "--no-lake", "--data", str(self.directory / "data"), *addresses]
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.startup_seconds = 0.0
+        self.server = self._make()
+
+    @abstractmethod
+    def _make(self) -> Headwater | Kafka: ...
+
+    def __repr__(self) -> str:
+        state = f"pid {self.pid}" if self.pid else "stopped"
+        return f"<{type(self).__name__} {self.bootstrap} {state}>"
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
+
+    @property
+    def process(self) -> subprocess.Popen[Any] | None:
+        return self.server.process
+
+    @property
+    def bootstrap(self) -> str:
+        return self.server.bootstrap
+
+    def cpu_parts(self) -> dict[str, float]:
+        """CPU seconds so far, by part of the server."""
+        return {BROKER: self.cpu_seconds()}
+
+    def check(self) -> None:
+        """Raise an error if a process of the server has ended since it was started."""
+        if not self.alive():
+            raise BenchError(f"{self.title} has ended, see {self.server.log}")
+
+    def unsettled(self) -> bool:
+        """Whether there is work left over from the load before."""
+        return False
+
+    def __enter__(self) -> Self:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        try:
+            self.server.start(LOOK_SECONDS)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            if isinstance(error, ServerFailed):
+                raise BenchError(f"{self.title}: {error}") from error
+            raise
+        self.startup_seconds = time.monotonic() - self.server.launched
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.server.__exit__(kind, error, trace)
+        except ServerFailed as failed:
+            raise BenchError(f"{self.title}: {failed}") from failed
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
-class Kafka(System):
-    """Apache Kafka, one node in KRaft mode, with the settings its distribution ships."""
+class HeadwaterLogSystem(System):
+    """`headwater up --no-lake`, with the default settings in all else."""
 
-    name = "kafka"
-    title = "Apache Kafka"
-    ready_text = "Kafka Server started"
+    name = LOG
+    server: Headwater
 
-    # config/server.properties of the distribution, with the addresses and the directory of this run.
-    SETTINGS: ClassVar[str] = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.bootstrap.servers=127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-inter.broker.listener.name=PLAINTEXT
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-num.network.threads=3
-num.io.threads=8
-socket.send.buffer.bytes=102400
-socket.receive.buffer.bytes=102400
-socket.request.max.bytes=104857600
-log.dirs={directory}
-num.partitions=1
-num.recovery.threads.per.data.dir=2
-offsets.topic.replication.factor=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-log.retention.hours=168
-log.segment.bytes=1073741824
-log.retention.check.interval.ms=300000
-"""
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._children: dict[str, int] = {}
 
-    def prepare(self) -> None:
-        self._settings = self.directory / "server.properties"
-        self._settings.write_text(
-            self.SETTINGS.format(port=self.port, controller=free_port(), directory=self.directory / "data")
-        )
-        cluster = uuid.uuid4().hex[:22]
-        arguments = ["format", "--standalone", "-t", cluster, "-c", str(self._settings)]
-        done = subprocess.run(
-            java(("-Xmx256M",), "kafka.tools.StorageTool", *arguments), capture_output=True, text=True
-        )
-        if done.returncode != 0:
-            raise BenchError(f"kafka.tools.StorageTool failed:\n{done.stdout}{done.stderr}")
+    def _make(self) -> Headwater:
+        # Its log is beside its data, which is deleted when it stops.
+        logs = self.directory.with_name(f"{self.directory.name}-logs")
+        return Headwater(logs, data=self.directory, lake=self.settles, detached=True)
 
-    def command(self) -> list[str]:
-        return java(("-Xmx1G", "-Xms1G"), "kafka.Kafka", str(self._settings), server=True)
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            settings = msgspec.json.decode((self.directory / "run" / "broker-1.json").read_bytes(), type=Settings)
+            if changed := differing(settings, lake=self.settles):
+                raise BenchError(f"{self.title} does not run with default settings: {', '.join(changed)}")
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def cpu_parts(self) -> dict[str, float]:
+        trees = self._trees()
+        parts = {part: cpu_of([root, *_descendants(root)]) for part, root in trees.items() if part != SUPERVISOR}
+        return {**parts, SUPERVISOR: cpu_of([trees[SUPERVISOR]] if SUPERVISOR in trees else [])}
+
+    def check(self) -> None:
+        """The supervisor would start a broker or a compactor again: figures of such a turn are of no use."""
+        super().check()
+        found = {part: process.pid for part, process in self._trees().items()}
+        if ended := [part for part, pid in self._children.items() if found.get(part) != pid]:
+            raise BenchError(f"{self.title}: the {' and the '.join(ended)} ended, see {self.server.log}")
+        self._children = found
+
+    def _trees(self) -> dict[str, psutil.Process]:
+        """The roots of the parts."""
+        assert self.pid is not None
+        try:
+            root = psutil.Process(self.pid)
+            return {SUPERVISOR: root, **parts_of(root.children())}
+        except psutil.NoSuchProcess:
+            raise BenchError(f"{self.title} has ended, see {self.server.log}") from None
 
 
-SYSTEMS: dict[str, type[System]] = {system.name: system for system in (Headwater, Kafka)}
+class HeadwaterSystem(HeadwaterLogSystem):
+    """`headwater up` with the default settings: topics settle into tables."""
+
+    name = LAKE
+    settles = True
+
+    def unsettled(self) -> bool:
+        """Whether WAL bytes are not settled, or a follower has not committed what is."""
+        try:
+            page = self.server.page("/metrics")[1]
+        except OSError as error:
+            raise BenchError(f"{self.title} does not show its metrics: {error}") from error
+        if "headwater_settled_files_total" not in page:
+            return True  # the compactor does not answer yet
+        return any(metric_of(page, name) > 0 for name in ("headwater_settle_backlog_bytes", "headwater_follower_lag"))
+
+
+class KafkaSystem(System):
+    name = KAFKA
+    more_settings: ClassVar[str] = ""
+
+    def _make(self) -> Kafka:
+        return Kafka(self.directory, settings=self.more_settings)
+
+
+SYSTEMS: dict[str, type[System]] = {
+    system.name: system for system in (KafkaSystem, HeadwaterLogSystem, HeadwaterSystem)
+}
+
+
+def parts_of(children: Iterable[psutil.Process]) -> dict[str, psutil.Process]:
+    """The children of a supervisor by what they are: its command line says which command a process runs."""
+    found: dict[str, psutil.Process] = {}
+    for child in children:
+        with _gone_is_fine():
+            words = child.cmdline()
+            for part in (BROKER, COMPACTOR):
+                if part in words[:MODE_WORDS]:
+                    found[part] = child
+    return found
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        found: list[psutil.Process] = process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return found
+
+
+def differing(settings: Settings, *, lake: bool) -> list[str]:
+    """Settings of a broker that are neither the default ones of `headwater up` nor addresses of this run."""
+    default = broker_settings(Settings(lake=Lake(enabled=lake)))[0]
+    same = msgspec.structs.replace(settings, data=default.data, kafka=default.kafka)
+    ours, theirs = msgspec.to_builtins(same), msgspec.to_builtins(default)
+    return [f"{name} is {ours[name]!r}" for name in ours if ours[name] != theirs[name]]

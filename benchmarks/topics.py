@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.systems import BenchError, System
 
 METADATA_TIMEOUT = 30.0
+STALE = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
+"""Answers of a server whose metadata is ahead of its partitions."""
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
@@ -49,8 +51,23 @@ class Topics:
             time.sleep(0.05)
         raise BenchError(f"{self._server.title}: {topic} had no leaders after {METADATA_TIMEOUT:.0f} s")
 
+    def delete(self, topic: str) -> None:
+        """Deletes a topic; the server may free its disk later."""
+        try:
+            for deleted in self._admin.delete_topics([topic], request_timeout=METADATA_TIMEOUT).values():
+                deleted.result()
+        except KafkaException as error:
+            raise BenchError(f"{self._server.title}: cannot delete {topic}: {error}") from error
+
     def records(self, topic: str, partitions: int) -> int:
-        """What the ends of the partitions' logs add up to."""
+        """What the ends of the partitions' logs add up to. Leaders of a new topic may not answer at once."""
         wanted = {TopicPartition(topic, partition): LATEST for partition in range(partitions)}
-        found = self._admin.list_offsets(wanted, request_timeout=METADATA_TIMEOUT)
-        return sum(int(end.result().offset) for end in found.values())
+        deadline = time.monotonic() + METADATA_TIMEOUT
+        while True:
+            try:
+                found = self._admin.list_offsets(wanted, request_timeout=METADATA_TIMEOUT)
+                return sum(int(end.result().offset) for end in found.values())
+            except KafkaException as error:
+                if error.args[0].code() not in STALE or time.monotonic() > deadline:
+                    raise BenchError(f"{self._server.title}: cannot look up the end of {topic}: {error}") from error
+                time.sleep(0.05)

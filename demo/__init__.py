@@ -1,1 +1,1 @@
-"""One set of files, read by everybody."""
+"""The demo: one set of files, read by Kafka clients and by table engines."""

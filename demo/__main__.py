@@ -1,4 +1,4 @@
-"""`make demo`: a million records go in over Kafka; everybody reads the same out of the same files."""
+"""`make demo`: produces a million records over Kafka; every reader gets the same records from the same files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from demo.readers import ON_SPARK, PLAIN, Sum, spark
-from demo.server import Server, running
+from harness.headwater import QUICK_LAKE, Headwater
 
 TOPIC = "orders"
 PARTITIONS = 4
 STEP = 10_000
 
 
-def produce(server: Server, records: int, tell: Callable[[int], None]) -> None:
-    """Records with keys, values and headers, by librdkafka with its idempotent producer."""
+def produce(server: Headwater, records: int, tell: Callable[[int], None]) -> None:
+    """Produce records with keys, values and headers, with the idempotent producer of librdkafka."""
     failed: list[str] = []
 
     def delivered(error: object, message: object) -> None:
@@ -57,7 +57,7 @@ def main(
     keep: Annotated[Path | None, typer.Option(help="Work in this directory and leave it behind.")] = None,
     objects: Annotated[str, typer.Option(help="Keep objects there, s3://BUCKET/PREFIX; AWS_… says how.")] = "",
 ) -> None:
-    """Produce, settle, collect the WAL, and have everybody read."""
+    """Produce, settle, collect the WAL, and read with every reader."""
     console = Console()
     columns = (SpinnerColumn(), TextColumn("{task.description:<44}"), BarColumn(), MofNCompleteColumn())
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as temporary:
@@ -67,14 +67,14 @@ def main(
     for name, found in sums.items():
         console.print(f"{name:32} {found}", highlight=False)
     if len(set(sums.values())) != 1 or next(iter(sums.values())).rows != records:
-        console.print("they do not agree", style="red")
+        console.print("the readers do not agree", style="red")
         raise typer.Exit(1)
     console.print(f"all {len(sums)} read the same {records:,} records", style="green")
 
 
 def _run(directory: Path, objects: str, records: int, progress: Progress) -> dict[str, Sum]:
     starting = progress.add_task("start brokers and a compactor", total=1)
-    with running(directory, objects=objects) as server:
+    with Headwater(directory, lake=True, settings=QUICK_LAKE, objects=objects) as server:
         progress.advance(starting)
         server.cli("topic", "create", TOPIC, "--partitions", str(PARTITIONS), "--bootstrap", server.bootstrap)
         producing = progress.add_task("produce over Kafka", total=records)
@@ -89,7 +89,7 @@ def _run(directory: Path, objects: str, records: int, progress: Progress) -> dic
         return _read(server, progress)
 
 
-def _read(server: Server, progress: Progress) -> dict[str, Sum]:
+def _read(server: Headwater, progress: Progress) -> dict[str, Sum]:
     place = server.place(TOPIC)
     reading = progress.add_task("read", total=len(PLAIN) + len(ON_SPARK))
     sums = {}

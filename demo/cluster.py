@@ -2,8 +2,8 @@
 
     python -m demo.cluster [--ledger etcd|oxia|bucket|sqlite] [--port 9092] [--directory DIR] [--no-compactor]
 
-All of them are real processes and may be killed; what ends is started again, except for the stores. Ctrl-C ends
-everything. In a directory of yours logs and data stay for a look.
+All of them are real processes and may be killed. A process that ends is started again, except for the stores. Ctrl-C
+ends everything. With `--directory` logs and data stay there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.support.cluster import Cluster
-from tests.support.stores import LEDGERS
+from harness.cluster import Cluster
+from harness.stores import LEDGERS
 
 LOOK_SECONDS = 0.5
 
@@ -28,20 +28,20 @@ def main() -> None:
     parser.add_argument("--ledger", choices=LEDGERS, default="etcd")
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--port", type=int, default=9092, help="of the first broker; the others follow")
-    parser.add_argument("--directory", type=Path, help="where all data lies; by default a temporary one")
+    parser.add_argument("--directory", type=Path, help="for all data; by default a temporary one")
     parser.add_argument("--no-compactor", action="store_true", help="topics do not settle into tables")
     options = parser.parse_args()
     parent = os.getpid()
     child = os.fork()
     if child:
         sys.exit(forward_signals(child))
-    # A session of its own: Ctrl-C would end the stores before the brokers have left.
+    # In its own session: otherwise Ctrl-C would end the stores before the brokers have left.
     os.setsid()
     serve(options, parent)
 
 
 def forward_signals(child: int) -> int:
-    """Wait for the child, and tell it when it is time to go; answers its exit code."""
+    """Wait for the child, and forward signals to it; returns its exit code."""
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, lambda *_: os.kill(child, signal.SIGTERM))
     _, status = os.waitpid(child, 0)
@@ -49,12 +49,12 @@ def forward_signals(child: int) -> int:
 
 
 def serve(options: argparse.Namespace, parent: int) -> None:
-    """Until told to stop, or until the parent is gone."""
+    """Serve until a signal comes, or until the parent is gone."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with ExitStack() as running:
         directory = options.directory or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="headwater-")))
-        print(f"starting; data and logs lie in {directory}", flush=True)
+        print(f"starting; data and logs are in {directory}", flush=True)
         cluster = running.enter_context(
             Cluster(
                 directory.absolute(),
@@ -72,7 +72,7 @@ def serve(options: argparse.Namespace, parent: int) -> None:
 
 
 def show(cluster: Cluster) -> None:
-    """Where everything is."""
+    """Print the addresses, process ids and settings of the cluster."""
     stores = cluster.stores
     print(f"ledger     {stores.ledger_url}")
     print(f"objects    {stores.objects_url} at {stores.s3.endpoint}")
@@ -85,7 +85,7 @@ def show(cluster: Cluster) -> None:
 
 
 def keep_alive(cluster: Cluster) -> None:
-    """Start again what has ended."""
+    """Restart processes that have ended."""
     for name, member in cluster.members.items():
         if not member.runs:
             member.launch()

@@ -1,4 +1,4 @@
-"""Everybody who can read a topic: each gives the number of its rows and a checksum that does not depend on their order.
+"""The readers of a topic. Each returns the number of rows and a checksum that does not depend on their order.
 
 Every reader opens the data with its own code: a Kafka client, Spark with Iceberg's and Delta's own connectors,
 pyiceberg, delta-rs, DuckDB.
@@ -12,12 +12,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from demo.storage import Access
+from harness.storage import Place
+from harness.tools import TOOLS
 
-TOOLS = Path(__file__).resolve().parent.parent / ".tools"
 JARS = TOOLS / "spark" / "jars"
 S3_JARS = TOOLS / "spark-s3" / "libs"
 COLUMNS = ["partition", "offset", "key", "value"]
@@ -30,7 +29,7 @@ NOTHING_MORE: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """How many rows, and what they add up to."""
+    """The number of rows, and their checksum."""
 
     rows: int = 0
     checksum: int = 0
@@ -40,20 +39,6 @@ class Sum:
 
     def __str__(self) -> str:
         return f"{self.rows:>10,} rows  checksum {self.checksum:016x}"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a topic can be read."""
-
-    topic: str
-    bootstrap: str
-    catalog: str
-    """The REST catalog's address."""
-    root: str
-    """The table's directory, or its URL in an object store."""
-    access: Access | None = None
-    """How to reach the object store; none for a directory."""
 
 
 def sum_of(rows: Iterable[tuple[int, int, bytes | None, bytes | None]]) -> Sum:
@@ -115,7 +100,7 @@ def pyiceberg(place: Place) -> Sum:
 
 
 def _table(place: Place) -> Any:
-    """The topic's table as the REST catalog has it. Where its objects lie is told there; who we are is told here."""
+    """The topic's table from the REST catalog. The catalog has the address of the objects, `place` the credentials."""
     from pyiceberg.catalog.rest import RestCatalog
 
     own = place.access.of_iceberg if place.access else {}
@@ -167,7 +152,7 @@ def _duckdb(place: Place, source: str, *extensions: str, first: str = "") -> Sum
 
 @contextmanager
 def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]:
-    """A Spark session with Iceberg's and Delta's own connectors, our REST catalog under its name, and more settings."""
+    """A Spark session with Iceberg's and Delta's own connectors, Headwater's REST catalog, and further settings."""
     from headwater.lake.spark.java import java_home
     from headwater.lake.spark.session import drop_gateway
 
@@ -194,7 +179,7 @@ def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM would list by 10,000 tasks
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else VACUUM lists files with 10,000 tasks
         **(place.access.of_spark(CATALOG) if place.access else {}),
         **more,
     }
@@ -207,7 +192,7 @@ def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]
         yield session
     finally:
         session.stop()
-        drop_gateway()  # the next session in this process may need other jars, which a JVM takes at its start only
+        drop_gateway()  # the next session may need other jars, which a JVM loads only at its start
 
 
 def spark_iceberg(place: Place, session: Any) -> Sum:
@@ -221,7 +206,7 @@ def spark_delta(place: Place, session: Any) -> Sum:
 
 
 def _spark(frame: Any) -> Sum:
-    """Spark's workers add up what they read; only sums come back."""
+    """Sum up the rows on Spark's workers. Only the sums come back."""
 
     def add_up(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa

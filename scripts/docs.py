@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
+import json
 import sys
+import textwrap
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import msgspec
 
-from headwater import config
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.registry import APIS
-from headwater.metadata.topic_configs import KEYS
+from headwater.configs.topics import KEYS
+from headwater.settings import settings as config
 from headwater.wire.messages import api_name, known_versions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,24 +48,82 @@ def missing() -> str:
 def topic_configs() -> str:
     rows = ["| config | default | effect |", "|---|---|---|"]
     for key in KEYS.values():
-        effect = f"Read-only. {key.doc}" if key.fixed else key.doc
-        rows.append(f"| `{key.name}` | `{key.default or '(empty)'}` | {effect} |")
+        rows.append(f"| `{key.name}` | `{key.default or '(empty)'}` | {key.meaning} |")
     return "\n".join(rows)
+
+
+def meanings(section: type) -> dict[str, str]:
+    """The meaning of each setting of a section: the string below its field, in the class or one of its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(section.__mro__):
+        if not base.__module__.startswith("headwater.settings."):
+            continue
+        tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        body = cast(ast.ClassDef, tree.body[0]).body
+        for field, text in itertools.pairwise(body):
+            if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+                continue
+            match text:
+                case ast.Expr(value=ast.Constant(value=str() as words)):
+                    found[field.target.id] = " ".join(words.split())
+    return found
+
+
+class Setting(NamedTuple):
+    """A row of the table of settings."""
+
+    name: str
+    default: str
+    meaning: str
+    """Empty if the code does not say it."""
+
+
+class Section(NamedTuple):
+    """A section of the settings and what it is for."""
+
+    name: str
+    about: str
+    settings: list[Setting]
+
+
+def _shown(value: object) -> str:
+    """A default as it is written in a file of settings."""
+    if value in ("", (), {}):
+        return "(empty)"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def sections() -> list[Section]:
+    """All settings by section, the ones without a section first."""
+    found: list[Section] = []
+
+    def add(name: str, value: msgspec.Struct, about: str) -> None:
+        kind = type(value)
+        said, inner = meanings(kind), []
+        own = Section(name, about or " ".join((kind.__doc__ or "").split()), [])
+        found.append(own)
+        for field in kind.__struct_fields__:
+            default = getattr(value, field)
+            path = f"{name}.{field}" if name else field
+            if isinstance(default, msgspec.Struct):
+                inner.append((path, default, said.get(field, "")))
+            else:
+                own.settings.append(Setting(path, _shown(default), said.get(field, "")))
+        for path, default, text in inner:
+            add(path, default, text)
+
+    add("", config.Settings(), "")
+    add("security.listeners.NAME", config.ListenerSecurity(), "")
+    return [section for section in found if section.settings]
 
 
 def settings() -> str:
-    rows = ["| setting | default |", "|---|---|"]
-
-    def add(prefix: str, value: object) -> None:
-        for name in getattr(value, "__struct_fields__", ()):
-            inner = getattr(value, name)
-            if isinstance(inner, msgspec.Struct):
-                add(f"{prefix}{name}.", inner)
-            else:
-                rows.append(f"| `{prefix}{name}` | `{inner if inner != '' else '(empty)'}` |")
-
-    add("", config.Settings())
-    return "\n".join(rows)
+    parts = []
+    for section in sections():
+        rows = [f"| `{row.name}` | `{row.default}` | {row.meaning} |" for row in section.settings]
+        title = f"### `[{section.name}]`\n\n{section.about}\n\n" if section.name else ""
+        parts.append("\n".join([f"{title}| setting | default | meaning |", "|---|---|---|", *rows]))
+    return "\n\n".join(parts)
 
 
 PAGES = {

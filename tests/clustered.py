@@ -14,8 +14,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from tests.support.serving import ROOT
-from tests.support.stores import LEDGERS, VARIABLE
+from harness.stores import LEDGERS
+from harness.tools import ROOT
+from tests.support.running import VARIABLE
 
 CLIENTS = (
     "tests/compat/test_aiokafka.py",
@@ -27,12 +28,13 @@ CLIENTS = (
     "tests/compat/test_kcat.py",
     "tests/compat/test_librdkafka.py",
     "tests/compat/test_recompression.py",
-    "tests/unit/client/test_client.py",
+    "tests/compat/test_client.py",
 )
 GROUPS = (
     "tests/compat/test_group_tools.py",
     "tests/compat/test_groups.py",
     "tests/faults/test_kill_coordinator.py",
+    "tests/faults/test_moved_coordinator.py",
 )
 SECURITY = ("tests/compat/test_secured.py",)
 SETTLING = ("tests/faults/test_compactor_kills.py", "tests/engines/test_bulk_append.py")
@@ -59,29 +61,35 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/compat/test_zones.py": "chooses the zones of its brokers itself",
     "tests/engines/test_everyone.py": "reads a table by the paths of a local directory",
     "tests/engines/test_external_catalog.py": "reads a table by the paths of a local directory",
+    "tests/engines/test_s3.py": "chooses its stores itself",
     "tests/faults/test_backpressure.py": "about one broker's memory; its stores do not matter",
     "tests/faults/test_brownout.py": "makes the store of one broker slow, which is a local one",
+    "tests/faults/test_beside_others.py": "about files and processor time on one machine; its stores do not matter",
     "tests/faults/test_bucket_cluster.py": "starts its cluster itself",
     "tests/faults/test_cluster.py": "starts its clusters itself, on every ledger",
     "tests/faults/test_compactor_kills_s3.py": "chooses its stores itself",
     "tests/faults/test_connections.py": "about one broker's sockets; its stores do not matter",
+    "tests/faults/test_damage.py": "damages files of a local object store on purpose",
     "tests/faults/test_demo_cluster.py": "starts its cluster itself",
     "tests/faults/test_disk_full.py": "fills the disk under an embedded ledger; an S3 server's disk is not ours",
     "tests/faults/test_doctor.py": "damages files of an embedded ledger and of a local object store on purpose",
+    "tests/faults/test_duties.py": "about the duties of one process; its stores do not matter",
     "tests/faults/test_http_access.py": "about who may see pages; its stores do not matter",
     "tests/faults/test_metadata_copy.py": "starts its cluster itself, on every ledger in turn",
     "tests/faults/test_oxia.py": "starts its cluster itself",
     "tests/faults/test_s3_cluster.py": "starts its cluster itself",
     "tests/faults/test_supervisor.py": "about processes; its stores do not matter",
+    "tests/faults/test_upgrade.py": "starts its cluster itself",
     "tests/faults/test_version_skew.py": "starts its cluster itself",
     "tests/faults/test_zone_cache.py": "chooses the zones of its brokers itself",
+    "tests/formats/test_reading.py": "reads data directories that were written on one machine",
     "tests/fuzz/test_frames.py": "about what one broker reads; its stores do not matter",
     "tests/invariants/test_i3_crash_before_record.py": "a broker that crashes on a line of code, on a local directory",
     "tests/invariants/test_i4_crash_after_record.py": "a broker that crashes on a line of code, on a local directory",
     "tests/invariants/test_i6_zone_metadata.py": "chooses the zones of its brokers itself",
-    "tests/unit/cli/test_cluster.py": "looks at the ledger of an embedded Headwater",
-    "tests/unit/cli/test_secured.py": "makes its first user in an embedded ledger, as the documentation says",
-    "tests/unit/cli/test_commands.py": "looks into the data directory of an embedded Headwater",
+    "tests/cli/test_cluster.py": "looks at the ledger of an embedded Headwater",
+    "tests/cli/test_secured.py": "makes its first user in an embedded ledger, as the documentation says",
+    "tests/cli/test_commands.py": "looks into the data directory of an embedded Headwater",
 }
 """Tests that start a Headwater and do not run on a cluster, and why."""
 

@@ -1,38 +1,73 @@
 """What holds for every test."""
 
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadGroupScheduling
 
+from harness.process import NICENESS
+from harness.tools import Missing
 from headwater import native
+from headwater.native import rows
 from tests.support.limits import pytest_runtest_protocol, pytest_timeout_cancel_timer, pytest_timeout_set_timer
 
 __all__ = ["pytest_runtest_protocol", "pytest_timeout_cancel_timer", "pytest_timeout_set_timer"]
 """Hooks that are written elsewhere."""
 
+os.environ[NICENESS] = "0"
+"""Tests share their processors with each other. Settling that steps back would wait for all of them."""
+
 settings.register_profile("headwater", deadline=None)  # no test asserts a time
 settings.load_profile("headwater")
 
-LONGEST = (
-    "tests/faults/test_compactor_kills.py",
-    "tests/engines/test_spark_masters.py",
-    "tests/engines/test_s3.py",
-    "tests/lake/test_crash_matrix.py",
-    "tests/engines/test_external_catalog.py",
-    "tests/faults/test_cluster.py",
-    "tests/simulation/test_simulation.py",
-    "tests/compat/test_groups.py",
-    "tests/faults/test_compactor_kills_s3.py",
-)
-"""The files that take longest, the longest of them first."""
+
+class ByModule(LoadGroupScheduling):
+    """Tests of a module run in one worker, because they share servers, unless they name a group of their own."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        # xdist 3.8 cannot pass on the groups of marks with pytest 9.2, so modules must not depend on marks.
+        group = super()._split_scope(nodeid)
+        return group if group != nodeid else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupScheduling | None:
+    """What `--dist loadgroup` means here."""
+    return ByModule(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, whatever order was drawn: one that begins last keeps every other worker idle."""
-    place = {file: i for i, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.location[0], len(LONGEST)))
+    """Begin with modules marked `long`, in any order drawn: one that begins last keeps every other worker idle."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    with _skipped_if_missing():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    with _skipped_if_missing():
+        return (yield)
+
+
+@contextmanager
+def _skipped_if_missing() -> Iterator[None]:
+    """Skip a test that needs what is not installed, or fail it under CI, where that would hide a missing test."""
+    try:
+        yield
+    except Missing as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +84,6 @@ def natively(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def _loaded() -> native.Serve | None:
+def _loaded() -> rows.Serve | None:
     native.load()
     return native.serve

@@ -1,4 +1,4 @@
-"""The only door to time and randomness. Tests and the simulation bring their own."""
+"""The only source of time and randomness. Tests and the simulation pass their own."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from. Waiting goes through the event loop, whose clock is `monotonic`."""
+    """The source of time. Waiting uses the event loop, whose clock is `monotonic`."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since the Unix epoch. May jump; nothing's safety rests on it."""
+        """Milliseconds since the Unix epoch. May jump; safety never depends on it."""
 
     def monotonic(self) -> float:
         """Seconds that never go back, for intervals inside one process."""
 
 
 class Chance(Protocol):
-    """Where randomness comes from."""
+    """The source of randomness."""
 
     def fraction(self) -> float:
         """A number in [0, 1), for jitter."""
 
     def uuid(self) -> uuid.UUID:
-        """A fresh random id."""
+        """A new random id."""
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The machine's time."""
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -39,7 +39,7 @@ class SystemClock:
 
 
 class SystemChance:
-    """The machine's own randomness."""
+    """The machine's randomness."""
 
     def __init__(self) -> None:
         self._random = random.SystemRandom()

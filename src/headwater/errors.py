@@ -1,27 +1,33 @@
-"""One tree of errors. Every kind says what its caller must do: try again, mend the input, or give up."""
+"""One tree of errors. Each kind says what the caller must do: retry, fix the input, or give up."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+INSTEAD_OF_A_COMMIT = (
+    "Only Headwater writes a topic's table: to add rows, produce to the topic or use `headwater table append`; "
+    "to change or delete rows, copy them to a table of your own"
+)
+"""What to do instead of a commit to a topic's table."""
+
 
 class HeadwaterError(Exception):
-    """What happened, to what, and what to do about it."""
+    """The base of all errors. The message says what happened, to what, and what to do."""
 
     action: ClassVar[Literal["retry", "fix", "give up"]] = "give up"
 
 
-# --- try again ---------------------------------------------------------------------------------
+# --- retry -------------------------------------------------------------------------------------
 
 
 class Retriable(HeadwaterError):
-    """Nothing was changed, or it is known what was; the same call may succeed later."""
+    """The same call may succeed later."""
 
     action = "retry"
 
 
 class StoreUnavailable(Retriable):
-    """A ledger or object store did not do what it was asked; for certain nothing was changed."""
+    """A ledger or object store did not do what it was asked to do. Nothing was changed."""
 
 
 class StoreFull(StoreUnavailable):
@@ -29,7 +35,7 @@ class StoreFull(StoreUnavailable):
 
 
 class OutcomeUnknown(Retriable):
-    """A write may or may not have happened. Only an idempotent repetition settles it."""
+    """A write may or may not have taken effect. Only an idempotent retry resolves the doubt."""
 
 
 class Overloaded(Retriable):
@@ -37,18 +43,18 @@ class Overloaded(Retriable):
 
 
 class EpochLost(Retriable):
-    """This process's epoch was fenced, or results were jumped over by a checkpoint: take a new one."""
+    """The process's epoch was fenced, or a checkpoint skipped the results. The process takes a new epoch."""
 
 
 class NotReady(Retriable):
-    """The process has not caught up with the metadata it needs, or is shutting down."""
+    """The process has not caught up with the metadata that it needs, or is shutting down."""
 
 
-# --- mend the input ------------------------------------------------------------------------------
+# --- fix the input -------------------------------------------------------------------------------
 
 
 class BadInput(HeadwaterError):
-    """The request can never succeed as it stands."""
+    """The request can never succeed as it is."""
 
     action = "fix"
 
@@ -61,6 +67,10 @@ class CorruptFrame(BadInput):
     """Bytes on a connection are not a Kafka frame."""
 
 
+class TooManyItems(CorruptFrame):
+    """The lists of a request have more elements than `limits.request_items` allows."""
+
+
 class CorruptBatch(BadInput):
     """A record batch fails its checks."""
 
@@ -70,7 +80,11 @@ class UnsupportedBatch(BadInput):
 
 
 class BatchTooLarge(BadInput):
-    """A record batch is larger than its topic or the broker allows, compressed or opened."""
+    """A record batch is larger than its topic or the broker allows, compressed or uncompressed."""
+
+
+class OpensTooLarge(BatchTooLarge):
+    """A record batch decompresses to more bytes than allowed."""
 
 
 class NotFound(BadInput):
@@ -81,12 +95,12 @@ class NotFound(BadInput):
 
 
 class CorruptObject(HeadwaterError):
-    """A stored object does not hold what was written. Run `headwater doctor`."""
+    """A stored object does not have the content that was written. Run `headwater doctor`."""
 
 
 class Truncated(HeadwaterError):
-    """The ledger no longer holds the records asked for: start from a checkpoint."""
+    """The ledger no longer has the requested records. The caller starts from a checkpoint."""
 
 
 class Halted(HeadwaterError):
-    """A replica met a record it must not guess about: unknown command, other digest, newer level."""
+    """A replica cannot continue: an unknown command, another digest, a newer level."""

@@ -1,7 +1,7 @@
-"""A few threads for calls that block, cheaper per call than an executor's futures.
+"""A few threads for blocking calls. A call is cheaper than with an executor and its futures.
 
-A call costs one queue entry there and one wake-up of the event loop back, which matters at thousands of synced writes a
-second.
+It needs one queue entry on the way to the thread and one wake-up of the event loop on the way back. This matters at
+thousands of synced writes per second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any
 
 
 class Threads:
-    """Runs blocking calls; started with the first one."""
+    """Runs blocking calls. The threads start with the first call."""
 
     def __init__(self, count: int, name: str) -> None:
         self._count = count
@@ -30,7 +30,7 @@ class Threads:
         return f"<Threads {self._name}, {self._jobs.qsize()} waiting>"
 
     def run(self, call: Callable[..., _T], *arguments: Any) -> asyncio.Future[_T]:
-        """Call in a thread. The future is the running loop's."""
+        """Call in a thread. The future belongs to the running loop."""
         if self._closed:
             raise RuntimeError(f"the threads {self._name!r} are closed")
         if not self._threads:
@@ -54,16 +54,16 @@ class Threads:
             loop, future, call, arguments = job
             try:
                 result, error = call(*arguments), None
-            except BaseException as failure:  # noqa: BLE001 - it is the caller's to see
+            except BaseException as failure:  # noqa: BLE001 - it is raised to the caller
                 result, error = None, failure
             try:
                 loop.call_soon_threadsafe(_settle, future, result, error)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed: no caller waits any more
             del job, future, result, error
 
     async def close(self) -> None:
-        """Let what is queued finish, then end the threads."""
+        """Finish the queued calls, then end the threads."""
         if self._closed:
             return
         self._closed = True
@@ -83,11 +83,11 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
 
 
 class Offload(Protocol):
-    """Has a call made somewhere."""
+    """Makes a call, perhaps in a thread."""
 
     def __call__(self, call: Callable[..., _T], *arguments: Any) -> Awaitable[_T]: ...
 
 
 async def inline(call: Callable[..., _T], *arguments: Any) -> _T:
-    """Right here."""
+    """Make the call directly."""
     return call(*arguments)

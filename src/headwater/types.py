@@ -1,4 +1,4 @@
-"""The names of things: ids that are plain integers on the wire but not interchangeable in code."""
+"""Ids. They are plain integers on the wire, but have different types in the code."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ StreamId = NewType("StreamId", int)
 """One topic partition."""
 
 Domain = NewType("Domain", int)
-"""A set of streams whose metadata change together; 0 is the cluster's own."""
+"""A part of the metadata with its own ledger. Domain 0 is the cluster; the others hold streams."""
 
 Epoch = NewType("Epoch", int)
-"""One life of one process, taken in domain 0. Epoch 0 belongs to nobody."""
+"""The number of one run of a process, taken in domain 0. Epoch 0 means no epoch."""
 
 Position = NewType("Position", int)
-"""A record's place in a ledger. Positions only rise; 0 is before the first."""
+"""The place of a record in a ledger. Positions only rise. 0 is before the first."""
 
 NodeId = NewType("NodeId", int)
-"""What Kafka clients call a broker id."""
+"""A broker's id in Kafka's protocol."""
 
 CLUSTER: Domain = Domain(0)
 
+LAST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999. Tables show no later time."""
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Pieces: TypeAlias = Sequence[Buffer]
-"""Bytes in several pieces, so that nothing is copied on its way to the disk or the socket."""
+"""Bytes in several pieces, which saves copies on the way to the disk or the socket."""
 
 
 class WalId(msgspec.Struct, frozen=True, order=True, gc=False):

@@ -3,7 +3,6 @@
 A client test is an adapter (`Writer`, `Reader` or both) and the contracts of `contract.py` run over it.
 """
 
-import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-import pytest
-
-from tests.support.patience import Patience
+from harness.patience import Patience
+from harness.tools import TOOLS, Missing
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 3
@@ -21,8 +19,6 @@ PARTITION = 1
 """Where the tests write: neither the first nor the last, so that a mixed-up index shows."""
 DEADLINE_S = 30.0
 """How long a client may take for one call before the test fails."""
-TOOLS = Path(__file__).parents[2] / ".tools"
-"""Where scripts/setup-tools puts what pip does not give."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -79,11 +75,7 @@ class Reader(Protocol):
 
 
 def unavailable(what: str, hint: str) -> NoReturn:
-    """Skips the test, or fails it under CI, where a missing tool would hide a missing test."""
-    message = f"{what} is missing: {hint}"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message, pytrace=False)
-    pytest.skip(message)
+    raise Missing(f"{what} is missing: {hint}")
 
 
 def tool(path: str) -> Path:

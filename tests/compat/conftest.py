@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.server import bootstrap_address
+from tests.support.running import bootstrap_address
 
 pytest.register_assert_rewrite("tests.compat.common", "tests.compat.contract", "tests.compat.wire")
 
@@ -18,10 +18,12 @@ from tests.compat.librdkafka import Librdkafka  # noqa: E402
 
 SHORT_SESSIONS = """\
 [groups]
-consumer_session_timeout_ms = 6000
+initial_rebalance_delay_ms = 100
+min_session_timeout_ms = 4000
+consumer_session_timeout_ms = 4000
 consumer_heartbeat_interval_ms = 1000
 """
-"""Members of KIP-848 groups bring no time-outs of their own."""
+"""Groups start soon, and miss soon who has died. Members of KIP-848 groups bring no time-outs of their own."""
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,9 @@ class Librdkafka:
 
     def write(self, topic: str, partition: int, codec: str, records: Sequence[Record]) -> list[int]:
         producer = confluent_kafka.Producer({**self._servers, "compression.type": codec, "linger.ms": 2_000})
+        # Records that wait for the topic's metadata are moved to their partition one by one: a flush meanwhile would
+        # send them one by one too.
+        producer.list_topics(topic, timeout=DEADLINE_S)
         offsets: list[int] = []
 
         def delivered(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import confluent_kafka
 import pytest
 
+from harness.jvm import SHORT_LIVED
 from tests.compat.common import DEADLINE_S, TOOLS, Deadline, new_topic, tool, unavailable
 from tests.compat.librdkafka import Librdkafka
-from tests.support.jvm import SHORT_LIVED
 
 PARTITIONS, EACH = 2, 10
 TOOL_SECONDS = 60.0

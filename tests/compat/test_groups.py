@@ -4,71 +4,20 @@ A client's scenarios run side by side, each with a group of its own: most of the
 The members that stay alive share one process, those that are killed have one each.
 """
 
-import os
-import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
-from tests.compat.common import TOOLS, tool, unavailable
+from tests.compat.group_clients import CLIENTS, MODERN, REMOTE_RANGE, UNIFORM, Client
 from tests.compat.groups import Group, Host, Kind, Topic
-from tests.support.jvm import SHORT_LIVED
 
+pytestmark = pytest.mark.long
 PARTITIONS, MORE_PARTITIONS = 6, 8
 LONG_SESSION_MS = 30_000
 """Time enough for a process to start anew."""
-
-RANGE, COOPERATIVE, ROUNDROBIN = Kind("range"), Kind("cooperative-sticky"), Kind("roundrobin")
-UNIFORM, REMOTE_RANGE = Kind("uniform", "consumer"), Kind("range", "consumer")
-
-
-@dataclass(frozen=True, slots=True)
-class Client:
-    """How a client's program is started, and what kinds of groups it knows."""
-
-    command: Sequence[str]
-    kinds: Sequence[Kind]
-    static: bool = True
-    env: Mapping[str, str] | None = None
-
-
-def _python(module: str, *kinds: Kind) -> Client:
-    return Client([sys.executable, "-m", f"tests.compat.members.{module}"], kinds, env={"PYTHONPATH": _path()})
-
-
-def _path() -> str:
-    return os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
-def _java() -> Client:
-    java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
-    classes = tool("compat/java/GroupMembers.class").parent
-    return Client(
-        [java, *SHORT_LIVED, "-Xmx256m", "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "GroupMembers"],
-        (RANGE, COOPERATIVE),
-    )
-
-
-def _kafkajs() -> Client:
-    node = shutil.which("node") or unavailable("node", "install Node.js, 18 or later")
-    program = str(Path(__file__).parent / "js" / "members.js")
-    env = {"NODE_PATH": str(tool("compat/js/node_modules")), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
-    return Client([node, program], (ROUNDROBIN,), static=False, env=env)
-
-
-CLIENTS: Mapping[str, Callable[[], Client]] = {
-    "java": _java,
-    "librdkafka": lambda: _python("librdkafka", RANGE, COOPERATIVE),
-    "franz-go": lambda: Client([str(tool("compat/franz-members"))], (RANGE, COOPERATIVE)),
-    "aiokafka": lambda: _python("aiokafka_members", RANGE),
-    "kafka-python": lambda: _python("kafka_python_members", RANGE),
-    "kafkajs": _kafkajs,
-}
 
 
 class Scenes:
@@ -180,7 +129,7 @@ def test_classic_groups(name: str, bootstrap: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["java", "librdkafka"])
+@pytest.mark.parametrize("name", MODERN)
 def test_consumer_groups(name: str, bootstrap: str) -> None:
     """K9: the consumer protocol with both assignors of the server."""
     with ExitStack() as processes:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.jvm import SHORT_LIVED
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.compat.contract import ReaderContract, WriterContract
 from tests.compat.program import Program
-from tests.support.jvm import SHORT_LIVED
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.jvm import SHORT_LIVED
 from tests.compat.common import TOOLS, new_topic, tool, unavailable
 from tests.compat.wire import fetch_batches
-from tests.support.jvm import SHORT_LIVED
 
 TOOLS_PACKAGE = "org.apache.kafka.tools"
 SECONDS = 60
@@ -75,6 +75,21 @@ def test_topics(tools: Tools, topic: str) -> None:
     assert all(leader == replicas == isr for _, leader, replicas, isr in rows)
 
 
+def test_internal_topics(tools: Tools, topic: str) -> None:
+    """K7: kafka-topics and kafka-get-offsets find Kafka's internal topics, empty, and can leave them out."""
+    internal = {"__consumer_offsets", "__transaction_state"}
+    assert {topic, *internal} <= set(tools.ask("TopicCommand", "--list").split())
+    others = tools.ask("TopicCommand", "--list", "--exclude-internal").split()
+    assert topic in others and not internal & set(others)
+    said = tools.ask("TopicCommand", "--describe", "--topic", "__consumer_offsets")
+    assert re.search(r"PartitionCount: 50\tReplicationFactor: 1\tConfigs: .*cleanup.policy=compact", said)
+    assert len(re.findall(r"Partition: \d+\tLeader: \d+\tReplicas: \d+\tIsr: \d+", said)) == 50
+    offsets = tools.ask("GetOffsetShell", "--topic-partitions", "__.*:0-2").split()
+    assert offsets == [f"{name}:{partition}:0" for name in sorted(internal) for partition in (0, 1)]
+    refused = tools.ask("TopicCommand", "--delete", "--topic", "__transaction_state", fails=True)
+    assert "is internal" in refused
+
+
 def test_topic_configs(tools: Tools, topic: str) -> None:
     """K7: kafka-configs; all that Kafka has is shown, with its type and source."""
     which = ("--entity-type", "topics", "--entity-name", topic)
@@ -83,10 +98,27 @@ def test_topic_configs(tools: Tools, topic: str) -> None:
     shown = dict(re.findall(r"^  ([a-z0-9.]+)=(\S*) sensitive=false synonyms=", said, re.M))
     assert (shown["max.message.bytes"], shown["compression.type"]) == ("2000000", "zstd")
     assert "DYNAMIC_TOPIC_CONFIG:max.message.bytes=2000000, DEFAULT_CONFIG:message.max.bytes=1048588" in said
+    tools.configs("--alter", *which, "--add-config", "segment.bytes=2000000,min.insync.replicas=2")
+    assert "segment.bytes=2000000 " in tools.configs("--describe", *which)
+    assert not tools.ask("TopicCommand", "--describe", "--topic", topic, "--under-min-isr-partitions").strip()
     for name in ("cleanup.policy", "segment.bytes", "min.insync.replicas", "flush.ms", "remote.storage.enable"):
         assert name in shown
     refused = tools.configs("--alter", *which, "--add-config", "remote.storage.enable=true", fails=True)
     assert "InvalidConfigurationException" in refused
+
+
+def test_defaults_of_topic_configs(tools: Tools, topic: str) -> None:
+    """K7: kafka-configs sets a default for the whole cluster, and topics show it."""
+    everywhere, name = ("--entity-type", "brokers", "--entity-default"), "log.index.interval.bytes"
+    said = tools.configs("--alter", *everywhere, "--add-config", f"{name}=5000")
+    assert "Completed updating default config for brokers" in said
+    assert f"{name}=5000 sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{name}=5000}}" in tools.configs(
+        "--describe", *everywhere
+    )
+    shown = tools.configs("--describe", "--all", "--entity-type", "topics", "--entity-name", topic)
+    wanted = f"{{DYNAMIC_DEFAULT_BROKER_CONFIG:{name}=5000, DEFAULT_CONFIG:{name}=4096}}"
+    assert f"index.interval.bytes=5000 sensitive=false synonyms={wanted}" in shown
+    tools.configs("--alter", *everywhere, "--delete-config", name)
 
 
 def test_quotas_and_groups(tools: Tools) -> None:
@@ -147,6 +179,14 @@ def test_producer_performance_under_a_quota(tools: Tools) -> None:
     assert throttled is not None and float(throttled.group(1)) > 0
 
 
+def test_transactions_are_refused_at_once(tools: Tools, topic: str) -> None:
+    """K12: until there are transactions, Java's producer gives up for good instead of waiting for a coordinator."""
+    client = ("--producer-props", f"bootstrap.servers={tools.bootstrap}", "max.block.ms=600000")
+    amount = ("--num-records", "1", "--record-size", "1", "--throughput", "-1", "--transactional-id", "tx")
+    said = tools.run("ProducerPerformance", "--topic", topic, *amount, *client, fails=True)
+    assert "Transactions are not supported yet" in said
+
+
 def test_elections_and_reassignments(tools: Tools, topic: str, tmp_path: Path) -> None:
     """K6: kafka-leader-election and kafka-reassign-partitions find everything in its place."""
     wanted = ("--election-type", "preferred", "--topic", topic, "--partition", "0")
@@ -177,6 +217,15 @@ def test_the_cluster(tools: Tools) -> None:
         r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+FinalizedVersionLevel: (\S+)",
         tools.ask("FeatureCommand", "describe"),
     )
-    assert features
+    shown = {name: (low, high, final) for name, low, high, final in features}
+    assert shown["headwater.level"] == ("1", "1", "1") and shown["group.version"] == ("1", "1", "1")
+    assert shown["metadata.version"] == ("4.3-IV0", "4.3-IV0", "4.3-IV0"), "tools know the version by its name"
+    status = tools.ask("MetadataQuorumCommand", "describe", "--status")
+    found = dict(re.findall(r"^(\w+):\s+(\S.*)$", status, re.M))
+    assert int(found["HighWatermark"]) > 0 and (found["MaxFollowerLag"], found["CurrentObservers"]) == ("0", "[]")
+    assert f'"id": {found["LeaderId"]}' in found["CurrentVoters"]
+    rows = tools.ask("MetadataQuorumCommand", "describe", "--replication").splitlines()[1:]
+    assert rows and {row.split()[3] for row in rows} == {"0"}, "nothing lags"
+    assert [row.split()[0] for row in rows if row.split()[-1] == "Leader"] == [found["LeaderId"]]
     cluster = tools.run("ClusterTool", "cluster-id", "--bootstrap-server", tools.bootstrap)
     assert re.fullmatch(r"Cluster ID: \S{22}\n", cluster)

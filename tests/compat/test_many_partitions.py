@@ -11,10 +11,11 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from harness.patience import eventually
+from harness.process import headwater
 from tests.compat.test_zones import java
 from tests.faults.raw import Raw
-from tests.faults.running import Running, headwater
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 MANY = 10_000
 PAGE = 2_000

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from harness.jvm import SHORT_LIVED
 from tests.compat.common import CODECS, PARTITION, PARTITIONS, SAMPLE, TOOLS, check, new_topic, tool, unavailable
 from tests.compat.librdkafka import Librdkafka
 from tests.compat.program import Program
 from tests.compat.wire import fetch_batches
-from tests.support.jvm import SHORT_LIVED
 
 
 @pytest.fixture(scope="module")

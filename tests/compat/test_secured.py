@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import re
 import shutil
-import socket
 import subprocess
-import sys
 import time
 import uuid
 import warnings
@@ -35,15 +33,15 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from headwater.config import ListenerSecurity, Security, Settings
+from harness.jvm import SHORT_LIVED
+from harness.patience import Patience
+from harness.ports import free_ports
+from headwater.settings.settings import ListenerSecurity, Security, Settings
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.support.certificates import Signer, issue, key_document
-from tests.support.jvm import SHORT_LIVED
-from tests.support.net import free_port
-from tests.support.patience import Patience
+from tests.support.running import Running
 from tests.support.secured import PASSWORDS as USERS
-from tests.support.secured import Running, running
-from tests.support.server import headwater_up, shared_stores
+from tests.support.secured import InProcess, running
 
 PASSWORDS = {"admin": "admin secret", "alice": "wonder=land,"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -83,8 +81,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     issue(directory, "stranger", issue(directory, "another-issuer"))
     (directory / "keys.json").write_text(key_document(SIGNER))
     tls = f'certificate = "{server.certificate}"\nkey = "{server.key}"\n'
-    (directory / "settings.toml").write_text(
-        f"""
+    settings = f"""
 [security]
 acls = true
 super_users = "User:admin;User:CN=robot,O=Acme,C=DE;User:token-holder"
@@ -106,27 +103,16 @@ client_auth = "required"
 client_ca = "{issuer.certificate}"
 {tls}
 """
-    )
-    addresses = {name: f"127.0.0.1:{_two_ports()}" for name in ("SASL_PLAINTEXT", "SASL_SSL", "SSL")}
+    addresses = {name: f"127.0.0.1:{free_ports(2)}" for name in ("SASL_PLAINTEXT", "SASL_SSL", "SSL")}
     kafka = ",".join(f"{name}={address}" for name, address in addresses.items())
-    options = ("--config", str(directory / "settings.toml"), "--brokers", "2")
-    with shared_stores(directory) as environment:
-        for name, password in PASSWORDS.items():
-            (directory / f"{name}.password").write_text(password)
-            command = [sys.executable, "-m", "headwater", "user", "add", name, "--data", str(directory / "data")]
-            command += ["--new-password-file", str(directory / f"{name}.password")]
-            subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL, env=environment)
-        with headwater_up(directory, *options, kafka=kafka, environment=environment):
-            yield Cluster(directory, addresses)
-
-
-def _two_ports() -> int:
-    """A free port whose successor is free too: the second broker's."""
-    while True:
-        port = free_port()
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port + 1))
-            return port
+    up = Running(directory, brokers=2, settings=settings, kafka=kafka)
+    up.prepare()
+    for name, password in PASSWORDS.items():
+        file = directory / f"{name}.password"
+        file.write_text(password)
+        up.cli("user", "add", name, "--config", str(up.config), "--new-password-file", str(file))
+    with up:
+        yield Cluster(directory, addresses)
 
 
 def token_for(audience: str) -> str:
@@ -487,7 +473,7 @@ def java_acls(secured: Cluster, *arguments: str) -> str:
 # --- renewal ------------------------------------------------------------------------------------------------
 
 
-def _renewing(test: Callable[[Running], Any]) -> None:
+def _renewing(test: Callable[[InProcess], Any]) -> None:
     """Run a client against a broker in this process whose log-ins hold for a second."""
     listener = ListenerSecurity(mechanisms="SCRAM-SHA-512")
     security = Security(session_ms=1000, listeners={"SASL_PLAINTEXT": listener})
@@ -502,7 +488,7 @@ def _renewing(test: Callable[[Running], Any]) -> None:
 def test_librdkafka_renews_its_login(tmp_path: Path) -> None:
     """S1: KIP-368: more log-ins than connections, and not one failed delivery."""
 
-    def test(broker: Running) -> None:
+    def test(broker: InProcess) -> None:
         failures: list[Any] = []
         config = {"bootstrap.servers": broker.address("SASL_PLAINTEXT"), "security.protocol": "SASL_PLAINTEXT",
                   "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "bob",
@@ -524,7 +510,7 @@ def test_java_renews_its_login(tmp_path: Path) -> None:
     program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     tool("kafka/libs")
 
-    def test(broker: Running) -> None:
+    def test(broker: InProcess) -> None:
         properties = tmp_path / "client.properties"
         properties.write_text(
             f"bootstrap.servers={broker.address('SASL_PLAINTEXT')}\nsecurity.protocol=SASL_PLAINTEXT\n"

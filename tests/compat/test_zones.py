@@ -15,11 +15,11 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from harness.jvm import SHORT_LIVED
+from harness.patience import Patience, eventually
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.faults.raw import Raw
-from tests.faults.running import Running
-from tests.support.jvm import SHORT_LIVED
-from tests.support.patience import Patience, eventually
+from tests.support.running import Running
 
 with warnings.catch_warnings():
     # It reads its schemas by a function that Python 3.11 deprecates.

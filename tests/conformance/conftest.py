@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.running import needs
-from tests.support import etcd, oxia
+from harness import etcd, oxia
+from harness.tools import needs
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ from itertools import count
 
 import pytest
 
-from headwater.metadata import Ledger, open_ledger
-from headwater.metadata.bucket import BucketLedger
-from headwater.metadata.conformance import checks
-from headwater.metadata.ledger import Entry
+from harness.s3 import PROGRAM, S3Server
+from harness.tools import needs
+from headwater.ledger import Ledger, open_ledger
+from headwater.ledger.bucket.ledger import BucketLedger
+from headwater.ledger.conformance import checks
+from headwater.ledger.contract import Entry
 from headwater.objects.registers import MemoryRegisters
 from headwater.types import Domain, Position
-from tests.faults.running import needs
-from tests.support.s3 import PROGRAM, S3Server
 
 Opener = Callable[[], Awaitable[Ledger]]
 _prefixes = count()

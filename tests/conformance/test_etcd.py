@@ -13,19 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from harness.etcd import PROGRAM, EtcdCluster
+from harness.ports import free_port
+from harness.process import environment
+from harness.tools import ROOT, needs
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError, Retriable, StoreFull, StoreUnavailable
-from headwater.metadata import open_ledger
-from headwater.metadata.etcd import EtcdLedger
-from headwater.metadata.etcd_grpc import EtcdGrpc, Servers
-from headwater.metadata.etcd_log import Sizes
-from headwater.metadata.ledger import MAX_RECORD_BYTES, Entry
+from headwater.ledger import open_ledger
+from headwater.ledger.contract import MAX_RECORD_BYTES, Entry
+from headwater.ledger.etcd.layout import Sizes
+from headwater.ledger.etcd.ledger import EtcdLedger
+from headwater.ledger.etcd.transport import EtcdGrpc, Servers
 from headwater.types import Domain, Position
-from tests.faults.running import ROOT, environment, needs
 from tests.support.certificates import issue
-from tests.support.etcd import PROGRAM, EtcdCluster
 from tests.support.ledger_writer import payload, told
-from tests.support.net import free_port
 
 ONE = Domain(1)
 START = Position(0)

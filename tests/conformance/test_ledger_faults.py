@@ -12,22 +12,24 @@ from contextlib import ExitStack
 
 import pytest
 
+from harness.ledgers import SERVERS, LedgerServer
+from harness.patience import eventually
+from harness.process import environment
+from harness.tools import ROOT, needs
 from headwater.clock import SystemChance, SystemClock
 from headwater.errors import HeadwaterError, OutcomeUnknown, Retriable
-from headwater.metadata import Ledger, open_ledger
-from headwater.metadata.checkpoint import write_checkpoint
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import Listener, Tick
-from headwater.metadata.ledger import Entry
-from headwater.metadata.membership import SESSION_SECONDS, Membership
-from headwater.metadata.replica import Replica
-from headwater.metadata.streams import StreamsState
+from headwater.ledger import Ledger, open_ledger
+from headwater.ledger.contract import Entry
 from headwater.objects.memory import MemoryStore
+from headwater.replica.checkpoint import write_checkpoint
+from headwater.replica.membership import SESSION_SECONDS, Membership
+from headwater.replica.replica import Replica
+from headwater.state.cluster.state import ClusterState
+from headwater.state.commands.base import Tick
+from headwater.state.commands.cluster import Listener
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Epoch, Position
-from tests.faults.running import ROOT, environment, needs
 from tests.support.ledger_writer import payload, told
-from tests.support.ledgers import SERVERS, LedgerServer
-from tests.support.patience import eventually
 
 ONE = Domain(1)
 START = Position(0)
@@ -361,7 +363,7 @@ def test_an_outage_and_the_return(server: LedgerServer) -> None:
         for process in processes:
             await process.domain.submit([Tick()])
             await process.cluster.barrier()
-            assert len(process.cluster.state.members) == 2
+            assert len(process.cluster.state.processes) == 2
             assert process.membership.in_contact
         await processes[0].domain.barrier()
         assert processes[0].domain.state.image() == processes[1].domain.state.image()

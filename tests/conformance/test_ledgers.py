@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from harness.etcd import EtcdCluster
+from harness.oxia import OxiaServer
+from harness.virtual import SeededChance, run
 from headwater.errors import ConfigError, StoreUnavailable
-from headwater.metadata import Ledger, open_ledger
-from headwater.metadata.conformance import checks
-from headwater.metadata.etcd import EtcdLedger
-from headwater.metadata.etcd_log import Sizes
-from headwater.metadata.memory import MemoryLedger
-from headwater.metadata.sqlite import SqliteLedger
+from headwater.ledger import Ledger, open_ledger
+from headwater.ledger.conformance import checks
+from headwater.ledger.etcd.layout import Sizes
+from headwater.ledger.etcd.ledger import EtcdLedger
+from headwater.ledger.memory import MemoryLedger
+from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.types import Domain, Position
 from tests.simulation.backends import SMALL
 from tests.simulation.etcd_model import EtcdModel, ModelClient
-from tests.support.etcd import EtcdCluster
-from tests.support.oxia import OxiaServer
-from tests.support.virtual import SeededChance, run
 
 ONE = Domain(1)
 START = Position(0)
@@ -87,7 +87,7 @@ def test_sqlite_natively(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", checks())
 def test_sqlite_without_datagrams(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """M1: `data_version` alone is enough where no notice ever arrives."""
-    monkeypatch.setattr("headwater.metadata.sqlite._Notices._address", lambda self, name: "/nonexistent/socket")
+    monkeypatch.setattr("headwater.ledger.sqlite.ledger._Notices._address", lambda self, name: "/nonexistent/socket")
     asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
 
 
@@ -149,7 +149,7 @@ def test_the_suite_finds_what_is_broken() -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from headwater.metadata.sqlite import SqliteLedger
+from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.types import Domain
 
 async def main(path, name, count, size):

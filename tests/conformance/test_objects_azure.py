@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.azure import KEY, PROGRAM, AzureServer
+from harness.tools import needs
 from headwater.objects import ObjectStore, open_store
 from headwater.objects.conformance import checks
-from headwater.store_options import MIN_PART_BYTES, StoreOptions
-from tests.faults.running import needs
-from tests.support.azure import KEY, PROGRAM, AzureServer
+from headwater.settings.objects import MIN_PART_BYTES, StoreOptions
 
 CHECKS = [name for name in checks() if name != "a_listing_of_more_than_a_page"]
 """A page of Azure's has 5,000 objects, and the emulator takes half a minute to store a fifth of that."""

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from harness.s3 import BUCKET, PROGRAM, SECRET, S3Server
+from harness.tools import needs
 from headwater.errors import OutcomeUnknown, StoreUnavailable
 from headwater.objects import ObjectStore, open_store
 from headwater.objects.conformance import checks
 from headwater.objects.measuring import MeasuredStore
 from headwater.objects.store import StoreRefused
-from headwater.store_options import MIN_PART_BYTES, StoreOptions
-from tests.faults.running import needs
-from tests.support.s3 import BUCKET, PROGRAM, SECRET, S3Server
+from headwater.settings.objects import MIN_PART_BYTES, StoreOptions
 from tests.support.tap import Tap
 
 PARTS = StoreOptions(multipart_bytes=MIN_PART_BYTES, part_bytes=MIN_PART_BYTES, parts_at_once=3)

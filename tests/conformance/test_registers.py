@@ -8,12 +8,12 @@ from pathlib import Path
 import obstore.store
 import pytest
 
+from harness.s3 import PROGRAM, S3Server
+from harness.tools import needs
 from headwater.errors import Retriable, StoreUnavailable
 from headwater.objects.registers import Held, MemoryRegisters, Registers, Tag
 from headwater.objects.registers_conformance import checks
 from headwater.objects.registers_remote import RemoteRegisters
-from tests.faults.running import needs
-from tests.support.s3 import PROGRAM, S3Server
 
 Opener = Callable[[], Awaitable[Registers]]
 _prefixes = count()

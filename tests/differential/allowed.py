@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.metadata.topic_configs import KEYS
-
 
 def _anything(wanted: Any, got: Any) -> bool:
     return True
@@ -53,7 +51,7 @@ class Rule:
 ALLOWED: dict[str, Rule] = {
     "throttle time": Rule("Depends on load and quotas.", r"throttle_time"),
     "who the brokers are": Rule(
-        "Node ids, hosts, ports, racks, the cluster's id and which node leads or controls are those of the cluster.",
+        "Node ids, hosts, ports, racks, the cluster's id, leaders and the controller belong to the cluster.",
         r"(.*\.)?(node_id|host|port|rack|cluster_id|controller_id|broker_id|leader_id|brokers)"
         r"|topics\.partitions\.(replica_nodes|isr_nodes|leader_id)",
     ),
@@ -62,24 +60,24 @@ ALLOWED: dict[str, Rule] = {
         r"(.*\.)?(leader_epoch|current_leader)",
     ),
     "where a default comes from": Rule(
-        "Which defaults a broker's own settings name is up to the installation; what a topic sets is compared.",
+        "Depends on the settings of the installation. What a topic sets is compared.",
         r"(.*\.)?configs\.(config_source|synonyms(\..*)?)",
         "create_topics|describe_configs",
         _both_by_default,
     ),
-    "configs without a meaning here": Rule(
-        "Those about files and replicas are read-only, and have the value that holds here.",
-        r"(.*\.)?configs\.(read_only|value)",
+    "replicas in sync": Rule(
+        "`min.insync.replicas` is 1 whatever is set: tools would list every partition as under its minimum.",
+        r"(.*\.)?configs\.(value|config_source|synonyms(\..*)?)",
         "create_topics|describe_configs",
-        about=frozenset(name for name, key in KEYS.items() if key.fixed),
+        about=frozenset({"min.insync.replicas"}),
     ),
     "failures inside Apache Kafka": Rule(
-        "Where it fails by an error of its own, we say what was wrong with the request.",
+        "Where Apache Kafka fails with an internal error, Headwater names the fault of the request.",
         r"(.*\.)?error_code",
         fits=_any_error,
     ),
     "wording": Rule(
-        "Where Apache Kafka says something, we do, in our own words; we may say something where it does not.",
+        "Headwater has a message wherever Apache Kafka has one, in other words. It may have one where Kafka has none.",
         r"(.*\.)?(batch_index_)?error_message",
         fits=_told_as_well,
     ),
@@ -87,11 +85,11 @@ ALLOWED: dict[str, Rule] = {
 
 APART: dict[str, str] = {
     "consumer_groups_to_classic_calls": (
-        "A group with members does not take members of the other protocol: it changes its protocol when it is empty."
+        "A group with members refuses members of the other protocol. It changes its protocol when it is empty."
     ),
-    "find_the_coordinator_of_a_transaction": "There are no transactions yet: nobody coordinates them.",
+    "find_the_coordinator_of_a_transaction": "There are no transactions yet. Producers get an error and give up.",
 }
-"""Stories that are meant to go another way here, and why."""
+"""Stories whose answers differ as a whole, and why."""
 
 
 def page() -> str:
@@ -100,7 +98,7 @@ def page() -> str:
     for name, rule in ALLOWED.items():
         fields = rule.path.replace("|", "\\|")
         rows.append(f"| {name} | `{fields}` | {rule.why} |")
-    rows += ["", "These stories go another way as a whole:", ""]
+    rows += ["", "These sequences have other answers as a whole:", ""]
     rows += [f"- {name.replace('_', ' ')}: {why}" for name, why in APART.items()]
     return "\n".join(rows)
 

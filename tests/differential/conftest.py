@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from harness import kafka
+from harness.headwater import Headwater
 from tests.compat.common import unavailable
 from tests.differential import open as open_stories
 from tests.differential.allowed import APART
 from tests.differential.telling import Verdict, tell_all
-from tests.support.kafka import TestingKafka, kafka_is_installed
-from tests.support.server import headwater_up
 
 QUICK_GROUPS = """\
 [groups]
@@ -24,11 +24,15 @@ initial_rebalance_delay_ms = 0
 @pytest.fixture(scope="session")
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Apache Kafka's address and ours."""
-    if not kafka_is_installed():
+    if not kafka.is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     directory = tmp_path_factory.mktemp("differential")
-    with TestingKafka(directory) as kafka, headwater_up(directory, settings=QUICK_GROUPS) as ours:
-        yield kafka.bootstrap, ours
+    small = ("-Xmx512M", "-Xms256M")
+    with (
+        kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS, heap=small) as theirs,
+        Headwater(directory / "headwater", settings=QUICK_GROUPS) as ours,
+    ):
+        yield theirs.bootstrap, ours.bootstrap
 
 
 @pytest.fixture(scope="session")

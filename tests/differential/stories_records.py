@@ -8,8 +8,8 @@ from typing import Any
 
 import cramjam
 
-from tests.differential.stories_topics import NOBODY, configs, delete, existing, gone
-from tests.differential.story import Call, Steps, Story, Told, add, call, story
+from tests.differential.stories_topics import NOBODY, configs, create, delete, existing, gone
+from tests.differential.story import Call, Steps, Story, Told, Until, add, call, story
 from tests.support.batches import Rec, batch, record
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -127,6 +127,15 @@ def produce_to_the_same_partition_twice_at_once(told: Told) -> Steps:
     topics = [{"name": told.name(), "partition_data": [part, part]}]
     yield call("produce", 12, acks=-1, timeout=10_000, topic_data=topics)
     yield from offsets(told.name(), LATEST)
+
+
+@story
+def internal_topics_take_no_records(told: Told) -> Steps:
+    name = "__consumer_offsets"
+    there = call("metadata", 12, topics=[{"topic_id": None, "name": name}], allow_auto_topic_creation=True)
+    yield Until(there, lambda a: a.topics[0].error_code.value == 0, recorded=False)
+    yield produce(name, records(1))
+    yield create(name)
 
 
 @story

@@ -272,6 +272,12 @@ def metadata_of_everything_names_the_topic(told: Told) -> Steps:
 
 
 @story
+def quorums_of_other_topics_are_unknown(told: Told) -> Steps:
+    for name, partition in (("__cluster_metadata", 1), (told.name(), 0)):
+        yield call("describe_quorum", topics=[{"topic_name": name, "partitions": [{"partition_index": partition}]}])
+
+
+@story
 def metadata_by_topic_id(told: Told) -> Steps:
     created = yield from existing(told.name(), 2)
     for version in (10, 12, 13):
@@ -331,6 +337,55 @@ def describe_configs_with_an_empty_list_of_keys(told: Told) -> Steps:
     yield from existing(told.name())
     resource = {"resource_type": TOPIC, "resource_name": told.name(), "configuration_keys": []}
     yield call("describe_configs", resources=[resource], include_synonyms=False, include_documentation=False)
+
+
+@story
+def configs_about_files_and_replicas(told: Told) -> Steps:
+    made = configs(segment_bytes="2000000", segment_ms="7", flush_messages="9", min_insync_replicas="2")
+    yield create(told.name(), configs=made)
+    yield described(told.name(), segment_ms="7")
+    for name, values in {
+        "segment.bytes": ("1048576", "1048575", "2147483648"),
+        "segment.ms": ("1", "0"),
+        "segment.index.bytes": ("4", "3"),
+        "segment.jitter.ms": ("0", "-1"),
+        "flush.messages": ("1", "0"),
+        "flush.ms": ("0", "-1"),
+        "index.interval.bytes": ("0", "-1"),
+        "file.delete.delay.ms": ("0", "-1"),
+        "local.retention.ms": ("-2", "-3"),
+        "local.retention.bytes": ("-2", "-3"),
+        "min.insync.replicas": ("1", "0"),
+        "preallocate": ("true", "yes"),
+        "unclean.leader.election.enable": ("true", "1"),
+        "remote.log.copy.disable": ("true", "1"),
+        "remote.storage.enable": ("true", "false"),
+        "follower.replication.throttled.replicas": ("0:1,1:1", "*", "0:1,2", "all", ""),
+    }.items():
+        for value in values:
+            yield alter(told.name(), (name, SET, value), validate=True)
+    yield alter(told.name(), ("leader.replication.throttled.replicas", APPEND, "0:1"))
+    yield described(told.name(), leader_replication_throttled_replicas="0:1")
+
+
+@story
+def defaults_of_topics_are_checked(told: Told) -> Steps:
+    """Only tried: other stories look at topics without configs of their own at the same time."""
+    for name, values in {
+        "log.retention.ms": ("5", "-1", "x"),
+        "log.retention.bytes": ("5",),
+        "message.max.bytes": ("0", "-1"),
+        "compression.type": ("zstd", "rar"),
+        "log.message.timestamp.type": ("LogAppendTime", "never"),
+        "log.cleanup.policy": ("compact,delete", "shred"),
+        "log.segment.bytes": ("2000000", "5"),
+        "log.flush.interval.messages": ("1", "0"),
+    }.items():
+        for value in values:
+            yield alter("", (name, SET, value), kind=BROKER, validate=True)
+    yield alter("", ("log.cleanup.policy", APPEND, "compact"), kind=BROKER, validate=True)
+    yield alter("", ("log.retention.ms", APPEND, "5"), kind=BROKER, validate=True)
+    yield alter("", ("log.retention.ms", DELETE, None), kind=BROKER, validate=True)
 
 
 @story

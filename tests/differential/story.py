@@ -20,8 +20,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from harness.patience import Patience
 from tests.differential.peer import Peer
-from tests.support.patience import Patience
 
 POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 12.0

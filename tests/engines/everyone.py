@@ -6,8 +6,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from demo.readers import Place
-from demo.server import Server
+from harness.headwater import Headwater
+from harness.storage import Place
 
 TOPIC = "web.clicks-v2"
 PARTITIONS = 3
@@ -28,7 +28,7 @@ def odd(i: int) -> dict[str, Any]:
     }
 
 
-def produced(server: Server) -> list[Sent]:
+def produced(server: Headwater) -> list[Sent]:
     """What was produced, settled, and has left the WAL."""
     forever = ["--config", "retention.ms=-1"]  # the records are years old
     server.cli("topic", "create", TOPIC, "--partitions", str(PARTITIONS), *forever, "--bootstrap", server.bootstrap)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyarrow import ipc, parquet
 
 from demo.readers import PLAIN, sum_of
-from demo.server import Server, running
+from harness.headwater import QUICK_LAKE, Headwater
+from harness.process import headwater
 from headwater.client.partitioner import partition_of_key
+from tests.support.running import Running
 
 # pyiceberg's HTTP sessions leave their sockets to the garbage collector.
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.timeout(400),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -32,12 +34,12 @@ Got = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("bulk")) as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headwater]:
+    with Running(tmp_path_factory.mktemp("bulk"), lake=True, settings=QUICK_LAKE) as server:
         yield server
 
 
-def create(server: Server, topic: str, *configs: str) -> None:
+def create(server: Headwater, topic: str, *configs: str) -> None:
     options = [word for config in configs for word in ("--config", config)]
     server.cli("topic", "create", topic, "--partitions", str(PARTITIONS), *options, "--bootstrap", server.bootstrap)
 
@@ -56,7 +58,7 @@ def table_of(count: int) -> pa.Table:
     )
 
 
-def produce(server: Server, topic: str, word: bytes) -> list[Got]:
+def produce(server: Headwater, topic: str, word: bytes) -> list[Got]:
     """One record in every partition, acknowledged."""
     done: list[Got] = []
     producer = Producer({"bootstrap.servers": server.bootstrap})
@@ -71,7 +73,7 @@ def produce(server: Server, topic: str, word: bytes) -> list[Got]:
     return done
 
 
-def consume(server: Server, topic: str, count: int) -> list[Got]:
+def consume(server: Headwater, topic: str, count: int) -> list[Got]:
     consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "x", "enable.auto.commit": False})
     got: list[Got] = []
     try:
@@ -87,12 +89,11 @@ def consume(server: Server, topic: str, count: int) -> list[Got]:
     return sorted(got, key=lambda row: row[:2])
 
 
-def run(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "headwater", "table", "append", *arguments, "--config", str(server.config)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def run(server: Headwater, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return headwater("table", "append", *arguments, "--config", str(server.config), timeout=120, more=server.variables)
 
 
-def test_everybody_reads_what_was_appended(server: Server, tmp_path: Path) -> None:
+def test_everybody_reads_what_was_appended(server: Headwater, tmp_path: Path) -> None:
     """L8, T2, T3: between records of producers, from Parquet and both kinds of Arrow, at once and after settling."""
     topic = "bulk"
     create(server, topic, "retention.ms=-1")
@@ -131,7 +132,7 @@ def test_everybody_reads_what_was_appended(server: Server, tmp_path: Path) -> No
     server.cli("doctor", "--config", str(server.config))
 
 
-def test_json_values_are_read_back(server: Server, tmp_path: Path) -> None:
+def test_json_values_are_read_back(server: Headwater, tmp_path: Path) -> None:
     """L8: rows of any columns, as JSON objects; the text output says how much went where."""
     create(server, "documents")
     path = tmp_path / "any.parquet"
@@ -146,7 +147,7 @@ def test_json_values_are_read_back(server: Server, tmp_path: Path) -> None:
     assert [(row[0], json.loads(row[3] or b"")) for row in got] == [(2, {"n": n, "value": 1.5}) for n in range(4)]
 
 
-def test_bad_input_changes_nothing(server: Server, tmp_path: Path) -> None:
+def test_bad_input_changes_nothing(server: Headwater, tmp_path: Path) -> None:
     """L8: whatever is wrong is said in one line, with exit code 1, and no offset is given out."""
     create(server, "strict", "max.message.bytes=1000")
     create(server, "keyed", "cleanup.policy=compact")

@@ -14,12 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 from duckdb_extensions import import_extension
 
 from headwater.clock import SystemClock
-from headwater.lake.tables.delta import DeltaFollower
+from headwater.lake.tables.delta.table import DeltaFollower
 from headwater.lake.tables.follower import ForeignCommit, Standing
-from headwater.metadata.tables import DataFile
 from headwater.objects import ObjectStore
 from headwater.objects.local import LocalStore
-from tests.unit.lake.delta_tables import APP, REF, ROOT, START_MS, TOPIC, Journal, segment
+from headwater.state.streams.tables import DataFile
+from tests.unit.lake.tables.delta.making import APP, REF, ROOT, START_MS, TOPIC, Journal, segment
 
 _T = TypeVar("_T")
 HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])

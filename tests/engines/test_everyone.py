@@ -12,31 +12,33 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from demo.readers import ON_SPARK, PLAIN, Place, spark, sum_of
-from demo.server import Server, running
+from demo.readers import ON_SPARK, PLAIN, spark, sum_of
+from harness.headwater import QUICK_LAKE, Headwater
+from harness.jvm import OF_SPARK
+from harness.storage import Place
 from tests.engines.everyone import OURS, PARTITIONS, START_MS, TOPIC, Sent, check_consumer, produced
-from tests.support.jvm import OF_SPARK
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("everyone")) as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headwater]:
+    with Headwater(tmp_path_factory.mktemp("everyone"), lake=True, settings=QUICK_LAKE) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def sent(server: Server) -> list[Sent]:
+def sent(server: Headwater) -> list[Sent]:
     return produced(server)
 
 
 @pytest.fixture(scope="module")
-def place(server: Server, sent: list[Sent]) -> Place:
+def place(server: Headwater, sent: list[Sent]) -> Place:
     return server.place(TOPIC)
 
 
@@ -90,7 +92,7 @@ def test_offsets_by_time_are_exact(place: Place, sent: list[Sent]) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_vacuum_finds_nothing(server: Server, place: Place, session: Any, sent: list[Sent]) -> None:
+def test_vacuum_finds_nothing(server: Headwater, place: Place, session: Any, sent: list[Sent]) -> None:
     """T2: Spark's and delta-rs's VACUUM, without any retention, delete nothing of ours: neither segments that the table
     shows, nor such as it does not show yet, nor Iceberg's metadata."""
     from deltalake import DeltaTable
@@ -124,7 +126,7 @@ def test_icebergs_own_maintenance_is_refused(place: Place, session: Any, sent: l
         assert before - files_of(place) == set()
 
 
-def test_doctor_is_content(server: Server, sent: list[Sent]) -> None:
+def test_doctor_is_content(server: Headwater, sent: list[Sent]) -> None:
     """T1"""
     server.cli("doctor", "--config", str(server.config))
     assert Path(server.data).exists()

@@ -12,11 +12,11 @@ from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.table import StaticTable
 
 from headwater.api.catalog import RestCatalog
-from headwater.lake.tables.iceberg import IcebergFollower
+from headwater.lake.tables.iceberg.table import IcebergFollower
 from headwater.objects import open_store
 from headwater.ops.http import HttpServer
 from tests.support.rules import NO_RULES
-from tests.unit.lake.iceberg_story import Story, rows
+from tests.unit.lake.tables.iceberg.story import Story, rows
 
 
 class OneTable:

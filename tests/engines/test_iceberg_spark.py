@@ -1,80 +1,103 @@
-"""T3: Spark's own Iceberg connector reads topic tables through the REST catalog."""
+"""T3, T15: Spark's own Iceberg connector reads topic tables through the REST catalog, as they are and as they were.
+
+One Spark session reads for all tests, each through a catalog of its own.
+"""
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from demo.readers import JARS, spark
+from harness.jvm import OF_SPARK
+from harness.storage import Place
+from harness.tools import needs
 from headwater.api.catalog import RestCatalog
-from headwater.lake.spark.java import java_home
-from headwater.objects import open_store
+from headwater.lake.tables.follower import HOUR_MS
+from headwater.lake.tables.iceberg.retention import hour_tag
+from headwater.lake.tables.iceberg.table import IcebergFollower
+from headwater.lake.versions import changes, span
+from headwater.objects import ObjectStore, open_store
 from headwater.ops.http import HttpServer
-from tests.engines.iceberg_session import JARS, SESSION
 from tests.engines.test_iceberg_readers import OneTable, make_table
-from tests.faults.running import needs
 from tests.support.rules import NO_RULES
+from tests.unit.lake.tables.iceberg.story import REF, Story
 
-TABLE = "headwater.topics.`web.clicks-v2`"
-
-PROGRAM = f"""
-{SESSION}ask = lambda text: [list(row) for row in spark.sql(text).collect()]
-snapshots = ask("SELECT snapshot_id, operation, summary['headwater.journal.last'] FROM {TABLE}.snapshots "
-                "ORDER BY committed_at")
-found = {{
-    "namespaces": ask("SHOW NAMESPACES IN headwater"),
-    "tables": ask("SHOW TABLES IN headwater.topics"),
-    "partitions": ask("SELECT partition, count(*), max(offset), count(key), sum(coalesce(size(headers), 0)) "
-                      "FROM {TABLE} GROUP BY partition ORDER BY partition"),
-    "late": ask("SELECT count(*) FROM {TABLE} WHERE partition = 0 AND offset >= 10"),
-    "snapshots": [row[1:] for row in snapshots],
-    "before": ask(f"SELECT count(*) FROM {TABLE} VERSION AS OF {{snapshots[0][0]}}"),
-    "files": ask("SELECT count(*), sum(record_count) FROM {TABLE}.files"),
-}}
-try:
-    spark.sql("DELETE FROM {TABLE} WHERE partition = 0")
-    found["delete"] = "allowed"
-except Exception as error:
-    found["delete"] = "refused" if "does not support endpoint: POST" in str(error) else str(error)
-print("FOUND " + json.dumps(found))
-spark.stop()
-"""
+NAME = "web.clicks-v2"
+# py4j leaves its sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+_catalogs = itertools.count(1)
 
 
-@pytest.mark.timeout(300)
-def test_spark_reads_through_the_catalog(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    needs("Spark's connectors in .tools/spark/jars: run scripts/setup-tools spark", JARS.exists())
+    with spark(Place("", "", "http://127.0.0.1:1/iceberg", ""), OF_SPARK) as session:
+        yield session
+
+
+Ask = Callable[[str], list[list[Any]]]
+
+
+@asynccontextmanager
+async def served(session: Any, store: ObjectStore, location: str) -> AsyncIterator[str]:
+    """Serve a table by the REST catalog; its name for Spark."""
+    http = HttpServer({"/iceberg/": RestCatalog(OneTable(NAME, location), store, NO_RULES).page})
+    port = await http.listen("127.0.0.1", 0)
+    name = f"catalog{next(_catalogs)}"
+    for key, value in {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest",
+                       ".uri": f"http://127.0.0.1:{port}/iceberg"}.items():  # fmt: skip
+        session.conf.set(f"spark.sql.catalog.{name}{key}", value)
+    try:
+        yield name
+    finally:
+        await http.close()
+        await store.close()
+
+
+def asking(session: Any) -> Ask:
+    return lambda text: [list(row) for row in session.sql(text).collect()]
+
+
+def test_spark_reads_through_the_catalog(session: Any, tmp_path: Path) -> None:
     """T3: rows, filters, earlier versions and metadata tables; writing is refused."""
-    needs("Spark's Iceberg connector in .tools/spark/jars: run scripts/setup-tools spark", bool(JARS))
 
-    async def run() -> str:
-        _, location = await make_table(tmp_path)
-        store = open_store(tmp_path.as_uri())
-        http = HttpServer({"/iceberg/": RestCatalog(OneTable("web.clicks-v2", location), store, NO_RULES).page})
-        port = await http.listen("127.0.0.1", 0)
-        try:
-            return await asyncio.to_thread(spark, f"http://127.0.0.1:{port}/iceberg")
-        finally:
-            await http.close()
-            await store.close()
-
-    def spark(uri: str) -> str:
-        environment = {
-            **os.environ,
-            "JAVA_HOME": java_home(),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
+    def look(catalog: str) -> dict[str, Any]:
+        ask, table = asking(session), f"{catalog}.topics.`{NAME}`"
+        snapshots = ask(
+            f"SELECT snapshot_id, operation, summary['headwater.journal.last'] FROM {table}.snapshots "
+            "ORDER BY committed_at"
+        )
+        found: dict[str, Any] = {
+            "namespaces": ask(f"SHOW NAMESPACES IN {catalog}"),
+            "tables": ask(f"SHOW TABLES IN {catalog}.topics"),
+            "partitions": ask(
+                "SELECT partition, count(*), max(offset), count(key), sum(coalesce(size(headers), 0)) "
+                f"FROM {table} GROUP BY partition ORDER BY partition"
+            ),
+            "late": ask(f"SELECT count(*) FROM {table} WHERE partition = 0 AND offset >= 10"),
+            "snapshots": [row[1:] for row in snapshots],
+            "before": ask(f"SELECT count(*) FROM {table} VERSION AS OF {snapshots[0][0]}"),
+            "files": ask(f"SELECT count(*), sum(record_count) FROM {table}.files"),
         }
-        command = [sys.executable, "-c", PROGRAM, str(JARS[-1]), uri]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, cwd=tmp_path)
-        told = [line for line in done.stderr.splitlines() if "Exception" in line or "Error" in line]
-        assert done.returncode == 0, "\n".join(told)
-        return done.stdout
+        with pytest.raises(Exception, match="does not support endpoint: POST"):
+            session.sql(f"DELETE FROM {table} WHERE partition = 0")
+        return found
 
-    [line] = [line for line in asyncio.run(run()).splitlines() if line.startswith("FOUND ")]
-    assert json.loads(line.removeprefix("FOUND ")) == {
+    async def run() -> dict[str, Any]:
+        _, location = await make_table(tmp_path)
+        async with served(session, open_store(tmp_path.as_uri()), location) as catalog:
+            return await asyncio.to_thread(look, catalog)
+
+    assert asyncio.run(run()) == {
         "namespaces": [["topics"]],
         "tables": [["topics", "web.clicks-v2", False]],
         "partitions": [[0, 13, 12, 8, 12], [1, 4, 3, 2, 4]],
@@ -82,5 +105,53 @@ def test_spark_reads_through_the_catalog(tmp_path: Path) -> None:
         "snapshots": [["append", "1"], ["append", "2"], ["overwrite", "4"]],
         "before": [[10]],
         "files": [[2, 17]],
-        "delete": "refused",
     }
+
+
+def test_spark_reads_versions(session: Any, tmp_path: Path) -> None:
+    """T15: `VERSION AS OF` a tag; incremental reads over merges, by snapshots and by the offset predicate."""
+    story, ended = Story(tmp_path), dict[str, list[list[int]]]()
+
+    def shown() -> list[list[int]]:
+        return [[p, offset] for p, end in sorted(story.ends.items()) for offset in range(end)]
+
+    def rows(frame: Any) -> list[list[int]]:
+        return sorted(list(row) for row in frame.select("partition", "offset").collect())
+
+    def look(catalog: str, spans: list[tuple[int, int, str]]) -> tuple[dict[str, Any], list[Any], list[Any]]:
+        table = f"{catalog}.topics.`{NAME}`"
+        tags = {tag: rows(session.sql(f"SELECT * FROM {table} VERSION AS OF '{tag}'")) for tag in sorted(ended)[:-1]}
+        by_snapshots, by_predicates = [], []
+        for after, upto, predicate in spans:
+            reader = session.read.format("iceberg").option("end-snapshot-id", upto).option("start-snapshot-id", after)
+            by_snapshots.append(rows(reader.load(table)))
+            by_predicates.append(rows(session.sql(f"SELECT * FROM {table} WHERE {predicate}")))
+        return tags, by_snapshots, by_predicates
+
+    async def run() -> None:
+        store = open_store(tmp_path.as_uri())
+        follower = IcebergFollower(store, tag_hours=48)
+        for number in range(9):
+            story.ms += HOUR_MS // 2
+            added = story.settle(number % 2, 3)
+            await story.follow(follower)
+            if number % 3 == 2:
+                story.merge(added[0] - 1, added[0])
+                await story.follow(follower)
+            ended[hour_tag(story.ms)] = shown()
+        versions = await follower.versions(REF, story.known(follower).location)
+        spans, wanted = [], []
+        for after, upto in ((1, 2), (2, 8), (3, 12), (4, 5)):
+            found, change = span(versions, after, upto), changes(story.table, after, upto)
+            assert found is not None
+            assert found.after is not None
+            spans.append((found.after, found.upto, change.predicate))
+            wanted.append([[r.partition, offset] for r in change.ranges for offset in range(r.start, r.end)])
+        async with served(session, store, story.known(follower).location) as catalog:
+            tags, by_snapshots, by_predicates = await asyncio.to_thread(look, catalog, spans)
+        assert len(tags) >= 4
+        assert tags == {name: ended[name] for name in sorted(ended)[:-1]}
+        assert by_snapshots == wanted
+        assert by_predicates == wanted
+
+    asyncio.run(run())

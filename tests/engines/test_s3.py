@@ -16,17 +16,18 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow import parquet
 
-from demo.readers import JARS, ON_SPARK, PLAIN, S3_JARS, Place, spark, sum_of
-from demo.server import SETTINGS, Server, running
-from demo.storage import stored
+from demo.readers import JARS, ON_SPARK, PLAIN, S3_JARS, spark, sum_of
+from harness.headwater import QUICK_LAKE, Headwater
+from harness.jvm import OF_SPARK
+from harness.s3 import PROGRAM, REGION, SECRET, S3Server
+from harness.spark import ON_LOOPBACK, standalone
+from harness.storage import Place, stored
+from harness.tools import needs
 from tests.engines.everyone import OURS, TOPIC, Sent, check_consumer, produced
-from tests.faults.running import needs
-from tests.support.jvm import OF_SPARK
-from tests.support.s3 import PROGRAM, REGION, SECRET, S3Server
-from tests.support.spark_cluster import ON_LOOPBACK, standalone
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -44,19 +45,21 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="module")
-def server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headwater]:
     directory = tmp_path_factory.mktemp("headwater")
-    with running(directory, objects=f"{s3.url}/{PREFIX}", environment=s3.environment) as server:
+    with Headwater(
+        directory, lake=True, settings=QUICK_LAKE, objects=f"{s3.url}/{PREFIX}", variables=s3.environment
+    ) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def sent(server: Server) -> list[Sent]:
+def sent(server: Headwater) -> list[Sent]:
     return produced(server)
 
 
 @pytest.fixture(scope="module")
-def place(server: Server, sent: list[Sent]) -> Place:
+def place(server: Headwater, sent: list[Sent]) -> Place:
     return server.place(TOPIC)
 
 
@@ -85,7 +88,7 @@ def test_a_consumer_gets_every_byte(place: Place, sent: list[Sent]) -> None:
     check_consumer(place, sent)
 
 
-def test_a_bulk_append_is_read_by_everybody(server: Server, sent: list[Sent], tmp_path: Path) -> None:
+def test_a_bulk_append_is_read_by_everybody(server: Headwater, sent: list[Sent], tmp_path: Path) -> None:
     """L8, M7: a file goes into a topic as a segment in S3."""
     server.cli("topic", "create", BULK, "--partitions", "2", "--bootstrap", server.bootstrap)
     rows = pa.table({"key": [b"k%d" % i for i in range(BULK_ROWS)], "value": [b"v%d" % i for i in range(BULK_ROWS)]})
@@ -98,7 +101,7 @@ def test_a_bulk_append_is_read_by_everybody(server: Server, sent: list[Sent], tm
     assert len(set(found.values())) == 1, found
 
 
-def test_vacuum_finds_nothing(server: Server, s3: S3Server, place: Place, session: Any) -> None:
+def test_vacuum_finds_nothing(server: Headwater, s3: S3Server, place: Place, session: Any) -> None:
     """T2, M7: Spark's and delta-rs's VACUUM, without any retention, delete nothing of ours in S3."""
     assert place.access is not None
     folder = place.root.removeprefix(f"{s3.url}/{PREFIX}/")
@@ -113,7 +116,7 @@ def test_vacuum_finds_nothing(server: Server, s3: S3Server, place: Place, sessio
     assert before - set(stored(server.objects, folder, s3.environment)) == set()
 
 
-def test_the_catalog_says_where_and_not_who(server: Server, s3: S3Server, place: Place) -> None:
+def test_the_catalog_says_where_and_not_who(server: Headwater, s3: S3Server, place: Place) -> None:
     """S3, M7: readers are told endpoint and region; nobody's key is in an answer."""
     answers = [asked(f"{place.catalog}/v1/{path}") for path in ("config", f"namespaces/topics/tables/{TOPIC}")]
     assert json.loads(answers[0])["defaults"] == {
@@ -126,7 +129,7 @@ def test_the_catalog_says_where_and_not_who(server: Server, s3: S3Server, place:
     assert not any(SECRET in answer for answer in answers)
 
 
-def test_nobody_writes_the_key_down(server: Server, s3: S3Server, sent: list[Sent]) -> None:
+def test_nobody_writes_the_key_down(server: Headwater, s3: S3Server, sent: list[Sent]) -> None:
     """S3: not in the ledger, not in an object, not in settings that processes hand on, not in a log."""
     files = [
         path
@@ -139,7 +142,7 @@ def test_nobody_writes_the_key_down(server: Server, s3: S3Server, sent: list[Sen
     assert SECRET.encode() not in (server.data / "ledger.db").read_bytes()
 
 
-def test_doctor_is_content(server: Server, sent: list[Sent]) -> None:
+def test_doctor_is_content(server: Headwater, sent: list[Sent]) -> None:
     """T1, M7"""
     answer = server.cli("doctor", "--config", str(server.config), "--output", "json")
     assert answer["healthy"], answer["findings"]
@@ -155,10 +158,11 @@ def test_settles_on_a_spark_cluster(s3: S3Server, tmp_path: Path) -> None:
     """T12, M7: workers of a standalone Spark, which have the keys in their own environment, write the segments."""
     (tmp_path / "spark").mkdir()
     with standalone(tmp_path / "spark", s3.environment) as (master, _):
-        settings = f'{SETTINGS}\n[lake.spark]\nmaster = "{master}"\n[lake.spark.conf]\n' + "\n".join(
+        settings = f'{QUICK_LAKE}\n[lake.spark]\nmaster = "{master}"\n[lake.spark.conf]\n' + "\n".join(
             f'"{key}" = "{value}"' for key, value in ON_LOOPBACK.items()
         )
-        with running(tmp_path / "h", settings, objects=f"{s3.url}/lakes/other", environment=s3.environment) as server:
+        objects, own = f"{s3.url}/lakes/other", s3.environment
+        with Headwater(tmp_path / "h", lake=True, settings=settings, objects=objects, variables=own) as server:
             sent = produced(server)
             place = server.place(TOPIC)
             expected = sum_of(record[:4] for record in sent)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import confluent_kafka
 
+from harness.patience import Patience
 from tests.faults.producing import ACK, parse
-from tests.support.patience import Patience
 
 READ_SECONDS = 60.0
+LOST_CONNECTIONS = {
+    confluent_kafka.KafkaError._TRANSPORT,
+    confluent_kafka.KafkaError._ALL_BROKERS_DOWN,
+    confluent_kafka.KafkaError._DESTROY_BROKER,
+}
+"""The last one: the cluster no longer names a broker that was just asked."""
 
 
 def acknowledged(file: Path) -> dict[int, tuple[int, int]]:
@@ -53,6 +61,17 @@ class Log:
             assert not moved, f"{len(moved)} records of {name} lie elsewhere than acknowledged, first {moved[:5]}"
 
 
+@contextmanager
+def suppress_lost_connections() -> Iterator[None]:
+    """Errors that librdkafka makes itself while a broker goes away, as the end of a connection; clients try again."""
+    try:
+        yield
+    except confluent_kafka.KafkaException as problem:
+        error = problem.args[0]
+        if error.code() not in LOST_CONNECTIONS or error.fatal():
+            raise
+
+
 def read_log(bootstrap: str, topic: str, partitions: int) -> Log:
     """Read a topic from its start to its end with librdkafka."""
     consumer = confluent_kafka.Consumer(
@@ -62,17 +81,21 @@ def read_log(bootstrap: str, topic: str, partitions: int) -> Log:
     patience = Patience(READ_SECONDS)
     try:
         ends: dict[int, int] = {}
-        for p in range(partitions):
-            low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, p), timeout=30)
-            assert low == 0
-            ends[p] = high
+        while len(ends) < partitions:
+            assert not patience.ended, f"learned only {ends}"
+            with suppress_lost_connections():
+                low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, len(ends)), timeout=30)
+                assert low == 0
+                ends[len(ends)] = high
         consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(partitions)])
         positions = dict.fromkeys(ends, 0)
         while any(positions[p] < ends[p] for p in ends):
             assert not patience.ended, f"read only up to {positions} of {ends}"
             for message in consumer.consume(10_000, timeout=0.2):
                 if message.error() is not None:
-                    raise confluent_kafka.KafkaException(message.error())
+                    with suppress_lost_connections():
+                        raise confluent_kafka.KafkaException(message.error())
+                    continue
                 partition, offset = message.partition(), message.offset()
                 name, counter = parse(message.value())
                 if offset != positions[partition]:

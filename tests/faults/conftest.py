@@ -2,6 +2,6 @@
 
 import os
 
-from tests.support.stores import VARIABLE
+from tests.support.running import VARIABLE
 
 collect_ignore = [] if VARIABLE in os.environ else ["test_rolling_restart.py"]

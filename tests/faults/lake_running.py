@@ -6,11 +6,8 @@ The checks ask readers that are not ours: librdkafka, pyiceberg through the REST
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
-import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,14 +20,15 @@ from unittest.mock import patch
 import confluent_kafka
 import psutil
 
-from demo.readers import Place, Sum, delta_rs, duckdb_delta, duckdb_iceberg, pyiceberg, sum_of
-from demo.storage import Access, stored
-from headwater.app.visitor import Visit, visit
-from headwater.config import load
-from headwater.metadata.tables import TopicTable
+from demo.readers import Sum, delta_rs, duckdb_delta, duckdb_iceberg, pyiceberg, sum_of
+from harness.patience import eventually
+from harness.process import Process, alive
+from harness.storage import Place, stored
+from headwater.app.session import LedgerSession, ledger_session
+from headwater.settings.settings import load
+from headwater.state.streams.tables import TopicTable
 from headwater.types import Domain
-from tests.faults.running import ROOT, Running, alive, environment, headwater
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 MERGE_FILES = 4
 SETTINGS = f"""
@@ -68,12 +66,13 @@ class LakeRunning(Running):
     """
 
     def __init__(self, directory: Path, *, brokers: int = 1, settings: str = SETTINGS, ledger: str = "") -> None:
-        super().__init__(directory, brokers=brokers, settings=settings, ledger=ledger)
-        self.config = directory / ("settings.json" if self.stores else "settings.toml")
-        self.objects = self.stores.objects_url if self.stores else (self.data.absolute() / "objects").as_uri()
         self.mark = uuid.uuid4().hex
+        super().__init__(
+            directory, brokers=brokers, lake=True, settings=settings, ledger=ledger, variables={MARK: self.mark}
+        )
         self._others: set[int] = set()
-        self._environment = patch.dict(os.environ, self.more_environment)
+        own = {name: value for name, value in self.variables.items() if name != MARK}
+        self._environment = patch.dict(os.environ, own)
         """The tests look at ledger and objects by themselves."""
 
     def __enter__(self) -> Self:
@@ -89,30 +88,6 @@ class LakeRunning(Running):
             super().__exit__(kind, *rest)
         finally:
             self._environment.stop()
-
-    def launch(self) -> subprocess.Popen[bytes]:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.write_settings()
-        self.process = self._spawn(
-            "up", "--http", self.http, "--kafka", f"127.0.0.1:{self.port}", "--brokers", str(self.brokers)
-        )
-        return self.process
-
-    def write_settings(self) -> list[str]:
-        if self.stores is None:
-            self.config.write_text(f'data = "{self.data}"\n{self._settings}')
-            return ["--config", str(self.config)]
-        options = super().write_settings()
-        tree = json.loads(self.config.read_text())
-        self.config.write_text(json.dumps({**tree, "data": str(self.data)}))
-        return options
-
-    def _spawn(self, command: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with self.said.open("ab") as stdout, self.log.open("ab") as stderr:
-            return subprocess.Popen(
-                [sys.executable, "-m", "headwater", command, "--config", str(self.config), *arguments],
-                stdout=stdout, stderr=stderr, cwd=ROOT, env=environment({**self.more_environment, MARK: self.mark}),
-            )  # fmt: skip
 
     def kill_all(self) -> None:
         super().kill_all()
@@ -152,43 +127,39 @@ class LakeRunning(Running):
     @contextmanager
     def second_compactor(self) -> Iterator[psutil.Process]:
         """Another compactor, which nobody starts again."""
-        process = self._spawn("compactor", "--http", "127.0.0.1:0")
-        self._others.add(process.pid)
+        said = self.directory / "second-compactor.stdout"
+        other = Process(
+            "compactor", self.config, self.log, self.variables, options=["--http", "127.0.0.1:0"], said=said
+        )
+        other.launch()
+        self._others.add(other.pid)
         try:
-            yield psutil.Process(process.pid)
+            yield psutil.Process(other.pid)
         finally:
-            process.kill()
-            process.wait()
-            self._others.discard(process.pid)
+            other.kill()
+            self._others.discard(other.pid)
 
     # --- what it says --------------------------------------------------------------------------------
 
     def settle(self, *topics: str) -> None:
         """Have topics settled, and wait for log and tables."""
         for topic in topics:
-            arguments = ("table", "settle", topic, "--config", str(self.config), "--timeout", f"{SETTLE_SECONDS:g}")
-            done = headwater(*arguments, timeout=SETTLE_SECONDS + 30)
-            assert done.returncode == 0, f"{done.stderr}\n{self.end_of_log()}"
+            self.table("settle", topic, "--timeout", f"{SETTLE_SECONDS:g}")
 
     def look(self) -> State:
         """The state right now."""
 
         async def look() -> State:
-            async with visit(load(str(self.config), environment={})) as found:
+            async with ledger_session(load(str(self.config), environment={})) as found:
                 cluster = found.cluster.state
                 tables = {name: _table(found, name) for name in cluster.names}
-                return State(tables, frozenset(member.epoch for member in cluster.members.values()))
+                return State(tables, frozenset(member.epoch for member in cluster.processes.values()))
 
         return asyncio.run(look())
 
     def stored(self) -> set[str]:
         """Whatever lies where segments lie."""
         return {path for path in stored(self.objects, "tables", os.environ) if "/_data/" in path}
-
-    def place(self, topic: str, root: str) -> Place:
-        access = Access.of(os.environ) if self.stores else None
-        location = f"{self.objects}/{root}".removeprefix("file://")
-        return Place(topic, f"127.0.0.1:{self.port}", f"http://{self.http}/iceberg", location, access)
 
 
 def _descends(process: psutil.Process, roots: set[int]) -> bool:
@@ -241,7 +212,7 @@ class State:
         return {int(file.rpartition("/")[2].split("-")[0]) for file in self.files}
 
 
-def _table(found: Visit, name: str) -> Table:
+def _table(found: LedgerSession, name: str) -> Table:
     topic = found.topic(name)
     state = found.domains[Domain(topic.domain)].state
     table = state.tables.get(topic.id) or TopicTable(topic.id, "")
@@ -405,27 +376,31 @@ STARTS_IN_TEN = 7
 START_RECORDS, LATER_RECORDS = 1_500, 150
 
 
+def many_moments(kills: int, chance: random.Random) -> list[str]:
+    """Moments for so many kills, most of them during a start."""
+    others = [moment for moment in MOMENTS if moment != "start"]
+    starts = max(1, kills * STARTS_IN_TEN // 10)
+    moments = ["start"] * starts + [others[i % len(others)] for i in range(kills - starts)]
+    chance.shuffle(moments)
+    return moments
+
+
 def kill_compactors(
     server: LakeRunning,
     writer: Writer,
-    kills: int,
+    moments: Sequence[str],
     chance: random.Random,
     told: Callable[[str], None] = lambda moment: None,
-) -> list[str]:
-    """Kill compactor after compactor with SIGKILL; answers at which moments. The supervisor starts them again."""
-    others = [moment for moment in MOMENTS if moment != "start"]
-    starts = max(1, kills * STARTS_IN_TEN // 10)
-    plan = ["start"] * starts + [others[i % len(others)] for i in range(kills - starts)]
-    chance.shuffle(plan)
+) -> None:
+    """Kill a compactor with SIGKILL at each of these moments. The supervisor starts the next one."""
     last = 0
-    for moment in plan:
+    for moment in moments:
         victim = server.compactor(other_than=last)
         _await(server, writer, moment, chance)
         victim.kill()
         last = victim.pid
         told(moment)
     server.compactor(other_than=last)
-    return plan
 
 
 def _await(server: LakeRunning, writer: Writer, moment: str, chance: random.Random) -> None:

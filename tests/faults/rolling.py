@@ -6,9 +6,9 @@ import time
 import uuid
 from collections.abc import Callable
 
-from tests.support.cluster import Cluster
+from harness.cluster import Cluster
+from harness.patience import eventually
 from tests.support.load import Load
-from tests.support.patience import eventually
 
 PARTITIONS = 4
 ENOUGH = 500

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import psutil
 
-from headwater.metadata.membership import SESSION_SECONDS
+from harness.cluster import Cluster
+from harness.patience import eventually
+from headwater.replica.membership import SESSION_SECONDS
 from tests.faults.lake_running import patiently
-from tests.support.cluster import Cluster
 from tests.support.load import Load
-from tests.support.patience import eventually
 
 RECOVER_SECONDS = 90.0
 SETTLED = "headwater_settled_files_total"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from pyiceberg.catalog.rest import RestCatalog
 
-from demo.readers import CATALOG, NAMESPACE, Place, sum_of
-from demo.storage import Access
+from demo.readers import CATALOG, NAMESPACE, sum_of
+from harness.cluster import Cluster
+from harness.storage import Access, Place
 from tests.faults.checking import Log
 from tests.faults.lake_running import READERS, Row
 from tests.faults.producing import value
-from tests.support.cluster import Cluster
 
 
 def check_tables(cluster: Cluster, topic: str, log: Log) -> None:

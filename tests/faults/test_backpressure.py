@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.faults.raw import FETCH, PRODUCE, Raw, frame, fresh
-from tests.faults.running import Running
+from tests.support.running import Running
 
 BATCHES = 45
 BATCH_BYTES = 900_000

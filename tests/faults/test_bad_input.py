@@ -13,8 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from headwater.wire.messages import decode_response
 from tests.faults.raw import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, Closed, Raw, frame, fresh, start
-from tests.faults.running import Running
 from tests.support.batches import Rec, batch
+from tests.support.running import Running
 
 GOOD = fresh([b"one", b"two"])
 NOW_MS = int(time.time() * 1000)

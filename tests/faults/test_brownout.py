@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
+from harness.patience import eventually
+from harness.process import headwater
 from tests.faults.raw import Raw, fresh
-from tests.faults.running import Running, headwater
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 BROKERS = 3
 SETTINGS = """

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.patience import eventually
+from harness.s3 import PROGRAM, S3Server
+from harness.tools import needs
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running, needs
-from tests.support.patience import eventually
-from tests.support.s3 import PROGRAM, S3Server
+from tests.support.running import Running
 
 TOPIC, PARTITIONS, RECORDS = "records", 3, 100_000
 

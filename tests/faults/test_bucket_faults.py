@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from harness.ledgers import BucketServer
+from harness.patience import eventually
+from harness.process import environment
+from harness.s3 import PROGRAM
+from harness.tools import ROOT, needs
 from headwater.errors import Retriable
-from headwater.metadata import Ledger, open_ledger
-from headwater.metadata.ledger import Entry
+from headwater.ledger import Ledger, open_ledger
+from headwater.ledger.contract import Entry
 from headwater.types import Domain, Position
-from tests.faults.running import ROOT, environment, needs
 from tests.support.ledger_writer import payload, told
-from tests.support.ledgers import BucketServer
-from tests.support.patience import eventually
-from tests.support.s3 import PROGRAM
 
 ONE = Domain(1)
 START = Position(0)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from headwater.metadata.membership import SESSION_SECONDS
+from harness.cluster import Cluster
+from harness.patience import eventually
+from headwater.replica.membership import SESSION_SECONDS
 from tests.faults.rolling import NODES, loaded, restart_everybody, wait_for_traffic
 from tests.faults.storm import Storm
-from tests.support.cluster import Cluster
-from tests.support.patience import eventually
 
 OUTAGE_SECONDS = 2 * SESSION_SECONDS
 """Longer than any session: whoever mistakes a store's silence for a peer's would fence it."""
 FAULTS, SEED = 3, 10
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pytest
 
 from tests.faults.lake_running import (
     FRESHNESS,
-    MOMENTS,
     LakeRunning,
     Writer,
     check_all,
@@ -18,21 +17,21 @@ from tests.faults.lake_running import (
     patiently,
 )
 
+pytestmark = pytest.mark.long
 TOPICS = ("left", "right")
 PARTITIONS = 3
 SEED = 20_261_115
 
 
 @pytest.mark.timeout(600)
-def test_twenty_kills(tmp_path: Path) -> None:
-    """T1, T2, T5, L3: 20 times `kill -9`, at the start of a compactor or once it has settled, followed, merged."""
+def test_a_kill_after_each_step(tmp_path: Path) -> None:
+    """T1, T2, T5, L3: `kill -9` once a compactor has settled, followed, merged. The soak kills at all moments."""
     with LakeRunning(tmp_path) as server:
         for topic in TOPICS:
             server.create(topic, PARTITIONS, **FRESHNESS)
         with Writer(server.bootstrap, TOPICS, PARTITIONS) as writer:
-            killed = kill_compactors(server, writer, 20, random.Random(SEED))
+            kill_compactors(server, writer, ("settled", "followed", "merged"), random.Random(SEED))
             writer.finish()
-        assert set(killed) == set(MOMENTS)
         tables = check_all(server, writer)
         assert all(table.merges for table in tables.values())
 

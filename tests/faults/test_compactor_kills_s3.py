@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.lake_running import FRESHNESS, LakeRunning, Writer, check_all, kill_compactors
 
+pytestmark = pytest.mark.long
 TOPICS = ("left", "right")
 PARTITIONS = 3
 SEED = 20_261_115
@@ -22,7 +23,6 @@ def test_kills_on_s3(tmp_path: Path) -> None:
         for topic in TOPICS:
             server.create(topic, PARTITIONS, **FRESHNESS)
         with Writer(server.bootstrap, TOPICS, PARTITIONS) as writer:
-            killed = kill_compactors(server, writer, 4, random.Random(SEED))
+            kill_compactors(server, writer, ("settled", "followed"), random.Random(SEED))
             writer.finish()
-        assert set(killed) == {"start", "settled", "followed"}
         check_all(server, writer)

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.client.connection import Connection, connect
 from tests.faults.raw import PRODUCE, fresh
-from tests.faults.running import Running
+from tests.support.running import Running
 
 IDLE, BUSY, ROUNDS = 2_000, 200, 40
 AT_ONCE = 100

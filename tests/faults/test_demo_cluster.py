@@ -12,8 +12,10 @@ import confluent_kafka
 import psutil
 import pytest
 
-from tests.support.patience import eventually
-from tests.support.serving import ROOT, START_SECONDS, STOP_SECONDS, alive, environment, free_ports
+from harness.patience import eventually
+from harness.ports import free_ports
+from harness.process import START_SECONDS, STOP_SECONDS, alive, environment
+from harness.tools import ROOT
 
 
 @pytest.mark.timeout(200)

@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
+from harness.patience import eventually
+from harness.process import headwater
+from harness.serving import run
+from harness.tools import needs
 from headwater.client.client import Client
 from headwater.client.errors import AnswerLost, KafkaError, Unreachable
 from headwater.errors import HeadwaterError
 from tests.faults.raw import fresh
-from tests.faults.running import Running, headwater, needs, run
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 TOPIC = "t"
 DISK = "24m"
@@ -91,6 +94,11 @@ def test_a_full_disk_is_survived(tmp_path: Path, disk: Path) -> None:
         codes = [error.code for _, error in writing.refused if isinstance(error, KafkaError)]
         assert ErrorCode.kafka_storage_error in codes
         assert set(codes) <= RETRIABLE
+        # It is said in the log and on the health page; the broker stays ready for readers.
+        assert "there is no room: nothing can be written" in server.end_of_log()
+        status, page = server.page("/health")
+        assert status == 200 and '"status":"degraded"' in page and '"full":{' in page, page
+        assert "headwater_store_full" in server.page("/metrics")[1]
         # What is there can still be read, though nothing can be written.
         assert dict(server.read(TOPIC)[0]).items() >= writing.acknowledged.items()
         ballast.unlink()
@@ -102,6 +110,13 @@ def test_a_full_disk_is_survived(tmp_path: Path, disk: Path) -> None:
         eventually(lambda: run(resumes()), "it writes again by itself", 30)
         assert server.broker(1).pid == broker.pid
         assert server.page("/readyz")[0] == 200
+
+        async def shows_room() -> bool:
+            async with server.client() as client:
+                await writing.once(client, 2_000)
+            return '"full":{' not in server.page("/health")[1]
+
+        eventually(lambda: run(shows_room()), "the health page is clean again", 30)
         log = server.read(TOPIC)[0]
         assert [offset for offset, _ in log] == list(range(len(log)))
         assert dict(log).items() >= writing.acknowledged.items()

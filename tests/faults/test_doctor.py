@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -12,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log import wal
-from headwater.metadata.commands import AppendWal, TakeEpoch, decode
+from harness.process import headwater
+from headwater.cli import common, main
+from headwater.log.wal import format as wal
+from headwater.state.commands.cluster import TakeEpoch
+from headwater.state.commands.streams import AppendWal
+from headwater.state.records import decode
 from tests.faults.raw import Raw, fresh
-from tests.faults.running import Running, headwater
-from tests.support.patience import eventually
+from tests.support.running import Running
 
-SETTINGS = "[housekeeping]\ninterval_ms = 100\ncheckpoint_bytes = 1500\n"
 HEALTHY, SICK = 0, 6
 
 
@@ -30,26 +34,29 @@ def objects(data: Path) -> list[Path]:
     return sorted((data / "objects" / wal.ROOT).rglob(f"*{wal.SUFFIX}"))
 
 
+def write_checkpoint(data: Path) -> None:
+    """Write a checkpoint of domain 1. A broker writes none of so little by itself."""
+    ledger, store = f"sqlite://{data}/ledger.db", f"file://{data}/objects"
+    ended = headwater("checkpoint", "--ledger", ledger, "--objects", store, "--domain", "1")
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with records, two checkpoints, and more records behind the newest of them."""
     directory = tmp_path_factory.mktemp("doctor")
-    with Running(directory, settings=SETTINGS) as server:
+    with Running(directory) as server:
         for topic in ("t", "u"):
             server.create(topic, 2)
         with Raw(server.port) as raw:
-
-            def written() -> bool:
+            for _ in range(2):
                 for n in range(20):
                     answer = raw.produce("t", fresh([b"%d" % n] * 3), partition=n % 2)
                     assert answer.base_offset >= 0
-                return len(checkpoints(server.data)) == 2
-
-            eventually(written, "two checkpoints are written", 60)
-    # With its usual settings it writes no checkpoint of so little.
-    with Running(directory) as server, Raw(server.port) as raw:
-        for _ in range(5):
-            raw.produce("u", fresh([b"behind the checkpoint"]))
+                write_checkpoint(server.data)
+            for _ in range(5):
+                raw.produce("u", fresh([b"behind the checkpoint"]))
+    assert len(checkpoints(server.data)) == 2
     return server.data
 
 
@@ -60,15 +67,17 @@ def data(sound: Path, tmp_path: Path) -> Path:
 
 
 def doctor(data: Path) -> tuple[int, dict[str, list[str]]]:
-    """The exit code, and the findings as text, by check."""
-    ended = headwater("doctor", "--data", str(data), "--output", "json")
-    assert "Traceback" not in ended.stderr, ended.stderr
-    report = json.loads(ended.stdout)
+    """The exit code of the command, run in this process, and the findings as text, by check."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = common.call(main.app, ["doctor", "--data", str(data), "--output", "json"])
+    assert not err.getvalue()
+    report = json.loads(out.getvalue())
     assert report["healthy"] == (not report["findings"])
     found: dict[str, list[str]] = {}
     for finding in report["findings"]:
         found.setdefault(finding["check"], []).append(f"{finding['subject']}: {finding['problem']}")
-    return ended.returncode, found
+    return code, found
 
 
 def flip(path: Path, at: int) -> None:
@@ -96,6 +105,15 @@ def test_a_healthy_directory(data: Path) -> None:
 
 def test_an_empty_directory(tmp_path: Path) -> None:
     assert doctor(tmp_path / "nothing") == (HEALTHY, {})
+
+
+def test_a_sick_directory(data: Path) -> None:
+    """The same by a process of its own."""
+    victim = objects(data)[3]
+    victim.unlink()
+    ended = headwater("doctor", "--data", str(data))
+    assert ended.returncode == SICK and "Traceback" not in ended.stderr
+    assert victim.name in ended.stdout
 
 
 def test_nothing_is_changed(data: Path) -> None:

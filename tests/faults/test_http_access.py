@@ -19,8 +19,9 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import UnauthorizedError
 
-from tests.faults.running import Running, headwater
+from harness.process import headwater
 from tests.support.certificates import issue
+from tests.support.running import Running
 
 USERS = {"admin": "admin secret", "alice": "wonder=land,"}
 
@@ -58,15 +59,14 @@ authentication = "basic"
 certificate = "{own.certificate}"
 key = "{own.key}"
 """
+    up = Secured(directory, brokers=2, settings=settings)
+    up.prepare()
     for name, password in USERS.items():
-        (directory / f"{name}.password").write_text(password)
-        done = headwater(
-            "user", "add", name, "--data", str(directory / "data"),
-            "--new-password-file", str(directory / f"{name}.password"),
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    with Secured(directory, brokers=2, settings=settings) as running:
-        yield running
+        file = directory / f"{name}.password"
+        file.write_text(password)
+        up.cli("user", "add", name, "--config", str(up.config), "--new-password-file", str(file))
+    with up:
+        yield up
 
 
 def test_pages(server: Secured) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.patience import eventually
+from harness.tools import needs
 from tests.compat.common import TOOLS
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running, needs
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 TOPIC = "million"
 PARTITIONS = 6

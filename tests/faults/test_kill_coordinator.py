@@ -5,16 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from headwater.client.client import Client
-from tests.faults.running import Running
-from tests.support.patience import eventually
+from harness.patience import eventually
+from tests.support.coordinating import coordinator_of
+from tests.support.running import Running
 
-TOPIC, GROUP = "records", "readers"
 PARTITIONS, RECORDS, KILLS = 6, 1_800, 2
 SETTINGS = "[groups]\ninitial_rebalance_delay_ms = 100\nconsumer_heartbeat_interval_ms = 500\n"
 
@@ -23,9 +21,10 @@ class Readers:
     """Members of one group that commit after every record; what they saw, and what was acknowledged."""
 
     def __init__(self, bootstrap: str, protocol: str) -> None:
+        self._topic = f"records-{protocol}"
         self._settings = {
             "bootstrap.servers": bootstrap,
-            "group.id": GROUP,
+            "group.id": f"readers-{protocol}",
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
@@ -43,7 +42,7 @@ class Readers:
     def run(self) -> None:
         consumer = Consumer(self._settings)
         try:
-            consumer.subscribe([TOPIC], on_assign=self._assigned)
+            consumer.subscribe([self._topic], on_assign=self._assigned)
             while not self._stop.is_set():
                 message = consumer.poll(0.2)
                 if message is None or message.error() is not None:
@@ -59,7 +58,7 @@ class Readers:
 
     def _commit(self, consumer: Consumer, partition: int, offset: int) -> None:
         try:
-            [told] = consumer.commit(offsets=[TopicPartition(TOPIC, partition, offset)], asynchronous=False) or []
+            [told] = consumer.commit(offsets=[TopicPartition(self._topic, partition, offset)], asynchronous=False) or []
         except KafkaException:
             return  # not a member any more, or nobody coordinates right now: the record is read again
         if told.error is None:
@@ -91,40 +90,35 @@ class Readers:
                 thread.join()
 
 
-def produce(bootstrap: str, first: int, count: int) -> None:
+def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number in range(first, first + count):
-        producer.produce(TOPIC, str(number).encode(), partition=number % PARTITIONS)
+        producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
     assert producer.flush(60) == 0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("coordinators"), brokers=3, settings=SETTINGS) as running:
+        yield running
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_outlives_its_coordinators(tmp_path: Path, protocol: str) -> None:
-    with Running(tmp_path, brokers=3, settings=SETTINGS) as server:
-        server.create(TOPIC, PARTITIONS)
-        readers = Readers(server.bootstrap, protocol)
-        part = RECORDS // (KILLS + 1)
-        with readers.members(3):
-            for kill in range(KILLS + 1):
-                produce(server.bootstrap, kill * part, part)
-                wanted = (kill + 1) * part if kill == KILLS else kill * part + part // 2
-                eventually(lambda wanted=wanted: len(readers.seen) >= wanted, f"{wanted} records are read", 60)
-                if kill < KILLS:
-                    server.broker(server.ask(coordinator)).kill()
-        assert readers.problems == []
-        assert set(readers.seen) == {(n % PARTITIONS, n // PARTITIONS) for n in range(RECORDS)}
-        committed = server.ask(committed_offsets)
-        assert all(committed[(TOPIC, partition)] >= offset for partition, offset in readers.committed.items())
+def test_a_group_outlives_its_coordinators(server: Running, protocol: str) -> None:
+    topic, group = f"records-{protocol}", f"readers-{protocol}"
 
-
-async def coordinator(client: Client) -> int:
-    """The node that coordinates the group."""
-    connection = await client.any_broker()
-    answer = await client.retrying(lambda: connection.request(10, key_type=0, coordinator_keys=[GROUP], newest=4))
-    node: int = answer.coordinators[0].node_id
-    return node
-
-
-async def committed_offsets(client: Client) -> dict[tuple[str, int], int]:
-    return await client.committed_offsets(GROUP)
+    server.create(topic, PARTITIONS)
+    readers = Readers(server.bootstrap, protocol)
+    part = RECORDS // (KILLS + 1)
+    with readers.members(3):
+        for kill in range(KILLS + 1):
+            produce(server.bootstrap, topic, kill * part, part)
+            wanted = (kill + 1) * part if kill == KILLS else kill * part + part // 2
+            eventually(lambda wanted=wanted: len(readers.seen) >= wanted, f"{wanted} records are read", 60)
+            if kill < KILLS:
+                server.broker(coordinator_of(server, group)).kill()
+    assert readers.problems == []
+    assert set(readers.seen) == {(n % PARTITIONS, n // PARTITIONS) for n in range(RECORDS)}
+    committed = server.ask(lambda client: client.committed_offsets(group))
+    assert all(committed[(topic, partition)] >= offset for partition, offset in readers.committed.items())

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster import Cluster
+from harness.etcd import EtcdCluster
+from harness.oxia import OxiaServer
+from harness.process import headwater
 from tests.faults.checking import acknowledged, read_log
 from tests.faults.producing import Producing
-from tests.support.cluster import Cluster
-from tests.support.serving import headwater
-from tests.support.stores import etcd_servers, oxia_server
 
 TOPIC, PARTITIONS, EACH = "moved", 3, 2_000
 SETTINGS = "[housekeeping]\ninterval_ms = 500\ncheckpoint_bytes = 20000\n"
@@ -44,8 +45,8 @@ def test_from_ledger_to_ledger(tmp_path: Path) -> None:
     acks = {}
     with (
         Cluster(tmp_path / "cluster", "sqlite", brokers=1, settings=SETTINGS) as cluster,
-        etcd_servers(tmp_path / "etcd", 1) as etcd,
-        oxia_server(tmp_path / "oxia") as oxia,
+        EtcdCluster(tmp_path / "etcd", 1) as etcd,
+        OxiaServer(tmp_path / "oxia") as oxia,
     ):
         cluster.create(TOPIC, PARTITIONS)
         ledgers = {

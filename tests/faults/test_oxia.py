@@ -10,23 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from harness import oxia
+from harness.oxia import OxiaCluster, OxiaNode, OxiaServer
+from harness.patience import eventually
+from harness.tools import needs
 from headwater.errors import OutcomeUnknown, Retriable, StoreUnavailable
-from headwater.metadata import Ledger, open_ledger
-from headwater.metadata.ledger import Entry
-from headwater.metadata.oxia_grpc import GrpcOxia
-from headwater.metadata.oxia_messages import write_message
-from headwater.metadata.oxia_routing import Shard
-from headwater.metadata.oxia_store import Put, Write
-from headwater.metadata.oxia_url import Servers
-from headwater.metadata.oxia_writing import MAX_WAITING
+from headwater.ledger import Ledger, open_ledger
+from headwater.ledger.contract import Entry
+from headwater.ledger.oxia.messages import write_message
+from headwater.ledger.oxia.shards import Shard
+from headwater.ledger.oxia.store import Put, Write
+from headwater.ledger.oxia.transport import GrpcOxia
+from headwater.ledger.oxia.url import Servers
+from headwater.ledger.oxia.write_stream import MAX_WAITING
 from headwater.types import Domain, Position
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running, needs
-from tests.support import oxia
 from tests.support.certificates import issue
-from tests.support.oxia import OxiaCluster, OxiaNode, OxiaServer
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 ONE = Domain(1)
 START = Position(0)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater.metadata.membership import SESSION_SECONDS
+from harness.patience import eventually
+from headwater.replica.membership import SESSION_SECONDS
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
-from tests.faults.running import Running
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 TOPIC = "t"
 PARTITIONS = 6

@@ -8,8 +8,8 @@ import socketserver
 import threading
 from collections.abc import Iterator
 
-from tests.support.patience import eventually
-from tests.support.proxy import Proxy
+from harness.patience import eventually
+from harness.proxy import Proxy
 
 
 class _Echo(socketserver.ThreadingTCPServer):

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster import Cluster
+from harness.process import Process
 from tests.faults.lake_running import FRESHNESS, SETTINGS, patiently
 from tests.faults.rolling import loaded, restart_everybody
 from tests.faults.storm import SETTLED
 from tests.faults.table_checking import check_tables
-from tests.support.cluster import Cluster, Member
 
 
-def wait_for_settling(compactor: Member) -> None:
+def wait_for_settling(compactor: Process) -> None:
     """Until this life of the compactor has settled something."""
     patiently(lambda: compactor.is_ready and compactor.metric(SETTLED), "the compactor has settled something", 150)
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-from tests.faults.running import Running, needs
-from tests.support.patience import eventually
-from tests.support.s3 import PROGRAM, S3Server
+from harness.patience import eventually
+from harness.s3 import PROGRAM, S3Server
+from harness.tools import needs
+from tests.support.running import Running
 
 TOPIC = "kept"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from harness.proxy import Proxy
+from harness.s3 import PROGRAM, S3Server
+from harness.tools import needs
 from headwater.errors import OutcomeUnknown, StoreUnavailable
 from headwater.objects import open_store
 from headwater.objects.measuring import MeasuredStore
-from headwater.store_options import StoreOptions
-from tests.faults.running import needs
-from tests.support.proxy import Proxy
-from tests.support.s3 import PROGRAM, S3Server
+from headwater.settings.objects import StoreOptions
 
 BODY = bytes(range(256)) * 16_384
 PATIENCE_SECONDS = 60.0

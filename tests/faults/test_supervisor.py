@@ -7,16 +7,18 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from harness.patience import eventually
+from harness.ports import free_port, free_ports
+from harness.process import Process, alive, headwater
+from harness.serving import run
 from tests.faults.raw import fresh
-from tests.faults.running import ROOT, Running, alive, environment, free_ports, run
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 
 @pytest.fixture
@@ -27,10 +29,7 @@ def server(tmp_path: Path) -> Iterator[Running]:
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, list[str]]:
     """Exit code and standard error, without the lines of the log, of an `up` that must not start."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "headwater", "up", "--no-lake", "--data", str(tmp_path / "data"), *arguments],
-        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT, env=environment(),
-    )  # fmt: skip
+    ended = headwater("up", "--no-lake", "--data", str(tmp_path / "data"), *arguments)
     assert "ready" not in ended.stdout
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended.returncode, [line for line in ended.stderr.splitlines() if not line.startswith("{")]
@@ -179,10 +178,14 @@ class TestPages:
             assert server.page("/readyz") == (200, '{"status":"healthy"}')
             status, body = server.page("/health")
             assert status == 200
-            assert json.loads(body) == {
-                "status": "healthy",
-                "components": {"broker-1": "healthy", "broker-2": "healthy"},
-            }
+            told = json.loads(body)
+            assert told["status"] == "healthy"
+            assert told["components"] == {"broker-1": "healthy", "broker-2": "healthy"}
+            assert {entry["name"] for entry in told["duties"]["supervisor"]} == {"broker-1", "broker-2"}
+            for name in ("broker-1", "broker-2"):
+                duties = {entry["name"]: entry for entry in told["duties"][name]}
+                assert duties.keys() >= {"follow-0", "append-1", "membership", "writer-1-cost", "housekeeping"}
+                assert {entry["state"] for entry in duties.values()} == {"running"}
             status, body = server.page("/metrics")
             assert status == 200
             samples = [line for line in body.splitlines() if not line.startswith("#")]
@@ -198,10 +201,10 @@ class TestPages:
             try:
                 status, body = server.page("/health")
                 assert status == 200
-                assert json.loads(body) == {
-                    "status": "degraded",
-                    "components": {"broker-1": "healthy", "broker-2": "unhealthy"},
-                }
+                told = json.loads(body)
+                assert told["status"] == "degraded"
+                assert told["components"] == {"broker-1": "healthy", "broker-2": "unhealthy"}
+                assert "broker-2" not in told["duties"]
                 assert server.page("/healthz")[0] == 200
             finally:
                 stopped.send_signal(signal.SIGCONT)
@@ -210,16 +213,15 @@ class TestPages:
 
 def test_a_broker_alone_leaves_on_a_signal(tmp_path: Path) -> None:
     """`headwater broker` without a supervisor."""
-    port = free_ports(1)
-    command = [sys.executable, "-m", "headwater", "broker", "--data", str(tmp_path / "data")]
-    command += ["--kafka", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{free_ports(1)}"]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, cwd=ROOT, env=environment(),
-    )  # fmt: skip
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith(b"ready node=1 ")
-        assert psutil.Process(process.pid).children() == []
-        process.terminate()
-        assert process.wait(timeout=60) == 0
+    file = tmp_path / "broker.toml"
+    address, pages = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    file.write_text(f'data = "{tmp_path}/data"\nkafka = "{address}"\nhttp = "{pages}"\n')
+    broker = Process("broker", file, tmp_path / "stderr", {})
+    broker.launch()
+    try:
+        broker.wait_until_ready()
+        assert broker.said.read_text().startswith("ready node=1 ")
+        assert psutil.Process(broker.pid).children() == []
+        assert broker.stop() == 0
+    finally:
+        broker.kill()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster import Cluster
+from harness.process import environment
+from harness.tools import ROOT, needs
 from tests.faults.test_cluster import NODES, loaded, wait_for_traffic
-from tests.support.cluster import Cluster
-from tests.support.serving import ROOT, environment, needs
 
 
 def older_code(directory: Path) -> Path:

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.patience import eventually
+from harness.s3 import PROGRAM, S3Server
+from harness.tools import needs
 from tests.faults.raw import Raw, fresh
-from tests.faults.running import Running, needs
 from tests.support.batches import values
-from tests.support.patience import eventually
-from tests.support.s3 import PROGRAM, S3Server
+from tests.support.running import Running
 
 BROKERS = 3
 ROUNDS = 12

@@ -16,16 +16,18 @@ from typing import cast
 
 import pytest
 
+from harness.serving import run
 from headwater.broker.registry import APIS
 from headwater.errors import CorruptFrame
 from headwater.wire.messages import decode_request, read_start, request_type
 from headwater.wire.skim import skim
 from tests.faults.raw import METADATA, Raw, frame, fresh
-from tests.faults.running import Running, run
 from tests.fuzz.corpus import Corpus
+from tests.support.running import Running
+from tests.support.soak import WHOLE
 
 SEED = int(os.environ.get("HEADWATER_TEST_SEED", "1"))
-FRAMES = int(os.environ.get("HEADWATER_TEST_FRAMES", "80000"))
+FRAMES = int(os.environ.get("HEADWATER_TEST_FRAMES", "80000" if WHOLE else "25000"))
 CONNECTIONS = 32
 PATIENCE_SECONDS = 15.0
 POLL_SECONDS = 0.5

@@ -14,11 +14,11 @@ from crc32c import crc32c
 
 from headwater.client.records import decode_batches
 from headwater.errors import CorruptObject, HeadwaterError
-from headwater.log import wal
 from headwater.log.batch import Batch, join_patched, offsets_of, record_timestamps, split_batches, with_append_time
-from headwater.log.wal_cache import ReadWal
-from headwater.metadata.checkpoint import decode_checkpoint, encode_checkpoint
-from headwater.metadata.streams import StreamsState
+from headwater.log.wal import format as wal
+from headwater.log.wal.cache import ReadWal
+from headwater.replica.checkpoint import decode_checkpoint, encode_checkpoint
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, WalId
 from tests.fuzz.corpus import SPOILERS
 from tests.support.batches import Rec, batch
@@ -39,7 +39,7 @@ def sound_object(rng: random.Random) -> bytes:
             data = batch(records, codec=rng.choice((0, 0, 1, 2, 3, 4)))
             batches.append(Batch(data, len(records), NOW_MS, NOW_MS + len(records) - 1, -1, -1, -1))
         chunks.append((stream, batches))
-    image = wal.build(WalId(rng.randrange(1, 100), rng.randrange(1, 100)), Domain(1), NOW_MS, chunks)
+    image = wal.build(WalId(rng.randrange(1, 100), rng.randrange(1, 100)), Domain(1), NOW_MS, NOW_MS, chunks)
     return b"".join(image.pieces)
 
 
@@ -59,7 +59,7 @@ def read_on(data: bytes, parsed: wal.WalObject) -> None:
     """What a broker does with an object that passed, and a client with what the broker sends."""
     cached = ReadWal(data)
     for chunk in parsed.chunks:
-        batches = cached.batches(chunk.position, chunk.position + chunk.length)
+        batches = cached.batches(chunk.position, chunk.position + chunk.length, chunk.records)
         for one in batches:
             offsets_of(one)
             with_append_time(one, NOW_MS)

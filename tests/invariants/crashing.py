@@ -20,13 +20,15 @@ from typing import Any, NoReturn
 
 from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
-from headwater.broker.server import Server
+from headwater.broker.net.server import Server
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import load, parse_address
-from headwater.metadata import open_ledger
-from headwater.metadata.commands import AppendWal, Listener, decode
-from headwater.metadata.ledger import Ledger
+from headwater.ledger import open_ledger
+from headwater.ledger.contract import Ledger
 from headwater.objects import ObjectStore, open_store
+from headwater.settings.settings import load, parse_address
+from headwater.state.commands.cluster import Listener
+from headwater.state.commands.streams import AppendWal
+from headwater.state.records import decode
 from headwater.types import Domain, Pieces, Position
 
 WORD = b"CRASH"

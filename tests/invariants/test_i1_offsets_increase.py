@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.wire.messages import decode_response
 from tests.faults.raw import PRODUCE, Raw, frame, fresh
-from tests.faults.running import Running
+from tests.support.running import Running
 
 BROKERS = 3
 PARTITIONS = 2

@@ -11,8 +11,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.faults.raw import METADATA, Raw, fresh
-from tests.faults.running import Running
 from tests.support.batches import values
+from tests.support.running import Running
 
 BROKERS = 3
 ROUNDS = 150

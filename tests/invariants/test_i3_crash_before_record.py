@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log import wal
+from harness.patience import eventually
+from harness.ports import free_ports
+from harness.process import headwater
+from headwater.log.wal import format as wal
 from tests.faults.raw import Closed, Raw, fresh
-from tests.faults.running import Running, free_ports, headwater
 from tests.invariants.crashing import WORD, doomed_broker
 from tests.support.batches import values
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 SETTINGS = "[housekeeping]\ninterval_ms = 200\norphan_interval_ms = 400\n"
 

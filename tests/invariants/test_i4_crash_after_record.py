@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
+from harness.ports import free_ports
+from harness.process import headwater
 from tests.faults.raw import Closed, Raw, fresh
-from tests.faults.running import Running, free_ports, headwater
 from tests.invariants.crashing import WORD, doomed_broker
 from tests.support.batches import values
+from tests.support.running import Running
 
 NO_PRODUCER = (-1, -1, -1)
 IDEMPOTENT = (5, 0, 0)

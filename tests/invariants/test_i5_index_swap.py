@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.virtual import run
 from headwater.app.node import Node
 from headwater.client.records import decode_batches
-from headwater.metadata.cluster import Topic
+from headwater.state.cluster.domain import Topic
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, LakeWorld, log_rows
-from tests.support.virtual import run
 from tests.support.virtual_nodes import sent, topic
 
 

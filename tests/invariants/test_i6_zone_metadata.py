@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 from kio.schema.errors import ErrorCode
 
+from harness.patience import eventually
 from tests.faults.raw import METADATA, Raw
-from tests.faults.running import Running
-from tests.support.patience import eventually
+from tests.support.running import Running
 
 BROKERS = 3
 ZONES = {"a": {1, 3}, "b": {2}}

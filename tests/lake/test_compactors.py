@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from harness.virtual import run
+from headwater.app.compactor import health_of
 from headwater.app.node import Node
-from headwater.errors import StoreUnavailable
+from headwater.errors import EpochLost, StoreUnavailable
+from headwater.lake.metrics import collect
 from headwater.lake.tasks import Task, TaskFacts
-from headwater.metadata.cluster import Topic
+from headwater.state.cluster.domain import Topic
+from headwater.state.streams.tables import Follower
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
-from tests.support.virtual import run
 from tests.support.virtual_nodes import sent, topic
 
 
@@ -73,6 +76,43 @@ def test_two_at_once(tmp_path: Path) -> None:
     run(story())
 
 
+def test_settling_that_is_late(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """T12: log, health and metrics say so while the oldest record is much older than the freshness target."""
+    caplog.set_level("INFO")
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, headwater_table_freshness_ms="1000")
+        busy = await world.compaction(lease_ms=600_000)
+        there, go = paused(busy)
+        await produce(node, made, 0)
+        await asyncio.sleep(2)
+        working = asyncio.create_task(busy.compactor.round())
+        await there.wait()
+
+        def judged() -> tuple[str, str, bool]:
+            busy.compactor.judge_lateness(busy.domain)
+            health = health_of(busy.background, busy.compactor, busy.following, True)
+            found = collect(busy.cluster, busy.domains, busy.compactor, busy.following, busy.domains.clock.wall_ms())
+            [late] = [m for m in found if m.name == "headwater_settle_late_seconds"]
+            return health.status, health.reason, bool(late.samples)
+
+        await asyncio.sleep(20)
+        assert judged() == ("healthy", "", False)
+        await asyncio.sleep(20)
+        assert judged() == judged() == ("degraded", "settling is late for 1 topics", True)
+        go.set()
+        await working
+        assert judged() == ("healthy", "", False)
+        await busy.close()
+        await node.stop()
+
+    run(story())
+    assert caplog.text.count("settling is late") == 1
+    assert caplog.text.count("settling is in time again") == 1
+
+
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "without its lease"])
 def test_one_that_slept_too_long(tmp_path: Path, fenced: bool) -> None:
     """T1, L3: what a compactor did before it lost its lease or its epoch is refused, and its files go."""
@@ -87,8 +127,8 @@ def test_one_that_slept_too_long(tmp_path: Path, fenced: bool) -> None:
         asleep = asyncio.create_task(sleeper.compactor.round())
         await there.wait()
         if fenced:
-            assert sleeper.membership._task is not None
-            sleeper.membership._task.cancel()
+            for duty in sleeper.membership._duties:
+                duty.cancel()
         await asyncio.sleep(10)
         heir = await world.compaction()
         await heir.round()
@@ -350,6 +390,44 @@ def test_retention_waits(tmp_path: Path) -> None:
         world.lay_out()
         assert [row[1] for row in world.iceberg_rows(node, made)] == list(range(6))
         assert [row[1] for row in world.delta_rows(node, made)] == list(range(6))
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_followers_outlive_a_lost_epoch(tmp_path: Path) -> None:
+    """T4: an epoch that is lost between the lease and a command puts a round off, and ends no follower."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node)
+        await produce(node, made, 1)
+        compaction = await world.compaction(interval_ms=100)
+        await compaction.round()
+        # A follower that is no longer in the settings.
+        compaction.domain.state.tables[made.id].followers["gone"] = Follower(
+            0, 0, "", 0, ()
+        )  # no longer in the settings
+        submit, lost = compaction.domain.submit, True
+
+        async def failing(commands: Any) -> Any:
+            if lost:
+                raise EpochLost("fenced")
+            return await submit(commands)
+
+        compaction.domain.submit = failing  # type: ignore[method-assign]
+        compaction.following.start()
+        await asyncio.sleep(5)
+        lost = False
+        await produce(node, made, 2)
+        await compaction.compactor.round()
+        await asyncio.sleep(10)
+        reports = [r for r in compaction.background.reports() if r.name.startswith("table-follower")]
+        assert [(r.state, r.restarts, r.error) for r in reports] == [("running", 0, "")] * 2
+        await all_agree(world, node, made, 6)
+        await compaction.following.close()
         await compaction.close()
         await node.stop()
 

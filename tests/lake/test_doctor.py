@@ -1,13 +1,18 @@
 """T1, O6: `headwater doctor` checks journal, files, index and what Iceberg and Delta show against each other."""
 
 import asyncio
+import random
 from pathlib import Path
 
+import pyarrow as pa
+from pyarrow import parquet
+
+from harness.virtual import run
+from headwater.app.doctor_objects import ObjectCheck, Progress
 from headwater.app.doctor_tables import check_followers, check_segments, check_tables
 from headwater.app.report import Report
 from tests.support.batches import Rec, batch
 from tests.support.lake import Compaction, LakeWorld
-from tests.support.virtual import run
 from tests.support.virtual_nodes import sent, topic
 
 
@@ -63,5 +68,65 @@ def test_what_is_found(tmp_path: Path) -> None:
         assert [f.check for f in (await examined(compaction)).findings] == ["journal"]
         await compaction.close()
         await node.stop()
+
+    run(story())
+
+
+def test_every_byte_of_a_segment_counts(tmp_path: Path) -> None:
+    """L10: `--deep` notices any bit that changes what readers get, and names topic, partition and offsets."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, "named", partitions=2)
+        compaction = await world.compaction()
+        for number in range(3):
+            for stream in made.streams:
+                await sent(node, stream, batch([Rec(b"%d-%d" % (number, i), b"key") for i in range(20)]))
+        await asyncio.sleep(0.01)
+        await compaction.round()
+        table = compaction.domain.state.tables[made.id]
+        [file] = table.live()
+        path = f"{table.root}/{file.name}"
+        sound = world.store.objects[path]
+
+        async def deep() -> Report:
+            told: list[str] = []
+            report, state = Report(), compaction.domain.state
+            progress = Progress(lambda now: told.append(str(now)))
+            check = ObjectCheck(world.ledger, world.store, compaction.cluster.state, state, report, progress)
+            await check.segments()
+            assert told == [f"read 1 of 1 objects, {len(sound) / 1e9:.2f} of {len(sound) / 1e9:.2f} GB"]
+            return report
+
+        assert (await deep()).findings == []
+        rng = random.Random(18)
+        noticed = 0
+        for _ in range(150):
+            changed = bytearray(sound)
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+            world.store.objects[path] = bytes(changed)
+            findings = (await deep()).findings
+            if findings:
+                noticed += 1
+                assert all(f.check == "segments" and f.subject == path for f in findings)
+                assert any("named-" in f.problem and "offsets 0 to 59" in f.problem for f in findings)
+            else:
+                assert rows(bytes(changed)) == rows(sound), "a change of rows went unnoticed"
+        assert noticed > 100
+        world.store.objects[path] = sound
+
+        file.rows += 1
+        assert [f.problem for f in (await deep()).findings] == ["has 120 rows in 2 row groups, not 121 in 2"]
+        file.rows -= 1
+        stream = compaction.domain.state.streams[made.streams[1]]
+        stream.partition = 0
+        assert ["of partition 1" in f.problem for f in (await deep()).findings] == [True]
+        stream.partition = 1
+        await compaction.close()
+        await node.stop()
+
+    def rows(data: bytes) -> list[object]:
+        return [row for row in parquet.read_table(pa.BufferReader(data)).to_pylist()]
 
     run(story())

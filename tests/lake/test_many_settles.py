@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.virtual import run
 from headwater.app.node import Node
-from headwater.metadata.cluster import Topic
+from headwater.state.cluster.domain import Topic
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
-from tests.support.virtual import run
 from tests.support.virtual_nodes import sent, topic
 
 SETTLES = 60

@@ -9,20 +9,20 @@ import msgspec
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from headwater.config import Lake
+from harness.proxy import Proxy
+from harness.s3 import PROGRAM, S3Server
+from harness.tools import needs
 from headwater.errors import OutcomeUnknown, Retriable
 from headwater.lake.tables import make_followers
-from headwater.lake.tables.delta import DeltaFollower
+from headwater.lake.tables.delta.table import DeltaFollower
 from headwater.lake.tables.follower import Standing, TableFollower
 from headwater.lake.tables.storage import reader_properties
 from headwater.objects import ObjectStore, open_store
+from headwater.settings.settings import Lake
 from headwater.types import Pieces
-from tests.faults.running import needs
-from tests.support.proxy import Proxy
-from tests.support.s3 import PROGRAM, S3Server
 from tests.support.s3_lake import store_options
-from tests.unit.lake import iceberg_story as iceberg
-from tests.unit.lake.delta_tables import REF, ROOT, Journal, newest, versions
+from tests.unit.lake.tables.delta.making import REF, ROOT, Journal, newest, versions
+from tests.unit.lake.tables.iceberg import story as iceberg
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -5,17 +5,18 @@ from pathlib import Path
 
 from pyiceberg.table import StaticTable
 
+from harness.virtual import EPOCH_MS, run
 from headwater.app.doctor_tables import check_followers, check_segments, check_tables
 from headwater.app.node import Node
 from headwater.app.report import Report
 from headwater.lake.retiring import LAST_MS, newest_ms, outdated
 from headwater.lake.tables.follower import ref_of
 from headwater.lake.versions import changes, span
-from headwater.metadata.cluster import Topic
-from headwater.metadata.commands import TrimStreams, WantExpired
+from headwater.state.cluster.domain import Topic
+from headwater.state.commands.streams import TrimStreams
+from headwater.state.commands.tables import WantExpired
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
-from tests.support.virtual import EPOCH_MS, run
 from tests.support.virtual_nodes import sent, topic
 
 HOUR_MS = 3_600_000

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pyiceberg.table import StaticTable
 
+from harness.virtual import EPOCH_MS, VirtualClock, run
 from headwater.app.node import Node
 from headwater.lake.tables.follower import HOUR_MS
-from headwater.lake.tables.iceberg_retention import hour_tag
-from headwater.metadata.cluster import Topic
-from headwater.metadata.tables import TopicTable
+from headwater.lake.tables.iceberg.retention import hour_tag
+from headwater.state.cluster.domain import Topic
+from headwater.state.streams.tables import TopicTable
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, Row, files_left, log_rows, rows_of
-from tests.support.virtual import EPOCH_MS, VirtualClock, run
 from tests.support.virtual_nodes import sent, topic
 
 HOURS = 7

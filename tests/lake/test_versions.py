@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from harness.virtual import EPOCH_MS, run
 from headwater.app.node import Node
 from headwater.client.records import decode_batches
 from headwater.errors import BadInput
 from headwater.lake.tables.follower import Version, ref_of
 from headwater.lake.versions import Changes, changes, history, read, span
-from headwater.metadata.cluster import Topic
-from headwater.metadata.commands import WantExpired
-from headwater.metadata.results import Done
-from headwater.metadata.tables import JOURNAL_KEPT, Follower, TopicTable
+from headwater.state.cluster.domain import Topic
+from headwater.state.commands.tables import WantExpired
+from headwater.state.results import Done
+from headwater.state.streams.tables import JOURNAL_KEPT, Follower, TopicTable
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, Row, files_left, log_rows, rows_of
-from tests.support.virtual import EPOCH_MS, run
 from tests.support.virtual_nodes import sent, topic
 
 Story = Callable[[LakeWorld, Node, Topic, Compaction], Awaitable[None]]
@@ -174,7 +174,7 @@ def test_versions_that_cannot_be_told() -> None:
         with pytest.raises(BadInput, match=says):
             changes(table, after, upto)
     assert [(r.partition, r.start, r.end) for r in changes(table, 1).ranges] == [(0, 1, 3), (1, 0, 2)]
-    table.followed("delta", Follower(2, 1, ""))
+    table.followed("delta", Follower(2, 1, "", 0, ()))
     for number in range(3, JOURNAL_KEPT + 3):
         table.record(EPOCH_MS, [], [], [(0, number + 1)], replaces=False)
     assert table.first_version == 2

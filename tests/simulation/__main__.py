@@ -12,7 +12,10 @@ from multiprocessing import Pool
 from rich.progress import Progress
 
 from tests.simulation.backends import BACKENDS
-from tests.simulation.run import Outcome, simulate, simulate_all
+from tests.simulation.moving import MOVING
+from tests.simulation.run import LIFE, Outcome, simulate, simulate_all
+
+SCENES = {"life": LIFE, "moving": MOVING}
 
 
 def main() -> int:
@@ -22,9 +25,11 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, help="run one seed and show its story")
     parser.add_argument("--ledger", choices=BACKENDS, default="memory")
+    parser.add_argument("--scene", choices=SCENES, default="life")
     arguments = parser.parse_args()
+    scene = SCENES[arguments.scene]
     if arguments.seed is not None:
-        outcome = simulate(arguments.seed, backend=arguments.ledger)
+        outcome = simulate(arguments.seed, backend=arguments.ledger, scene=scene)
         print("\n".join(outcome.log))
         print(f"seed {outcome.seed}: {outcome.problem or 'clean'}, {outcome.acknowledged} records acknowledged")
         return 1 if outcome.problem else 0
@@ -36,7 +41,7 @@ def main() -> int:
     began = time.monotonic()
     with Pool(arguments.workers, maxtasksperchild=20) as pool, Progress() as progress:
         bar = progress.add_task("seeds", total=arguments.seeds)
-        for outcomes in pool.imap(partial(simulate_all, backend=arguments.ledger), chunks):
+        for outcomes in pool.imap(partial(simulate_all, backend=arguments.ledger, scene=scene), chunks):
             progress.advance(bar, len(outcomes))
             for outcome in outcomes:
                 acknowledged += outcome.acknowledged

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from harness.virtual import SeededChance
 from headwater.clock import Chance
-from headwater.metadata import Ledger
-from headwater.metadata.etcd import EtcdLedger
-from headwater.metadata.etcd_log import Sizes
-from headwater.metadata.oxia import OxiaLedger
+from headwater.ledger import Ledger
+from headwater.ledger.etcd.layout import Sizes
+from headwater.ledger.etcd.ledger import EtcdLedger
+from headwater.ledger.oxia.ledger import OxiaLedger
 from tests.simulation.bucket_model import use_bucket
 from tests.simulation.etcd_model import EtcdModel, ModelClient, SimNetwork
 from tests.simulation.oxia_model import OxiaFaults, OxiaModel
 from tests.simulation.stores import Faults, SimLedger, World
-from tests.support.virtual import SeededChance
 
 SMALL = Sizes(page_records=7, page_bytes=1 << 12, boundaries=4, feed_records=9, feed_bytes=1 << 12, read_keys=3)
 """So that a few records do what otherwise takes thousands."""

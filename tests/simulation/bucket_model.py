@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from harness.virtual import SeededChance
 from headwater.clock import Chance
 from headwater.errors import OutcomeUnknown, StoreUnavailable
-from headwater.metadata.bucket import BucketLedger
-from headwater.metadata.ledger import Ledger
+from headwater.ledger.bucket.ledger import BucketLedger
+from headwater.ledger.contract import Ledger
 from headwater.objects.registers import Held, MemoryRegisters, Tag
 from tests.simulation.stores import World
-from tests.support.virtual import SeededChance
 
 _T = TypeVar("_T")
 PLACES = 128

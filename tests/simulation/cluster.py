@@ -12,19 +12,21 @@ from typing import Any
 
 import msgspec
 
+from harness.loop import CURRENT, Life, run_as
 from headwater.app.node import Node
+from headwater.background import DutyFailed
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
-from headwater.broker.registry import APIS, Request
-from headwater.config import Brownout, Groups, Housekeeping, Profile, Settings, Wal
+from headwater.broker.registry import APIS
+from headwater.broker.request import Request
 from headwater.errors import HeadwaterError
-from headwater.log.writer import Writer
-from headwater.metadata.cluster import Member
-from headwater.metadata.commands import Listener
-from headwater.metadata.streams import StreamsState
+from headwater.log.write.writer import Writer
+from headwater.settings.settings import Brownout, Groups, Housekeeping, Profile, Settings, Wal
+from headwater.state.cluster.domain import Process
+from headwater.state.commands.cluster import Listener
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from headwater.wire.build import build
 from headwater.wire.messages import RequestStart, request_type
-from tests.simulation.loop import CURRENT, Life, run_as
 from tests.simulation.stores import SimStore, World
 
 EPOCH_MS = 1_700_000_000_000
@@ -118,6 +120,7 @@ class SimBroker:
             make_streams=cluster.make_streams,
             make_writer=cluster.make_writer,
         )
+        node.background.on_failed = self._failed
         node.membership.on_replaced = self._exit
         node.membership.gone = cluster.nobody_serves
         try:
@@ -126,6 +129,11 @@ class SimBroker:
             self._exit(error)
             return
         self.node = node
+
+    def _failed(self, failure: DutyFailed) -> None:
+        """Nothing in the simulation may kill a duty."""
+        self._cluster.failures.append(f"{self.life.name}: {failure}")
+        self._exit(failure)
 
     def _exit(self, error: HeadwaterError) -> None:
         """The process ends by itself; a supervisor starts it again."""
@@ -192,7 +200,8 @@ class Connection:
         future.add_done_callback(_looked_at)
         reply = _Reply(future)
         self._waiting.append(reply)
-        self._arrival = max(self._arrival, world.loop.now + world.delay())
+        # Never two at one time: timers of one time fire in any order.
+        self._arrival = max(self._arrival + 1e-6, world.loop.now + world.delay())
         body = build(request_type(key, version), **fields)
         world.loop.outside(self._arrival - world.loop.now, self._arrive, key, version, body, reply)
         return future
@@ -241,6 +250,8 @@ class SimCluster:
         self.make_writer = make_writer
         self.reply_lost = 0.0
         self.log: list[str] = []
+        self.failures: list[str] = []
+        """Duties that failed, of any broker."""
         self.brokers = {i: SimBroker(self, i) for i in range(1, count + 1)}
 
     def note(self, what: str) -> None:
@@ -264,7 +275,7 @@ class SimCluster:
         self.note(f"broker-{node_id} pauses for {seconds:.2f} s")
         self.brokers[node_id].life.paused_until = self.world.loop.now + seconds
 
-    async def nobody_serves(self, member: Member) -> bool:
+    async def nobody_serves(self, member: Process) -> bool:
         """What a connection to a member tells; now and then it is refused though the member lives."""
         await asyncio.sleep(self.world.delay())
         return not self.brokers[member.node].serves or self.world.chance(WRONGLY_REFUSED)

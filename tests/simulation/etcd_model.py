@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from headwater.errors import OutcomeUnknown, StoreUnavailable
-from headwater.metadata.etcd_client import Changes, Compacted, Compare, Delete, Found, Get, Pair, Put, Transacted
+from headwater.ledger.etcd.client import Changes, Compacted, Compare, Delete, Found, Get, Pair, Put, Transacted
 from tests.simulation.stores import World
 
 _T = TypeVar("_T")
@@ -207,7 +207,7 @@ class Direct:
 
 
 class ModelClient:
-    """See `headwater.metadata.etcd_client.EtcdClient`."""
+    """See `headwater.ledger.etcd.client.EtcdClient`."""
 
     def __init__(self, model: EtcdModel, network: Network | None = None) -> None:
         self._model = model

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headwater.errors import OutcomeUnknown, StoreUnavailable
-from headwater.metadata.oxia_routing import hash_of
-from headwater.metadata.oxia_store import ABSENT, Item, Put, Write, Written
+from headwater.ledger.oxia.shards import hash_of
+from headwater.ledger.oxia.store import ABSENT, Item, Put, Write, Written
 
 NODES = 3
 GIVE_UP_SECONDS = 5.0
@@ -189,7 +189,7 @@ class OxiaModel:
 
 
 class ModelOxia:
-    """See `headwater.metadata.oxia_store.OxiaStore`."""
+    """See `headwater.ledger.oxia.store.OxiaStore`."""
 
     def __init__(self, model: OxiaModel, rng: random.Random, faults: Callable[[], OxiaFaults]) -> None:
         self._model = model

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 from headwater.errors import HeadwaterError
-from headwater.log.writer import Writer, _Flush
-from headwater.metadata.base import EpochSet
-from headwater.metadata.commands import Chunk, Record
-from headwater.metadata.index import ENTRY_BYTES
-from headwater.metadata.results import ChunkResult, Result
-from headwater.metadata.streams import PREFIX_BYTES, Stream, StreamsState
+from headwater.log.write.writer import Writer, _Flush
+from headwater.state.commands.streams import AppendWal
+from headwater.state.machine import EpochSet
+from headwater.state.records import Record
+from headwater.state.results import Appended, Result
+from headwater.state.streams import append
+from headwater.state.streams.index import ENTRY_BYTES
+from headwater.state.streams.state import StreamsState
 from headwater.types import Position
 from tests.simulation.run import Planted
 
@@ -32,17 +35,26 @@ class AckBeforeRecord(Writer):
             return
 
 
-class EntryOverRefused(StreamsState):
+def _entry_over_refused(state: StreamsState, epoch: int, command: AppendWal) -> Result:
     """Gives a chunk one index entry over all its bytes, also those of batches it refused."""
-
-    def _append_chunk(self, epoch: int, sequence: int, stream: Stream, chunk: Chunk) -> ChunkResult:
-        entries = len(stream.index)
-        result = super()._append_chunk(epoch, sequence, stream, chunk)
+    before = {
+        chunk.stream: len(state.streams[chunk.stream].index)
+        for chunk in command.chunks
+        if chunk.stream in state.streams
+    }
+    result = append.PART.commands[AppendWal](state, epoch, command)
+    if not isinstance(result, Appended):
+        return result
+    for chunk, verdict in zip(command.chunks, result.chunks, strict=True):
+        stream = state.streams.get(chunk.stream)
+        if stream is None or verdict.verdicts is None:
+            continue
+        entries = before[chunk.stream]
         added = [stream.index[i] for i in range(entries, len(stream.index))]
-        if not added or result.verdicts is None:
-            return result
+        if not added:
+            continue
         stream.index = type(stream.index)(stream.index.pack()[: entries * ENTRY_BYTES])
-        length = sum(PREFIX_BYTES + size for size, _, _ in chunk.batches)
+        length = sum(append.PREFIX_BYTES + size for size, _, _ in chunk.batches)
         stream.size += length - sum(entry.length for entry in added)
         stream.index.append(
             end=added[-1].end,
@@ -50,12 +62,23 @@ class EntryOverRefused(StreamsState):
             cumulative_size=stream.size,
             max_timestamp=max(entry.max_timestamp for entry in added),
             object_epoch=epoch,
-            object_sequence=sequence,
+            object_sequence=command.sequence,
             position=chunk.position,
             length=length,
             flags=added[0].flags,
         )
-        return result
+    return result
+
+
+class EntryOverRefused(StreamsState):
+    """Judges appends by `_entry_over_refused`."""
+
+    PARTS = tuple(
+        dataclasses.replace(part, commands={**part.commands, AppendWal: _entry_over_refused})
+        if part is append.PART
+        else part
+        for part in StreamsState.PARTS
+    )
 
 
 class FenceIgnored(StreamsState):

@@ -7,26 +7,35 @@ import contextlib
 import random
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from harness.loop import SimLoop
 from headwater.app.doctor import Report, check_references, check_stream
-from headwater.log import wal
-from headwater.log.writer import Writer
-from headwater.metadata.checkpoint import load_state, replay
-from headwater.metadata.streams import StreamsState
+from headwater.log.wal import format as wal
+from headwater.log.write.writer import Writer
+from headwater.replica.checkpoint import load_state, replay
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.simulation.backends import BACKENDS
 from tests.simulation.clients import Client, Consumer, History, Producer, Violation, create_topic, trim
 from tests.simulation.cluster import SimCluster
-from tests.simulation.loop import SimLoop
 from tests.simulation.members import ClassicMember, ConsumerMember, Ledger, Member
 from tests.simulation.stores import Faults, World
 
 LIMIT_SECONDS = 600.0
 QUIET_SECONDS = 12.0
 GROUP_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What happens to a cluster in one seed."""
+
+    story: Callable[[World, SimCluster, History, random.Random], Awaitable[None]]
+    brokers: tuple[int, ...]
+    """The number of brokers is one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +57,19 @@ class Outcome:
     log: list[str]
 
 
-def simulate(seed: int, planted: Planted | None = None, backend: str = "memory") -> Outcome:
+def simulate(seed: int, planted: Planted | None = None, backend: str = "memory", scene: Scene | None = None) -> Outcome:
     """Run one seed, on one of `BACKENDS`."""
-    planted = planted or Planted()
+    planted, scene = planted or Planted(), scene or LIFE
     loop = SimLoop()
     loop.set_exception_handler(lambda _loop, _context: None)
     rng = random.Random(seed)
     world = World(loop, rng, _faults(rng))
     BACKENDS[backend](world)
     cluster = SimCluster(
-        world, rng.choice([1, 2, 3, 3]), make_streams=planted.make_streams, make_writer=planted.make_writer
+        world,
+        rng.choice(scene.brokers),
+        make_streams=planted.make_streams,
+        make_writer=planted.make_writer,
     )
     history = History()
     problem = None
@@ -65,7 +77,7 @@ def simulate(seed: int, planted: Planted | None = None, backend: str = "memory")
     try:
         asyncio.set_event_loop(loop)
         try:
-            loop.run_until_complete(asyncio.wait_for(_story(world, cluster, history, rng), LIMIT_SECONDS))
+            loop.run_until_complete(asyncio.wait_for(scene.story(world, cluster, history, rng), LIMIT_SECONDS))
         except TimeoutError:
             problem = f"not finished after {LIMIT_SECONDS} s"
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
@@ -81,9 +93,9 @@ def simulate(seed: int, planted: Planted | None = None, backend: str = "memory")
     return Outcome(seed, acknowledged, steps, problem, cluster.log)
 
 
-def simulate_all(seeds: range, backend: str = "memory") -> list[Outcome]:
+def simulate_all(seeds: range, backend: str = "memory", scene: Scene | None = None) -> list[Outcome]:
     """Run several seeds."""
-    return [simulate(seed, backend=backend) for seed in seeds]
+    return [simulate(seed, backend=backend, scene=scene) for seed in seeds]
 
 
 def _bury(loop: SimLoop) -> None:
@@ -134,23 +146,27 @@ async def _story(world: World, cluster: SimCluster, history: History, rng: rando
     writing = [asyncio.create_task(p.run()) for p in producers]
     counting = [asyncio.create_task(m.run()) for m in members]
     reading += counting
-    await _until_done(writing, [*reading, chaos])
+    await until_done(writing, [*reading, chaos])
     chaos.cancel()
-    _heal(world, cluster)
+    heal(world, cluster)
     for member in members:
         member.mortal = False
     # Time for fences, sweeps and everybody's return.
-    await _until_done([asyncio.create_task(asyncio.sleep(QUIET_SECONDS))], reading)
+    await until_done([asyncio.create_task(asyncio.sleep(QUIET_SECONDS))], reading)
     before = {member.ledger.name: member.ledger.commits for member in members}
     # Sessions of members that are gone end, and the others come together again.
-    await _until_done([asyncio.create_task(asyncio.sleep(GROUP_SECONDS))], reading)
+    await until_done([asyncio.create_task(asyncio.sleep(GROUP_SECONDS))], reading)
     for member in members:
         if member.ledger.commits == before[member.ledger.name]:
             raise Violation(f"group {member.ledger.name} did not come together again")
     for client in (*consumers, *members):
         client.stop = True
-    await _until_done(reading, [])
+    await until_done(reading, [])
     await _verdict(world, cluster, history, admin, producers)
+
+
+LIFE = Scene(_story, brokers=(1, 2, 3, 3))
+"""Producers, consumers and groups under every misfortune."""
 
 
 def _members(cluster: SimCluster, history: History, rng: random.Random, partitions: int) -> list[Member]:
@@ -163,7 +179,7 @@ def _members(cluster: SimCluster, history: History, rng: random.Random, partitio
     return [kind(cluster, random.Random(rng.getrandbits(64)), history, ledger, partitions) for _ in range(count)]
 
 
-async def _until_done(wanted: list[asyncio.Task[Any]], watched: list[asyncio.Task[Any]]) -> None:
+async def until_done(wanted: list[asyncio.Task[Any]], watched: list[asyncio.Task[Any]]) -> None:
     """Wait for tasks, but let any failure of the others through at once."""
     waiting = set(wanted)
     while waiting:
@@ -197,7 +213,8 @@ async def _chaos(world: World, cluster: SimCluster, history: History, rng: rando
                 cluster.restart(other)
 
 
-def _heal(world: World, cluster: SimCluster) -> None:
+def heal(world: World, cluster: SimCluster) -> None:
+    """End all misfortunes."""
     world.faults = Faults(delay=world.faults.delay)
     world.outage_until = 0.0
     cluster.reply_lost = 0.0
@@ -269,6 +286,8 @@ def _check_order(history: History, partition: int, log: dict[int, bytes], idempo
 
 
 def _check_metadata(world: World, cluster: SimCluster, state: StreamsState) -> None:
+    if cluster.failures:
+        raise Violation(cluster.failures[0])
     report = Report()
     for stream in state.streams.values():
         check_stream(stream, report)
@@ -278,6 +297,9 @@ def _check_metadata(world: World, cluster: SimCluster, state: StreamsState) -> N
     for node, broker in cluster.brokers.items():
         if broker.node is None:
             raise Violation(f"broker {node} did not come back")
+        for report in broker.node.background.reports():
+            if report.error:
+                raise Violation(f"broker {node}: duty {report.name} died: {report.error}")
         replica = broker.node.domains[Domain(1)]
         if replica.state.position == state.position and replica.state.image() != state.image():
             raise Violation(f"broker {node} and the ledger disagree at {state.position}")

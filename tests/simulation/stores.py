@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from harness.loop import SimLoop
 from headwater.clock import Chance
 from headwater.errors import OutcomeUnknown, StoreUnavailable
-from headwater.metadata.ledger import Beat, Entry, Ledger, Pointer
-from headwater.metadata.memory import MemoryLedger
+from headwater.ledger.contract import Beat, Entry, Ledger, Pointer
+from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
 from headwater.objects.store import ObjectInfo
 from headwater.types import Domain, Pieces, Position
-from tests.simulation.loop import SimLoop
 
 _T = TypeVar("_T")
 
@@ -104,7 +104,7 @@ def _fail(future: asyncio.Future[Any], error: Exception) -> None:
 
 
 class SimLedger:
-    """See `headwater.metadata.ledger.Ledger`."""
+    """See `headwater.ledger.contract.Ledger`."""
 
     dense = True
 

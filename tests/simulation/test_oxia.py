@@ -11,14 +11,14 @@ from typing import TypeVar
 
 import pytest
 
+from harness import virtual
 from headwater.errors import OutcomeUnknown, Retriable, StoreUnavailable, Truncated
-from headwater.metadata.conformance import checks
-from headwater.metadata.ledger import Entry, Ledger, Pointer
-from headwater.metadata.oxia import OxiaLedger
-from headwater.metadata.oxia_store import Write
+from headwater.ledger.conformance import checks
+from headwater.ledger.contract import Entry, Ledger, Pointer
+from headwater.ledger.oxia.ledger import OxiaLedger
+from headwater.ledger.oxia.store import Write
 from headwater.types import Domain, Position
 from tests.simulation.oxia_model import OxiaFaults, OxiaModel
-from tests.support import virtual
 
 ONE = Domain(1)
 START = Position(0)

@@ -9,13 +9,13 @@ import argparse
 import time
 from collections import defaultdict
 
+from harness.cluster import Cluster
+from harness.stores import LEDGERS
 from tests.faults.lake_running import FRESHNESS, SETTINGS
 from tests.faults.storm import FAULTS, Storm
 from tests.faults.table_checking import check_tables
 from tests.soak.common import Verdict, progress, workplace
-from tests.support.cluster import Cluster
 from tests.support.load import Load
-from tests.support.stores import LEDGERS
 
 TOPIC, PARTITIONS = "load", 6
 RECOVERY_SECONDS = 5.0

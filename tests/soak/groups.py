@@ -19,10 +19,10 @@ import uvloop
 
 from headwater.client.client import Client
 from headwater.client.model import NewTopic
-from tests.faults.running import Running
 from tests.soak.common import Verdict, progress, workplace
 from tests.soak.group_member import SESSION_MS, Member, Truth
 from tests.soak.modern_member import ModernMember
+from tests.support.running import Running
 
 PARTITIONS = 8
 BROKERS = 3

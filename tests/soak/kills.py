@@ -9,9 +9,9 @@ import argparse
 import random
 from collections import Counter
 
-from tests.faults.lake_running import FRESHNESS, LakeRunning, Writer, check_all, kill_compactors
+from harness.stores import LEDGERS
+from tests.faults.lake_running import FRESHNESS, LakeRunning, Writer, check_all, kill_compactors, many_moments
 from tests.soak.common import Verdict, progress, workplace
-from tests.support.stores import LEDGERS
 
 TOPICS = ("left", "right")
 PARTITIONS = 3
@@ -36,12 +36,14 @@ def main() -> None:
             def told(moment: str) -> None:
                 bars.update(bar, advance=1, now=f"{moment}, {writer.count:,} records")
 
-            moments = Counter(kill_compactors(server, writer, options.kills, random.Random(options.seed), told))
+            chance = random.Random(options.seed)
+            moments = many_moments(options.kills, chance)
+            kill_compactors(server, writer, moments, chance, told)
             writer.finish()
         bars.update(bar, now="reading everything back")
         tables = check_all(server, writer)
         temporary = sum(path.is_file() for path in (server.data / "objects" / ".tmp").rglob("*"))
-        for moment, count in sorted(moments.items()):
+        for moment, count in sorted(Counter(moments).items()):
             verdict.fact(f"killed: {moment}", count)
         verdict.fact("records acknowledged, read back alike by all", writer.count)
         verdict.fact("versions", sum(table.version for table in tables.values()))

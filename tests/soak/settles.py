@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from harness import virtual
 from headwater.lake.tables.follower import TableFollower
 from tests.lake.test_many_settles import Size, settle_once
 from tests.soak.common import Verdict, progress, workplace
-from tests.support import virtual
 from tests.support.lake import ONE, LakeWorld, files_left, log_rows
 from tests.support.virtual_nodes import topic
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import confluent_kafka
 
-from headwater.app.visitor import Visit, visit
+from headwater.app.session import LedgerSession, ledger_session
 from headwater.client.client import Client
 from headwater.client.model import NewTopic
-from headwater.config import Lake, load
 from headwater.lake.planning import oldest_pending_ms
-from headwater.metadata.streams import StreamsState
-from headwater.metadata.tables import TopicTable
+from headwater.settings.settings import Lake, load
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.tables import TopicTable
 from headwater.types import Domain
 from tests.faults.lake_running import LakeRunning, patiently
 from tests.soak.common import Verdict, progress, workplace
@@ -141,7 +141,7 @@ async def create(bootstrap: str, topics: list[str]) -> None:
 async def watch(server: LakeRunning, trickle: Trickle, seconds: float) -> Watch:
     """Look again and again while the topics are written."""
     found = Watch()
-    async with visit(load(str(server.config), environment={})) as visited:
+    async with ledger_session(load(str(server.config), environment={})) as visited:
         with progress() as bars:
             bar = bars.add_task("seconds", total=round(seconds), now="")
             start = time.monotonic()
@@ -160,7 +160,7 @@ async def watch(server: LakeRunning, trickle: Trickle, seconds: float) -> Watch:
     return found
 
 
-async def catch_up(visited: Visit, found: Watch, seconds: float) -> None:
+async def catch_up(visited: LedgerSession, found: Watch, seconds: float) -> None:
     """Until everything is settled and followed, or long enough."""
     start = time.monotonic()
     while (more := time.monotonic() - start) < 2 * FOLLOWER_SECONDS:

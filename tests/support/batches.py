@@ -1,4 +1,4 @@
-"""Record batches for tests, made by hand so that they can also be made wrong."""
+"""Record batches for tests, encoded by hand so that any field can be wrong."""
 
 from __future__ import annotations
 

@@ -1,22 +1,20 @@
-"""Whoever appends in bulk, in virtual time, and rows to append."""
+"""A process that appends in bulk, in virtual time, and rows to append."""
 
-import asyncio
-import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headwater.lake.bulk import BulkAppend, BulkLimits
-from headwater.lake.bulk_input import Records
-from headwater.log.segment_rows import plain_schema
-from headwater.metadata.cluster import ClusterState, Topic
-from headwater.metadata.membership import Membership
-from headwater.metadata.replica import Replica
-from headwater.metadata.streams import StreamsState
-from tests.support.lake import ONE, Crash, Fate, FatedLedger, FatedStore
-from tests.support.virtual import FaultyLedger, SeededChance, VirtualClock
+from harness.virtual import SeededChance, VirtualClock
+from headwater.configs.topics import TopicConfig
+from headwater.lake.bulk.append import BulkAppend, BulkLimits
+from headwater.lake.bulk.input import Records
+from headwater.log.segment.rows import plain_schema
+from headwater.replica.domains import Domains
+from headwater.state.cluster.domain import Topic
+from tests.support.faulty import FaultyLedger
+from tests.support.lake import ONE, Fate, FatedLedger, FatedStore
 from tests.support.virtual_nodes import NodeWorld
 
 Made = tuple[bytes | None, bytes | None, int | None]
@@ -24,14 +22,14 @@ Made = tuple[bytes | None, bytes | None, int | None]
 
 
 def rows(made: Sequence[Made], headers: Sequence[tuple[str, bytes | None]] = ()) -> Records:
-    """Rows of a file, as they come from it."""
+    """Rows as they are read from a file."""
     found = [{"key": name, "value": value} for name, value in headers]
     columns = [{"key": k, "value": v, "timestamp_ms": t, "headers": found} for k, v, t in made]
     return Records(Path("rows.parquet"), 0, pa.RecordBatch.from_pylist(columns, schema=plain_schema()))
 
 
 def numbered(count: int, first: int = 0, word: bytes = b"bulk") -> Iterator[Records]:
-    """Rows that can be told apart, in several pieces."""
+    """Numbered rows, in several pieces."""
     for start in range(first, first + count, 5):
         numbers = range(start, min(start + 5, first + count))
         yield rows([(b"k%d" % i, b"%s-%d" % (word, i), 1_000 + i) for i in numbers])
@@ -46,15 +44,13 @@ class Loader:
         self.way = FaultyLedger(world.ledger)
         self.store: Any = FatedStore(world.store, self.fate)
         ledger: Any = FatedLedger(self.way, self.fate)
-        self.cluster = Replica(ledger, self.store, ClusterState(), self.clock, self.chance)
-        self.domain = Replica(ledger, self.store, StreamsState(ONE), self.clock, self.chance)
-        self.membership = Membership(ledger, self.cluster, {ONE: self.domain}, self.clock, self.chance)
+        self.domains = Domains(ledger, self.store, self.clock, self.chance)
+        self.cluster, self.domain = self.domains.cluster, self.domains[ONE]
+        self.membership, self.background = self.domains.membership, self.domains.background
 
     async def start(self) -> "Loader":
-        await self.cluster.start()
-        await self.domain.start()
-        await self.membership.join()
-        self.membership.start()
+        await self.domains.follow()
+        await self.domains.join()
         return self
 
     def bulk(self, topic: Topic, partition: int | None = None, **limits: int) -> BulkAppend:
@@ -64,20 +60,15 @@ class Loader:
             self.store,
             self.clock,
             self.chance,
+            config=TopicConfig.of(topic.configs, self.domains.cluster.state.resources.common),
             limits=BulkLimits(**limits),
             partition=partition,
         )
 
     async def close(self) -> None:
-        await self.membership.leave()
-        await self.domain.close()
-        await self.cluster.close()
+        await self.domains.leave()
 
     async def abandon(self) -> None:
-        """As after `kill -9`: nothing of it runs any more."""
+        """End the process as `kill -9` does: nothing of it runs any more."""
         self.fate.death.set()
-        for task in [self.membership._task, *self.domain._tasks, *self.cluster._tasks]:
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Crash):
-                    await task
+        await self.background.close()

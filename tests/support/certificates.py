@@ -1,4 +1,4 @@
-"""Certificates and tokens for tests, made where they are needed."""
+"""Certificates and tokens for tests, created on demand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Pair:
 
 
 def issue(directory: Path, name: str, issuer: Pair | None = None, subject: str | None = None) -> Pair:
-    """A certificate for loopback, and for clients; without an issuer it is one that issues others."""
+    """A certificate for a server on loopback and for clients. Without an issuer it is a certificate authority."""
     signer = ec.generate_private_key(ec.SECP256R1())
     pairs = [part.split("=", 1) for part in (subject or f"CN={name}").split(",")]
     own = x509.Name([x509.NameAttribute(_NAMES[kind], value) for kind, value in pairs])

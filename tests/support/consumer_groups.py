@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Iterable
 
 from headwater.coordination.assignors import Assignment
-from headwater.coordination.consumer import ConsumerGroup
-from headwater.coordination.consumer_requests import ConsumerGroupSettings, Heartbeat, HeartbeatAnswer
+from headwater.coordination.consumer.group import ConsumerGroup
+from headwater.coordination.consumer.requests import ConsumerGroupSettings, Heartbeat, HeartbeatAnswer
 
 REBALANCE_TIMEOUT_MS = 60_000
 
@@ -25,7 +25,7 @@ class TopicTable:
             self.create(name, count)
 
     def create(self, name: str, count: int) -> uuid.UUID:
-        """A topic with a new id, in the place of one of the same name if there is one."""
+        """A topic with a new id. It replaces a topic of the same name."""
         topic_id = uuid.UUID(int=next(self._ids) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % (1 << 128))
         self._topics[name] = (topic_id, count)
         self.version += 1
@@ -53,7 +53,7 @@ class TopicTable:
         return next((name for name, (known, _) in self._topics.items() if known == topic_id), None)
 
     def hide(self, principal: str, *names: str) -> None:
-        """From now on somebody may not know of these topics, and of all others."""
+        """From now on a principal may not describe these topics, but all others."""
         self._hidden[principal] = frozenset(names)
         self.version += 1
 
@@ -62,7 +62,7 @@ class TopicTable:
 
 
 def settings(**changes: object) -> ConsumerGroupSettings:
-    """The defaults, with member ids that are counted."""
+    """The defaults, with numbered member ids."""
     ids = itertools.count(1)
     return ConsumerGroupSettings(new_member_id=lambda: f"made-{next(ids)}", **changes)  # type: ignore[arg-type]
 
@@ -73,9 +73,10 @@ def pairs(assignment: Assignment) -> set[tuple[uuid.UUID, int]]:
 
 
 class Client:
-    """A consumer that does what it is told, if perhaps late.
+    """A consumer that follows the coordinator's answers, perhaps late.
 
-    It owns what the last answer that reached it said. What it has to give up it gives up at `revoke`, or at once.
+    It owns the partitions of the last answer that reached it. Partitions that it has to give up it drops at `revoke`,
+    or at once.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Client:
         return f"Client({self.member_id!r}, epoch {self.epoch}, {sorted(p for _, p in pairs(self.owned))})"
 
     def request(self) -> Heartbeat:
-        """A full request when it joins or missed an answer; otherwise what it owns, if it did not say so."""
+        """The next request: a full one if the member joins or missed an answer, else what it owns, if not sent yet."""
         is_full = self.says_all or self.epoch == 0
         return Heartbeat(
             member_id=self.member_id,
@@ -123,7 +124,7 @@ class Client:
     def beat(
         self, group: ConsumerGroup, topics: TopicTable, now_ms: int = 0, *, is_late: bool = False, is_lost: bool = False
     ) -> HeartbeatAnswer:
-        """One heartbeat. A late member keeps what it has to give up; a lost answer is not heard."""
+        """One heartbeat. A late member keeps what it has to give up; a lost answer does not reach the member."""
         request = self.request()
         answer = group.heartbeat(request, topics, now_ms)
         if is_lost:
@@ -141,11 +142,11 @@ class Client:
         return answer
 
     def revoke(self) -> None:
-        """Give up what it was told to."""
+        """Drop the partitions that it has to give up."""
         self.owned = self.told
 
     def abandon(self) -> None:
-        """Own nothing and start over, as one does that was fenced."""
+        """Own nothing and start over, as a fenced member does."""
         self.epoch, self.owned, self.told, self.says_all = 0, {}, {}, True
 
     def leave(self, group: ConsumerGroup, topics: TopicTable, *, epoch: int = -1) -> HeartbeatAnswer:
@@ -156,7 +157,7 @@ class Client:
 
 
 def settle(group: ConsumerGroup, topics: TopicTable, clients: list[Client], now_ms: int = 0, rounds: int = 20) -> None:
-    """Let everybody beat, on time, until the group is stable and everybody knows."""
+    """Let all clients send heartbeats, on time, until the group is stable and every client knows its assignment."""
     for _ in range(rounds):
         for client in clients:
             client.revoke()

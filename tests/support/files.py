@@ -1,10 +1,34 @@
 """Files below a directory."""
 
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.objects.local import TEMPORARY
 
 
 def temporary_files(root: Path) -> list[Path]:
-    """What a local store at `root` has under way, or left behind."""
+    """The temporary files of a local store at `root`: of writes under way, or left behind."""
     return [path for path in (root / TEMPORARY).rglob("*") if path.is_file()]
+
+
+def mode_of(path: Path) -> int:
+    """The rights of a file or directory."""
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def modes_below(top: Path) -> set[int]:
+    """The rights of a directory and of everything below it."""
+    return {mode_of(path) for path in (top, *top.rglob("*"))}
+
+
+@contextmanager
+def umask_of(mask: int) -> Iterator[None]:
+    """This process, and those that it starts, have another umask."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)

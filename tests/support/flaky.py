@@ -1,4 +1,4 @@
-"""A store in memory that fails and tarries as it is told."""
+"""A store in memory that fails and waits by a script."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headwater.types import Pieces
 
 
 class FlakyStore(MemoryStore):
-    """Each call meets the next of its script: an error, seconds to wait, or nothing."""
+    """Each call takes the next step of the script: an error, seconds to wait, or nothing."""
 
     def __init__(self, script: Iterable[Exception | float | None] = ()) -> None:
         super().__init__()
         self.script = list(script)
         self.calls: list[str] = []
         self.lost_replies = False
-        """Whether a call that fails has done its work all the same."""
+        """Whether a call that fails has had its effect nevertheless."""
         self.under_way = 0
         self.most_under_way = 0
         self.break_off_after = 0
-        """After so many lines a listing meets the next of the script."""
+        """After this many lines a listing takes the next step of the script."""
 
     async def _meet(self, name: str) -> Exception | None:
         self.calls.append(name)

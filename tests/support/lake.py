@@ -1,4 +1,4 @@
-"""Compactors in virtual time, and what log and tables hold in the end, read by engines that are not ours."""
+"""Compactors in virtual time, and the content of log and tables, read by third-party engines."""
 
 import asyncio
 import contextlib
@@ -7,20 +7,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.virtual import SeededChance, VirtualClock
 from headwater.app.node import Node
 from headwater.client.records import decode_batches
-from headwater.config import Lake
 from headwater.lake.compactor import Compactor
 from headwater.lake.following import Following
 from headwater.lake.spark.executor import perform
 from headwater.lake.tables import make_followers
 from headwater.lake.tasks import Task, TaskFacts, decode_facts, decode_task, encode
-from headwater.metadata.cluster import ClusterState, Topic
-from headwater.metadata.membership import Membership
-from headwater.metadata.replica import Replica
-from headwater.metadata.streams import StreamsState
+from headwater.replica.domains import Domains
+from headwater.settings.settings import Lake
+from headwater.state.cluster.domain import Topic
+from headwater.state.records import decode
 from headwater.types import CLUSTER, Domain, Pieces, Position
-from tests.support.virtual import SeededChance, VirtualClock
 from tests.support.virtual_nodes import NodeWorld
 
 ONE = Domain(1)
@@ -29,11 +28,11 @@ Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | 
 
 
 class Crash(BaseException):
-    """The process is gone: nothing in it may catch this."""
+    """The process has crashed. No code in it may catch this."""
 
 
 class Fate:
-    """Lets a process write so many times, and then no more."""
+    """Lets a process write a number of times, then crashes it."""
 
     def __init__(self, writes: int | None = None, *, after: bool = False) -> None:
         self.left = writes
@@ -46,7 +45,7 @@ class Fate:
         return self.death.is_set()
 
     async def outlived(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Run work until it is done or the process is dead; what waits inside it then waits in vain."""
+        """Run `work` until it is done or the process crashes. After a crash, tasks in it wait for ever."""
         task, death = asyncio.create_task(work), asyncio.create_task(self.death.wait())
         await asyncio.wait([task, death], return_when=asyncio.FIRST_COMPLETED)
         death.cancel()
@@ -59,7 +58,7 @@ class Fate:
         return False
 
     async def step(self, what: str, write: Callable[[], Awaitable[Any]]) -> Any:
-        """Do a write, unless this is where the process dies: before it, or after it and before anybody hears of it."""
+        """Do a write, unless the process crashes here: before the write, or after it but before its result is known."""
         if self.dead:
             raise Crash
         self.steps.append(what)
@@ -75,7 +74,7 @@ class Fate:
 
 
 class FatedStore:
-    """A store of a process that may die."""
+    """The store of a process that may crash."""
 
     def __init__(self, inner: Any, fate: Fate) -> None:
         self._inner = inner
@@ -98,7 +97,7 @@ class FatedStore:
 
 
 class FatedLedger:
-    """A ledger of a process that may die."""
+    """The ledger of a process that may crash."""
 
     dense = True
 
@@ -115,7 +114,9 @@ class FatedLedger:
         if domain == CLUSTER:
             position: Position = await self._inner.append(domain, record)
             return position
-        return Position(await self._fate.step("append", lambda: self._inner.append(domain, record)))
+        kinds = sorted({type(command).__name__ for command in decode(record).commands})
+        what = " ".join(["append", *kinds])
+        return Position(await self._fate.step(what, lambda: self._inner.append(domain, record)))
 
 
 def _kind(path: str) -> str:
@@ -123,63 +124,53 @@ def _kind(path: str) -> str:
 
 
 class Compaction:
-    """A compactor with its followers, run by hand."""
+    """A compactor with its followers, whose rounds the test runs."""
 
     def __init__(self, world: "LakeWorld", number: int, fate: Fate, lake: Lake) -> None:
         self.fate = fate
         clock, chance = VirtualClock(), SeededChance(1000 + number)
         self.store: Any = FatedStore(world.store, fate)
         ledger: Any = FatedLedger(world.ledger, fate)
-        self.cluster = Replica(ledger, self.store, ClusterState(), clock, chance)
-        self.domain = Replica(ledger, self.store, StreamsState(ONE), clock, chance)
-        domains = {ONE: self.domain}
-        self.membership = Membership(ledger, self.cluster, domains, clock, chance)
-        self.compactor = Compactor(self.cluster, domains, self.store, self._run_job, lake, clock, chance, slots=2)
+        self.domains = Domains(ledger, self.store, clock, chance)
+        self.cluster, self.domain = self.domains.cluster, self.domains[ONE]
+        self.membership, self.background = self.domains.membership, self.domains.background
+        self.compactor = Compactor(self.domains, self._run_job, lake, slots=2)
         followers = make_followers(self.store, lake)
-        self.following = Following(self.cluster, domains, followers, self.compactor.lease, lake, clock, chance)
+        self.following = Following(self.domains, followers, self.compactor.lease, lake)
         self._followers = followers
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
-        """What Spark does, without Spark: tasks and facts go through their bytes."""
+        """Run tasks as Spark does, without Spark. Tasks and facts are encoded and decoded."""
         return [decode_facts(encode(await perform(self.store, decode_task(encode(task))))) for task in tasks]
 
     async def start(self) -> None:
-        await self.cluster.start()
-        await self.domain.start()
-        await self.membership.join()
-        self.membership.start()
+        await self.domains.follow()
+        await self.domains.join()
 
     async def round(self) -> None:
-        """Settle, merge, collect; then let everybody follow."""
+        """Settle, merge, collect; then bring all followers up to date."""
         await self.compactor.round()
         for follower in self._followers:
             await self.following.round(follower)
 
     async def finish(self, rounds: int = 6) -> None:
-        """Until nothing is left to do. Versions are looked at whenever there is time."""
+        """Run rounds until nothing is left to do. Time passes between rounds, so that versions expire."""
         for _ in range(rounds):
             await self.round()
             await asyncio.sleep(1)
         await self.compactor.sweep(self.domain)
 
     async def close(self) -> None:
-        await self.membership.leave()
-        await self.domain.close()
-        await self.cluster.close()
+        await self.domains.leave()
 
     async def abandon(self) -> None:
-        """As after `kill -9`: nothing of it runs any more."""
+        """End the process as `kill -9` does: nothing of it runs any more."""
         self.fate.death.set()
-        tasks = [self.membership._task, *self.domain._tasks, *self.cluster._tasks]
-        for task in tasks:
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Crash):
-                    await task
+        await self.background.close()
 
 
 class LakeWorld(NodeWorld):
-    """Brokers and compactors over one ledger and one store, whose objects can be laid out as files."""
+    """Brokers and compactors over one ledger and one store, whose objects can be written to files."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
@@ -195,7 +186,7 @@ class LakeWorld(NodeWorld):
         return made
 
     def lay_out(self) -> None:
-        """All objects as files, for engines to read."""
+        """Write all objects to files, for engines to read."""
         shutil.rmtree(self._directory, ignore_errors=True)
         for path, data in self.store.objects.items():
             target = self._directory / path
@@ -225,7 +216,7 @@ def rows_of(table: Any) -> list[Row]:
 
 
 async def log_rows(node: Node, topic: Topic) -> list[Row]:
-    """What a consumer gets of all partitions, from their start to their end."""
+    """All records of all partitions, as a consumer gets them."""
     found: list[Row] = []
     for partition, stream in enumerate(topic.streams):
         replica = node.domains[ONE]
@@ -239,7 +230,7 @@ async def log_rows(node: Node, topic: Topic) -> list[Row]:
                         headers = tuple((_text(k), v) for k, v in record.headers)
                         found.append((partition, record.offset, record.timestamp, record.key, record.value, headers))
                 offset = max(offset, batch.next_offset)
-            assert offset > before, f"a consumer of partition {partition} sticks at {offset}"
+            assert offset > before, f"a consumer of partition {partition} is stuck at {offset}"
     return found
 
 
@@ -248,7 +239,7 @@ def _text(key: str | bytes) -> str:
 
 
 def files_left(world: LakeWorld, node: Node) -> tuple[set[str], set[str]]:
-    """Data files that are there, and those that the state knows."""
+    """The data files in the store, and those in the state."""
     stored = {path for path in world.store.objects if "/_data/" in path}
     tables = node.domains[ONE].state.tables.values()
     return stored, {f"{table.root}/{file.name}" for table in tables for file in table.files.values()}

@@ -1,7 +1,7 @@
 """`python -m tests.support.ledger_writer URL NAME COUNT [SIZE]`: a process that appends numbered records.
 
-It prints `position number` for each that it was told stands. One whose fate is unknown it appends again, as a replica
-does, so a number may stand twice; it never goes on before one stands.
+It prints `position number` for each record whose append was acknowledged. As a replica does, it retries a record whose
+outcome is unknown until one attempt is committed. So a number may be in the ledger twice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import sys
 
 from headwater.errors import Retriable
-from headwater.metadata import open_ledger
+from headwater.ledger import open_ledger
 from headwater.types import Domain
 
 ONE = Domain(1)
@@ -22,7 +22,7 @@ def payload(name: str, number: int, size: int = 40) -> bytes:
 
 
 def told(output: str) -> dict[int, int]:
-    """Position to number, of every whole line that a writer printed."""
+    """Positions and numbers of all complete lines that a writer printed."""
     lines = [line for line in output.splitlines(keepends=True) if line.endswith("\n")]
     return {int(position): int(number) for position, number in (line.split() for line in lines)}
 

@@ -1,7 +1,7 @@
-"""Tests begin when the machine has time for them, and end: those that hang fail, wherever they hang.
+"""Starts tests only when the machine has time for them, and ends them: a test that hangs fails, wherever it hangs.
 
-Tests run against servers and clients whose own time-outs go by the clock on the wall. A machine that others use up for
-minutes makes them all expire, which tells nothing about what is tested, so no test begins at such a time.
+Tests use servers and clients whose own time-outs follow the wall clock. If other work takes the machine for minutes,
+they all expire, which says nothing about the tested code. So no test begins at such a time.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 import pytest_timeout
 
-from tests.support.patience import Patience, Reading
+from harness.patience import Patience, Reading
 
 STARVED = 0.25
-"""A machine slower than this has no time for tests."""
+"""Tests do not begin while the machine is slower than this."""
 LOOK_SECONDS = 2.0
 SPIN_SECONDS = 0.2
 WAIT_SECONDS = 1_200.0
-"""How long the tests of a process wait altogether before they begin all the same."""
+"""How long the tests of a process wait in all. After that they begin nevertheless."""
 HARD_SECONDS = 60.0
-"""How long a test that is to fail may take to do so before its process is ended."""
+"""How long a test over its limit may take to fail before its process is ended."""
 
 
 class Calm:
@@ -48,7 +48,7 @@ class Calm:
         while speed < STARVED and self.waited < WAIT_SECONDS:
             self._sleep(1.0)
             before = self._read()
-            self._spin(SPIN_SECONDS)  # nobody can be refused who does not ask
+            self._spin(SPIN_SECONDS)  # the share of a processor shows only while there is work
             after = self._read()
             speed = after.speed_since(before)
             self.waited += after.now - reading.now
@@ -67,13 +67,13 @@ _calm = Calm(spin, time.sleep)
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Wait before the timer of the test is set."""
+    """Wait for the machine before the timer of the test is set."""
     _calm.wait()
     return (yield)
 
 
 class Watchdog:
-    """Ends the process if a test does not even fail: it is in a library that never returns, where no signal is seen."""
+    """Ends the process if a test over its limit does not fail, because a library never returns and blocks signals."""
 
     def __init__(self) -> None:
         self._watched: tuple[Patience, pytest.Item, pytest_timeout.Settings] | None = None
@@ -90,7 +90,7 @@ class Watchdog:
 
     def _run(self) -> None:
         while True:
-            time.sleep(1)  # a pace, not a wait for anything
+            time.sleep(1)  # the interval of the watchdog
             watched = self._watched
             if watched is not None and watched[0].ended:
                 pytest_timeout.timeout_timer(*watched[1:])
@@ -100,7 +100,7 @@ _watchdog = Watchdog()
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
-    """Fail a test that takes longer than its limit, as pytest-timeout does, but in the machine's own seconds."""
+    """Fail a test that takes longer than its limit, as pytest-timeout does, but count the machine's own seconds."""
     patience = Patience(settings.timeout)
 
     def ring(signum: int, frame: FrameType | None) -> None:

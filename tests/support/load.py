@@ -1,9 +1,9 @@
-"""Traffic that goes on whatever happens, and that knows what must be true of it.
+"""Traffic that continues through faults, and checks what producers and consumers see.
 
-Idempotent producers write records that carry their name and a counter, round robin over the partitions. Consumers read
-from the start: offsets follow each other, counters of a producer rise. A watcher asks for the end of every partition,
-which must reach all that was acknowledged before it asked, and never goes back. When it is over everything is read once
-more, and each acknowledged record lies exactly where its producer was told.
+Idempotent producers write records with their name and a counter, round robin over the partitions. Consumers read from
+the start: offsets must be consecutive, and the counters of a producer must rise. A watcher asks for the end of every
+partition. It must include all records that were acknowledged before, and never go back. At the end all records are read
+once more: each acknowledged record must be at the acknowledged offset.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import confluent_kafka
 
+from harness.patience import Patience
 from tests.faults.checking import Log, read_log
 from tests.faults.producing import parse, value
-from tests.support.patience import Patience
 
 BURST = 10
 PACE_SECONDS = 0.02
@@ -31,22 +31,22 @@ CLIENT = {
     "retry.backoff.max.ms": 250,
     "topic.metadata.refresh.interval.ms": 1_000,
 }
-"""A broker that is stopped answers nothing and closes nothing: only a time-out gets a client away from it."""
+"""A paused broker answers nothing and closes no connection. Only a time-out makes a client leave it."""
 
 
 @dataclass(slots=True)
 class Acks:
-    """What one producer was told: partition and offset by counter, and when."""
+    """The acknowledgements of one producer: partition and offset by counter, and times."""
 
     places: dict[int, tuple[int, int]] = field(default_factory=dict)
     times: list[tuple[float, int]] = field(default_factory=list)
-    """Moment and partition of every acknowledgement."""
+    """The time and partition of every acknowledgement."""
     sent: int = 0
     failures: list[str] = field(default_factory=list)
 
 
 class Load(AbstractContextManager["Load"]):
-    """Runs in threads while the block lasts; `finish` ends it and checks everything."""
+    """Runs in threads until the block ends. `finish` ends it and checks everything."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, producers: int = 2, consumers: int = 1) -> None:
         self._bootstrap = bootstrap
@@ -55,7 +55,7 @@ class Load(AbstractContextManager["Load"]):
         self.acks = {f"p{i}": Acks() for i in range(producers)}
         self.problems: list[str] = []
         self._ends = dict.fromkeys(range(partitions), 0)
-        """The offset behind the last one that was acknowledged."""
+        """The offset after the last acknowledged one."""
         self.consumed = 0
         self._stop = threading.Event()
         self._done_reading = threading.Event()
@@ -77,11 +77,11 @@ class Load(AbstractContextManager["Load"]):
 
     @property
     def count(self) -> int:
-        """How many records are acknowledged."""
+        """The number of acknowledged records."""
         return sum(len(acks.places) for acks in self.acks.values())
 
     def finish(self) -> Log:
-        """Write no more, wait for all acknowledgements, and check."""
+        """Stop producing, wait for all acknowledgements, and check."""
         self._stop.set()
         for thread in self._producers:
             thread.join()
@@ -101,7 +101,7 @@ class Load(AbstractContextManager["Load"]):
         return log
 
     def pause_after(self, moment: float, until: float) -> float:
-        """The longest time after a moment in which some partition had nothing acknowledged."""
+        """The longest time after a moment without an acknowledgement in some partition."""
         longest = 0.0
         for partition in range(self._partitions):
             with self._lock:
@@ -112,7 +112,7 @@ class Load(AbstractContextManager["Load"]):
         return longest
 
     def acknowledged_everywhere(self, since: float) -> bool:
-        """Whether every partition has taken something since a moment."""
+        """Whether every partition has an acknowledged record since a moment."""
         with self._lock:
             return len({p for acks in self.acks.values() for at, p in acks.times[-5_000:] if at > since}) == (
                 self._partitions
@@ -199,9 +199,9 @@ class Load(AbstractContextManager["Load"]):
                         place = confluent_kafka.TopicPartition(self.topic, partition)
                         _, end = consumer.get_watermark_offsets(place, timeout=2)
                     except confluent_kafka.KafkaException:
-                        continue  # nobody answers right now
+                        continue  # no broker answers right now
                     if end < least:
-                        raise AssertionError(f"partition {partition} ends at {end}, but {least} was told before")
+                        raise AssertionError(f"partition {partition} ends at {end}, but {least} was the end before")
                     seen[partition] = end
                 self._done_reading.wait(PACE_SECONDS)
         finally:

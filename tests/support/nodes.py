@@ -10,14 +10,15 @@ import msgspec
 
 from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
-from headwater.broker.registry import APIS, Request
+from headwater.broker.registry import APIS
+from headwater.broker.request import Request
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import INTERNAL, Settings
-from headwater.metadata.commands import Listener
-from headwater.metadata.ledger import Ledger
-from headwater.metadata.memory import MemoryLedger
+from headwater.ledger.contract import Ledger
+from headwater.ledger.memory import MemoryLedger
 from headwater.objects import ObjectStore
 from headwater.objects.memory import MemoryStore
+from headwater.settings.settings import INTERNAL, Settings
+from headwater.state.commands.cluster import Listener
 from headwater.wire.build import build
 from headwater.wire.messages import RequestStart, decode_response, encode_response, request_type
 
@@ -37,7 +38,7 @@ class Caller:
         self.node = node
 
     async def values(self, key: int, version: int, /, **fields: Any) -> Any:
-        """What a handler answers, not encoded yet."""
+        """The answer of a handler, before it is encoded."""
         body = build(request_type(key, version), **fields)
         request = Request(RequestStart(key, version, 7), self.client_id, body, self)  # type: ignore[arg-type]
         answer = APIS[key].handle(self.node.broker, request)
@@ -61,7 +62,7 @@ async def cluster(
     ledger: Ledger | None = None,
     store: ObjectStore | None = None,
 ) -> AsyncIterator[list[Caller]]:
-    """Several nodes that share a ledger and a store, dealt to zones one after the other."""
+    """Several nodes that share a ledger and a store, assigned to zones round robin."""
     ledger, store = ledger or MemoryLedger(), store or MemoryStore()
     base = settings or Settings(objects="memory://")
     nodes = [

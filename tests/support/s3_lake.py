@@ -1,4 +1,4 @@
-"""Compactors in virtual time whose objects lie in a real S3 server."""
+"""Compactors in virtual time whose objects are in a real S3 server."""
 
 import asyncio
 import itertools
@@ -7,28 +7,28 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from demo.storage import Access
+from harness.s3 import S3Server
+from harness.storage import Access
 from headwater.app.node import Node
-from headwater.metadata.cluster import Topic
 from headwater.objects import ObjectInfo, ObjectStore, open_store
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
+from headwater.state.cluster.domain import Topic
 from headwater.types import Pieces
 from tests.support.lake import ONE, LakeWorld, Row, rows_of
-from tests.support.s3 import S3Server
 
 PATIENCE_SECONDS = 60.0
 _T = TypeVar("_T")
 
 
 def store_options(s3: S3Server, endpoint: str = "") -> StoreOptions:
-    """What leads to the server, or to a proxy before it, without a word in the environment."""
+    """Options that lead to the server, or to a proxy in front of it, without environment variables."""
     own = Access.of(s3.environment)
     provider = {"access_key_id": own.key, "secret_access_key": own.secret, "region": own.region}
     return StoreOptions(provider={**provider, "endpoint": endpoint or own.endpoint})
 
 
 class BridgedStore:
-    """A real store for work in virtual time: another loop does the calls, and time stands still meanwhile."""
+    """A real store for work in virtual time. Another loop makes the calls; virtual time does not advance meanwhile."""
 
     def __init__(self, url: str, options: StoreOptions) -> None:
         self.url = url
@@ -63,7 +63,7 @@ class BridgedStore:
             yield info
 
     async def close(self) -> None:
-        """The process that uses it ends; the world goes on."""
+        """Nothing: the process that uses the store ends, but the store stays open for others."""
 
     @property
     def objects(self) -> list[str]:
@@ -90,7 +90,7 @@ async def _all(store: ObjectStore, prefix: str) -> list[ObjectInfo]:
 
 
 class S3LakeWorld(LakeWorld):
-    """A `LakeWorld` below a prefix of its own; engines read where the objects lie."""
+    """A `LakeWorld` below a prefix of its own in S3. Engines read the objects there."""
 
     _numbers = itertools.count(1)
 

@@ -1,11 +1,12 @@
-"""Writes records to a state as sound writers would, and asks what became of them."""
+"""Applies records to a state as correct writers would, and returns the results."""
 
 import uuid
 from collections.abc import Sequence
 
-from headwater.metadata.base import State
-from headwater.metadata.commands import AppendWal, Chunk, Command, CreateStreams, Record, StreamConfig, decode, encode
-from headwater.metadata.results import Appended, ChunkResult, Result
+from headwater.state.commands.streams import AppendWal, Chunk, CreateStreams, StreamConfig
+from headwater.state.machine import State
+from headwater.state.records import Command, Record, decode, encode
+from headwater.state.results import Appended, ChunkResult, Result
 from headwater.types import Position
 
 TOPIC = uuid.UUID(int=7)
@@ -18,7 +19,7 @@ Batch = tuple[int, int, int]
 
 
 class Scribe:
-    """One state, and the counters of everybody who writes to it. Records go through their bytes."""
+    """One state, and the counters of its writers. Records are encoded and decoded."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -44,7 +45,7 @@ class Scribe:
         return self.state.apply(Position(self.state.position + 1), decode(data))
 
     def do(self, epoch: int, command: Command, clock_ms: int = START_MS) -> Result:
-        """One command's result."""
+        """Apply one command; returns its result."""
         [result] = self.write(epoch, command, clock_ms=clock_ms)
         return result
 

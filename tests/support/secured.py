@@ -10,13 +10,13 @@ from typing import Any
 
 from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
-from headwater.broker.server import Server
+from headwater.broker.net.server import Server
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import Settings
-from headwater.metadata.commands import Listener
-from headwater.metadata.memory import MemoryLedger
-from headwater.metadata.users import put_user
+from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
+from headwater.replica.users import put_user
+from headwater.settings.settings import Settings
+from headwater.state.commands.cluster import Listener
 from headwater.wire.build import build
 from headwater.wire.messages import decode_response, encode_request, request_type
 
@@ -25,7 +25,7 @@ PASSWORDS = {"alice": "wonder=land,", "bob": "pâsswörd"}
 
 
 class MovingClock(SystemClock):
-    """The machine's clock, and however much a test has moved it."""
+    """The machine's clock plus the time by which a test has moved it."""
 
     moved = 0.0
 
@@ -36,8 +36,8 @@ class MovingClock(SystemClock):
         return super().wall_ms() + int(self.moved * 1000)
 
 
-class Running:
-    """A broker that listens."""
+class InProcess:
+    """A broker with open listeners."""
 
     def __init__(self, node: Node, server: Server, clock: MovingClock) -> None:
         self.node = node
@@ -50,12 +50,12 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, *listeners: str) -> AsyncIterator[Running]:
+async def running(settings: Settings, *listeners: str) -> AsyncIterator[InProcess]:
     """A broker with some listeners on loopback."""
     clock = MovingClock()
     node = Node(settings, MemoryLedger(), MemoryStore(), clock, SystemChance(), listeners=())
     server = Server(node.broker)
-    found = Running(node, server, clock)
+    found = InProcess(node, server, clock)
     told = []
     for name in listeners:
         found.ports[name] = await server.listen(name, "127.0.0.1", 0)
@@ -73,7 +73,7 @@ async def running(settings: Settings, *listeners: str) -> AsyncIterator[Running]
 
 
 class Raw:
-    """A connection on which a test says exactly what it wants."""
+    """A connection on which a test sends exactly the requests that it wants."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -89,7 +89,7 @@ class Raw:
         await self._writer.drain()
 
     async def ask(self, key: int, version: int, **fields: Any) -> Any:
-        """Send a request; the answer, or `None` if the connection ends instead."""
+        """Send a request; returns the answer, or `None` if the connection ends instead."""
         try:
             await self.send(key, version, **fields)
             return await self.receive(key, version)
@@ -101,7 +101,7 @@ class Raw:
         return decode_response(key, version, memoryview(await self._reader.readexactly(size)))[1]
 
     async def ended(self) -> bool:
-        """Waits for the other side to close."""
+        """Wait for the other side to close the connection."""
         try:
             return await self._reader.read(1) == b""
         except ConnectionError:
@@ -112,7 +112,7 @@ class Raw:
 
 
 @contextlib.asynccontextmanager
-async def raw(broker: Running, listener: str) -> AsyncIterator[Raw]:
+async def raw(broker: InProcess, listener: str) -> AsyncIterator[Raw]:
     """A raw connection to a listener."""
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.ports[listener])
     connection = Raw(reader, writer)

@@ -1,6 +1,6 @@
-"""A proxy between an HTTP client and its server that knows requests: it notes their heads, and a test may interfere.
+"""A proxy between an HTTP client and its server. It records the heads of requests, and a test may interfere.
 
-It runs an event loop in a thread of its own. Requests of one connection come one after another, as in HTTP/1.1.
+It runs an event loop in its own thread. Requests of one connection follow one another, as in HTTP/1.1.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ LIMIT = 1 << 20
 
 
 class Tap(AbstractContextManager["Tap"]):
-    """`port` leads to the server at `target`."""
+    """Forwards `port` to the server at `target`."""
 
     def __init__(self, target: int) -> None:
         self.port = 0
         self.heads: list[str] = []
-        """The heads of all requests so far, each with its first line and headers."""
+        """The heads of all requests so far: first line and headers."""
         self.mangle: Callable[[str, bytes], bytes] = lambda head, body: body
-        """What becomes of a request's body on its way."""
+        """Changes the body of a request before it is forwarded."""
         self.stall: Callable[[str], bool] = lambda head: False
-        """Whether a request gets stuck: it reaches nobody, and its connection stays open until the client ends it."""
+        """Whether a request gets stuck: it is not forwarded, and its connection stays open until the client ends it."""
         self.cut: Callable[[str], bool] = lambda head: False
-        """Whether a connection ends when such a request comes."""
+        """Whether the connection is ended at such a request."""
         self._target = target
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()

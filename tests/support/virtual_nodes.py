@@ -1,21 +1,22 @@
-"""Nodes in virtual time over a ledger and a store in memory, and what tests ask of them."""
+"""Nodes in virtual time over a ledger and a store in memory, and helpers to use them."""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from harness.virtual import EPOCH_MS, SeededChance, VirtualClock
 from headwater.app.node import Node
-from headwater.config import Housekeeping, Settings
 from headwater.errors import HeadwaterError
+from headwater.ledger.memory import MemoryLedger
 from headwater.log.batch import Batch, BatchRules, check_batch
-from headwater.log.parts import Outcome, Part
-from headwater.metadata.cluster import Topic
-from headwater.metadata.commands import Listener
-from headwater.metadata.memory import MemoryLedger
-from headwater.metadata.results import Verdict
+from headwater.log.write.part import Outcome, Part
 from headwater.objects.memory import MemoryStore
+from headwater.settings.settings import Housekeeping, Settings
+from headwater.state.cluster.domain import Topic
+from headwater.state.commands.cluster import Listener
+from headwater.state.results import Verdict
 from headwater.types import Domain, Pieces
-from tests.support.virtual import EPOCH_MS, FaultyLedger, SeededChance, VirtualClock
+from tests.support.faulty import FaultyLedger
 
 ONE = Domain(1)
 QUIET = Housekeeping(interval_ms=1 << 40)
@@ -25,7 +26,7 @@ LAX = BatchRules(1 << 26, 1 << 26, timestamp_before_ms=FAR, timestamp_after_ms=F
 
 
 class CountingStore(MemoryStore):
-    """Counts calls, can be made to wait before a put, and to fail."""
+    """Counts calls. A test can make it wait before a put, and fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class CountingStore(MemoryStore):
 
 
 class NodeWorld:
-    """What several nodes share."""
+    """The ledger and the store that several nodes share."""
 
     def __init__(self) -> None:
         self.ledger = MemoryLedger()
@@ -79,14 +80,14 @@ class NodeWorld:
 
 
 def way_of(node: Node) -> FaultyLedger:
-    """The node's way to the ledger."""
+    """The faulty ledger of a node."""
     way = node.way  # type: ignore[attr-defined]
     assert isinstance(way, FaultyLedger)
     return way
 
 
 async def topic(node: Node, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
-    """A new topic; underscores in config names stand for dots."""
+    """A new topic. Underscores in config names are replaced by dots."""
     made = await node.broker.topics.create(name, partitions, {k.replace("_", "."): v for k, v in configs.items()})
     await asyncio.sleep(0.01)
     return made
@@ -108,7 +109,7 @@ class One:
 def send(
     node: Node, stream: int, data: bytes | Batch, profile: str = "latency"
 ) -> "asyncio.Future[Outcome | HeadwaterError]":
-    """Append one batch; what becomes of it comes later."""
+    """Append one batch; returns a future of its outcome."""
     caller = One()
     checked = data if isinstance(data, Batch) else check_batch(data, LAX, EPOCH_MS)
     node.writers.of(1, profile).append(Part(stream, checked, caller, 0))
@@ -116,7 +117,7 @@ def send(
 
 
 async def sent(node: Node, stream: int, data: bytes | Batch, profile: str = "latency") -> Outcome:
-    """Append one batch and wait until it is accepted or judged otherwise."""
+    """Append one batch and wait for its outcome. Raises if it is an error."""
     outcome = await send(node, stream, data, profile)
     if isinstance(outcome, HeadwaterError):
         raise outcome
@@ -124,6 +125,6 @@ async def sent(node: Node, stream: int, data: bytes | Batch, profile: str = "lat
 
 
 async def read(node: Node, stream: int, offset: int = 0, max_bytes: int = 1 << 20, first_whole: bool = True) -> bytes:
-    """What a consumer gets."""
+    """The bytes that a consumer gets."""
     result = await node.broker.reader.read(node.domains[ONE], stream, offset, max_bytes, first_whole)
     return bytes(result.records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from itertools import chain
 from pathlib import Path
@@ -9,12 +10,10 @@ from pathlib import Path
 from tests.clustered import LEFT_OUT, QUICK, SELECTIONS
 
 ROOT = Path(__file__).parents[2]
-STARTS = re.compile(
-    r"^from tests\.(faults\.\w+|support\.(server|cluster)) import .*"
-    r"\b(Running|LakeRunning|Cluster|bootstrap_address|headwater_up)\b"
-    r"|\bbootstrap: str\b|demo\.cluster\b",
-    re.MULTILINE,
-)
+STARTING = {"Running", "LakeRunning", "Cluster", "Headwater", "bootstrap_address"}
+"""Names that a module imports in order to start a Headwater."""
+USING = re.compile(r"\bbootstrap: str\b|demo\.cluster\b")
+"""Signs of a module that uses one that a fixture starts, or starts the demo's."""
 SELECTED = set(chain(*SELECTIONS.values(), *QUICK.values()))
 
 
@@ -25,13 +24,22 @@ def test_all_that_are_named_exist() -> None:
     assert not SELECTED & LEFT_OUT.keys()
 
 
-def test_whoever_starts_a_headwater_is_named() -> None:
+def starts(path: Path) -> bool:
+    """Whether a test module starts or uses a Headwater."""
+    text = path.read_text()
+    imported = {
+        alias.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("harness.", "tests."))
+        for alias in node.names
+    }
+    return bool(imported & STARTING or USING.search(text))
+
+
+def test_every_module_that_starts_a_headwater_is_named() -> None:
     """M1: by file or by directory."""
-    starting = [
-        path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if STARTS.search(path.read_text()) and path != Path(__file__)
-    ]
+    modules = sorted((ROOT / "tests").rglob("test_*.py"))
+    starting = [path.relative_to(ROOT).as_posix() for path in modules if path != Path(__file__) and starts(path)]
     assert len(starting) > 20
     unnamed = [path for path in starting if path not in SELECTED and not path.startswith(tuple(LEFT_OUT))]
     assert not unnamed, "name them in tests/clustered.py: in a selection, or among those left out"

@@ -10,7 +10,10 @@ from types import ModuleType
 
 import pytest
 
+from headwater.settings.settings import load
+
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "headwater"
 
 
 def _docs() -> ModuleType:
@@ -31,6 +34,17 @@ def test_derived_parts_are_current(page: str) -> None:
     assert DOCS.render(page, text) == text, "run `make docs`"
 
 
+def test_every_setting_has_a_meaning() -> None:
+    settings = [row for section in DOCS.sections() for row in section.settings]
+    assert len({row.name for row in settings}) == len(settings) > 100
+    missing = [row.name for row in settings if not row.meaning.endswith(".")]
+    assert not missing, "the string below the field in `headwater.settings` is a setting's meaning"
+
+
+def test_every_section_of_the_settings_is_explained() -> None:
+    assert not [section.name for section in DOCS.sections() if not section.about]
+
+
 def test_every_command_is_written_up() -> None:
     from headwater.cli import acl, cluster, consume, main, produce, table, topic, user
 
@@ -47,3 +61,72 @@ def test_every_make_target_is_listed() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
     assert targets == set(re.findall(r"^([a-z-]+):.*##", makefile, re.M)), "a target without a line for `make help`"
+
+
+PAGES = sorted(str(page.relative_to(ROOT)) for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PATH = re.compile(r"`([\w./-]+\.py)`")
+LINK = re.compile(r"\]\(([^)#]*)#([\w-]+)\)")
+
+
+def _anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)", (ROOT / page).read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_path_that_a_page_names_exists(page: str) -> None:
+    named = set(PATH.findall((ROOT / page).read_text()))
+    assert named
+    missing = [path for path in sorted(named) if not any((root / path).is_file() for root in (ROOT, PACKAGE))]
+    assert not missing
+
+
+def test_links_to_measurements_lead_somewhere() -> None:
+    links = LINK.findall((ROOT / "ARCHITECTURE.md").read_text())
+    assert links
+    assert not [(page, anchor) for page, anchor in links if anchor not in _anchors(page)]
+
+
+def test_every_room_has_a_section_in_the_architecture() -> None:
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    titles = set(re.findall(r"^### (\w+)$", (ROOT / "ARCHITECTURE.md").read_text(), re.M))
+    assert rooms - titles == set()
+
+
+def test_the_first_questions_of_an_engineer_are_answered_by_a_path() -> None:
+    rows = re.findall(r"^\| (.*\?) \| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    assert len(rows) >= 10
+    explained = (ROOT / "ARCHITECTURE.md").read_text()
+    for question, answer in rows:
+        paths = PATH.findall(answer)
+        assert paths, question
+        assert all(f"`{path}`" in explained for path in paths), question
+
+
+def test_the_readme_links_every_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    pages = [f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")]
+    pages += [page.name for page in ROOT.glob("*.md") if page.name != "README.md"]
+    assert not [page for page in sorted(pages) if f"]({page})" not in readme]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_between_pages_leads_to_a_file(page: str) -> None:
+    text = (ROOT / page).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    assert not [link for link in links if not ((ROOT / page).parent / link).is_file()]
+    named = re.findall(r"`((?:docs/)?[\w-]+\.md)`", text)
+    assert not [name for name in named if not (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize("page", ["security.md"])
+def test_settings_in_the_docs_can_be_read(page: str, tmp_path: Path) -> None:
+    """Every example that begins with the name of a settings file is one."""
+    text = (ROOT / "docs" / page).read_text()
+    examples = re.findall(r"(?:^    # settings\.toml\n)((?:^    .*\n|^\n(?=    ))+)", text, re.MULTILINE)
+    assert len(examples) >= 2
+    for number, example in enumerate(examples):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(re.sub(r"^    ", "", example, flags=re.MULTILINE))
+        assert load(str(file), environment={}).security.listeners

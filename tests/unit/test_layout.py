@@ -1,23 +1,30 @@
-"""The house rules, as a test: sizes, docstrings, prints, leftovers, skips."""
+"""The house rules: sizes, docstrings, prints, leftovers, skips. One test a rule, which names all offenders."""
 
 import ast
 import io
 import re
 import tokenize
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "headwater").rglob("*.py"))
+HARNESS = sorted((ROOT / "harness").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_LINES = 500
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+READY = {f"src/headwater/app/{name}.py" for name in ("process", "supervisor", "compactor")}
+"""Modules that print one line, which says that a server is ready."""
+DOORS = (
+    *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns"),
+    *("uuid.uuid4", "uuid.uuid1", "os.urandom"),
+)
+LOOPS = ("get_running_loop", "get_event_loop")
 
 
 def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return path.relative_to(ROOT).as_posix()
 
 
 @cache
@@ -25,106 +32,144 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
+
+
 def comments_of(path: Path) -> list[tuple[int, str]]:
     tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
     return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_module_fits_on_a_few_screens(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MAX_LINES
+def offenders(found: Iterable[str]) -> None:
+    """Fail with all that were found."""
+    listed = sorted(found)
+    assert not listed, "\n" + "\n".join(listed)
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in SOURCES if not p.name.startswith("_") or p.name == "__init__.py"], ids=name_of
-)
-def test_every_public_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(tree_of(path)), "no docstring"
+def test_there_is_something_to_look_at() -> None:
+    assert len(SOURCES) > 100 and len(HARNESS) > 10 and len(TESTS) > 100
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_public_classes_say_what_they_are(path: Path) -> None:
-    missing = [
-        node.name
+def test_a_module_fits_on_a_few_screens() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in [*SOURCES, *HARNESS]}
+    offenders(f"{name_of(path)}: {count} lines" for path, count in lengths.items() if count > MAX_LINES)
+
+
+def test_every_public_module_says_what_it_is() -> None:
+    public = [p for p in [*SOURCES, *HARNESS] if not p.name.startswith("_") or p.name == "__init__.py"]
+    tests = [p for p in TESTS if p.name.startswith("test_")]
+    offenders(f"{name_of(path)}: no docstring" for path in [*public, *tests] if not ast.get_docstring(tree_of(path)))
+
+
+def test_public_classes_say_what_they_are() -> None:
+    offenders(
+        f"{name_of(path)}:{node.lineno}: {node.name} has no docstring"
+        for path in [*SOURCES, *HARNESS]
         for node in tree_of(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node)
-    ]
-    assert not missing
+    )
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if "cli" not in p.parts], ids=name_of)
-def test_only_the_command_line_prints(path: Path) -> None:
-    """Besides it only a server's one line that says it is ready."""
-    prints = [
-        ast.unparse(node)
-        for node in ast.walk(tree_of(path))
+def prints_of(path: Path) -> list[ast.Call]:
+    return [
+        node
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
-    if name_of(path) in (f"src/headwater/app/{name}.py" for name in ("process", "supervisor", "compactor")):
-        assert len(prints) == 1
-        assert "ready" in prints[0]
-    else:
-        assert not prints
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=name_of)
-def test_nothing_is_left_to_do(path: Path) -> None:
-    """What does not work yet stands in GAPS.md, not in a comment."""
-    left = [(line, comment) for line, comment in comments_of(path) if LEFTOVER.search(comment)]
-    assert not left
+def test_only_the_command_line_prints() -> None:
+    """Besides it only a server's one line that says it is ready."""
+    silent = [path for path in SOURCES if "cli" not in path.parts and name_of(path) not in READY]
+    offenders(f"{name_of(path)}:{node.lineno}" for path in silent for node in prints_of(path))
+    for name in READY:
+        [said] = prints_of(ROOT / name)
+        assert "ready" in ast.unparse(said)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_time_and_chance_come_through_one_door(path: Path) -> None:
-    """`clock.py` alone asks the machine for wall-clock time or randomness."""
-    if path.name == "clock.py":
-        return
-    asked = []
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            said = f"{node.value.id}.{node.attr}"
-            if said in ("time.time", "time.time_ns", "uuid.uuid4", "uuid.uuid1", "os.urandom") or (
-                node.value.id in ("random", "secrets")
-            ):
-                asked.append((node.lineno, said))
-    assert not asked
+def test_nothing_is_left_to_do() -> None:
+    """What does not work yet is in GAPS.md, not in a comment."""
+    offenders(
+        f"{name_of(path)}:{line}: {comment}"
+        for path in [*SOURCES, *HARNESS, *TESTS]
+        for line, comment in comments_of(path)
+        if LEFTOVER.search(comment)
+    )
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_no_failure_is_swallowed(path: Path) -> None:
+def test_time_and_chance_come_through_one_door() -> None:
+    """`clock.py` alone asks the machine for time or randomness."""
+    offenders(
+        f"{name_of(path)}:{node.lineno}: {node.value.id}.{node.attr}"
+        for path in SOURCES
+        if path.name != "clock.py"
+        for node in nodes_of(path)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (f"{node.value.id}.{node.attr}" in DOORS or node.value.id in ("random", "secrets"))
+    )
+
+
+def test_servers_take_the_time_from_their_clock() -> None:
+    """Not from the event loop, which tests cannot replace alone. The client has no clock of its own in a connection."""
+    offenders(
+        f"{name_of(path)}:{node.lineno}: the time of the event loop"
+        for path in SOURCES
+        if "client" not in path.parts
+        for node in nodes_of(path)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "time"
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and node.value.func.attr in LOOPS
+    )
+
+
+def test_no_failure_is_swallowed() -> None:
     """No bare `except`, and nothing that catches everything without a word why."""
+    offenders(f"{name_of(path)}:{line}" for path in SOURCES for line in swallowed(path))
+
+
+def swallowed(path: Path) -> Iterator[int]:
     lines = path.read_text().splitlines()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.ExceptHandler):
-            assert node.type is not None, f"line {node.lineno}: a bare except"
-            if isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"):
+            if node.type is None:
+                yield node.lineno
+            elif isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"):
                 explained = "#" in lines[node.lineno - 1]
                 passed_on = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
                 logged = any(isinstance(i, ast.Attribute) and i.attr == "exception" for i in ast.walk(node))
-                assert explained or passed_on or logged, f"line {node.lineno}"
+                if not (explained or passed_on or logged):
+                    yield node.lineno
 
 
-@pytest.mark.parametrize("path", TESTS, ids=name_of)
-def test_skipped_tests_say_why(path: Path) -> None:
-    for node in ast.walk(tree_of(path)):
-        if not isinstance(node, ast.Call):
-            if isinstance(node, ast.Attribute) and node.attr in ("skip", "xfail") and _is_mark(node.value):
-                assert _is_called(tree_of(path), node), f"line {node.lineno}: no reason"
-            continue
+def test_skipped_tests_say_why() -> None:
+    offenders(f"{name_of(path)}:{line}: no reason" for path in TESTS for line in without_reason(path))
+
+
+def without_reason(path: Path) -> Iterator[int]:
+    calls = [node for node in nodes_of(path) if isinstance(node, ast.Call)]
+    called = {id(node.func) for node in calls}
+    for node in nodes_of(path):
+        skips = isinstance(node, ast.Attribute) and node.attr in ("skip", "xfail") and _is_mark(node.value)
+        if isinstance(node, ast.Attribute) and skips and id(node) not in called:
+            yield node.lineno
+    for node in calls:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("skip", "skipif", "xfail"):
             keywords = {keyword.arg for keyword in node.keywords}
             positional = len(node.args) >= (2 if node.func.attr == "skipif" else 1)
-            assert "reason" in keywords or positional, f"line {node.lineno}: no reason"
+            if "reason" not in keywords and not positional:
+                yield node.lineno
 
 
 def _is_mark(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "mark"
 
 
-def _is_called(tree: ast.Module, wanted: ast.Attribute) -> bool:
-    return any(isinstance(node, ast.Call) and node.func is wanted for node in ast.walk(tree))
-
-
-@pytest.mark.parametrize("path", [p for p in TESTS if p.name.startswith("test_")], ids=name_of)
-def test_every_test_file_says_what_it_covers(path: Path) -> None:
-    assert ast.get_docstring(tree_of(path)), "no docstring"
+def test_unit_tests_are_where_their_modules_are() -> None:
+    """A folder of unit tests has the name of the folder whose modules it tests."""
+    folders = {path.parent.relative_to(ROOT / "tests/unit") for path in TESTS if "tests/unit/" in path.as_posix()}
+    offenders(f"tests/unit/{folder}" for folder in folders if not (ROOT / "src/headwater" / folder).is_dir())

@@ -1,1 +1,1 @@
-"""HTTP: what is served beside the Kafka protocol."""
+"""HTTP: the REST catalog, and access to pages."""

@@ -1,17 +1,17 @@
-"""A read-only Iceberg REST catalog: every engine finds the topic tables where Headwater itself keeps the pointer.
+"""A read-only Iceberg REST catalog: engines find the tables of topics through the pointers in the ledger.
 
-There is one namespace, `topics`, and every topic's table has the topic's name, whatever characters it has. A name with
-a dot or a dash is one name, not a path: pyiceberg takes it as a tuple, `load_table(("topics", "web.clicks-v2"))`, and
-Spark SQL quotes it with backticks, ``SELECT * FROM headwater.topics.`web.clicks-v2` ``.
+There is one namespace, `topics`. The table of a topic has the topic's name, whatever characters it contains. A name
+with a dot or a dash is one name, not a path: pyiceberg takes it as a tuple, `load_table(("topics", "web.clicks-v2"))`,
+and Spark SQL quotes it with backticks, ``SELECT * FROM headwater.topics.`web.clicks-v2` ``.
 
-Topic tables are written by Headwater alone, so everything that writes is refused. Reports of a scan's metrics are
-accepted and forgotten.
+Only Headwater writes these tables, so the catalog refuses all writes. It accepts reports of scan metrics and drops
+them.
 
-A table that was settled before a request is found by it, whichever process is asked: the ledger is read up to its end
-first. While the ledger cannot be reached, tables are served as they are known here.
+A request finds every table that was settled before it, in any process, because the process first reads the ledger up
+to its end. While the ledger cannot be reached, the catalog serves tables as its process knows them.
 
-Reading a table is reading its topic: tables are listed for those who may DESCRIBE the topic, and loaded for those who
-may READ it. One that may not be described looks as if there were none.
+To read a table is to read its topic: a caller needs the right to DESCRIBE the topic to list its table, and to READ the
+topic to load it. Without DESCRIBE the answer is the same as for a table that does not exist.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote
 
-from headwater.broker.guard import Guard
-from headwater.errors import Retriable
-from headwater.metadata.access import Operation, ResourceKind
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.replica import Replica
-from headwater.metadata.streams import StreamsState
+from headwater.errors import INSTEAD_OF_A_COMMIT, Retriable
 from headwater.objects import ObjectMissing, ObjectStore
 from headwater.ops.http import Page, Request
+from headwater.replica.replica import Replica
+from headwater.security.guard import Guard
+from headwater.state.cluster.access import AclResource, Operation
+from headwater.state.cluster.state import ClusterState
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 
 MOUNT = "/iceberg/"
 NAMESPACE = "topics"
 FOLLOWER = "iceberg"
 """The follower whose pointers the ledger keeps."""
-READ_ONLY = "topic tables are written by Headwater alone: this catalog is read only; produce to the topic instead"
+READ_ONLY = f"this catalog is read only. {INSTEAD_OF_A_COMMIT}"
 ENDPOINTS = [
     "GET /v1/{prefix}/namespaces",
     "GET /v1/{prefix}/namespaces/{namespace}",
@@ -47,7 +47,7 @@ ENDPOINTS = [
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
 ]
 CATCH_UP_SECONDS = 2.0
-"""How long a request waits for the ledger before it is answered from what is known here."""
+"""How long a request waits for the ledger. After that it is answered from the local state."""
 NOTHING: Mapping[str, str] = {}
 
 
@@ -55,17 +55,17 @@ class Tables(Protocol):
     """The topic tables that can be read."""
 
     async def catch_up(self, name: str | None) -> None:
-        """Know a topic's table, or those of all, as they are now. A `Retriable` says that this cannot be known."""
+        """Bring the table of a topic, or all tables, up to date. Raises `Retriable` if that is not possible now."""
 
     def names(self) -> Iterable[str]:
         """Names of topics that have a table."""
 
     def location(self, name: str) -> str | None:
-        """Where the newest metadata of a topic's table lies, below the store's root."""
+        """The path of the newest metadata of a topic's table, below the root of the store."""
 
 
 class LedgerTables:
-    """The tables as a process's replicas know them."""
+    """The tables in the replicas of a process."""
 
     def __init__(self, cluster: Replica[ClusterState], domains: Mapping[Domain, Replica[StreamsState]]) -> None:
         self._cluster = cluster
@@ -94,7 +94,7 @@ class LedgerTables:
 
 
 class _Refusal(Exception):
-    """An error as Iceberg's clients understand it. Never leaves this module."""
+    """An error in the form that Iceberg's clients understand. Used inside this module only."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
@@ -107,7 +107,7 @@ class RestCatalog:
     def __init__(
         self, tables: Tables, store: ObjectStore, guard: Guard, properties: Mapping[str, str] = NOTHING
     ) -> None:
-        """Clients are told the properties as defaults of their own; see `reader_properties`."""
+        """Clients get `properties` as defaults for their own; see `reader_properties`."""
         self._tables = tables
         self._store = store
         self._guard = guard
@@ -165,10 +165,10 @@ class RestCatalog:
         return _json({"namespaces": [] if parent else [[NAMESPACE]], "next-page-token": None})
 
     def _may(self, request: Request, operation: Operation, topic: str) -> bool:
-        return self._guard.may(request.principal, request.host, operation, ResourceKind.TOPIC, topic)
+        return self._guard.may(request.principal, request.host, operation, AclResource.TOPIC, topic)
 
     async def _catch_up(self, table: str | None) -> bool:
-        """Whether tables are known as they are now; if not, what is known here has to do."""
+        """Whether the local state is up to date. If not, the request is answered from it nevertheless."""
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self._tables.catch_up(table)
@@ -177,23 +177,26 @@ class RestCatalog:
         return True
 
     async def _location(self, request: Request, namespace: str, table: str) -> str:
-        """Where a table's metadata lies. In an unknown namespace it is the table that is missing: Spark asks for
-        `topics.orders.snapshots` like that, and only then takes the last part for a metadata table."""
+        """The path of a table's metadata.
+
+        In an unknown namespace the error is that the table is missing. Spark asks for `topics.orders.snapshots` like
+        that, and only after this error takes the last part for a metadata table.
+        """
         current = namespace != NAMESPACE or await self._catch_up(table)
         location = self._tables.location(table) if namespace == NAMESPACE else None
         if location is None or not self._may(request, Operation.DESCRIBE, table):
             name = f"{namespace}.{table}".replace("\x1f", ".")
             if not current:
-                raise _Refusal(503, "ServiceUnavailableException", f"{name} is not known here, and the ledger is away")
+                raise _Refusal(503, "ServiceUnavailableException", f"{name} is not known here; the ledger is away")
             raise _Refusal(404, "NoSuchTableException", f"there is no table {name}: no such topic, or not settled yet")
         return location
 
     async def _load(self, request: Request, namespace: str, table: str, query: Mapping[str, str]) -> Page:
-        """The table with its metadata inline. Old metadata is removed after a while: then the pointer has moved."""
+        """The table with its metadata inline. If the metadata file was removed meanwhile, the pointer has moved."""
         location = await self._location(request, namespace, table)
         if not self._may(request, Operation.READ, table):
             raise _Refusal(
-                403, "ForbiddenException", f"{namespace}.{table} can be read by those who may read the topic"
+                403, "ForbiddenException", f"{namespace}.{table} can be read by users who may read the topic"
             )
         try:
             data = await self._store.get(location)
@@ -211,7 +214,7 @@ class RestCatalog:
 
 
 def _only_named_snapshots(metadata: str) -> str:
-    """The metadata without snapshots that no branch or tag names, for clients that load the others when needed."""
+    """The metadata without snapshots that no branch or tag names, for clients that load those when they need them."""
     table: dict[str, Any] = json.loads(metadata)
     named = {ref["snapshot-id"] for ref in table.get("refs", {}).values()}
     table["snapshots"] = [s for s in table.get("snapshots", []) if s["snapshot-id"] in named]
@@ -227,7 +230,7 @@ _KINDS = {401: "NotAuthorizedException", 403: "ForbiddenException", 429: "TooMan
 
 
 def refused(status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> Page:
-    """How whoever is not let in is told so, as Iceberg's clients understand it."""
+    """The answer to a caller that is refused, in the form that Iceberg's clients understand."""
     page = _Refusal(status, _KINDS[status], message).page
     return Page(page.body, status, headers=headers)
 

@@ -1,7 +1,7 @@
-"""Who asks for a page, and whether they may see it: the users, tokens, rules and brakes that Kafka's listeners have.
+"""Authentication and access rules for pages, with the users, tokens, rules and log-in limits of Kafka's listeners.
 
-A password (Basic) is checked against the same salted keys as SASL's, a token (Bearer) as OAUTHBEARER's. An unknown user
-and a wrong password get one answer, a fixed time after the question, and cost the address that they come from.
+A password (Basic) is checked against the salted keys of SASL, a token (Bearer) as with OAUTHBEARER. An unknown user and
+a wrong password get the same answer, a fixed time after the request, and count against the address of the caller.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import logging
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 
-from headwater.broker.guard import Guard
-from headwater.broker.logins import MAX_PLAIN_CHARACTERS, TOO_MANY, LoginFailed, Logins
-from headwater.broker.tokens import TokenRefused
-from headwater.config import Security
-from headwater.metadata.access import ANONYMOUS, THE_CLUSTER, Operation, ResourceKind
 from headwater.ops.http import Page, Request, Route, problem
+from headwater.security.guard import Guard
+from headwater.security.logins import MAX_PLAIN_CHARACTERS, TOO_MANY, LoginFailed, Logins
+from headwater.security.tokens import TokenRefused
+from headwater.settings.settings import Security
+from headwater.state.cluster.access import ANONYMOUS, THE_CLUSTER, AclResource, Operation
 
 log = logging.getLogger("headwater.gate")
 RETRY_SECONDS = 1
-"""When an address that failed too often may try again; it gets a part of its attempts back every second."""
-NOT_KNOWN = "it is not known who asks"
-NOT_ALLOWED = "whoever asks may not see this"
+"""When an address that failed too often may try again. It gets a part of its attempts back every second."""
+NOT_KNOWN = "the caller is not authenticated"
+NOT_ALLOWED = "the caller is not allowed to see this"
 Headers = tuple[tuple[str, str], ...]
 Refuse = Callable[[int, str, Headers], Page]
 _CHALLENGES = {"basic": 'Basic realm="headwater", charset="UTF-8"', "bearer": 'Bearer realm="headwater"'}
 
 
 class _Unwelcome(Exception):
-    """Whoever asks is not let in. Never leaves this module."""
+    """The caller is refused. Used inside this module only."""
 
     def __init__(self, status: int, title: str, headers: Headers = ()) -> None:
         super().__init__(title)
@@ -41,7 +41,7 @@ class _Unwelcome(Exception):
 
 
 class Gate:
-    """Stands before pages that not everybody may see."""
+    """Protects pages: it authenticates callers and checks their rights."""
 
     def __init__(self, security: Security, logins: Logins, guard: Guard) -> None:
         self._logins = logins
@@ -59,7 +59,7 @@ class Gate:
         return f"<Gate, {'/'.join(self._schemes) or 'open'}>"
 
     def known(self, route: Route, refuse: Refuse = problem) -> Route:
-        """A route that is told who asks; how it refuses is the route's own."""
+        """A route for authenticated callers; its requests have the principal. `refuse` makes the answer to others."""
 
         async def answer(request: Request) -> Page:
             try:
@@ -71,21 +71,21 @@ class Gate:
         return answer
 
     def describes_cluster(self, route: Route) -> Route:
-        """A route for those who may describe the cluster."""
+        """A route for callers who may describe the cluster."""
 
         async def answer(request: Request) -> Page:
             if not self._guard.may(
-                request.principal, request.host, Operation.DESCRIBE, ResourceKind.CLUSTER, THE_CLUSTER
+                request.principal, request.host, Operation.DESCRIBE, AclResource.CLUSTER, THE_CLUSTER
             ):
                 return problem(403, NOT_ALLOWED)
             return await route(request)
 
         return self.known(answer)
 
-    # --- who it is -------------------------------------------------------------------------------------
+    # --- authentication --------------------------------------------------------------------------------
 
     async def _who(self, request: Request) -> str:
-        """The principal of whoever asks. What somebody says counts before the certificate of the connection."""
+        """The principal of the caller. Credentials in the request take precedence over the certificate."""
         if self._required and request.authorization:
             return await self._log_in(request)
         if request.certified:
@@ -95,25 +95,25 @@ class Gate:
         return ANONYMOUS
 
     def _challenges(self) -> Headers:
-        """How somebody may show who it is, in one header, so that whoever passes the answer on keeps all of it."""
+        """The accepted schemes, in one header, so that a proxy does not drop some of them."""
         return (("WWW-Authenticate", ", ".join(_CHALLENGES[scheme] for scheme in self._schemes)),)
 
     async def _log_in(self, request: Request) -> str:
-        began = asyncio.get_running_loop().time()
-        brake, scheme = self._logins.brake, request.authorization.partition(" ")[0].lower()
+        began = self._logins.clock.monotonic()
+        limiter, scheme = self._logins.limiter, request.authorization.partition(" ")[0].lower()
         try:
-            if not brake.take(request.host):
+            if not limiter.take(request.host):
                 raise _Unwelcome(429, TOO_MANY, (("Retry-After", str(RETRY_SECONDS)),))
             principal = await self._judge(request)
         except (LoginFailed, TokenRefused, _Unwelcome) as error:
             self._logins.refused += 1
             extra = {"address": request.host, "scheme": scheme[:20], "reason": str(error)}
             log.warning("a log-in over HTTP failed", extra=extra)
-            await asyncio.sleep(max(0.0, began + self._delay - asyncio.get_running_loop().time()))
+            await asyncio.sleep(max(0.0, began + self._delay - self._logins.clock.monotonic()))
             if isinstance(error, _Unwelcome):
                 raise
             raise _Unwelcome(401, NOT_KNOWN, self._challenges()) from None
-        brake.give_back(request.host)
+        limiter.give_back(request.host)
         self._logins.granted += 1
         return principal
 
@@ -121,7 +121,7 @@ class Gate:
         scheme, _, given = request.authorization.partition(" ")
         judge = self._schemes.get(scheme.lower())
         if judge is None:
-            raise LoginFailed("this way to log in is not offered here")
+            raise LoginFailed("this authentication scheme is not accepted here")
         return await judge(given.strip())
 
     async def _basic(self, given: str) -> str:

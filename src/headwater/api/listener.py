@@ -1,24 +1,39 @@
-"""A process's HTTP listener: where its settings say, with the certificates that they name."""
+"""The HTTP listener of a process, with the address and certificates of its settings."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from headwater.broker.tls import Certificates, principal_of
-from headwater.config import Settings, parse_address
+from headwater.background import Background, Supervised
 from headwater.errors import ConfigError
 from headwater.ops.http import HttpServer, Route
+from headwater.security.tls import CERTIFICATES, Certificates, principal_of
+from headwater.settings.settings import Settings, parse_address
 
 
 class HttpListener:
-    """Serves routes until it is closed. With a secret it answers a supervisor only."""
+    """Serves routes until it is closed. With a secret it answers only the supervisor."""
 
-    def __init__(self, settings: Settings, routes: Mapping[str, Route], secret: str = "") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        routes: Mapping[str, Route],
+        secret: str = "",
+        background: Background | None = None,
+        refused: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self._background = background or Background()
         self._settings = settings
-        self._server = HttpServer(routes, secret=secret, identify=self._principal)
-        self._watching: asyncio.Task[None] | None = None
+        self._server = HttpServer(
+            routes,
+            secret=secret,
+            identify=self._principal,
+            connections=settings.limits.http_connections,
+            refused=refused,
+        )
+        self._watching: Supervised | None = None
         self.host = ""
         self.port = 0
 
@@ -37,13 +52,12 @@ class HttpListener:
         except OSError as error:
             raise ConfigError(f"cannot listen on {self.host}:{port}: {error.strerror or error}") from error
         if certificates is not None:
-            self._watching = asyncio.create_task(
-                certificates.watch(security.reload_ms / 1000), name="http certificates"
-            )
+            watch = functools.partial(certificates.watch, security.reload_ms / 1000)
+            self._watching = self._background.run(CERTIFICATES, watch, "http")
 
     async def close(self) -> None:
         if self._watching is not None:
-            self._watching.cancel()
+            await self._watching.stop()
         await self._server.close()
 
     def _principal(self, certificate: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Where settings become components. Nothing below here opens a store or reads the machine's clock by itself."""
+"""Settings become processes. Only this room and the commands open stores and read the machine's clock."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-
-from headwater.app.node import new_state
-from headwater.metadata import open_ledger
-from headwater.metadata.checkpoint import write_checkpoint
+from headwater.ledger import open_ledger
 from headwater.objects import open_store
-from headwater.store_options import from_environment
+from headwater.priority import step_back
+from headwater.replica.checkpoint import write_checkpoint
+from headwater.replica.domains import new_state
+from headwater.settings.objects import from_environment
 from headwater.types import Domain
 
 NICENESS = 10
 
 
 async def run(ledger_url: str, objects_url: str, domain: int) -> None:
-    """Load, replay, write, verify, point, truncate."""
-    os.nice(NICENESS)
+    """Load the state, replay the ledger, write and verify the checkpoint, set the pointer, truncate the ledger."""
+    step_back(NICENESS)
     options = from_environment()
     ledger, store = open_ledger(ledger_url, options), open_store(objects_url, options)
     try:

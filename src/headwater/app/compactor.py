@@ -11,13 +11,11 @@ import msgspec
 
 from headwater.api.gate import Gate
 from headwater.api.listener import HttpListener
+from headwater.app.directories import prepare
 from headwater.app.exposure import check_exposure
-from headwater.app.lifecycle import halt, started, until_told, watch_parent
-from headwater.app.node import DOMAINS
-from headwater.broker.guard import Guard
-from headwater.broker.logins import Logins
-from headwater.clock import SystemChance, SystemClock
-from headwater.config import Lake, Settings
+from headwater.app.health import Health, alive, judged
+from headwater.app.lifecycle import started, stopped, supervised_by, until_told, watch_parent
+from headwater.background import Background
 from headwater.errors import HeadwaterError
 from headwater.lake.compactor import Compactor
 from headwater.lake.following import Following
@@ -26,62 +24,51 @@ from headwater.lake.spark.jobs import Jobs
 from headwater.lake.spark.session import Sessions
 from headwater.lake.tables import make_followers
 from headwater.lake.tasks import Task, TaskFacts, public
-from headwater.metadata import open_ledger
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.membership import Membership
-from headwater.metadata.replica import Replica
-from headwater.metadata.streams import StreamsState
-from headwater.objects import ObjectStore, open_store
 from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
 from headwater.ops.http import Page, Request
 from headwater.ops.metrics import CONTENT_TYPE, render
+from headwater.priority import step_back
+from headwater.replica.domains import Domains
+from headwater.security.guard import Guard
+from headwater.security.logins import Logins
+from headwater.settings.settings import Lake, Settings
 from headwater.threads import Threads
 
 REMOTE_SLOTS = 16
-"""How many tasks a job is cut into where the cluster's size is not known."""
+"""The number of tasks per job if the size of the Spark cluster is not known."""
 
 
 class CompactorProcess:
-    """One compactor with everything around it."""
+    """One compactor with its stores, Spark session, followers and pages."""
 
-    def __init__(self, settings: Settings, secret: str = "") -> None:
+    def __init__(self, settings: Settings, background: Background, secret: str = "") -> None:
         self.settings = settings
-        os.environ.update(settings.object_store.variables())  # Spark's workers are this process's children
-        self.ledger = open_ledger(settings.ledger_url, settings.object_store)
-        self.store: ObjectStore = open_store(settings.objects_url, settings.object_store)
-        clock, chance, lake = SystemClock(), SystemChance(), settings.lake
-        self.cluster = Replica(self.ledger, self.store, ClusterState(), clock, chance)
-        self.domains = {d: Replica(self.ledger, self.store, StreamsState(d), clock, chance) for d in DOMAINS}
-        self.membership = Membership(self.ledger, self.cluster, self.domains, clock, chance, zone=settings.zone)
-        self._sessions = Sessions(lake.spark)
+        self.background = background
+        prepare(settings)
+        os.environ.update(settings.object_store.variables())  # Spark's workers are children of this process
+        lake, domains = settings.lake, Domains.open(settings, background)
+        self.domains = domains
+        self._sessions = Sessions(lake.spark, idle=lake.niceness > 0)
         self._jobs = Jobs(self._sessions, lake.spark.job_timeout_ms / 1000)
         self._thread = Threads(1, "spark")
-        self.compactor = Compactor(
-            self.cluster,
-            self.domains,
-            self.store,
-            self._run_job,
-            lake,
-            clock,
-            chance,
-            slots=slots(lake),
-            prepare=self._warm_up,
-        )
+        self.compactor = Compactor(domains, self._run_job, lake, slots=slots(lake), prepare=self._warm_up)
         self._tables = Threads(1, "tables")
-        followers = make_followers(self.store, lake, self._tables.run, settings.object_store)
-        self.following = Following(self.cluster, self.domains, followers, self.compactor.lease, lake, clock, chance)
-        security, access = settings.security, self.cluster.state.access
-        gate = Gate(security, Logins(security, access, clock, chance, self.cluster.barrier), Guard(security, access))
+        followers = make_followers(domains.store, lake, self._tables.run, settings.object_store)
+        self.following = Following(domains, followers, self.compactor.lease, lake)
+        security, access = settings.security, domains.cluster.state.access
+        logins = Logins(security, access, domains.clock, domains.chance, domains.cluster.barrier)
+        gate = Gate(security, logins, Guard(security, access))
         self.http = HttpListener(
             settings,
             {
                 "/metrics": gate.describes_cluster(self._metrics),
-                "/healthz": self._alive,
+                "/healthz": alive,
                 "/readyz": self._ready,
                 "/health": gate.describes_cluster(self._health),
             },
             secret,
+            background,
         )
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
@@ -94,11 +81,8 @@ class CompactorProcess:
 
     async def start(self) -> None:
         check_exposure(self.settings, kafka=False)
-        await self.cluster.start()
-        for replica in self.domains.values():
-            await replica.start()
-        await self.membership.join()
-        self.membership.start()
+        await self.domains.follow()
+        await self.domains.join()
         self.compactor.start()
         self.following.start()
         await self.http.open()
@@ -106,54 +90,59 @@ class CompactorProcess:
     async def stop(self) -> None:
         await self.compactor.close()
         await self.following.close()
-        await self.membership.leave()
-        for replica in self.domains.values():
-            await replica.close()
-        await self.cluster.close()
+        await self.domains.leave()
         await self.http.close()
         await asyncio.to_thread(self._sessions.close)
         await self._tables.close()
-        await self.ledger.close()
-        await self.store.close()
+        await self.domains.close()
 
     async def _metrics(self, request: Request) -> Page:
-        metrics = collect(self.cluster, self.domains, self.compactor, self.following, SystemClock().wall_ms())
-        metrics += object_metrics.collect(self.store)
+        metrics = collect(
+            self.domains.cluster, self.domains, self.compactor, self.following, self.domains.clock.wall_ms()
+        )
+        metrics += object_metrics.collect(self.domains.store)
+        metrics += self.compactor.damage.metrics()
         return Page(render(metrics), content_type=CONTENT_TYPE)
 
-    async def _alive(self, request: Request) -> Page:
-        return Page('{"status":"alive"}')
-
     async def _ready(self, request: Request) -> Page:
-        page = await self._health(request)
-        return Page('{"status":"unhealthy"}', 503) if page.status == 503 else page
+        return (await self._judged()).short_page()
 
     async def _health(self, request: Request) -> Page:
+        return (await self._judged()).page()
+
+    async def _judged(self) -> Health:
         try:
-            await self.cluster.barrier()
+            await self.domains.cluster.barrier()
         except HeadwaterError as error:
-            return Page(f'{{"status":"unhealthy","reason":"{type(error).__name__}"}}', 503)
-        if self.following.alerts or not self.membership.in_contact:
-            return Page('{"status":"degraded"}')
-        return Page('{"status":"healthy"}')
+            return judged(self.background, reason=type(error).__name__)
+        return health_of(self.background, self.compactor, self.following, self.domains.membership.in_contact)
+
+
+def health_of(background: Background, compactor: Compactor, following: Following, in_contact: bool) -> Health:
+    """The health of a compactor that reaches its ledger. It is degraded while a table falls behind."""
+    late = sum(len(topics) for topics in compactor.late.values())
+    degraded = bool(following.alerts) or not in_contact or late > 0
+    health = judged(background, degraded=degraded, damage=compactor.damage.lines())
+    if late and not health.reason:
+        health.reason = f"settling is late for {late} topics"
+    return health
 
 
 def slots(lake: Lake) -> int:
-    """How many tasks can run at once, as far as the settings say."""
-    local = re.fullmatch(r"local\[(\d+)(,.*)?\]", lake.spark.master)
+    """How many tasks can run at once, by the settings."""
+    local = re.fullmatch(r"local\[(\d+)(,.*)?\]", lake.spark.chosen_master)
     return int(local[1]) if local and not lake.spark.remote else REMOTE_SLOTS
 
 
 async def serve(settings: Settings, *, supervised: bool) -> None:
-    """Run a compactor until it is told to stop."""
+    """Run a compactor until a signal stops it."""
     logs.setup(settings.log_level, node="compactor")
+    step_back(settings.lake.niceness)
     stop = until_told()
-    process = CompactorProcess(settings, await watch_parent(stop) if supervised else "")
-    process.cluster.on_halt = lambda error: halt(error, stop)
-    for replica in process.domains.values():
-        replica.on_halt = lambda error: halt(error, stop)
-    if not await started(process.start(), stop):
+    background = supervised_by(stop)
+    process = CompactorProcess(settings, background, await watch_parent(stop, background) if supervised else "")
+    if not await started(process.start(), stop, background):
         return
     print(f"ready http={process.http.port}", flush=True)  # noqa: T201
     await stop.wait()
-    await process.stop()
+    await stopped(process.stop(), background)

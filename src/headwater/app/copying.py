@@ -1,9 +1,9 @@
-"""Moving a cluster's metadata from one ledger to another, whatever store each of them lies in.
+"""Copies a cluster's metadata from one ledger to another, between any two backends.
 
-Nothing in a state depends on where its records lay, except for the position it has reached: positions are the store's
-own (etcd's are revisions, SQLite's are consecutive). So a copy folds each domain to its end, gives the state a position
-of the target's, and makes it a checkpoint there. Two records that say nothing obtain two such positions, and two
-checkpoints of the same state stand behind the pointer, as everywhere else. Objects stay where they are.
+Only the position in a state depends on the backend: positions in etcd are revisions, in SQLite they are consecutive. So
+a copy folds each domain to its end, gives the state a position of the target, and writes it as a checkpoint there. Two
+records without commands provide two such positions, for two checkpoints of the same state: as always, the pointer names
+two. Objects stay where they are.
 """
 
 from __future__ import annotations
@@ -14,32 +14,40 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headwater.app.node import DOMAINS, new_state
 from headwater.clock import Chance, Clock
 from headwater.errors import ConfigError, CorruptObject, Retriable, Truncated
-from headwater.metadata.base import State
-from headwater.metadata.checkpoint import READ_CHUNK, check_dense, encode_checkpoint, load_state, path_of, replay
-from headwater.metadata.commands import decode, encode_record
-from headwater.metadata.ledger import Ledger, Pointer
-from headwater.metadata.membership import SESSION_SECONDS
+from headwater.ledger.contract import Ledger, Pointer
 from headwater.objects import ObjectStore
+from headwater.replica.checkpoint import (
+    READ_CHUNK,
+    check_dense,
+    encode_checkpoint,
+    load_state,
+    path_of,
+    record_of,
+    replay,
+)
+from headwater.replica.domains import STREAM_DOMAINS, new_state
+from headwater.replica.membership import SESSION_SECONDS
+from headwater.state.machine import State
+from headwater.state.records import encode_record
 from headwater.types import CLUSTER, Domain, Epoch, Position
 
-COPIED_DOMAINS = (*DOMAINS, CLUSTER)
-"""The cluster's own comes last: without it nobody finds the others."""
+COPIED_DOMAINS = (*STREAM_DOMAINS, CLUSTER)
+"""Domain 0 comes last: without it no process uses the others."""
 ATTEMPTS = 5
 PAUSE_SECONDS = 0.5
 LOOK_SECONDS = 0.25
 
-Told = Callable[[Domain, int, int], None]
-"""Is told the domain, how far its records are folded, and how many positions there are to go over."""
+Progress = Callable[[Domain, int, int], None]
+"""Called with a domain, the number of positions folded so far, and the number in all."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedDomain:
-    """One domain, before and after."""
+    """One copied domain, with its positions in both ledgers."""
 
     domain: Domain
     source_position: Position
@@ -59,14 +67,16 @@ class LedgerCopy:
         self._clock = clock
         self._chance = chance
 
-    async def run(self, *, force: bool = False, told: Told = lambda domain, done, total: None) -> list[CopiedDomain]:
-        """Copy all domains and compare what both ledgers fold to. Nobody may write to either meanwhile."""
+    async def run(
+        self, *, force: bool = False, report: Progress = lambda domain, done, total: None
+    ) -> list[CopiedDomain]:
+        """Copy all domains, and compare the states of both ledgers. No process may write to either in the meantime."""
         for domain in COPIED_DOMAINS:
             if await self._target.pointer(domain) or await _has_records(self._target, domain, Position(0)):
-                raise ConfigError(f"the target has records of domain {domain} already; copy into an empty ledger")
+                raise ConfigError(f"the target already has records of domain {domain}; copy into an empty ledger")
         if not force:
             await self._check_nobody_lives()
-        states = [await self._fold(domain, told) for domain in COPIED_DOMAINS]
+        states = [await self._fold(domain, report) for domain in COPIED_DOMAINS]
         ends = {state.domain: state.position for state in states}
         await self._check_unmoved(ends, "nothing was copied")
         copied = [await self._write(state) for state in states if state.position]
@@ -76,7 +86,10 @@ class LedgerCopy:
     # --- the source ----------------------------------------------------------------------------------------
 
     async def _check_nobody_lives(self) -> None:
-        """A process shows signs of life more than once in a session; one that was killed leaves its last one behind."""
+        """Raise if a process uses the source.
+
+        The beat of a live process changes several times in a session. That of a killed process stays as it was.
+        """
         first = {beat.process: beat.count for beat in await self._source.beats()}
         start = self._clock.monotonic()
         while first and self._clock.monotonic() - start < SESSION_SECONDS:
@@ -88,7 +101,7 @@ class LedgerCopy:
                     f"{len(living)} processes use the source ({living[0]}); stop all brokers and compactors first"
                 )
 
-    async def _fold(self, domain: Domain, told: Told) -> State:
+    async def _fold(self, domain: Domain, report: Progress) -> State:
         state = new_state(domain)
         while True:
             await load_state(self._source, self._store, state)
@@ -97,8 +110,8 @@ class LedgerCopy:
                 while entries := await self._source.read(domain, state.position, READ_CHUNK):
                     check_dense(self._source, state, entries)
                     for entry in entries:
-                        state.apply(entry.position, decode(entry.data))
-                    told(domain, state.position - start, max(last, state.position) - start)
+                        state.apply(entry.position, record_of(domain, entry))
+                    report(domain, state.position - start, max(last, state.position) - start)
                     await asyncio.sleep(0)
                 return state
             except Truncated:
@@ -107,7 +120,7 @@ class LedgerCopy:
     async def _check_unmoved(self, ends: Mapping[Domain, Position], otherwise: str) -> None:
         for domain, end in ends.items():
             if await _has_records(self._source, domain, end):
-                raise ConfigError(f"somebody appended to the source meanwhile (domain {domain}); {otherwise}")
+                raise ConfigError(f"the source has new records in domain {domain}; {otherwise}")
 
     # --- the target ----------------------------------------------------------------------------------------
 
@@ -116,19 +129,20 @@ class LedgerCopy:
         older = await self._checkpoint(state, None)
         newest = await self._checkpoint(state, older)
         if await self._target.pointer(state.domain) != Pointer(*newest, older):
-            raise CorruptObject(f"domain {state.domain}: somebody else moved the target's checkpoint meanwhile")
+            raise CorruptObject(f"domain {state.domain}: another process moved the target's checkpoint")
         await self._persist(lambda: self._target.truncate(state.domain, older[0]))
         found = new_state(state.domain)
         await load_state(self._target, self._store, found)
         await replay(self._target, found)
         if found.position < state.position or fingerprint_of(found) != fingerprint:
-            raise CorruptObject(f"domain {state.domain}: the target does not read back as the source")
+            raise CorruptObject(f"domain {state.domain}: the target does not have the state of the source")
         return CopiedDomain(state.domain, before, state.position, len(state.image()), fingerprint)
 
     async def _checkpoint(self, state: State, older: tuple[Position, str] | None) -> tuple[Position, str]:
-        """Give the state a position of the target's, store it and point to it.
+        """Give the state a position of the target, store it and set the pointer to it.
 
-        The name is this copy's own: no other ledger that shares the store takes the object for its own and deletes it.
+        The name is unique to this copy, so that no other ledger with the same store takes the object for its own and
+        deletes it.
         """
         state.position = await self._persist(lambda: self._target.append(state.domain, NOTHING))
         path = path_of(state.domain, state.position, state.digest)
@@ -143,7 +157,8 @@ class LedgerCopy:
         return state.position, path
 
     async def _persist(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Each step may be repeated: a record that says nothing may stand twice, and a pointer only rises."""
+        """Retry a step until it succeeds. Steps may be repeated: a record without commands has no effect, and a pointer
+        only rises."""
         for attempt in range(ATTEMPTS):
             try:
                 return await call()
@@ -159,7 +174,7 @@ NOTHING = encode_record(Epoch(0), 0, 0, [])
 
 
 async def _has_records(ledger: Ledger, domain: Domain, after: Position) -> bool:
-    """Whether something was appended. `last` alone does not tell: some stores count a look at the end as a position."""
+    """Whether there are records after a position. `last` does not show it: in some stores reads take positions, too."""
     await ledger.last(domain)
     try:
         return bool(await ledger.read(domain, after, 1))

@@ -1,4 +1,4 @@
-"""`headwater cluster describe`: what a cluster consists of, read from its ledger. Nothing is changed."""
+"""`headwater cluster describe`: the parts of a cluster, read from its ledger. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.app.node import DOMAINS, new_state
-from headwater.config import Settings
-from headwater.metadata import open_ledger
-from headwater.metadata.base import State
-from headwater.metadata.checkpoint import load_state, replay
-from headwater.metadata.cluster import NO_NODE, ClusterState, Member
-from headwater.metadata.ledger import Ledger
-from headwater.metadata.membership import BEAT_SECONDS, SESSION_SECONDS
-from headwater.metadata.settling import COMPACTION
-from headwater.metadata.streams import StreamsState
-from headwater.objects import open_store
+from headwater.ledger.contract import Ledger
+from headwater.replica.checkpoint import load_state, replay
+from headwater.replica.domains import Domains, new_state
+from headwater.replica.membership import BEAT_SECONDS, SESSION_SECONDS
+from headwater.settings.settings import Settings
+from headwater.state.cluster.domain import NO_NODE, Process
+from headwater.state.cluster.state import ClusterState
+from headwater.state.machine import State
+from headwater.state.streams.domain import COMPACTION
+from headwater.state.streams.state import StreamsState
 from headwater.types import CLUSTER
 
 
 class MemberLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of the cluster. What the ledger alone knows is missing where brokers were asked."""
+    """A process of the cluster. Facts that only the ledger has are missing if the brokers were asked."""
 
     node: int | None
-    """Nothing for one that serves no clients."""
+    """None for a process that serves no clients."""
     role: str = "broker"
     zone: str
     addresses: dict[str, str]
-    """By the listeners' names; `INTERNAL` is for brokers only."""
+    """By the names of listeners. `INTERNAL` is for brokers only."""
     epoch: int | None = None
     version: str | None = None
+    level: int | None = None
+    """The highest feature level that the process knows."""
     beating: bool | None = None
-    """Whether it showed a sign of life while this was made."""
+    """Whether the process showed a sign of life during this command."""
     degraded: bool | None = None
-    """Whether clients are not sent to it, because it is slow."""
+    """Whether the broker is out of rotation because it is slow."""
     publish_us: int | None = None
     fetch_us: int | None = None
-    """How slow it said it is. A broker says nothing while all is quick."""
+    """The times in the broker's last report. A broker does not report while all brokers are fast."""
 
 
 class DomainLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,22 +59,26 @@ class LeaseLine(msgspec.Struct, frozen=True, kw_only=True):
     domain: int
     name: str
     holder: int
-    """An epoch."""
+    """The epoch of the process that holds the lease."""
     node: int | None
     runs_out_in_ms: int
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that `cluster describe` tells."""
+    """The output of `cluster describe`."""
 
     cluster_id: str
     controller: int | None
     brokers: list[MemberLine]
     processes: list[MemberLine]
-    """Compactors and others that serve no clients."""
+    """Compactors and other processes that serve no clients."""
     topics: int
     partitions: int
     groups: int
+    level: int | None = None
+    """The cluster's feature level: the lowest of its domains."""
+    known_level: int | None = None
+    """The highest level that every process knows."""
     ledger: str | None = None
     objects: str | None = None
     domains: list[DomainLine] = []
@@ -81,22 +86,21 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def describe(settings: Settings) -> ClusterFacts:
-    """Look at a cluster's ledger, and wait for a sign of life of each of its processes."""
-    ledger = open_ledger(settings.ledger_url, settings.object_store)
-    store = open_store(settings.objects_url, settings.object_store)
+    """Read a cluster's ledger, and wait for a sign of life from each of its processes."""
+    domains = Domains.open(settings)
+    ledger = domains.ledger
     try:
         cluster = ClusterState()
-        states: list[State] = [cluster, *(new_state(domain) for domain in DOMAINS)]
+        states: list[State] = [cluster, *(new_state(domain) for domain in domains)]
         lines: list[DomainLine] = []
         for state in states:
-            await load_state(ledger, store, state)
+            await load_state(ledger, domains.store, state)
             await replay(ledger, state)
             lines.append(await _domain(ledger, state))
-        beating = await _beating(ledger, [m.process for m in cluster.members.values()])
+        beating = await _beating(ledger, [p.name for p in cluster.processes.values()])
     finally:
-        await ledger.close()
-        await store.close()
-    members = [_member(cluster, states, member, beating) for member in cluster.members.values()]
+        await domains.close()
+    members = [_member(cluster, states, member, beating) for member in cluster.processes.values()]
     return ClusterFacts(
         cluster_id=cluster.cluster_id,
         controller=min((m.node for m in cluster.serving() if cluster.in_rotation(m)), default=None),
@@ -105,6 +109,8 @@ async def describe(settings: Settings) -> ClusterFacts:
         topics=len(cluster.names),
         partitions=sum(topic.ready for topic in cluster.names.values()),
         groups=sum(len(state.groups) for state in states if isinstance(state, StreamsState)),
+        level=min(state.level for state in states),
+        known_level=min((process.level for process in cluster.processes.values()), default=None),
         ledger=without_secrets(settings.ledger_url),
         objects=without_secrets(settings.objects_url),
         domains=lines,
@@ -113,7 +119,7 @@ async def describe(settings: Settings) -> ClusterFacts:
 
 
 def without_secrets(url: str) -> str:
-    """A URL without what may be a password: the user's part, and what comes behind a question mark."""
+    """A URL without the parts that may hold a password: the user, and everything after a question mark."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else url
 
@@ -131,7 +137,7 @@ async def _domain(ledger: Ledger, state: State) -> DomainLine:
 
 
 async def _beating(ledger: Ledger, processes: list[str]) -> set[str]:
-    """Those processes whose beats move while we look; as long as a peer would look before it fences them."""
+    """The processes whose beats change. Waits for them as long as a peer waits before it fences a process."""
     first = {beat.process: beat.count for beat in await ledger.beats()}
     moved: set[str] = set()
     for _ in range(round(SESSION_SECONDS / BEAT_SECONDS) + 1):
@@ -142,7 +148,7 @@ async def _beating(ledger: Ledger, processes: list[str]) -> set[str]:
     return moved
 
 
-def _member(cluster: ClusterState, states: list[State], member: Member, beating: set[str]) -> MemberLine:
+def _member(cluster: ClusterState, states: list[State], member: Process, beating: set[str]) -> MemberLine:
     compaction = [state.lease(COMPACTION) for state in states if state.domain != CLUSTER]
     compacts = any(lease is not None and lease.holder == member.epoch for lease in compaction)
     health = cluster.rotation.reports.get(member.epoch)
@@ -152,9 +158,10 @@ def _member(cluster: ClusterState, states: list[State], member: Member, beating:
         role="broker" if serves else "compactor" if compacts else "other",
         zone=member.zone,
         epoch=member.epoch,
-        version=version_of(member.process),
+        version=member.build,
+        level=member.level,
         addresses={x.name: f"{_shown(x.host)}:{x.port}" for x in member.listeners},
-        beating=member.process in beating,
+        beating=member.name in beating,
         degraded=not cluster.in_rotation(member),
         publish_us=health.publish_us if health is not None and health.publish_us >= 0 else None,
         fetch_us=health.fetch_us if health is not None and health.fetch_us >= 0 else None,
@@ -165,17 +172,11 @@ def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def version_of(process: str) -> str:
-    """The version that a process's name tells; empty where it tells none."""
-    parts = process.split("/")
-    return parts[1] if len(parts) == 4 else ""
-
-
 def _leases(cluster: ClusterState, states: list[State]) -> list[LeaseLine]:
     found = []
     for state in states:
         for name, lease in sorted(state.leases().items()):
-            holder = cluster.members.get(lease.holder)
+            holder = cluster.processes.get(lease.holder)
             found.append(
                 LeaseLine(
                     domain=state.domain,

@@ -1,42 +1,40 @@
-"""`headwater doctor`: does what the metadata says agree with itself and with what is stored?
+"""`headwater doctor`: checks that the metadata is consistent, and agrees with the stored objects.
 
-Everything is read from the ledger and the object store, by a state of its own; nothing is changed. On a live cluster it
-looks at one moment: an object that goes or comes meanwhile is looked at again before it is reported.
+The doctor builds its own state from the ledger and the object store, and changes nothing. On a live cluster it checks
+the state of one moment: an object that is created or deleted meanwhile is checked again before it is reported.
 """
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Callable
 
+from headwater.app.doctor_objects import ObjectCheck, Progress
 from headwater.app.doctor_tables import check_followers, check_segments, check_tables
-from headwater.app.node import DOMAINS, new_state
 from headwater.app.report import Report
-from headwater.config import Settings
 from headwater.errors import CorruptObject, HeadwaterError, Truncated
 from headwater.lake.tables import make_followers
-from headwater.log import wal
-from headwater.log.batch import offsets_of
-from headwater.metadata import open_ledger
-from headwater.metadata.base import State
-from headwater.metadata.checkpoint import decode_checkpoint, load_state, replay
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.index import IndexEntry
-from headwater.metadata.ledger import Ledger
-from headwater.metadata.streams import Stream, StreamsState
-from headwater.objects import ObjectMissing, ObjectStore, open_store
-from headwater.types import CLUSTER, Domain, WalId
+from headwater.ledger.contract import Ledger
+from headwater.objects import ObjectMissing, ObjectStore
+from headwater.replica.checkpoint import decode_checkpoint, load_state, replay
+from headwater.replica.domains import Domains, new_state
+from headwater.settings.settings import Settings
+from headwater.state.cluster.state import ClusterState
+from headwater.state.machine import State
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stream import Stream
+from headwater.types import CLUSTER, WalId
 
 
-async def examine(settings: Settings) -> Report:
-    """Look at a cluster's ledger and objects."""
+async def examine(settings: Settings, *, deep: bool = False, tell: Callable[[Progress], None] | None = None) -> Report:
+    """Check a cluster's ledger and objects. With `deep`, all bytes of all segments, too."""
     report = Report()
-    ledger = open_ledger(settings.ledger_url, settings.object_store)
-    store = open_store(settings.objects_url, settings.object_store)
+    domains = Domains.open(settings)
+    ledger, store = domains.ledger, domains.store
     followers = make_followers(store, settings.lake, options=settings.object_store)
     try:
         cluster = new_state(CLUSTER)
         await _load(ledger, store, cluster, report)
-        for domain in DOMAINS:
+        for domain in domains:
             state = new_state(domain)
             await _load(ledger, store, state, report)
             if isinstance(state, StreamsState) and isinstance(cluster, ClusterState):
@@ -48,17 +46,19 @@ async def examine(settings: Settings) -> Report:
                 check_tables(state, report)
                 await check_segments(store, state, report)
                 await check_followers(followers, state, report)
-                await _check_objects(ledger, store, state, report)
+                objects = ObjectCheck(ledger, store, cluster, state, report, Progress(tell))
+                await objects.wal()
+                if deep:
+                    await objects.segments()
     finally:
         for follower in followers:
             await follower.close()
-        await ledger.close()
-        await store.close()
+        await domains.close()
     return report
 
 
 async def _load(ledger: Ledger, store: ObjectStore, state: State, report: Report) -> None:
-    """Checkpoint and ledger must give a state; the older checkpoint must lead to the same one."""
+    """Load the state from the checkpoint and the ledger. The older checkpoint must lead to the same state."""
     name = f"domain {state.domain}"
     try:
         await load_state(ledger, store, state)
@@ -83,7 +83,7 @@ async def _load(ledger: Ledger, store: ObjectStore, state: State, report: Report
 
 
 def check_topics(cluster: ClusterState, state: StreamsState, report: Report) -> None:
-    """Every partition that can be used has a stream, and no stream is without a topic."""
+    """Check that every usable partition has a stream, and every stream a topic."""
     owned = set()
     for topic in cluster.topics.values():
         if topic.domain != state.domain:
@@ -101,7 +101,7 @@ def check_topics(cluster: ClusterState, state: StreamsState, report: Report) -> 
 
 
 def check_stream(stream: Stream, report: Report) -> None:
-    """Entries follow each other without overlap up to the head; sizes add up; the log start lies in the log."""
+    """Check that index entries are contiguous up to the head, sizes add up, and the log start is in the log."""
     report.count("streams")
     end: int | None = None
     size: int | None = None
@@ -110,7 +110,7 @@ def check_stream(stream: Stream, report: Report) -> None:
         report.count("index entries")
         where = f"stream {stream.id} at {entry.start}"
         if end is not None and entry.start != end:
-            report.add("index", where, f"begins at {entry.start} where {end} was to follow")
+            report.add("index", where, f"begins at {entry.start}, but {end} is next")
         if entry.end <= entry.start or (entry.length <= 0 and (entry.in_wal or entry.file)):
             report.add("index", where, "is empty")
         if size is not None and entry.cumulative_size != size + entry.length:
@@ -126,11 +126,11 @@ def check_stream(stream: Stream, report: Report) -> None:
     if end is None and stream.log_start != stream.next_offset:
         report.add("heads", f"stream {stream.id}", "has records but no index entries")
     if end is not None and not stream.index[0].start <= stream.log_start <= stream.next_offset:
-        report.add("heads", f"stream {stream.id}", f"the log start {stream.log_start} lies outside the index")
+        report.add("heads", f"stream {stream.id}", f"the log start {stream.log_start} is outside the index")
 
 
 def check_references(state: StreamsState, report: Report) -> None:
-    """Objects are counted exactly as often as entries name them."""
+    """Check that the reference count of each object is the number of entries that name it."""
     named: dict[WalId, int] = {}
     for stream in state.streams.values():
         for entry in stream.index:
@@ -144,7 +144,7 @@ def check_references(state: StreamsState, report: Report) -> None:
 
 
 def check_reservations(state: StreamsState, report: Report) -> None:
-    """Reserved entries and open reservations are the same, and readers stop before the first of a stream."""
+    """Check that reserved entries match open reservations, and that readers stop before the first of a stream."""
     wanted = {(name, start, end): r.number for r in state.reservations.values() for name, start, end in r.parts}
     for stream in state.streams.values():
         reserved = [entry for entry in stream.index if entry.reservation]
@@ -152,70 +152,10 @@ def check_reservations(state: StreamsState, report: Report) -> None:
             report.add("reservations", f"stream {stream.id}", f"the head says that {stream.open} are open")
         for entry in reserved:
             if wanted.pop((int(stream.id), entry.start, entry.end), None) != entry.reservation:
-                report.add("reservations", f"stream {stream.id} at {entry.start}", "is reserved by nobody")
+                report.add("reservations", f"stream {stream.id} at {entry.start}", "has no reservation")
     for (name, start, _), number in wanted.items():
         report.add("reservations", f"stream {name} at {start}", f"is not kept for reservation {number}")
     for found in state.reservations.values():
         report.count("reservations")
         if state.is_fenced(found.owner) or not 0 < found.number <= state.last_reservation:
             report.add("reservations", f"reservation {found.number}", f"of epoch {found.owner} cannot be filled")
-
-
-async def _check_objects(ledger: Ledger, store: ObjectStore, state: StreamsState, report: Report) -> None:
-    """Live objects are whole, and hold what the index says of them. Orphans are counted, not reported."""
-    entries: dict[WalId, list[tuple[Stream, IndexEntry]]] = {}
-    for stream in state.streams.values():
-        for entry in stream.index:
-            if entry.in_wal:
-                entries.setdefault(entry.object, []).append((stream, entry))
-    for object_id, named in entries.items():
-        known = state.objects.get(object_id)
-        if known is None:
-            continue
-        path = wal.path_of(known.zone, state.domain, known.created_ms, object_id)
-        report.count("objects")
-        try:
-            data = await store.get(path)
-            parsed = wal.parse(data)
-        except ObjectMissing as error:
-            if await _still_named(ledger, store, state.domain, object_id):
-                report.add("objects", path, error)
-            continue
-        except HeadwaterError as error:
-            report.add("objects", path, error)
-            continue
-        if parsed.id != object_id or parsed.domain != state.domain or len(data) != known.size:
-            report.add("objects", path, "is another object than the metadata says")
-            continue
-        chunks = {chunk.stream: chunk for chunk in parsed.chunks}
-        for stream, entry in named:
-            chunk = chunks.get(stream.id)
-            inside = chunk is not None and (
-                chunk.position <= entry.position and entry.position + entry.length <= chunk.position + chunk.length
-            )
-            offsets = -1
-            if inside:
-                with contextlib.suppress(CorruptObject):
-                    runs = wal.batches_between(data, entry.position, entry.position + entry.length)
-                    offsets = sum(offsets_of(batch) for batch in runs)
-            if offsets != entry.end - entry.start:
-                report.add("objects", path, f"does not hold stream {stream.id} from {entry.start} to {entry.end}")
-    await _count_orphans(store, state, report)
-
-
-async def _still_named(ledger: Ledger, store: ObjectStore, domain: Domain, object_id: WalId) -> bool:
-    fresh = new_state(domain)
-    await load_state(ledger, store, fresh)
-    await replay(ledger, fresh)
-    known = fresh.objects.get(object_id) if isinstance(fresh, StreamsState) else None
-    return known is not None and known.references > 0
-
-
-async def _count_orphans(store: ObjectStore, state: StreamsState, report: Report) -> None:
-    orphans = 0
-    async for info in store.scan(wal.ROOT):
-        object_id = wal.id_of_path(info.path)
-        if f"/domain={state.domain}/" in info.path and object_id is not None:
-            orphans += state.objects.get(object_id) is None
-    if orphans:
-        report.notes.append(f"{orphans} WAL objects in domain {state.domain} are named by no record")

@@ -1,27 +1,27 @@
-"""The doctor's look at tables: journal, files, index and followers must agree."""
+"""The doctor's checks of tables: journal, files, index and followers must agree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from headwater.app.report import Report
+from headwater.background import each
 from headwater.errors import HeadwaterError
 from headwater.lake.tables.follower import TableFollower, ref_of
-from headwater.log.several import each
-from headwater.metadata.streams import StreamsState
-from headwater.metadata.tables import DataFile, TopicTable
 from headwater.objects import ObjectMissing, ObjectStore
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.tables import DataFile, TopicTable
 
 
 def check_tables(state: StreamsState, report: Report) -> None:
-    """Files are counted exactly as often as entries name them; the journal has no holes; no follower is ahead of it."""
+    """Check that reference counts match the entries, the journal has no gaps, and no follower is ahead of it."""
     named: dict[tuple[bytes, int], int] = {}
     for stream in state.streams.values():
         for entry in stream.index:
             if entry.file:
                 key = (stream.topic.bytes, entry.file)
                 named[key] = named.get(key, 0) + 1
-            follows = entry.start <= stream.settled < entry.end  # behind it, bulk appends may have settled entries
+            follows = entry.start <= stream.settled < entry.end  # after it, bulk appends may have settled entries
             if (not entry.settled and entry.end <= stream.settled) or (entry.settled and follows):
                 report.add("heads", f"stream {stream.id} at {entry.start}", f"the head is settled to {stream.settled}")
     for table in state.tables.values():
@@ -29,7 +29,7 @@ def check_tables(state: StreamsState, report: Report) -> None:
         expected = None
         for journal in table.journal:
             if expected is not None and journal.sequence != expected:
-                report.add("journal", table.root, f"entry {journal.sequence} where {expected} was to follow")
+                report.add("journal", table.root, f"entry {journal.sequence}, but {expected} is next")
             expected = journal.sequence + 1
         if expected is not None and expected != table.last_sequence + 1:
             report.add("journal", table.root, f"ends at {expected - 1}, not {table.last_sequence}")
@@ -41,13 +41,13 @@ def check_tables(state: StreamsState, report: Report) -> None:
                 report.add("references", f"{table.root}/{file.name}", "is merged into another, but the log reads it")
         for name, follower in table.followers.items():
             if not follower.oldest <= follower.cursor <= table.last_sequence:
-                report.add("followers", f"{table.root} {name}", f"stands at {follower.cursor}")
+                report.add("followers", f"{table.root} {name}", f"is at {follower.cursor}")
     for _, number in named:
         report.add("references", f"file {number}", "is named by an entry but not known")
 
 
 async def check_segments(store: ObjectStore, state: StreamsState, report: Report) -> None:
-    """Every file that a table or the log needs is there, as large as it was."""
+    """Check that every file that a table or the log needs exists and has its size."""
 
     async def look(found: tuple[TopicTable, DataFile]) -> None:
         table, file = found
@@ -56,7 +56,7 @@ async def check_segments(store: ObjectStore, state: StreamsState, report: Report
         try:
             size = await store.size(path)
         except ObjectMissing as error:
-            needed = not file.removed or file.references  # what a table has retired, its log may still read
+            needed = not file.removed or file.references  # the log may still read a file that its table has retired
             if needed and not table.dropped:
                 report.add("segments", path, error)
             return
@@ -67,7 +67,7 @@ async def check_segments(store: ObjectStore, state: StreamsState, report: Report
 
 
 async def check_followers(followers: Sequence[TableFollower], state: StreamsState, report: Report) -> None:
-    """Every catalog shows exactly the files of the journal sequence it stands at."""
+    """Check that every catalog shows exactly the files of the journal sequence at its cursor."""
     for table in state.tables.values():
         for follower in followers:
             if not table.dropped and follower.name in table.followers:
@@ -79,7 +79,7 @@ async def _check_follower(follower: TableFollower, table: TopicTable, report: Re
     try:
         standing = await follower.standing(ref_of(table), known.location)
         if standing.cursor != known.cursor:
-            report.notes.append(f"{where} is at {standing.cursor} and the ledger at {known.cursor}: it moves")
+            report.notes.append(f"{where} is at {standing.cursor} and the ledger at {known.cursor}: it is moving")
             return
         shown = await follower.shown(ref_of(table), known.location)
     except HeadwaterError as error:

@@ -1,15 +1,15 @@
-"""Nothing listens beyond this machine without knowing who is there, unless it was asked to."""
+"""The check that nothing listens beyond loopback without authentication, unless the settings allow it."""
 
 from __future__ import annotations
 
 import ipaddress
 
-from headwater.config import INTERNAL, Settings, parse_address, parse_listeners
 from headwater.errors import ConfigError
+from headwater.settings.settings import INTERNAL, Settings, parse_address, parse_listeners
 
 
 def check_exposure(settings: Settings, *, kafka: bool = True) -> None:
-    """Refuse to start with a listener that strangers can use."""
+    """Raise if a listener could be used without authentication."""
     if kafka and settings.internal:
         _check_internal(settings)
     if settings.security.insecure:
@@ -33,7 +33,7 @@ def check_exposure(settings: Settings, *, kafka: bool = True) -> None:
 
 
 def _check_internal(settings: Settings) -> None:
-    """Other brokers are given whole objects, so nothing opens this listener to strangers."""
+    """Check the internal listener. It serves whole objects, so no setting opens it without authentication."""
     host, _ = parse_address(settings.internal)
     own = settings.security.listener(INTERNAL)
     mutual = own.protocol == "SSL" and own.client_auth == "required"
@@ -45,7 +45,7 @@ def _check_internal(settings: Settings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own. Of names only `localhost` is believed."""
+    """Whether an address is a loopback address. Of names only `localhost` counts."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

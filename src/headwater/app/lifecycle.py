@@ -1,18 +1,25 @@
-"""What every server process does at its start and at its end."""
+"""The start and the end of server processes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Coroutine
 from typing import Any
 
 from headwater.app.signals import leave_on_signals
+from headwater.background import Background, Duty, DutyFailed, OnDeath, launch
+from headwater.clock import SystemClock
 from headwater.errors import ConfigError, HeadwaterError
 
 log = logging.getLogger("headwater.process")
-_background: set[asyncio.Task[None]] = set()
+PARENT = Duty("parent", OnDeath.END, "ends the process when its supervisor is gone")
+FAILED_SECONDS = 3.0
+"""How long a process may take to stop after a duty has failed. It may wait for something that never happens."""
+FAILED_CODE = 7
+"""The exit code of a process whose duty has failed."""
 
 
 def until_told() -> asyncio.Event:
@@ -22,27 +29,56 @@ def until_told() -> asyncio.Event:
     return stop
 
 
-async def started(start: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
-    """Start, unless told to stop first: a store that does not answer must not keep a process from leaving."""
-    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
+def supervised_by(stop: asyncio.Event) -> Background:
+    """The duties of a process that stops when one of them fails."""
+
+    def failed(failure: DutyFailed) -> None:
+        log.critical("the process ends", extra={"reason": str(failure)})
+        stop.set()
+
+    return Background(SystemClock(), failed)
+
+
+async def started(start: Coroutine[Any, Any, None], stop: asyncio.Event, background: Background) -> bool:
+    """Start, unless the process is stopped first. A store that does not answer must not keep a process from ending."""
+    starting, stopping = launch(start), launch(stop.wait())
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if starting.done():
         starting.result()
         return True
     starting.cancel()
+    if background.failure is not None:
+        raise background.failure
     return False
 
 
+async def stopped(stop: Coroutine[Any, Any, None], background: Background) -> None:
+    """Stop a process. If a duty has failed, raise its failure; if stopping then takes too long, exit at once."""
+    failure = background.failure
+    if failure is None:
+        await stop
+        await background.close()
+        return
+    stopping = launch(stop)
+    await asyncio.wait([stopping], timeout=FAILED_SECONDS)
+    if not stopping.done():
+        log.critical("the process does not stop and is ended", extra={"seconds": FAILED_SECONDS})
+        os._exit(FAILED_CODE)
+    error = stopping.exception()
+    if error is not None:
+        log.error("stopping failed", exc_info=error)
+    raise failure
+
+
 def halt(error: HeadwaterError, stop: asyncio.Event) -> None:
-    """This process must not go on."""
+    """End the process, because it must not continue after this error."""
     log.critical("halted", extra={"reason": str(error)})
     stop.set()
 
 
-async def watch_parent(stop: asyncio.Event) -> str:
-    """Standard input is a pipe from the supervisor, which says the secret by which it is known, and nothing else. When
-    it closes, the supervisor is gone."""
+async def watch_parent(stop: asyncio.Event, background: Background) -> str:
+    """Read the supervisor's secret from standard input, then watch the pipe. When it closes, the supervisor is gone."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -52,8 +88,7 @@ async def watch_parent(stop: asyncio.Event) -> str:
         stop.set()
 
     secret = (await reader.readline()).decode("ascii").strip()
-    task = asyncio.create_task(wait(), name="parent")
-    _background.add(task)
+    background.run(PARENT, wait)
     if not secret:
         raise ConfigError("a supervised process needs a supervisor")
     return secret

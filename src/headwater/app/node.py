@@ -1,41 +1,38 @@
-"""A broker put together from its parts, on whatever ledger, store, clock and chance it is given."""
+"""A broker assembled from its parts, on a given ledger, store, clock and source of randomness."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from headwater.broker.core import Broker
-from headwater.broker.watching import Watch
+from headwater.background import Background
+from headwater.broker.broker import Broker
+from headwater.broker.rotation.reporter import PaceReporter
 from headwater.clock import Chance, Clock
-from headwater.config import Settings
-from headwater.log import wal
+from headwater.ledger.contract import Ledger
+from headwater.log.damage import Damage
 from headwater.log.housekeeping import Housekeeper
 from headwater.log.reader import Reader
-from headwater.log.segment_cache import SegmentCache
-from headwater.log.wal_cache import WalCache
-from headwater.log.writer import Writer, Writers
-from headwater.log.zone_cache import PeerTransport, ZoneCache
-from headwater.metadata.checkpoint import write_checkpoint
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import Listener
-from headwater.metadata.ledger import Ledger
-from headwater.metadata.membership import Membership
-from headwater.metadata.replica import Replica
-from headwater.metadata.streams import StreamsState
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.log.segment.cache import SegmentCache
+from headwater.log.wal import format as wal
+from headwater.log.wal.cache import WalCache
+from headwater.log.wal.zone_cache import PeerTransport, ZoneCache
+from headwater.log.write.budget import Budget
+from headwater.log.write.writer import Writer
+from headwater.log.write.writers import Writers
+from headwater.objects import ObjectStore
+from headwater.replica.checkpoint import write_checkpoint
+from headwater.replica.domains import Domains
+from headwater.replica.levels import settle_level
+from headwater.settings.settings import Settings
+from headwater.state.cluster.state import ClusterState
+from headwater.state.commands.cluster import Listener
+from headwater.state.streams.state import StreamsState
 from headwater.threads import Offload, inline
 from headwater.types import CLUSTER, Buffer, Domain, WalId
 
-DOMAINS = (Domain(1),)
-
-
-def new_state(domain: Domain) -> ClusterState | StreamsState:
-    """The empty state of a domain."""
-    return ClusterState() if domain == CLUSTER else StreamsState(domain)
-
 
 class Node:
-    """One broker without its sockets: everything that the simulation runs too."""
+    """One broker without its sockets. The simulation runs the same."""
 
     def __init__(
         self,
@@ -50,24 +47,27 @@ class Node:
         make_writer: Callable[..., Writer] = Writer,
         checkpoint: Callable[[Domain], Awaitable[None]] | None = None,
         offload: Offload = inline,
+        openers: tuple[Offload, Offload] = (inline, inline),
         peers: PeerTransport | None = None,
+        background: Background | None = None,
     ) -> None:
         self.settings = settings
-        self._ledger = ledger
-        self._store = store
         self._make_streams = make_streams
-        self.cluster = Replica(ledger, store, ClusterState(), clock, chance)
-        self.domains = {domain: Replica(ledger, store, make_streams(domain), clock, chance) for domain in DOMAINS}
-        self.membership = Membership(
+        self.domains = Domains(
             ledger,
-            self.cluster,
-            self.domains,
+            store,
             clock,
             chance,
+            background,
             node=settings.node,
             zone=settings.zone,
             listeners=listeners,
+            session_seconds=settings.process_session_ms / 1000,
+            make_streams=make_streams,
         )
+        self.cluster = self.domains.cluster
+        self.membership = self.domains.membership
+        self.background = self.domains.background
         self.cache = WalCache(store, settings.cache.wal_bytes)
         self.zone_cache: ZoneCache | None = None
         if peers is not None:
@@ -76,74 +76,48 @@ class Node:
         self.segments = SegmentCache(store, settings.cache.segment_bytes, offload)
         self.writers = Writers(
             self.domains,
-            store,
             self.cache,
             {"cost": settings.wal.cost, "latency": settings.wal.latency},
-            clock,
             zone=settings.zone,
             hold_ms=settings.wal.hold_ms,
+            budget=Budget(settings.limits.broker_inflight_bytes),
             make=make_writer,
         )
         self.membership.on_epoch = self.writers.join
-        self.broker = Broker(
-            settings,
-            self.cluster,
-            self.domains,
-            self.membership,
-            self.writers,
-            Reader(self.cache, self.segments, settings.limits.opened_batch_bytes),
-            clock,
-            chance,
-            offload,
-        )
-        self.watch = Watch(
-            self.cluster,
-            self.membership,
-            store,
-            self.broker.pace,
-            settings.brownout,
-            clock,
-            node=settings.node,
-        )
+        self.damage = Damage(self.domains)
+        reader = Reader(self.cache, self.segments, settings.limits.opened_batch_bytes, self.damage, openers[1])
+        self.broker = Broker(settings, self.domains, self.writers, reader, openers)
+        self.reporter = PaceReporter(self.domains, self.broker.pace, settings.brownout, node=settings.node)
         self.housekeeper = Housekeeper(
-            self.cluster,
-            self.domains,
-            store,
-            self.broker.topics,
-            settings.housekeeping,
-            clock,
-            chance,
-            checkpoint or self.checkpoint_here,
+            self.domains, self.broker.topics, settings.housekeeping, checkpoint or self.checkpoint_here
         )
 
     def __repr__(self) -> str:
         return f"<Node {self.settings.node}>"
 
     async def start(self) -> None:
-        """Catch up, take an epoch, and begin to work."""
-        await self.cluster.start()
-        for replica in self.domains.values():
-            await replica.start()
+        """Catch up with the ledger, take an epoch, and start the duties."""
+        await self.domains.follow()
         self.writers.start()
-        await self.membership.join()
-        self.membership.start()
+        await self.domains.join()
+        await settle_level(self.cluster, self.domains)
         self.broker.coordinator.start()
         self.housekeeper.start()
-        self.watch.start()
+        self.reporter.start()
 
     async def stop(self) -> None:
-        """Finish what is under way and leave the cluster."""
-        await self.watch.close()
+        """Finish the work under way and leave the cluster."""
+        await self.reporter.close()
         await self.housekeeper.close()
         await self.broker.coordinator.close()
         await self.writers.drain()
-        await self.membership.leave()
-        for replica in self.domains.values():
-            await replica.close()
-        await self.cluster.close()
+        await self.domains.leave()
 
     async def wal_object(self, domain: int, object_id: WalId) -> Sequence[Buffer] | None:
-        """A WAL object that another broker asks for: from memory, or from the store, but from no third one."""
+        """A WAL object that another broker asks for, from memory or the store. No third broker is asked.
+
+        None if the object is unknown, missing or damaged: the other broker then reads the store itself.
+        """
         replica = self.domains.get(Domain(domain))
         if replica is None:
             return None
@@ -153,14 +127,11 @@ class Node:
             known = replica.state.objects.get(object_id)
         if known is None:
             return None
-        try:
-            path = wal.path_of(known.zone, domain, known.created_ms, object_id)
-            [cached] = await self.cache.load(domain, [(object_id, path)], alone=True)
-        except ObjectMissing:
-            return None
-        return cached.pieces()
+        path = wal.path_of(known.zone, domain, known.created_ms, object_id)
+        [cached] = await self.cache.load(domain, [(object_id, path)], alone=True)
+        return cached.pieces() if cached.is_whole() else None
 
     async def checkpoint_here(self, domain: Domain) -> None:
-        """Write a checkpoint in this process. A server leaves that to a child."""
+        """Write a checkpoint in this process. Server processes use a child process instead."""
         state = ClusterState() if domain == CLUSTER else self._make_streams(domain)
-        await write_checkpoint(self._ledger, self._store, state)
+        await write_checkpoint(self.domains.ledger, self.domains.store, state)

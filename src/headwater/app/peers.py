@@ -1,23 +1,24 @@
-"""The parts by which a broker process shares WAL objects with others of its zone."""
+"""The parts of a broker process that share WAL objects with other brokers of its zone."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from headwater.broker.peer_client import PeerConnections
-from headwater.broker.peer_server import Look, PeerServer
-from headwater.broker.tls import peer_context
+from headwater.background import Background
+from headwater.broker.peers.client import PeerConnections
+from headwater.broker.peers.server import Look, PeerServer
 from headwater.clock import Chance
-from headwater.config import INTERNAL, MIB, Settings, parse_address
 from headwater.errors import ConfigError
-from headwater.metadata.commands import Listener
+from headwater.security.tls import peer_context
+from headwater.settings.settings import INTERNAL, MIB, Settings, parse_address
+from headwater.state.commands.cluster import Listener
 
 MIN_SECRET = 16
 
 
 def connections(settings: Settings, chance: Chance) -> PeerConnections | None:
-    """How this broker asks others; nothing if it has no internal listener itself."""
+    """The connections to other brokers; None if this broker has no internal listener."""
     if not settings.internal:
         return None
     own = settings.security.listener(INTERNAL)
@@ -29,12 +30,14 @@ def connections(settings: Settings, chance: Chance) -> PeerConnections | None:
 class Internal:
     """The internal listener of a broker process, if it has one."""
 
-    def __init__(self, settings: Settings, chance: Chance, look: Look) -> None:
+    def __init__(self, settings: Settings, chance: Chance, look: Look, background: Background) -> None:
         self._settings = settings
-        self.server = PeerServer(settings.peers, read_secret(settings), chance, look) if settings.internal else None
+        self.server: PeerServer | None = None
+        if settings.internal:
+            self.server = PeerServer(settings.peers, read_secret(settings), chance, look, background)
 
     async def listen(self, advertised: tuple[str, int] | None) -> list[Listener]:
-        """Open it; answers what to tell other brokers."""
+        """Open the listener; returns the address that other brokers use."""
         if self.server is None:
             return []
         host, port = parse_address(self._settings.internal)
@@ -49,13 +52,13 @@ class Internal:
         return [Listener(INTERNAL, shown_host, shown_port or bound)]
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Close the listener and all connections."""
         if self.server is not None:
             await self.server.close()
 
 
 def read_secret(settings: Settings) -> bytes:
-    """What all brokers of a cluster know; empty if none is set, which only loopback and mutual TLS allow."""
+    """The secret of the brokers of a cluster. It may be unset (empty) only on loopback or with mutual TLS."""
     if not settings.internal_secret_file:
         return b""
     try:
@@ -68,7 +71,7 @@ def read_secret(settings: Settings) -> bytes:
 
 
 def make_secret(directory: Path, chance: Chance) -> str:
-    """A file with a secret of this machine's brokers, made if it is not there; answers its name."""
+    """Create the file with the secret of this machine's brokers, unless it exists; returns its name."""
     file, draft = directory / "internal.secret", directory / "internal.secret.new"
     try:
         if not file.exists():

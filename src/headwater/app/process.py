@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -10,45 +9,52 @@ from pathlib import Path
 from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog, refused
 from headwater.api.gate import Gate
 from headwater.api.listener import HttpListener
+from headwater.app.children import CHECKPOINT_SECONDS, run_child
+from headwater.app.directories import prepare
 from headwater.app.exposure import check_exposure
-from headwater.app.lifecycle import halt, started, until_told, watch_parent
-from headwater.app.memory import keep_freed
+from headwater.app.health import Health, alive, judged
+from headwater.app.lifecycle import halt, started, stopped, supervised_by, until_told, watch_parent
 from headwater.app.node import Node
 from headwater.app.peers import Internal, connections
+from headwater.background import Background
 from headwater.broker.metrics import collect, of_peers
-from headwater.broker.presence import nobody_serves
-from headwater.broker.server import Server
+from headwater.broker.net.server import Server
+from headwater.broker.rotation.presence import nobody_serves
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import INTERNAL, Settings, parse_listeners
-from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
+from headwater.errors import ConfigError, HeadwaterError
 from headwater.lake.tables.storage import reader_properties
-from headwater.log import kernels
-from headwater.metadata import bucket_counts as ledger_metrics
-from headwater.metadata import open_ledger
-from headwater.metadata.commands import Listener
+from headwater.ledger import open_ledger
+from headwater.ledger.bucket import counts as ledger_metrics
+from headwater.log.kernels import switch
+from headwater.memory import keep_freed
 from headwater.objects import ObjectStore, open_store, slowed
 from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
 from headwater.ops.http import Page, Request, Route
 from headwater.ops.metrics import CONTENT_TYPE, render
+from headwater.settings.settings import INTERNAL, Settings, parse_listeners
+from headwater.state.commands.cluster import Listener
 from headwater.threads import Threads
 from headwater.types import Domain
 
 DRAIN_SECONDS = 10.0
 SWITCH_SECONDS = 0.0005
-"""A thread that comes back from a sync waits at most this long for the event loop to let it run."""
+"""A thread that returns from a sync waits at most this long until the event loop lets it run."""
 
 
 class BrokerProcess:
-    """One broker with everything around it."""
+    """One broker with its stores, listeners and pages."""
 
-    def __init__(self, settings: Settings, secret: str = "") -> None:
+    def __init__(self, settings: Settings, background: Background, secret: str = "") -> None:
         self.settings = settings
-        self.ledger = open_ledger(settings.ledger_url, settings.object_store)
+        self.background = background
+        prepare(settings)
+        self.ledger = open_ledger(settings.ledger_url, settings.object_store, background)
         self.store: ObjectStore = open_store(settings.objects_url, settings.object_store)
         if slowed.VARIABLE in os.environ:
             self.store = slowed.SlowedStore(self.store, Path(os.environ[slowed.VARIABLE]), settings.node)
         self._threads = Threads(1, "segments")
+        self._openers = (Threads(1, "opening"), Threads(1, "opening-huge"))
         chance = SystemChance()
         self._peers = connections(settings, chance)
         self.node = Node(
@@ -60,12 +66,14 @@ class BrokerProcess:
             listeners=(),
             checkpoint=self._checkpoint,
             offload=self._threads.run,
+            openers=(self._openers[0].run, self._openers[1].run),
             peers=self._peers,
+            background=background,
         )
         self.node.membership.gone = nobody_serves
-        self.internal = Internal(settings, chance, self.node.wal_object)
+        self.internal = Internal(settings, chance, self.node.wal_object, background)
         self.server = Server(self.node.broker)
-        self.http = HttpListener(settings, self._routes(), secret)
+        self.http = HttpListener(settings, self._routes(), secret, background, self.node.broker.stats.refuse)
         self.kafka_ports: dict[str, int] = {}
 
     def _routes(self) -> dict[str, Route]:
@@ -73,7 +81,7 @@ class BrokerProcess:
         gate = Gate(self.settings.security, broker.logins, broker.guard)
         return {
             "/metrics": gate.describes_cluster(self._metrics),
-            "/healthz": self._alive,
+            "/healthz": alive,
             "/readyz": self._ready,
             "/health": gate.describes_cluster(self._health),
             MOUNT: gate.known(self._catalog().page, refused),
@@ -86,7 +94,7 @@ class BrokerProcess:
         return RestCatalog(tables, self.store, self.node.broker.guard, properties)
 
     async def start(self) -> None:
-        """Listen, then join: the cluster is told addresses that answer."""
+        """Open the listeners, then join the cluster, so that the announced addresses already answer."""
         check_exposure(self.settings)
         advertised = parse_listeners(self.settings.advertise) if self.settings.advertise else {}
         listeners = []
@@ -106,47 +114,49 @@ class BrokerProcess:
         await self.http.open()
 
     async def stop(self) -> None:
-        await self.server.drain(DRAIN_SECONDS)
+        """Leave the cluster. If a duty has failed, nothing is finished first, because the state may be wrong."""
+        await self.server.drain(0 if self.background.failure else DRAIN_SECONDS)
         await self.node.stop()
         await self.internal.close()
         if self._peers is not None:
             await self._peers.close()
         await self.http.close()
-        await self._threads.close()
+        for threads in (self._threads, *self._openers):
+            await threads.close()
         await self.ledger.close()
         await self.store.close()
 
     async def _checkpoint(self, domain: Domain) -> None:
-        """A child writes it, so that the event loop never waits for a large state to be encoded."""
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "headwater", "checkpoint",
-            "--ledger", self.settings.ledger_url, "--objects", self.settings.objects_url, "--domain", str(domain),
-            stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, **self.settings.object_store.variables()},
-        )  # fmt: skip
-        code = await child.wait()
-        if code:
-            raise StoreUnavailable(f"writing a checkpoint of domain {domain} ended with exit code {code}")
+        """Let a child write the checkpoint, so that encoding a large state does not block the event loop."""
+        own = self.settings
+        arguments = ["--ledger", own.ledger_url, "--objects", own.objects_url, "--domain", str(domain)]
+        environment = {**os.environ, **own.object_store.variables()}
+        await run_child(["checkpoint", *arguments], environment, CHECKPOINT_SECONDS)
 
     async def _metrics(self, request: Request) -> Page:
         node = self.node
         metrics = collect(node.broker, node.cache, node.housekeeper) + of_peers(node.zone_cache, self.internal.server)
         metrics += object_metrics.collect(self.store)
         metrics += ledger_metrics.collect(self.ledger)
+        metrics += node.damage.metrics()
         return Page(render(metrics, node=str(self.settings.node)), content_type=CONTENT_TYPE)
 
-    async def _alive(self, request: Request) -> Page:
-        return Page('{"status":"alive"}')
-
     async def _ready(self, request: Request) -> Page:
-        return Page('{"status":"unhealthy"}', 503) if await self._trouble() else Page('{"status":"healthy"}')
+        return (await self._judged()).short_page()
 
     async def _health(self, request: Request) -> Page:
-        reason = await self._trouble()
-        return Page(f'{{"status":"unhealthy","reason":"{reason}"}}', 503) if reason else Page('{"status":"healthy"}')
+        return (await self._judged()).page()
+
+    async def _judged(self) -> Health:
+        return judged(
+            self.background,
+            reason=await self._trouble(),
+            full=self.node.domains.room.missing(),
+            damage=self.node.damage.lines(),
+        )
 
     async def _trouble(self) -> str:
-        """What keeps this broker from serving; empty if nothing does."""
+        """The reason why this broker cannot serve; empty if it can."""
         try:
             self.node.broker.check_contact()
             await self.node.cluster.barrier()
@@ -156,18 +166,18 @@ class BrokerProcess:
 
 
 async def serve(settings: Settings, *, supervised: bool) -> None:
-    """Run one broker until it is told to stop."""
+    """Run one broker until a signal stops it."""
     logs.setup(settings.log_level, node=settings.node)
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed()
     stop = until_told()
-    process = BrokerProcess(settings, await watch_parent(stop) if supervised else "")
-    process.node.cluster.on_halt = process.node.domains[Domain(1)].on_halt = lambda error: halt(error, stop)
+    background = supervised_by(stop)
+    process = BrokerProcess(settings, background, await watch_parent(stop, background) if supervised else "")
     process.node.membership.on_replaced = lambda replaced: halt(replaced, stop)
-    if not await started(process.start(), stop):
+    if not await started(process.start(), stop, background):
         return
-    kernels.compile_when_used()
+    switch.compile_when_used()
     ports = ",".join(f"{name}:{port}" for name, port in process.kafka_ports.items())
     print(f"ready node={settings.node} kafka={ports} http={process.http.port}", flush=True)  # noqa: T201
     await stop.wait()
-    await process.stop()
+    await stopped(process.stop(), background)

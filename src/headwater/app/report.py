@@ -1,4 +1,4 @@
-"""What the doctor looked at, and what was found."""
+"""The doctor's report: what was checked, and the problems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_FINDINGS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """One problem."""
 
     check: str
     subject: str
@@ -19,7 +19,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What was looked at, and what was found."""
+    """What was checked, and the problems."""
 
     checked: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)

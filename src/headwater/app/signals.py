@@ -1,4 +1,4 @@
-"""How a server process is told to stop."""
+"""Signals that stop a server process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def leave_on_signals(stop: asyncio.Event, on_second: Callable[[], None] | None = None) -> None:
-    """The first SIGTERM or SIGINT drains, the second ends the process at once."""
+    """The first SIGTERM or SIGINT drains the process, the second ends it at once."""
 
     def on_signal() -> None:
         if stop.is_set():

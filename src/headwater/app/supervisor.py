@@ -1,11 +1,10 @@
-"""`headwater up`: keeps brokers and a compactor alive and serves their health and metrics as one."""
+"""`headwater up`: keeps brokers and a compactor running, and serves their health and metrics on common pages."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import sys
@@ -16,15 +15,19 @@ import msgspec
 
 from headwater.api.catalog import MOUNT
 from headwater.api.listener import HttpListener
+from headwater.app.directories import prepare
 from headwater.app.exposure import check_exposure
+from headwater.app.health import Health, alive, page_of
 from headwater.app.peers import make_secret
 from headwater.app.signals import leave_on_signals
-from headwater.clock import SystemChance
-from headwater.config import HttpSecurity, Settings, parse_address, parse_listeners, parse_zones
+from headwater.background import Background, DutyReport, launch
+from headwater.clock import SystemChance, SystemClock
 from headwater.errors import ConfigError, HeadwaterError
+from headwater.log.damage import DamageLine
 from headwater.ops import logs
 from headwater.ops.http import Page, Request, ask, problem
 from headwater.ops.metrics import CONTENT_TYPE, merge
+from headwater.settings.settings import HttpSecurity, Settings, parse_address, parse_listeners, parse_zones
 
 log = logging.getLogger("headwater.supervisor")
 RESTART_SECONDS = 0.2
@@ -35,7 +38,7 @@ NO_ANSWER = "no process answers"
 
 
 class Child:
-    """One process, started again whenever it ends."""
+    """One process. It is started again whenever it ends."""
 
     def __init__(self, mode: str, name: str, settings: Settings, directory: Path) -> None:
         self.mode = mode
@@ -46,15 +49,17 @@ class Child:
         self.ready = asyncio.Event()
         self.http_port = 0
         self.restarts = 0
+        self._error = ""
+        """How the last run of the process ended."""
+        self._at_ms = 0
         chance = SystemChance()
         self._secret = chance.uuid().hex + chance.uuid().hex
-        """What the process knows its supervisor by; it answers nobody else over HTTP."""
+        """The secret that identifies the supervisor. The process answers only requests with it over HTTP."""
 
     async def run(self, stop: asyncio.Event) -> None:
         pause, served = RESTART_SECONDS, False
         while not stop.is_set():
-            await self._start()
-            code = await self._watch()
+            code = await self._live()
             was_ready = self.ready.is_set()
             served |= was_ready
             self.ready.clear()
@@ -63,11 +68,30 @@ class Child:
             if code == 1 and not served and self.mode == "broker":
                 raise ConfigError(f"{self.name} cannot start; its log says why")
             self.restarts += 1
+            self._at_ms = SystemClock().wall_ms()
             log.warning("a process ended", extra={"child": self.name, "exit_code": code})
             pause = RESTART_SECONDS if was_ready else min(pause * 2, RESTART_LIMIT_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await stop.wait()
+
+    async def _live(self) -> int | None:
+        """Run the process once; returns its exit code, or None if it could not be started."""
+        try:
+            await self._start()
+            code = await self._watch()
+        except OSError as error:
+            self._error = f"the process cannot be started: {error}"
+            log.error("a process cannot be started", extra={"child": self.name, "reason": str(error)})
+            return None
+        self._error = f"the process ended with exit code {code}"
+        return code
+
+    def report(self) -> DutyReport:
+        """The state of the process, as a duty of the supervisor."""
+        runs = self.process is not None and self.process.returncode is None
+        error = self._error if self.restarts else ""
+        return DutyReport(self.name, "running" if runs else "restarting", self.restarts, error, self._at_ms)
 
     async def _start(self) -> None:
         self._write_settings()
@@ -76,10 +100,11 @@ class Child:
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdin is not None
-        self.process.stdin.write(self._secret.encode() + b"\n")
+        with contextlib.suppress(OSError, RuntimeError):  # uvloop closes the pipe of a process that has died already
+            self.process.stdin.write(self._secret.encode() + b"\n")
 
     def _write_settings(self) -> None:
-        """Once is enough: a process can be started again on a full disk."""
+        """Write the settings file once, so that the process can be started again even if the disk is full."""
         data = msgspec.json.encode(self.settings)
         try:
             if self._file.exists() and self._file.read_bytes() == data:
@@ -101,7 +126,7 @@ class Child:
         return await self.process.wait()
 
     async def page(self, request: Request) -> Page:
-        """The process's own page, for whoever asks; if it does not answer soon, a page that says so."""
+        """The answer of the process to a request. If the process does not answer soon, a page that says so."""
         if not self.ready.is_set():
             return problem(503, NO_ANSWER)
         try:
@@ -119,17 +144,26 @@ class Child:
             self.process.kill()
 
 
+class ClusterHealth(msgspec.Struct, omit_defaults=True):
+    """The content of `/health` for all processes."""
+
+    status: str
+    components: dict[str, str] = msgspec.field(default_factory=dict)
+    full: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """Stores without room, as each process sees it."""
+    duties: dict[str, list[DutyReport]] = msgspec.field(default_factory=dict)
+    damage: dict[str, list[DamageLine]] = msgspec.field(default_factory=dict)
+    """By process, ranges of offsets that it found to be unreadable."""
+
+
 class Supervisor:
     """All children of one `headwater up`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._background = Background()
         check_exposure(settings)
-        directory = Path(settings.data).absolute() / "run"
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot use the data directory: {error}") from error
+        directory = prepare(settings, run=True)
         own = sharing(settings, directory)
         self.brokers = [Child("broker", f"broker-{s.node}", s, directory) for s in broker_settings(own)]
         self.compactors: list[Child] = []
@@ -141,29 +175,29 @@ class Supervisor:
             settings,
             {
                 "/metrics": self._metrics,
-                "/healthz": self._alive,
+                "/healthz": alive,
                 "/readyz": self._ready,
                 "/health": self._health,
                 MOUNT: self._forward,
             },
+            background=self._background,
         )
 
     async def run(self) -> None:
-        """Until told to stop."""
+        """Run all children until a signal stops the supervisor."""
         stop = asyncio.Event()
         leave_on_signals(stop, on_second=self._kill_all)
         await self._http.open()
-        running = [asyncio.create_task(child.run(stop)) for child in self.brokers]
+        running = [launch(child.run(stop)) for child in self.brokers]
         try:
-            everybody = asyncio.create_task(self._all_ready())
-            done, _ = await asyncio.wait(
-                [*running, everybody, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
-            )
+            everybody = launch(self._all_ready())
+            told = launch(stop.wait())
+            done, _ = await asyncio.wait([*running, everybody, told], return_when=asyncio.FIRST_COMPLETED)
             if everybody in done:
                 kafka = ",".join(child.settings.kafka for child in self.brokers)
                 print(f"headwater ready: kafka {kafka}, http {self._http.host}:{self._http.port}", flush=True)  # noqa: T201
-                running += [asyncio.create_task(child.run(stop)) for child in self.compactors]
-                await asyncio.wait([*running, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+                running += [launch(child.run(stop)) for child in self.compactors]
+                await asyncio.wait([*running, told], return_when=asyncio.FIRST_COMPLETED)
             for task in running:
                 if task.done():
                     task.result()
@@ -198,41 +232,46 @@ class Supervisor:
         texts = [page.body for page in pages if page.status == 200]
         return Page(merge(texts), content_type=CONTENT_TYPE) if texts else problem(503, NO_ANSWER)
 
-    async def _alive(self, request: Request) -> Page:
-        return Page('{"status":"alive"}')
-
     async def _ready(self, request: Request) -> Page:
-        """Whether there is a broker that serves, and no more than that."""
-        overall, _ = self._judged(await self._pages(request))
-        return Page(f'{{"status":"{overall}"}}', 503 if overall == "unhealthy" else 200)
+        """The page `/readyz`: whether a broker serves, and nothing else."""
+        status = self._judged(await self._pages(request)).status
+        return Health(status).page()
 
     async def _health(self, request: Request) -> Page:
-        """How everybody is. If nobody is there to judge who may know that, nobody may."""
+        """The page `/health`.
+
+        The children check the rights of the caller. If one refuses, so does the supervisor. If none answers, the page
+        has no details.
+        """
         pages = await self._pages(request)
         refusal = _refusal(pages)
         if refusal is not None:
             return refusal
-        overall, states = self._judged(pages)
-        known = {"components": states} if any(page.status == 200 for page in pages) else {}
-        return Page(json.dumps({"status": overall, **known}), 503 if overall == "unhealthy" else 200)
+        found = self._judged(pages)
+        return page_of(found.status, found)
 
-    def _judged(self, pages: Sequence[Page]) -> tuple[str, dict[str, str]]:
-        """Healthy if everybody is, degraded as long as a broker is."""
-        states = {
-            child.name: json.loads(page.body)["status"] if page.status == 200 else "unhealthy"
-            for child, page in zip(self.children, pages, strict=True)
-        }
-        serving = any(states[child.name] == "healthy" for child in self.brokers)
-        well = all(state == "healthy" for state in states.values())
-        return "healthy" if well else "degraded" if serving else "unhealthy", states
+    def _judged(self, pages: Sequence[Page]) -> ClusterHealth:
+        """Healthy if all processes are, degraded as long as a broker serves."""
+        told = {child.name: _told(page) for child, page in zip(self.children, pages, strict=True)}
+        states = {name: health.status if health is not None else "unhealthy" for name, health in told.items()}
+        serving = any(states[child.name] != "unhealthy" for child in self.brokers)
+        well = all(state == "healthy" for state in states.values()) and self._background.status == "healthy"
+        found = ClusterHealth("healthy" if well else "degraded" if serving else "unhealthy")
+        if any(health is not None for health in told.values()):
+            own = [*(child.report() for child in self.children), *self._background.reports()]
+            found.components = states
+            found.full = {name: health.full for name, health in told.items() if health and health.full}
+            found.duties = {"supervisor": own, **{name: health.duties for name, health in told.items() if health}}
+            found.damage = {name: health.damage for name, health in told.items() if health and health.damage}
+        return found
 
     async def _pages(self, request: Request) -> list[Page]:
-        """What everybody answers; they judge who asks."""
+        """The answers of all processes. Each of them checks the rights of the caller."""
         whole = dataclasses.replace(request, method="GET")
         return await asyncio.gather(*(child.page(whole) for child in self.children))
 
     async def _forward(self, request: Request) -> Page:
-        """The catalog is served by the brokers; any one that answers will do."""
+        """Forward a request for the catalog to the first broker that answers."""
         for child in self.brokers:
             page = await child.page(request)
             if page.status != 503:
@@ -240,13 +279,21 @@ class Supervisor:
         return Page('{"error":{"message":"no broker answers","type":"ServiceUnavailableException","code":503}}', 503)
 
 
+def _told(page: Page) -> Health | None:
+    """The health in the answer of a process; None if it did not answer."""
+    try:
+        return msgspec.json.decode(page.body, type=Health)
+    except msgspec.MsgspecError:
+        return None
+
+
 def _refusal(pages: Sequence[Page]) -> Page | None:
-    """The answer of the first who did not let in whoever asked."""
+    """The first answer that refuses the caller."""
     return next((page for page in pages if page.status in (401, 403, 429)), None)
 
 
 def _inside(settings: Settings) -> Settings:
-    """Settings of a child: its pages are on loopback, and TLS ends at the supervisor."""
+    """The settings of a child: its pages are on loopback, and TLS ends at the supervisor."""
     http = HttpSecurity(authentication=settings.security.http.authentication)
     return msgspec.structs.replace(
         settings,
@@ -257,7 +304,7 @@ def _inside(settings: Settings) -> Settings:
 
 
 def sharing(settings: Settings, directory: Path) -> Settings:
-    """Several brokers share what they read, if nothing else is set: on loopback, with a secret of their own."""
+    """Settings with which several brokers share reads on loopback, with a secret, unless `internal` is set."""
     if settings.internal or settings.brokers == 1:
         return settings
     secret = settings.internal_secret_file or make_secret(directory, SystemChance())
@@ -265,7 +312,7 @@ def sharing(settings: Settings, directory: Path) -> Settings:
 
 
 def broker_settings(settings: Settings) -> list[Settings]:
-    """Each broker's own settings: node ids and ports count up from the first, zones go round."""
+    """The settings of each broker. Node ids and ports count up from the first; zones are assigned round robin."""
     found = []
     zones = parse_zones(settings.zones) or [settings.zone]
     for i in range(settings.brokers):
@@ -291,7 +338,7 @@ def broker_settings(settings: Settings) -> list[Settings]:
 
 
 def _counted(address: str, i: int) -> str:
-    """The address of the i-th broker; a port that the system chooses is chosen for each."""
+    """The address of the i-th broker. Port 0 stays: the system chooses a port for each broker."""
     host, port = parse_address(address)
     return f"{_shown(host)}:{port + i if port else 0}"
 
@@ -301,7 +348,7 @@ def _shown(host: str) -> str:
 
 
 async def up(settings: Settings) -> None:
-    """Run a whole cluster on this machine until told to stop."""
+    """Run a whole cluster on this machine until a signal stops it."""
     logs.setup(settings.log_level, node="supervisor")
     try:
         await Supervisor(settings).run()

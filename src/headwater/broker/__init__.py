@@ -1,1 +1,1 @@
-"""The server for Kafka clients: connections, and one module per family of APIs."""
+"""The server for Kafka clients: connections, and one handler module per family of APIs."""

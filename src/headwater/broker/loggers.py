@@ -24,7 +24,7 @@ def _logger(name: str) -> logging.Logger:
 
 
 def names() -> list[str]:
-    """The root logger and those of ours that exist."""
+    """The root logger, and the existing loggers of Headwater."""
     known = [
         name
         for name, logger in logging.root.manager.loggerDict.items()
@@ -34,13 +34,13 @@ def names() -> list[str]:
 
 
 def level(name: str) -> str:
-    """From which level on a logger speaks."""
+    """The effective level of a logger."""
     effective = _logger(name).getEffectiveLevel()
     return next((word for word, number in LEVELS.items() if number <= effective), "TRACE")
 
 
 def check(name: str, word: str | None) -> None:
-    """Whether there is such a logger, and such a level."""
+    """Raise if there is no such logger or no such level."""
     if name not in names():
         raise ConfigError(f"Logger {name} does not exist!")
     if word is not None and word not in LEVELS:
@@ -48,7 +48,7 @@ def check(name: str, word: str | None) -> None:
 
 
 def set_level(name: str, word: str | None) -> None:
-    """Set a logger's level, or leave it to the root logger's again."""
+    """Set the level of a logger. None restores the root logger's level."""
     if word is not None:
         _logger(name).setLevel(LEVELS[word])
     elif name != ROOT:

@@ -1,21 +1,22 @@
-"""A broker's counts as metrics."""
+"""The metrics of a broker."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from headwater.broker.core import Broker
-from headwater.broker.peer_server import PeerServer
+from headwater.broker.broker import Broker
+from headwater.broker.peers.server import PeerServer
 from headwater.broker.registry import APIS
 from headwater.log.housekeeping import Housekeeper
-from headwater.log.wal_cache import WalCache
-from headwater.log.zone_cache import ZoneCache
-from headwater.metadata.replica import Replica
+from headwater.log.wal.cache import WalCache
+from headwater.log.wal.zone_cache import ZoneCache
 from headwater.ops.metrics import Metric
+from headwater.replica.replica import Replica
+from headwater.replica.room import LEDGER, OBJECTS
 
 
 def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[Metric]:
-    """Everything that `/metrics` shows of a broker."""
+    """All metrics of a broker."""
     stats, telemetry, groups = broker.stats, broker.telemetry, broker.coordinator
     replicas: list[Replica[Any]] = [broker.cluster, *broker.domains.values()]
     by_api = [({"api": APIS[key].name}, count) for key, count in sorted(stats.requests.items())]
@@ -31,7 +32,10 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
     return [
         Metric("headwater_connections", "gauge", "Open connections.", one(stats.connections)),
         Metric("headwater_connections_total", "counter", "Connections ever.", one(stats.connections_total)),
-        Metric("headwater_refused_frames_total", "counter", "Malformed frames.", one(stats.refused_frames)),
+        Metric("headwater_inflight_bytes", "gauge", "Bytes of requests not answered and of batches not decided.",
+               one(broker.budget.used)),
+        Metric("headwater_refused_total", "counter", "What limits and checks kept out, by reason.",
+               [({"reason": reason}, count) for reason, count in sorted(stats.refusals.items())]),
         Metric("headwater_logins_total", "counter", "Log-ins, by how they ended.",
                [({"outcome": "granted"}, broker.logins.granted), ({"outcome": "refused"}, broker.logins.refused)]),
         Metric("headwater_requests_total", "counter", "Requests answered, by API.", by_api),
@@ -43,8 +47,8 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                one(stats.throttled_requests)),
         Metric("headwater_throttle_seconds_total", "counter", "How long clients had to be silent.",
                one(stats.throttle_seconds)),
-        Metric("headwater_refused_connections_total", "counter", "Connections that a limit kept out.",
-               one(stats.refused_connections)),
+        Metric("headwater_response_bytes", "gauge", "Bytes of answers that clients have not read yet.",
+               one(broker.responses.bytes)),
         Metric("headwater_telemetry_pushes_total", "counter", "Pushes of clients' metrics.", one(telemetry.pushes)),
         Metric("headwater_telemetry_bytes_total", "counter", "Bytes of clients' metrics.", one(telemetry.bytes)),
         Metric("headwater_telemetry_metrics_total", "counter", "Metrics that clients pushed.", one(telemetry.metrics)),
@@ -54,6 +58,8 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                [({"type": kind, "state": state}, n) for (kind, state), n in sorted(groups.states().items())]),
         Metric("headwater_group_members", "gauge", "Members of the groups coordinated here.", one(groups.members())),
         Metric("headwater_group_changes_total", "counter", "Decisions about groups stored.", one(groups.changes)),
+        Metric("headwater_group_offset_fetches_waiting", "gauge",
+               "Requests for committed offsets that wait for the ledger.", one(groups.looks)),
         Metric("headwater_committed_offsets_total", "counter", "Offsets committed.", one(groups.commits)),
         Metric("headwater_wal_flushes_total", "counter", "WAL objects begun.",
                one(sum(w.flushes for w in broker.writers.all()))),
@@ -65,6 +71,8 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
         Metric("headwater_wal_cache_hits_total", "counter", "Objects found in memory.", one(cache.hits)),
         Metric("headwater_wal_cache_misses_total", "counter", "Objects not found in memory.", one(cache.misses)),
         Metric("headwater_wal_gets_total", "counter", "WAL objects read from the store.", one(cache.store_reads)),
+        Metric("headwater_store_full", "gauge", "1 while there is no room in a store.",
+               [({"store": store}, store in broker.domains.room.missing()) for store in (LEDGER, OBJECTS)]),
         Metric("headwater_ledger_position", "gauge", "Last record applied.",
                [({"domain": str(r.domain)}, r.state.position) for r in replicas]),
         Metric("headwater_ledger_commits_total", "counter", "Records appended.",
@@ -72,7 +80,7 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
         Metric("headwater_ledger_attempts_total", "counter", "Appends tried.",
                [({"domain": str(r.domain)}, r.attempts) for r in replicas]),
         Metric("headwater_ledger_writers", "gauge", "Processes that hold an epoch, and so may append.",
-               one(len(broker.cluster.state.members))),
+               one(len(broker.cluster.state.processes))),
         Metric("headwater_streams", "gauge", "Streams of a domain.", streams),
         Metric("headwater_index_entries", "gauge", "Offset index entries of a domain.", entries),
         Metric("headwater_gc_objects_total", "counter", "WAL objects deleted.", one(housekeeper.deleted_objects)),
@@ -94,7 +102,7 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
 
 
 def of_peers(asking: ZoneCache | None, answering: PeerServer | None) -> list[Metric]:
-    """What brokers of a zone asked each other for."""
+    """Metrics of the requests between the brokers of a zone."""
     asked = {} if asking is None else {"found": asking.answered, "missing": asking.missing, "failed": asking.failed}
     answered: dict[str, int] = {}
     if answering is not None:

@@ -27,7 +27,7 @@ _ANY, _MATCH, _LITERAL, _PREFIXED, _DENY, _ALLOW = 1, 2, 3, 4, 2, 3
 COLUMNS = ["PRINCIPAL", "PERMISSION", "OPERATION", "RESOURCE", "NAME", "PATTERN", "HOST"]
 
 PrincipalOption = Annotated[
-    list[str] | None, typer.Option("--principal", metavar="User:NAME", help="Whom the rule is for; repeatable.")
+    list[str] | None, typer.Option("--principal", metavar="User:NAME", help="Principal of the rule; repeatable.")
 ]
 OperationOption = Annotated[
     list[str] | None,
@@ -39,8 +39,10 @@ TransactionOption = Annotated[
     list[str] | None, typer.Option("--transactional-id", metavar="NAME", help="Repeatable; `*` for all.")
 ]
 ClusterOption = Annotated[bool, typer.Option("--cluster", help="The cluster as a whole.")]
-PrefixOption = Annotated[bool, typer.Option("--prefix", help="All names that begin with those given.")]
-HostOption = Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="By default all.")]
+PrefixOption = Annotated[bool, typer.Option("--prefix", help="Apply to all names that begin with the given ones.")]
+HostOption = Annotated[
+    str | None, typer.Option("--host", metavar="ADDRESS", help="Address of the client; by default all.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -59,18 +61,20 @@ def add(
     transactional_id: TransactionOption = None,
     cluster: ClusterOption = False,
     prefix: PrefixOption = False,
-    deny: Annotated[bool, typer.Option("--deny", help="Forbid instead of allow. What is forbidden stays so.")] = False,
+    deny: Annotated[
+        bool, typer.Option("--deny", help="Deny instead of allow. A rule that denies wins over all that allow.")
+    ] = False,
     host: HostOption = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Add rules: one for each principal, operation and thing."""
+    """Add rules: one for each principal, operation and resource."""
     from headwater.client.access import Rule
 
     try:
         things = _things(topic, group, transactional_id, cluster)
         if not principal or not operation or not things:
-            raise ConfigError("a rule needs --principal, --operation, and --topic, --group, --cluster or the like")
+            raise ConfigError("a rule needs --principal, --operation and a resource: --topic, --group, --cluster, …")
         rules = [
             Rule(kind, name, _PREFIXED if prefix and name != "kafka-cluster" else _LITERAL, who, host or "*", what,
                  _DENY if deny else _ALLOW)
@@ -94,12 +98,12 @@ def list_(
     topic: Annotated[str | None, typer.Option("--topic", metavar="NAME")] = None,
     group: Annotated[str | None, typer.Option("--group", metavar="NAME")] = None,
     matching: Annotated[
-        bool, typer.Option("--matching", help="All rules that count for the name, not only those written with it.")
+        bool, typer.Option("--matching", help="All rules that apply to the name, not only those that contain it.")
     ] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """List rules, all of them or those of a principal or about a thing."""
+    """List all rules, or those of a principal or a resource."""
     try:
         wanted = _one_filter(principal, None, _things([topic] if topic else None, [group] if group else None), matching)
     except ConfigError as error:
@@ -119,11 +123,11 @@ def remove(
     group: Annotated[str | None, typer.Option("--group", metavar="NAME")] = None,
     transactional_id: Annotated[str | None, typer.Option("--transactional-id", metavar="NAME")] = None,
     cluster: ClusterOption = False,
-    everything: Annotated[bool, typer.Option("--all", help="Every rule there is.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All rules.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Remove the rules that are written with what is given, and tell which they were."""
+    """Remove the rules that match all given options, and list them."""
     try:
         things = _things(
             [topic] if topic else None,
@@ -132,7 +136,7 @@ def remove(
             cluster,
         )
         if not everything and not (principal or operation or things):
-            raise ConfigError("say which rules: --principal, --operation, --topic, …; or --all")
+            raise ConfigError("name the rules by --principal, --operation, --topic, …; or give --all")
         wanted = _one_filter(principal, operation, things, False)
     except ConfigError as error:
         fail(error)
@@ -153,42 +157,42 @@ def _things(
     transactions: list[str] | None = None,
     cluster: bool = False,
 ) -> list[tuple[int, str]]:
-    from headwater.metadata.access import THE_CLUSTER, ResourceKind
+    from headwater.state.cluster.access import THE_CLUSTER, AclResource
 
-    found = [(int(ResourceKind.TOPIC), name) for name in topics or ()]
-    found += [(int(ResourceKind.GROUP), name) for name in groups or ()]
-    found += [(int(ResourceKind.TRANSACTIONAL_ID), name) for name in transactions or ()]
-    return [*found, *([(int(ResourceKind.CLUSTER), THE_CLUSTER)] if cluster else [])]
+    found = [(int(AclResource.TOPIC), name) for name in topics or ()]
+    found += [(int(AclResource.GROUP), name) for name in groups or ()]
+    found += [(int(AclResource.TRANSACTIONAL_ID), name) for name in transactions or ()]
+    return [*found, *([(int(AclResource.CLUSTER), THE_CLUSTER)] if cluster else [])]
 
 
 def _one_filter(principal: str | None, operation: str | None, things: list[tuple[int, str]], matching: bool) -> Rule:
     from headwater.client.access import Rule
 
     if len(things) > 1:
-        raise ConfigError("name one thing at a time")
+        raise ConfigError("give one resource at a time")
     kind, name = things[0] if things else (_ANY, None)
     what = _operation(operation) if operation else _ANY
     return Rule(kind, name, _MATCH if matching else _ANY, principal, None, what, _ANY)
 
 
 def _operation(word: str) -> int:
-    from headwater.metadata.access import Operation
+    from headwater.state.cluster.access import Operation
 
     known = {o.name.lower().replace("_", "-"): o for o in Operation if o not in (Operation.UNKNOWN, Operation.ANY)}
     found = known.get(word.lower().replace("_", "-"))
     if found is None:
-        raise ConfigError(f"--operation {word!r} is not one of {', '.join(known)}")
+        raise ConfigError(f"--operation {word!r} must be one of {', '.join(known)}")
     return int(found)
 
 
 def _row(rule: Rule) -> dict[str, Any]:
-    from headwater.metadata.access import Operation, Pattern, Permission, ResourceKind
+    from headwater.state.cluster.access import AclResource, Operation, Pattern, Permission
 
     return {
         "principal": rule.principal,
         "permission": Permission(rule.permission).name.lower(),
         "operation": Operation(rule.operation).name.lower().replace("_", "-"),
-        "resource": ResourceKind(rule.kind).name.lower().replace("_", "-"),
+        "resource": AclResource(rule.kind).name.lower().replace("_", "-"),
         "name": rule.name,
         "pattern": Pattern(rule.pattern).name.lower(),
         "host": rule.host,

@@ -1,7 +1,7 @@
 """What the commands share: options, output as text or JSON, and exit codes.
 
-Exit codes: 0 all went well, 1 settings or arguments are wrong, 2 a Kafka broker failed or refused, 4 storage failed,
-5 the ledger failed, 6 a health check failed, 10 anything else, 130 interrupted.
+Exit codes: 0 success, 1 settings or arguments are wrong, 2 a Kafka broker failed or refused, 4 storage failed, 5 the
+ledger failed, 6 a health check failed, 7 a background duty of a server failed, 10 anything else, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from headwater.clock import SystemClock
 from headwater.errors import (
     BadInput,
     ConfigError,
@@ -32,10 +33,10 @@ from headwater.errors import (
     Truncated,
 )
 
-OK, CONFIG, KAFKA, STORAGE, LEDGER, HEALTH, OTHER, INTERRUPTED = 0, 1, 2, 4, 5, 6, 10, 130
+OK, CONFIG, KAFKA, STORAGE, LEDGER, HEALTH, DUTY, OTHER, INTERRUPTED = 0, 1, 2, 4, 5, 6, 7, 10, 130
 MAX_PAIRS = 1_000
 _WIDE = 10_000
-"""Columns where nobody looks at a terminal, so that nothing is wrapped."""
+"""Columns of output that is not a terminal, so that no line is wrapped."""
 
 T = TypeVar("T")
 
@@ -48,9 +49,9 @@ class Output(Enum):
 
 
 BootstrapOption = Annotated[
-    str, typer.Option("--bootstrap", metavar="HOST:PORT", help="Where to find brokers; several with commas.")
+    str, typer.Option("--bootstrap", metavar="HOST:PORT", help="Addresses of brokers, separated by commas.")
 ]
-OutputOption = Annotated[Output, typer.Option("--output", help="For people or for programs.")]
+OutputOption = Annotated[Output, typer.Option("--output", help="text for people, json for programs.")]
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
@@ -58,11 +59,13 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code that an error asks for."""
+    """The exit code of an error."""
+    from headwater.background import DutyFailed
     from headwater.client.errors import ClientError
 
     kinds: list[tuple[type[BaseException] | tuple[type[BaseException], ...], int]] = [
         (BadInput, CONFIG),
+        (DutyFailed, DUTY),
         (ClientError, KAFKA),
         ((Truncated, Halted, EpochLost, NotReady), LEDGER),
         ((StoreUnavailable, OutcomeUnknown, CorruptObject), STORAGE),
@@ -72,12 +75,12 @@ def exit_code(error: BaseException) -> int:
 
 
 def complain(text: object) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print(f"headwater: {' '.join(str(text).split())}", file=sys.stderr)
 
 
 def fail(error: BaseException) -> NoReturn:
-    """Say what went wrong and leave with the right exit code."""
+    """Print an error and exit with its code."""
     code = exit_code(error)
     if code != INTERRUPTED:
         complain(error)
@@ -85,11 +88,11 @@ def fail(error: BaseException) -> NoReturn:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine; its errors become a line and an exit code."""
+    """Run the coroutine of a command. Its errors become a line and an exit code."""
     try:
         return asyncio.run(_until_terminated(main))
     except BrokenPipeError:
-        # Whoever read our output has seen enough, as `head` does.
+        # The reader of our output has closed it, as `head` does.
         _drop_output()
         raise typer.Exit(OK) from None
     except (HeadwaterError, OSError, KeyboardInterrupt, asyncio.CancelledError) as error:
@@ -97,7 +100,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def _until_terminated(main: Coroutine[Any, Any, T]) -> T:
-    """SIGTERM ends a command as Ctrl-C does: by cancelling it, so that it can clean up."""
+    """Let SIGTERM end a command like Ctrl-C: by cancellation, so that it can clean up."""
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
@@ -113,11 +116,11 @@ def _drop_output() -> None:
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError:
-        pass  # standard output is no file here, so nothing will be flushed
+        pass  # standard output is not a file here, so nothing will be flushed
 
 
 def call(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
-    """Run an app and tell its exit code. Typer's own code for wrong usage, 2, means Kafka here."""
+    """Run an app and return its exit code. Typer's own code for wrong usage, 2, means a Kafka error here."""
     try:
         result = app(arguments, standalone_mode=False)
     except typer.Abort:
@@ -135,7 +138,7 @@ def call(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(message: str) -> None:
-    """What Typer has to say: a line, or a whole help page for a command without its arguments."""
+    """Print Typer's message: a line, or a help page for a command without its arguments."""
     if "\n" in message:
         print(message, file=sys.stderr)
     else:
@@ -151,10 +154,10 @@ def pairs(texts: Iterable[str], what: str) -> list[tuple[str, str]]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise ConfigError(f"{what} {text!r} is not of the form NAME=VALUE")
+            raise ConfigError(f"{what} {text!r} does not have the form NAME=VALUE")
         found.append((name, value))
     if len(found) > MAX_PAIRS:
-        raise ConfigError(f"{len(found)} times {what}; the limit is {MAX_PAIRS}")
+        raise ConfigError(f"{what} is given {len(found)} times; the limit is {MAX_PAIRS}")
     return found
 
 
@@ -172,24 +175,24 @@ def unique_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
 
 
 def put(data: bytes) -> None:
-    """Bytes to standard output, as they are."""
+    """Write bytes to standard output unchanged."""
     sys.stdout.buffer.write(data)
 
 
 def flush() -> None:
-    """Hand over what was put."""
+    """Flush standard output."""
     sys.stdout.buffer.flush()
 
 
 def put_json(document: object) -> None:
-    """One JSON document on a line of its own."""
+    """Write one JSON document on a line of its own."""
     import msgspec
 
     put(msgspec.json.encode(document) + b"\n")
 
 
 def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns without a frame, so that `awk` can read them too."""
+    """Write columns without a frame, so that `awk` can read them."""
     from rich.console import Console
     from rich.table import Table
 
@@ -208,7 +211,7 @@ def put_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def put_done(output: Output, kind: str, name: str, what: str) -> None:
-    """Say what was done to a thing."""
+    """Report what was done to a resource."""
     if output is Output.JSON:
         put_json({"name": name, "result": what})
     else:
@@ -223,3 +226,17 @@ def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: data.decode()}
     except UnicodeDecodeError:
         return {name: b64encode(data).decode(), f"{name}_encoding": "base64"}
+
+
+class Progress:
+    """Lines on standard error that say how far a command is, about one a second."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._last = float("-inf")
+
+    def __call__(self, state: object) -> None:
+        now = self._clock.monotonic()
+        if now - self._last >= 1:
+            self._last = now
+            print(state, file=sys.stderr, flush=True)

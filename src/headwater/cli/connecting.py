@@ -1,6 +1,6 @@
-"""Options that every command with a broker at the other end has: TLS, and who to log in as.
+"""Options of every command that connects to brokers: TLS and log-in.
 
-A command takes them by being registered through `connecting`; `open_client` then makes clients that connect that way.
+A command gets them by registration through `connecting`; `open_client` then makes clients with them.
 """
 
 from __future__ import annotations
@@ -23,23 +23,32 @@ if TYPE_CHECKING:
 DEFAULT_MECHANISM = "SCRAM-SHA-512"
 
 _OPTIONS: dict[str, Any] = {
-    "user": Annotated[str | None, typer.Option("--user", metavar="NAME", help="Who to log in as.")],
+    "user": Annotated[str | None, typer.Option("--user", metavar="NAME", help="User to log in as.")],
     "password_file": Annotated[
-        str | None, typer.Option("--password-file", metavar="FILE", help="The user's password; else it is asked for.")
+        str | None,
+        typer.Option(
+            "--password-file", metavar="FILE", help="File with the password; without it the command asks for it."
+        ),
     ],
     "token_file": Annotated[
-        str | None, typer.Option("--token-file", metavar="FILE", help="A token to log in with by OAUTHBEARER.")
+        str | None, typer.Option("--token-file", metavar="FILE", help="File with a token for OAUTHBEARER.")
     ],
     "mechanism": Annotated[
-        str | None, typer.Option("--mechanism", metavar="NAME", help=f"How to log in; by default {DEFAULT_MECHANISM}.")
+        str | None, typer.Option("--mechanism", metavar="NAME", help=f"SASL mechanism; by default {DEFAULT_MECHANISM}.")
     ],
-    "tls": Annotated[bool, typer.Option("--tls", help="TLS, with whom the machine trusts.")],
-    "tls_ca": Annotated[str | None, typer.Option("--tls-ca", metavar="FILE", help="TLS, with these issuers.")],
-    "tls_cert": Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="A certificate to show.")],
-    "tls_key": Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="Its key.")],
+    "tls": Annotated[bool, typer.Option("--tls", help="Use TLS with the issuers that the machine trusts.")],
+    "tls_ca": Annotated[
+        str | None, typer.Option("--tls-ca", metavar="FILE", help="Use TLS with the issuers in this file.")
+    ],
+    "tls_cert": Annotated[
+        str | None, typer.Option("--tls-cert", metavar="FILE", help="File with a client certificate.")
+    ],
+    "tls_key": Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="File with its key.")],
     "client_config": Annotated[
         str | None,
-        typer.Option("--client-config", metavar="FILE", help="All of this as properties, named as in librdkafka."),
+        typer.Option(
+            "--client-config", metavar="FILE", help="File with all of this as properties, under librdkafka's names."
+        ),
     ],
 }
 _chosen: ContextVar[ClientSecurity | None] = ContextVar("security", default=None)
@@ -76,7 +85,7 @@ def connecting(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_client(bootstrap: str) -> Client:
-    """A client that connects as the command was told to."""
+    """A client with the options of the command."""
     from headwater.client.client import Client, ClientSettings
     from headwater.client.security import ClientSecurity
 
@@ -90,7 +99,7 @@ def _security(given: dict[str, Any]) -> ClientSecurity | None:
 
     if given["client_config"]:
         if sum(bool(value) for value in given.values()) > 1:
-            raise ConfigError("--client-config goes alone")
+            raise ConfigError("--client-config cannot be combined with other options to connect")
         return from_properties(read_properties(given["client_config"]))
     user, token = given["user"], given["token_file"]
     mechanism = (given["mechanism"] or ("OAUTHBEARER" if token else DEFAULT_MECHANISM if user else "")).upper()
@@ -107,12 +116,12 @@ def _security(given: dict[str, Any]) -> ClientSecurity | None:
 
 
 def password_of(file: str | None, prompt: str, *, confirm: bool = False) -> str:
-    """A password from a file, or from whoever sits at the terminal."""
+    """A password from a file or from the terminal."""
     from headwater.client.security import read_secret
 
     if file:
         return read_secret(file)
     if not sys.stdin.isatty():
-        raise ConfigError("no password: give a file with it, or run this at a terminal")
+        raise ConfigError("there is no password: name a file that contains it, or run the command in a terminal")
     answer: str = typer.prompt(prompt, hide_input=True, confirmation_prompt=confirm, err=True)
     return answer

@@ -37,7 +37,7 @@ _MAX_OFFSET = (1 << 63) - 1
 
 
 class Where(Enum):
-    """Kinds of places in a log."""
+    """Kinds of positions in a log."""
 
     BEGINNING = auto()
     END = auto()
@@ -47,7 +47,7 @@ class Where(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where reading starts: a kind of place, and its offset or its time in milliseconds."""
+    """Where reading starts: a kind of position, and its offset or its time in milliseconds."""
 
     where: Where
     value: int = 0
@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
 
 
 def parse_origin(text: str, option: str = "--from") -> Origin:
-    """`beginning`, `end`, an offset, `@MILLISECONDS`, or a time in ISO 8601, which is UTC if it names no zone."""
+    """The position in `beginning`, `end`, an offset, `@MILLISECONDS`, or an ISO 8601 time, which is UTC by default."""
     if text in ("beginning", "end"):
         return Origin(Where[text.upper()])
     digits = text.removeprefix("@")
@@ -72,7 +72,7 @@ def parse_origin(text: str, option: str = "--from") -> Origin:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"{option} {text!r} is none of: beginning, end, an offset, @milliseconds, a time such as 2026-01-31T12:00Z"
+            f"{option} {text!r} must be beginning, end, an offset, @milliseconds or a time such as 2026-01-31T12:00Z"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
@@ -80,23 +80,23 @@ def parse_origin(text: str, option: str = "--from") -> Origin:
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     origin: Annotated[
         str,
         typer.Option("--from", metavar="PLACE", help="beginning, end, OFFSET, or a time: ISO 8601 or @milliseconds."),
     ] = "beginning",
     partition: Annotated[list[int] | None, typer.Option(min=0, help="Only this partition; repeatable.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more instead of stopping.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more records instead of stopping.")] = False,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With text output: the key and this before the value.")
+        str | None, typer.Option(metavar="TEXT", help="With text output: print the key and this text before the value.")
     ] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Print records. Without --follow, those that are there when this starts.
+    """Print records. Without --follow, those that exist when the command starts.
 
-    As text, a line for every value as it is; as JSON, an object a line with everything there is about a record.
+    As text, each value is a line. As JSON, each record is an object on a line, with all its fields.
     """
     try:
         start = parse_origin(origin)
@@ -146,14 +146,14 @@ async def _partitions(client: Client, topic: str, chosen: Sequence[int] | None) 
         return list(everything)
     for partition in chosen:
         if partition not in everything:
-            raise ConfigError(f"topic {topic!r} has no partition {partition}, only {len(everything)} of them")
+            raise ConfigError(f"topic {topic!r} has no partition {partition}; it has {len(everything)} partitions")
     return sorted(set(chosen))
 
 
 async def bounds(
     client: Client, topic: str, partitions: list[int], origin: Origin
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Where each partition is read from, and its end at this moment."""
+    """The start offset of each partition, and its current end."""
     from headwater.client.model import EARLIEST, LATEST
 
     ends = {p: o.offset for p, o in (await client.list_offsets(topic, dict.fromkeys(partitions, LATEST))).items()}

@@ -1,4 +1,4 @@
-"""`headwater cost`: what a workload would cost in a cloud, beside replicated Kafka."""
+"""`headwater cost`: what a workload costs in a cloud, compared with replicated Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def cost(
     gb: Annotated[float, typer.Option(help="GB that clients write.")] = DEFAULT.gb,
-    hours: Annotated[float, typer.Option(help="In how many hours.")] = DEFAULT.hours,
+    hours: Annotated[float, typer.Option(help="Hours in which clients write them.")] = DEFAULT.hours,
     log_gb: Annotated[float, typer.Option(help="GB of one replica of Kafka's log.")] = DEFAULT.log_gb,
     table_gb: Annotated[float, typer.Option(help="GB in the tables.")] = DEFAULT.table_gb,
     log_days: Annotated[float, typer.Option(help="How long Kafka keeps its log.")] = DEFAULT.log_days,
@@ -29,16 +29,16 @@ def cost(
     brokers: Annotated[int, typer.Option(help="Servers of the log.")] = DEFAULT.brokers,
     compactors: Annotated[int, typer.Option(help="Servers that settle.")] = DEFAULT.compactors,
     connectors: Annotated[int, typer.Option(help="Servers of Kafka's connectors.")] = DEFAULT.connectors,
-    puts: Annotated[float, typer.Option(help="PUTs and LISTs a GB; `make bench-cost` measures it.")] = 1_000.0,
-    gets: Annotated[float, typer.Option(help="GETs a GB; `make bench-cost` measures it.")] = 1_000.0,
-    server_hour: Annotated[float, typer.Option(help="Dollars a server and hour.")] = PRICES.server_hour,
-    zone_gb: Annotated[float, typer.Option(help="Dollars a GB from zone to zone.")] = PRICES.zone_gb,
+    puts: Annotated[float, typer.Option(help="PUTs and LISTs per GB; `make bench-cost` measures it.")] = 1_000.0,
+    gets: Annotated[float, typer.Option(help="GETs per GB; `make bench-cost` measures it.")] = 1_000.0,
+    server_hour: Annotated[float, typer.Option(help="Dollars per server and hour.")] = PRICES.server_hour,
+    zone_gb: Annotated[float, typer.Option(help="Dollars per GB between zones.")] = PRICES.zone_gb,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """What a workload costs in requests, storage, servers and traffic between zones, beside Kafka."""
+    """Compare the cost of a workload with Kafka: requests, storage, servers, traffic between zones."""
     numbers = (gb, hours, log_gb, table_gb, log_days, table_days, puts, gets, server_hour, zone_gb)
     if min(*numbers, brokers, compactors, connectors) < 0:
-        raise BadInput("no number may be negative")
+        raise BadInput("numbers must not be negative")
     work = Workload(
         gb=gb,
         hours=hours,

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from headwater.client.client import Client
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The group.")]
-TopicOption = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Whose offsets.")]
-PartitionsOption = Annotated[list[int] | None, typer.Option("--partition", min=0, help="Only this one; repeatable.")]
+TopicOption = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic of the offsets.")]
+PartitionsOption = Annotated[
+    list[int] | None, typer.Option("--partition", min=0, help="Only this partition; repeatable.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +64,7 @@ def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption =
 def describe(
     name: NameArgument, bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = Output.TEXT
 ) -> None:
-    """Describe a group: its members, what it has committed, and how far it lags behind."""
+    """Describe a group: its members, committed offsets and lag."""
     document = run(_description(bootstrap, name))
     if output is Output.JSON:
         put_json(document)
@@ -120,11 +122,11 @@ def reset(
         typer.Option("--to", metavar="PLACE", help="beginning, end, OFFSET, or a time: ISO 8601 or @milliseconds."),
     ],
     partition: PartitionsOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be committed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the offsets that would be committed.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Have a group without members go on from another place."""
+    """Set the committed offsets of a group without members."""
 
     async def main() -> dict[int, int]:
         async with open_client(bootstrap) as client:
@@ -141,7 +143,7 @@ def reset(
 
 
 async def _places(client: Client, topic: str, to: str, partitions: list[int] | None) -> dict[int, int]:
-    """Offsets inside the log of the partitions that are meant."""
+    """The new offsets of the chosen partitions, inside their logs."""
     (described,) = await client.describe_topics([topic])
     wanted = partitions or [partition.index for partition in described.partitions]
     places, _ends = await bounds(client, topic, wanted, parse_origin(to, "--to"))
@@ -155,14 +157,14 @@ def delete_offsets(
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Forget what a group has committed for a topic."""
+    """Delete the committed offsets of a group for a topic."""
 
     async def main() -> None:
         async with open_client(bootstrap) as client:
             committed = await client.committed_offsets(name)
             wanted = [index for of, index in committed if of == topic and (not partition or index in partition)]
             if not wanted:
-                fail(ConfigError(f"group {name} has committed nothing for that in topic {topic}"))
+                fail(ConfigError(f"group {name} has no committed offsets for these partitions of topic {topic}"))
             await client.delete_offsets(name, topic, wanted)
 
     run(main())

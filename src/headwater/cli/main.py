@@ -21,14 +21,16 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Settings, TOML.")]
-DataOption = Annotated[str | None, typer.Option("--data", metavar="DIR", help="Where ledger and objects lie.")]
-KafkaOption = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Where clients connect.")]
+ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="File with settings, TOML.")]
+DataOption = Annotated[str | None, typer.Option("--data", metavar="DIR", help="Directory of ledger and objects.")]
+KafkaOption = Annotated[str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Address for Kafka clients.")]
 InsecureOption = Annotated[
     bool | None,
-    typer.Option("--insecure", help="Listen beyond loopback without authentication, on a network that is trusted."),
+    typer.Option("--insecure", help="Allow listeners beyond loopback without authentication, on a trusted network."),
 ]
-HttpOption = Annotated[str | None, typer.Option("--http", metavar="HOST:PORT", help="Health and metrics.")]
+HttpOption = Annotated[
+    str | None, typer.Option("--http", metavar="HOST:PORT", help="Address of health pages and metrics.")
+]
 
 
 def _serve(main: Coroutine[Any, Any, None]) -> None:
@@ -43,14 +45,14 @@ def up(
     data: DataOption = None,
     kafka: KafkaOption = None,
     http: HttpOption = None,
-    brokers: Annotated[int | None, typer.Option(help="How many brokers.")] = None,
+    brokers: Annotated[int | None, typer.Option(help="Number of brokers.")] = None,
     lake: Annotated[bool | None, typer.Option("--lake/--no-lake", help="Whether topics settle into tables.")] = None,
     insecure: InsecureOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Run everything on this machine: brokers, a compactor, their ledger and their objects."""
     from headwater.app.supervisor import up as run
-    from headwater.config import load
+    from headwater.settings.settings import load
 
     flags = {"data": data, "kafka": kafka, "http": http, "brokers": brokers, "lake.enabled": lake}
     flags["security.insecure"] = insecure
@@ -62,15 +64,15 @@ def broker(
     data: DataOption = None,
     kafka: KafkaOption = None,
     http: HttpOption = None,
-    node: Annotated[int | None, typer.Option(help="This broker's id.")] = None,
-    advertise: Annotated[str | None, typer.Option(help="What clients are told: [NAME=]HOST:PORT.")] = None,
+    node: Annotated[int | None, typer.Option(help="Number of this broker.")] = None,
+    advertise: Annotated[str | None, typer.Option(help="Address that clients are given: [NAME=]HOST:PORT.")] = None,
     insecure: InsecureOption = None,
     config: ConfigOption = None,
     supervised: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Run one broker of a cluster that shares a ledger and an object store."""
     from headwater.app.process import serve
-    from headwater.config import load
+    from headwater.settings.settings import load
 
     flags = {"data": data, "kafka": kafka, "http": http, "node": node, "advertise": advertise}
     flags["security.insecure"] = insecure
@@ -86,9 +88,9 @@ def compactor(
     config: ConfigOption = None,
     supervised: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Run a compactor: it settles topics into tables on Spark."""
+    """Run a compactor, which settles topics into tables on Spark."""
     from headwater.app.compactor import serve
-    from headwater.config import load
+    from headwater.settings.settings import load
 
     environment: dict[str, str] | None = {} if supervised else None
     _serve(
@@ -101,10 +103,12 @@ def compactor(
 
 @app.command(name="compile", hidden=True)
 def compile_() -> None:
-    """Compile the loops over records, so that no process has to do it later."""
-    from headwater.log import kernels, segment, segment_encode
+    """Compile the loops over records, so that no process has to do that later."""
+    from headwater.log.kernels import switch
+    from headwater.log.segment import encode as segment_encode
+    from headwater.log.segment import write as segment
 
-    kernels.compile_kernels()
+    switch.compile_kernels()
     segment.compile_kernels()
     segment_encode.compile_encoder()
 
@@ -115,7 +119,7 @@ def checkpoint(
     objects: Annotated[str, typer.Option()],
     domain: Annotated[int, typer.Option()],
 ) -> None:
-    """Write one domain's checkpoint and cut its ledger. Brokers run this as a child."""
+    """Write a checkpoint of one domain and truncate its ledger. Brokers run this as a child process."""
     from headwater.app.checkpointing import run
 
     asyncio.run(run(ledger, objects, domain))
@@ -126,12 +130,14 @@ def doctor(
     data: DataOption = None,
     config: ConfigOption = None,
     output: Annotated[str, typer.Option(help="text or json")] = "text",
+    deep: Annotated[bool, typer.Option("--deep", help="Also read and decode every segment, with progress.")] = False,
 ) -> None:
-    """Check index, heads, ledger, checkpoint and objects against each other. Exit code 0 if all is well, else 6."""
+    """Check index, heads, ledger, checkpoints and objects against each other. Exit code 6 if something is wrong."""
     from headwater.app.doctor import examine
-    from headwater.config import load
+    from headwater.cli.common import Progress
+    from headwater.settings.settings import load
 
-    report = asyncio.run(examine(load(config, flags={"data": data})))
+    report = asyncio.run(examine(load(config, flags={"data": data}), deep=deep, tell=Progress() if deep else None))
     print(report.as_json() if output == "json" else report.as_text())
     if report.findings:
         raise typer.Exit(6)
@@ -147,13 +153,13 @@ def main() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process without taking the interpreter apart.
+    """Exit without shutting the interpreter down.
 
-    Threads of the object store's library tell the event loop of each request that has ended, wanted or not. One that
-    does so while the interpreter goes down aborts the process, and its exit code is lost.
+    Threads of the object store's library notify the event loop of each request that has ended, also of cancelled ones.
+    A thread that does so while the interpreter shuts down aborts the process, and the exit code is lost.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone, or it was closed
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone, or it is closed
             stream.flush()
     os._exit(code)

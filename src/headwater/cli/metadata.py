@@ -1,4 +1,4 @@
-"""`headwater metadata`: what an operator does to ledgers."""
+"""`headwater metadata`: commands for ledgers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def copy(
         str | None, typer.Option("--from", metavar="URL", help="The ledger to copy; by default that of the settings.")
     ] = None,
     objects: Annotated[
-        str | None, typer.Option("--objects", metavar="URL", help="Where objects lie; by default as the settings say.")
+        str | None, typer.Option("--objects", metavar="URL", help="Object store; by default that of the settings.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also while processes show signs of life.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Copy even if processes seem to be running.")] = False,
     data: DataOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Copy all metadata into another ledger and compare both. Stop all brokers and compactors first."""
-    from headwater.config import load
+    from headwater.settings.settings import load
 
     settings = load(config, flags={"data": data, "ledger": source, "objects": objects})
     copied = run(_copy(settings.ledger_url, to, settings.objects_url, force))
@@ -53,14 +53,14 @@ def copy(
         ("DOMAIN", "FROM", "TO", "BYTES", "FINGERPRINT"),
         [(c.domain, c.source_position, c.target_position, c.image_bytes, f"{c.fingerprint:08x}") for c in copied],
     )
-    put(b"both ledgers fold to the same state; start every process with the new ledger, and none with the old one\n")
+    put(b"both ledgers have the same state; start every process with the new ledger, and none with the old one\n")
 
 
 async def _copy(source_url: str, target_url: str, objects_url: str, force: bool) -> list[CopiedDomain]:
     from headwater.app.copying import LedgerCopy
     from headwater.clock import SystemChance, SystemClock
     from headwater.errors import ConfigError
-    from headwater.metadata import open_ledger
+    from headwater.ledger import open_ledger
     from headwater.objects import open_store
     from headwater.types import Domain
 
@@ -71,12 +71,14 @@ async def _copy(source_url: str, target_url: str, objects_url: str, force: bool)
         with _progress() as progress:
             tasks: dict[Domain, TaskID] = {}
 
-            def told(domain: Domain, done: int, total: int) -> None:
+            def report(domain: Domain, done: int, total: int) -> None:
                 if domain not in tasks:
                     tasks[domain] = progress.add_task(f"domain {domain}")
                 progress.update(tasks[domain], completed=done, total=total)
 
-            return await LedgerCopy(source, target, store, SystemClock(), SystemChance()).run(force=force, told=told)
+            return await LedgerCopy(source, target, store, SystemClock(), SystemChance()).run(
+                force=force, report=report
+            )
     finally:
         await source.close()
         await target.close()
@@ -84,7 +86,7 @@ async def _copy(source_url: str, target_url: str, objects_url: str, force: bool)
 
 
 def _progress() -> Progress:
-    """A bar on standard error if that is a terminal."""
+    """A progress bar on standard error if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -39,7 +39,7 @@ _CHUNKS_AHEAD = 4
 
 
 class Compression(Enum):
-    """How batches are compressed."""
+    """Codecs of batches."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -64,25 +64,23 @@ def register(app: typer.Typer) -> None:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="Read this instead of standard input.")
+        Path | None, typer.Option("--file", metavar="FILE", help="Read this file instead of standard input.")
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What comes before it in a line is the key.")
+        str | None, typer.Option(metavar="TEXT", help="The part of a line before it is the key.")
     ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A header for every record; repeatable.")
     ] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="By default chosen as Kafka does.")] = None,
-    compression: Annotated[Compression, typer.Option(help="Of batches.")] = Compression.NONE,
-    create: Annotated[
-        bool, typer.Option(help="Let the broker create a topic that does not exist, if it does that.")
-    ] = True,
+    partition: Annotated[int | None, typer.Option(min=0, help="By default as Kafka's partitioner chooses.")] = None,
+    compression: Annotated[Compression, typer.Option(help="Codec of batches.")] = Compression.NONE,
+    create: Annotated[bool, typer.Option(help="Let the broker create a missing topic, if it allows that.")] = True,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Write each line of standard input, or of a file, as a record. Every one is durable when this ends with 0."""
+    """Write each line of standard input, or of a file, as a record. All are durable when the command exits with 0."""
     try:
         separator = key_separator.encode() if key_separator is not None else None
         if separator == b"":
@@ -109,7 +107,7 @@ def produce(
 async def _produce(
     bootstrap: str, source: BinaryIO, size: int | None, shape: _Shape, codec: str, create: bool
 ) -> tuple[int, int]:
-    """Tells how many records, and from how many bytes of input."""
+    """Returns the number of records and of input bytes."""
     from headwater.client.producer import Producer, ProducerSettings
 
     settings = ProducerSettings(codec=codec, create_topics=create)
@@ -132,7 +130,7 @@ async def _produce(
                         break
                     progress.update(task, completed=taken, records=records)
             except BadInput:
-                await producer.flush()  # what came before the bad line counts
+                await producer.flush()  # the lines before the bad one are delivered
                 raise
             await producer.flush()
             progress.update(task, completed=taken, records=records)
@@ -149,7 +147,7 @@ async def _send(producer: Producer, shape: _Shape, line: bytes, number: int) -> 
 
 
 def _progress(size: int | None) -> Progress:
-    """A bar on standard error if that is a terminal; without a size it only counts."""
+    """A progress bar on standard error if that is a terminal. Without a size it only counts."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -166,22 +164,22 @@ def _progress(size: int | None) -> Progress:
 
 
 async def _lines(source: BinaryIO) -> AsyncGenerator[tuple[list[bytes], int], None]:
-    """Whole lines as they come, several at a time, without the line feeds that end them; and the bytes read."""
+    """Whole lines as they arrive, several at a time, without their line feeds; and the bytes read."""
     rest = b""
     async with aclosing(_chunks(source)) as chunks:
         async for chunk in chunks:
             *lines, rest = (rest + chunk).split(b"\n")
             if len(rest) > MAX_LINE_BYTES:
-                raise BadInput(f"a line of more than {MAX_LINE_BYTES} bytes")
+                raise BadInput(f"a line has more than {MAX_LINE_BYTES} bytes")
             yield lines, len(chunk)
     if rest:
         yield [rest], 0
 
 
 async def _chunks(source: BinaryIO) -> AsyncGenerator[bytes, None]:
-    """What a thread reads, a few chunks ahead.
+    """Chunks that a thread reads, a few ahead.
 
-    The thread is a daemon, so that an interrupt does not wait for the next line that somebody types.
+    The thread is a daemon, so that an interrupt does not wait for the next line of input.
     """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | OSError] = asyncio.Queue()
@@ -201,7 +199,7 @@ async def _chunks(source: BinaryIO) -> AsyncGenerator[bytes, None]:
             except OSError as error:
                 chunk = error
             except ValueError:
-                return  # closed by those who no longer want to read it
+                return  # the reader has closed it
             try:
                 loop.call_soon_threadsafe(queue.put_nowait, chunk)
             except RuntimeError:

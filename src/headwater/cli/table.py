@@ -1,8 +1,9 @@
-"""`headwater table`: topics as tables. Reads the cluster's own metadata, so it takes --data or --config."""
+"""`headwater table`: topics as tables. It reads the ledger itself, so it takes --data or --config."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,12 +22,17 @@ from headwater.cli.table_common import (
 )
 
 if TYPE_CHECKING:
-    from headwater.app.visitor import Visit
+    from headwater.app.session import LedgerSession
+    from headwater.errors import HeadwaterError
+    from headwater.state.streams.tables import TopicTable
+
+HELD_SECONDS = 1.0
+"""How often `settle` asks followers that are behind whether they are held."""
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to an app."""
-    table = typer.Typer(help="Look at topics as tables, and settle them.", no_args_is_help=True)
+    table = typer.Typer(help="Show topics as tables, and settle them.", no_args_is_help=True)
     for command in (list_, describe, files, settle):
         table.command(command.__name__.rstrip("_"))(command)
     table_versions.register(table)
@@ -37,33 +43,48 @@ def register(app: typer.Typer) -> None:
 def list_(data: DataOption = None, config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
     """List all topics with their tables."""
 
-    async def look(found: Visit) -> list[dict[str, Any]]:
+    async def look(found: LedgerSession) -> list[dict[str, Any]]:
         return [_summary(found, name) for name in sorted(found.cluster.state.names)]
 
     tables = ask(data, config, look)
     if output is Output.JSON:
         put_json(tables)
     else:
-        columns = ("topic", "rows", "files", "bytes", "version", "pending_records")
+        columns = ("topic", "rows", "files", "bytes", "version", "pending_records", "freshness_seconds")
         put_table([c.upper() for c in columns], [[t[c] for c in columns] for t in tables])
 
 
 def describe(
     name: NameArgument, data: DataOption = None, config: ConfigOption = None, output: OutputOption = Output.TEXT
 ) -> None:
-    """Describe a topic's table: where it lies, how far it is settled, who follows it."""
+    """Describe the table of a topic: its location, settled offsets and followers, and which of them are held."""
 
-    async def look(found: Visit) -> dict[str, Any]:
+    async def look(found: LedgerSession) -> dict[str, Any]:
+        from headwater.clock import SystemClock
+        from headwater.lake.following import follower_lag_ms
+
         table, streams = table_of(found, name)
+        # If the pointer to the newest metadata is in the ledger, no other writer can hold the follower.
+        ask_for = [n for n, f in table.followers.items() if not f.location] if table else []
+        held, now_ms = await _held(found, name, ask_for), SystemClock().wall_ms()
         return {
             **_summary(found, name),
             "location": f"{found.store.url.rstrip('/')}/{table.root}" if table else None,
             "partitions": [
                 {"partition": s.partition, "start": s.log_start, "settled": s.settled, "end": s.end} for s in streams
             ],
-            "followers": [
-                {"name": n, "version": f.cursor, "oldest": f.oldest, "metadata": f.location}
-                for n, f in (table.followers.items() if table else ())
+            "followers": []
+            if table is None
+            else [
+                {
+                    "name": n,
+                    "version": f.cursor,
+                    "oldest": f.oldest,
+                    "behind_seconds": _seconds(follower_lag_ms(table, n, now_ms)),
+                    "metadata": f.location,
+                    "held": str(held[n]) if n in held else None,
+                }
+                for n, f in table.followers.items()
             ],
         }
 
@@ -71,7 +92,10 @@ def describe(
     if output is Output.JSON:
         put_json(document)
         return
-    put(f"table of {document['topic']} at {document['location']}, version {document['version']}\n\n".encode())
+    put(
+        f"table of {document['topic']} at {document['location']}, version {document['version']}, "
+        f"{document['freshness_seconds']} s behind its log\n\n".encode()
+    )
     put_table(
         ["PARTITION", "START", "SETTLED", "END"],
         [(p["partition"], p["start"], p["settled"], p["end"]) for p in document["partitions"]],
@@ -79,17 +103,20 @@ def describe(
     if document["followers"]:
         put(b"\n")
         put_table(
-            ["FOLLOWER", "VERSION", "OLDEST", "METADATA"],
-            [(f["name"], f["version"], f["oldest"], f["metadata"]) for f in document["followers"]],
+            ["FOLLOWER", "VERSION", "OLDEST", "BEHIND_SECONDS", "METADATA"],
+            [(f["name"], f["version"], f["oldest"], f["behind_seconds"], f["metadata"]) for f in document["followers"]],
         )
+    for follower in document["followers"]:
+        if follower["held"]:
+            put(f"\n{follower['name']} is held: {follower['held']}\n".encode())
 
 
 def files(
     name: NameArgument, data: DataOption = None, config: ConfigOption = None, output: OutputOption = Output.TEXT
 ) -> None:
-    """Show the segments of a table's newest version."""
+    """Show the segments in the newest version of a table."""
 
-    async def look(found: Visit) -> list[dict[str, Any]]:
+    async def look(found: LedgerSession) -> list[dict[str, Any]]:
         table, _ = table_of(found, name)
         return [
             {
@@ -121,45 +148,132 @@ def settle(
     name: NameArgument,
     data: DataOption = None,
     config: ConfigOption = None,
-    wait: Annotated[bool, typer.Option(help="Wait until all that is in the log now is in the tables.")] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until all current records of the log are in the tables.")] = True,
     timeout: WaitOption = 120.0,
+    output: OutputOption = Output.TEXT,
 ) -> None:
-    """Have a topic settled now; needs a running compactor."""
+    """Settle a topic now, and say what was settled. Needs a running compactor."""
 
-    async def order(found: Visit) -> None:
-        await _settle(found, name, wait, timeout)
+    async def order(found: LedgerSession) -> dict[str, Any]:
+        return await _settle(found, name, wait, timeout)
 
-    ask(data, config, order, member=True)
+    document = ask(data, config, order, member=True)
+    if output is Output.JSON:
+        put_json(document)
+    elif not wait:
+        put(f"{name}: {document['pending_records']} records are to be settled\n".encode())
+    elif document["records"]:
+        put(
+            f"{name}: {document['records']} records settled, {document['files']} segments, "
+            f"version {document['version']}\n\n".encode()
+        )
+        put_table(["PARTITION", "FROM", "TO"], [tuple(p.values()) for p in document["partitions"]])
+    else:
+        put(f"{name}: there was nothing to settle, version {document['version']}\n".encode())
 
 
-async def _settle(found: Visit, name: str, wait: bool, timeout: float) -> None:
-    from headwater.errors import NotReady
-    from headwater.metadata.commands import WantSettled
+async def _settle(found: LedgerSession, name: str, wait: bool, timeout: float) -> dict[str, Any]:
+    from headwater.state.commands.tables import WantSettled
 
     topic, replica = found.topic(name), replica_of(found, name)
-    ends = {int(stream.id): stream.end for stream in table_of(found, name)[1]}
+    table, streams = table_of(found, name)
+    ends = {int(stream.id): stream.end for stream in streams}
+    settled = {int(stream.id): stream.settled for stream in streams}
+    version = table.last_sequence if table else 0
+    pending = sum(stream.end - stream.settled for stream in streams)
     await replica.submit([WantSettled(topic.id)])
     if not wait:
-        return
+        return {"topic": name, "pending_records": pending}
+    await _wait_until_settled(found, name, ends, timeout)
+    table, streams = table_of(found, name)
+    partitions = [
+        {"partition": s.partition, "from": settled[int(s.id)], "to": s.settled}
+        for s in streams
+        if s.settled > settled.get(int(s.id), s.settled)
+    ]
+    return {
+        "topic": name,
+        "records": sum(p["to"] - p["from"] for p in partitions),
+        "files": sum(f.added > version for f in table.live()) if table else 0,
+        "version": table.last_sequence if table else 0,
+        "pending_records": sum(s.end - s.settled for s in streams),
+        "partitions": partitions,
+    }
+
+
+async def _wait_until_settled(found: LedgerSession, name: str, ends: dict[int, int], timeout: float) -> None:
+    from headwater.clock import SystemClock
+    from headwater.errors import NotReady
+    from headwater.lake.tables.follower import ForeignCommit
+
+    held: dict[str, HeadwaterError] = {}
+    now = SystemClock().monotonic
+    look_at = now() + HELD_SECONDS
     try:
         async with asyncio.timeout(timeout):
             while not _reached(found, name, ends):
                 await asyncio.sleep(POLL_SECONDS)
-                await replica.barrier()
+                await replica_of(found, name).barrier()
+                if now() < look_at or not (late := _late(found, name, ends)):
+                    continue
+                look_at = now() + HELD_SECONDS
+                held = await _held(found, name, late)
+                for follower, error in held.items():
+                    if isinstance(error, ForeignCommit):
+                        raise NotReady(f"{name} is settled, but its follower {follower} is held: {error}")
     except TimeoutError:
-        raise NotReady(f"{name} is not settled after {timeout:g} s; is a compactor running?") from None
+        if held:
+            why = "; ".join(f"its follower {follower} cannot follow: {error}" for follower, error in held.items())
+            raise NotReady(f"{name} is not settled in all tables after {timeout:g} s: {why}") from None
+        raise NotReady(f"{name} is not settled after {timeout:g} s; check that a compactor is running") from None
 
 
-def _reached(found: Visit, name: str, ends: dict[int, int]) -> bool:
-    """Whether log and followers have come so far."""
+def _late(found: LedgerSession, name: str, ends: dict[int, int]) -> list[str]:
+    """The followers that are behind, if the log itself is settled up to these offsets."""
+    table, streams = table_of(found, name)
+    if table is None or any(s.settled < ends.get(int(s.id), 0) for s in streams):
+        return []
+    return _behind(found, name, table)
+
+
+async def _held(found: LedgerSession, name: str, followers: Sequence[str]) -> dict[str, HeadwaterError]:
+    """The errors of those followers of a topic's table that cannot follow."""
+    from headwater.lake.following import held_followers
+
+    table, _ = table_of(found, name)
+    if table is None or not followers:
+        return {}
+    return await held_followers(found.store, found.settings.lake, found.settings.object_store, table, followers)
+
+
+def _reached(found: LedgerSession, name: str, ends: dict[int, int]) -> bool:
+    """Whether log and followers have reached these offsets."""
     table, streams = table_of(found, name)
     if any(s.settled < ends.get(int(s.id), 0) for s in streams):
         return False
-    return table is None or all(f.cursor >= table.last_sequence for f in table.followers.values())
+    return table is None or not _behind(found, name, table)
 
 
-def _summary(found: Visit, name: str) -> dict[str, Any]:
+def _behind(found: LedgerSession, name: str, table: TopicTable) -> list[str]:
+    """The followers that have not reached the table's version: those that follow it, and those that will."""
+    from headwater.configs.topics import TopicConfig
+
+    lake, common = found.settings.lake, found.cluster.state.resources.common
+    shown = TopicConfig.of(found.topic(name).configs, common).table
+    wanted = dict.fromkeys([*table.followers, *((*lake.followers, *lake.catalogs) if shown else ())])
+    cursors = {follower: known.cursor for follower, known in table.followers.items()}
+    return [follower for follower in wanted if cursors.get(follower, 0) < table.last_sequence]
+
+
+def _summary(found: LedgerSession, name: str) -> dict[str, Any]:
+    from headwater.clock import SystemClock
+    from headwater.lake.following import follower_lag_ms
+    from headwater.lake.planning import lag_ms
+
     table, streams = table_of(found, name)
+    now_ms = SystemClock().wall_ms()
+    lags = [follower_lag_ms(table, follower, now_ms) for follower in table.followers] if table else []
+    lags.append(lag_ms(replica_of(found, name).state, streams, now_ms))
     live = list(table.live()) if table else []
     return {
         "topic": name,
@@ -168,4 +282,9 @@ def _summary(found: Visit, name: str) -> dict[str, Any]:
         "bytes": sum(f.size for f in live),
         "version": table.last_sequence if table else 0,
         "pending_records": sum(s.end - s.settled for s in streams),
+        "freshness_seconds": _seconds(max(lags)),
     }
+
+
+def _seconds(ms: int) -> float:
+    return round(ms / 1000, 1)

@@ -1,4 +1,4 @@
-"""`headwater table snapshots`, `changes` and `expire`: versions of tables, what lies between them, and their end."""
+"""`headwater table snapshots`, `changes` and `expire`: versions of tables, changes between them, and expiry."""
 
 from __future__ import annotations
 
@@ -24,16 +24,21 @@ from headwater.cli.table_common import (
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headwater.app.visitor import Visit
+    from headwater.app.session import LedgerSession
     from headwater.lake.tables.follower import Version
     from headwater.lake.versions import Changes
-    from headwater.metadata.tables import TopicTable
+    from headwater.state.streams.tables import TopicTable
 
-FromOption = Annotated[int, typer.Option("--from", metavar="VERSION", min=0, help="The version to start behind.")]
-ToOption = Annotated[int | None, typer.Option("--to", metavar="VERSION", min=0, help="By default the newest.")]
+FromOption = Annotated[int, typer.Option("--from", metavar="VERSION", min=0, help="Show changes after this version.")]
+ToOption = Annotated[
+    int | None,
+    typer.Option("--to", metavar="VERSION", min=0, help="Show changes up to this version; by default the newest."),
+]
 RecordsOption = Annotated[bool, typer.Option("--records", help="Print the records themselves, as JSON lines.")]
-KeepOption = Annotated[int | None, typer.Option(min=1, help="Versions to keep, fewer than the settings say.")]
-AgeOption = Annotated[str | None, typer.Option("--older-than", metavar="DURATION", help="As 90s, 30m, 12h or 7d.")]
+KeepOption = Annotated[int | None, typer.Option(min=1, help="Versions to keep, fewer than in the settings.")]
+AgeOption = Annotated[
+    str | None, typer.Option("--older-than", metavar="DURATION", help="Age such as 90s, 30m, 12h or 7d.")
+]
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(rf"(\d{{1,15}})({'|'.join(_UNITS)})")
@@ -46,15 +51,15 @@ def register(table: typer.Typer) -> None:
 
 
 def parse_duration(text: str) -> int:
-    """`90s`, `30m`, `12h` or `7d` in milliseconds."""
+    """The milliseconds in `90s`, `30m`, `12h` or `7d`."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise ConfigError(f"{text!r} is not a duration: write a number and ms, s, m, h or d")
+        raise ConfigError(f"{text!r} is not a duration: give a number and ms, s, m, h or d")
     return int(match[1]) * _UNITS[match[2]]
 
 
-async def _versions(found: Visit, table: TopicTable | None) -> dict[str, list[Version]]:
-    """What each follower still shows. One that cannot be asked is told of and left out."""
+async def _versions(found: LedgerSession, table: TopicTable | None) -> dict[str, list[Version]]:
+    """The versions that each follower still shows. A follower that does not answer is reported and left out."""
     from headwater.errors import HeadwaterError
     from headwater.lake.tables import make_followers
     from headwater.lake.tables.follower import ref_of
@@ -80,9 +85,9 @@ async def _versions(found: Visit, table: TopicTable | None) -> dict[str, list[Ve
 def snapshots(
     name: NameArgument, data: DataOption = None, config: ConfigOption = None, output: OutputOption = Output.TEXT
 ) -> None:
-    """Show a table's versions: what each added and removed, the offsets it reaches, and who else shows it."""
+    """Show the versions of a table: files added and removed, offsets, and the versions of followers."""
 
-    async def look(found: Visit) -> tuple[list[str], list[dict[str, Any]]]:
+    async def look(found: LedgerSession) -> tuple[list[str], list[dict[str, Any]]]:
         table, _ = table_of(found, name)
         shown = await _versions(found, table)
         return list(shown), _history(table, shown) if table is not None else []
@@ -137,15 +142,15 @@ def changes(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show what came to a table between two versions, and how to read it."""
+    """Show what was added to a table between two versions, and how to read it."""
 
-    async def look(found: Visit) -> dict[str, Any] | None:
+    async def look(found: LedgerSession) -> dict[str, Any] | None:
         from headwater.errors import NotFound
         from headwater.lake.versions import changes
 
         table, _ = table_of(found, name)
         if table is None:
-            raise NotFound(f"{name} has no table yet: nothing of it is settled")
+            raise NotFound(f"{name} has no table yet, because nothing of it is settled")
         change = changes(table, after, upto)
         if records:
             await _put_records(found, name, table, change)
@@ -198,7 +203,7 @@ def _put_changes(document: Mapping[str, Any]) -> None:
     put_table(["FILE", "ROWS", "BYTES", "VERSION"], [tuple(f.values()) for f in document["files"]])
 
 
-async def _put_records(found: Visit, name: str, table: TopicTable, change: Changes) -> None:
+async def _put_records(found: LedgerSession, name: str, table: TopicTable, change: Changes) -> None:
     from headwater.client.records import decode_batches
     from headwater.lake.versions import read
 
@@ -227,14 +232,14 @@ def expire(
     older_than: AgeOption = None,
     data: DataOption = None,
     config: ConfigOption = None,
-    wait: Annotated[bool, typer.Option(help="Wait until versions and files are gone.")] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until versions and files are deleted.")] = True,
     timeout: WaitOption = 120.0,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Have a table's old versions dropped now, and files that nobody needs; needs a running compactor."""
+    """Drop old versions of a table now, with the files that only they need. Needs a running compactor."""
     age = parse_duration(older_than) if older_than is not None else None
 
-    async def order(found: Visit) -> dict[str, Any]:
+    async def order(found: LedgerSession) -> dict[str, Any]:
         return await _expire(found, name, keep or 0, age, timeout if wait else None)
 
     document = ask(data, config, order, member=True)
@@ -242,18 +247,20 @@ def expire(
         put_json(document)
     elif wait:
         oldest = ", ".join(f"{f['name']} from version {f['oldest']} on" for f in document["followers"])
-        put(f"{name}: {document['files_removed']} files removed; {oldest or 'nobody follows it'}\n".encode())
+        put(f"{name}: {document['files_removed']} files removed; {oldest or 'it has no followers'}\n".encode())
 
 
-async def _expire(found: Visit, name: str, keep: int, age_ms: int | None, timeout: float | None) -> dict[str, Any]:
+async def _expire(
+    found: LedgerSession, name: str, keep: int, age_ms: int | None, timeout: float | None
+) -> dict[str, Any]:
     from headwater.clock import SystemClock
     from headwater.errors import NotFound, NotReady
-    from headwater.metadata.commands import WantExpired
+    from headwater.state.commands.tables import WantExpired
 
     topic, replica = found.topic(name), replica_of(found, name)
     table, _ = table_of(found, name)
     if table is None:
-        raise NotFound(f"{name} has no table yet: nothing of it is settled")
+        raise NotFound(f"{name} has no table yet, because nothing of it is settled")
     before = max(1, SystemClock().wall_ms() - age_ms) if age_ms is not None else 0
     files = set(table.files)
     await replica.submit([WantExpired(topic.id, keep, before)])
@@ -265,7 +272,9 @@ async def _expire(found: Visit, name: str, keep: int, age_ms: int | None, timeou
                 table = replica.state.tables.get(topic.id, table)
     except TimeoutError:
         waiting = ", ".join(table.expiry.waiting) if table.expiry else "the removal of files"
-        raise NotReady(f"{name}: still waiting for {waiting} after {timeout:g} s; is a compactor running?") from None
+        raise NotReady(
+            f"{name}: still waiting for {waiting} after {timeout:g} s; check that a compactor is running"
+        ) from None
     return {
         "topic": name,
         "files_removed": len(files - table.files.keys()),

@@ -28,6 +28,9 @@ ConfigsOption = Annotated[
 ]
 
 
+DAMAGE_COLUMNS = ("partition", "first_offset", "last_offset", "object", "reason")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to an app."""
     topic = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
@@ -39,7 +42,7 @@ def register(app: typer.Typer) -> None:
 def create(
     name: NameArgument,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="How many; by default what the broker is set to.")
+        int | None, typer.Option(min=1, help="Number of partitions; by default that of the broker.")
     ] = None,
     config: ConfigsOption = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
@@ -57,13 +60,17 @@ def create(
     put_done(output, "topic", name, "created")
 
 
-def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = Output.TEXT) -> None:
+def list_(
+    internal: Annotated[bool, typer.Option("--internal", help="Also list Kafka's internal topics.")] = False,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = Output.TEXT,
+) -> None:
     """List all topics."""
     from headwater.client.model import Topic
 
     async def main() -> list[Topic]:
         async with open_client(bootstrap) as client:
-            return await client.list_topics()
+            return await client.list_topics(internal=internal)
 
     topics = run(main())
     if output is Output.JSON:
@@ -82,7 +89,7 @@ def describe(
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Describe a topic: its partitions with their offsets, and its configs."""
+    """Describe a topic: its partitions with their offsets, records that cannot be read, and its configs."""
     document = run(_description(bootstrap, name))
     if output is Output.JSON:
         put_json(document)
@@ -95,6 +102,15 @@ def describe(
             for p in document["partitions"]
         ],
     )
+    if document["damage"]:
+        put(b"\ndamaged records, which cannot be read:\n")
+        put_table(
+            ["PARTITION", "FIRST", "LAST", "OBJECT", "REASON"],
+            [
+                (d["partition"], d["first_offset"], d["last_offset"], d["object"], d["reason"])
+                for d in document["damage"]
+            ],
+        )
     changed = [c for c in document["configs"] if c["source"] != "default"]
     if changed:
         put(b"\n")
@@ -102,13 +118,16 @@ def describe(
 
 
 async def _description(bootstrap: str, name: str) -> dict[str, Any]:
-    from headwater.client.model import EARLIEST, LATEST
+    import msgspec
+
+    from headwater.client.model import DAMAGE, EARLIEST, LATEST
 
     async with open_client(bootstrap) as client:
         (topic,) = await client.describe_topics([name])
         starts = await client.list_offsets(name, dict.fromkeys(topic.led, EARLIEST))
         ends = await client.list_offsets(name, dict.fromkeys(topic.led, LATEST))
-        configs = await client.describe_configs(name)
+        configs = [config for config in await client.describe_configs(name) if config.name != DAMAGE]
+        damage = await client.damaged_offsets(name)
     return {
         "name": topic.name,
         "id": _text(topic.id),
@@ -133,6 +152,7 @@ async def _description(bootstrap: str, name: str) -> dict[str, Any]:
             }
             for c in configs
         ],
+        "damage": [msgspec.structs.asdict(one) for one in damage],
     }
 
 
@@ -141,13 +161,13 @@ def alter(
     config: ConfigsOption = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="KEY", help="Back to the default; repeatable."),
+        typer.Option("--delete-config", metavar="KEY", help="Reset to the default; repeatable."),
     ] = None,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Only ever more.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="New number of partitions; it can only grow.")] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Change a topic's configs, or give it more partitions."""
+    """Change the configs of a topic, or add partitions."""
 
     if not config and not delete_config and partitions is None:
         fail(ConfigError("nothing to change: give --config, --delete-config or --partitions"))
@@ -169,7 +189,7 @@ def delete(
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Delete a topic and all that is in it."""
+    """Delete a topic with its records."""
 
     async def main() -> None:
         async with open_client(bootstrap) as client:

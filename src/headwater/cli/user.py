@@ -23,10 +23,12 @@ from headwater.errors import ConfigError, HeadwaterError
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The user.")]
 DataOption = Annotated[
     str | None,
-    typer.Option("--data", metavar="DIR", help="Write to a cluster's ledger instead, also while no broker runs."),
+    typer.Option(
+        "--data", metavar="DIR", help="Write to the ledger of this data directory instead; no broker has to run."
+    ),
 ]
 ConfigOption = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="A cluster's settings: write to its ledger instead.")
+    str | None, typer.Option("--config", metavar="FILE", help="Write to the ledger that these settings name instead.")
 ]
 ScramOption = Annotated[
     list[str] | None,
@@ -46,16 +48,22 @@ def add(
     name: NameArgument,
     new_password_file: Annotated[
         str | None,
-        typer.Option("--new-password-file", metavar="FILE", help="The new user's password; else it is asked for."),
+        typer.Option(
+            "--new-password-file",
+            metavar="FILE",
+            help="File with the new password; without it the command asks for it.",
+        ),
     ] = None,
     scram: ScramOption = None,
-    iterations: Annotated[int, typer.Option(min=4096, max=16384, help="How slow guessing is.")] = 4096,
+    iterations: Annotated[
+        int, typer.Option(min=4096, max=16384, help="Iterations of SCRAM; more make guessing slower.")
+    ] = 4096,
     data: DataOption = None,
     config: ConfigOption = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Create a user, or give one a new password. Only keys derived from the password are stored."""
+    """Create a user or change its password. Only keys derived from the password are stored."""
     try:
         mechanisms = _mechanisms(scram)
         password = password_of(new_password_file, f"New password of {name}", confirm=True)
@@ -76,13 +84,13 @@ def add(
 async def _add_offline(
     data: str | None, config: str | None, name: str, password: str, mechanisms: list[str], iterations: int
 ) -> None:
-    """Append to the ledger directly, so that a cluster that lets nobody in yet gets its first user."""
-    from headwater.app.visitor import visit
+    """Append to the ledger directly: the first user cannot be created through the brokers."""
+    from headwater.app.session import ledger_session
     from headwater.clock import SystemChance
-    from headwater.config import load
-    from headwater.metadata.users import put_user
+    from headwater.replica.users import put_user
+    from headwater.settings.settings import load
 
-    async with visit(load(config, flags={"data": data}), member=True) as here:
+    async with ledger_session(load(config, flags={"data": data}), member=True) as here:
         for mechanism in mechanisms:
             await put_user(here.cluster, SystemChance(), name, mechanism, password, iterations)
 
@@ -108,7 +116,7 @@ def delete(
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Delete a user, or only the keys for some mechanisms."""
+    """Delete a user, or only its keys for some mechanisms."""
 
     async def main() -> None:
         async with open_client(bootstrap) as client:
@@ -128,5 +136,5 @@ def _mechanisms(given: list[str] | None) -> list[str]:
     chosen = [mechanism.upper() for mechanism in given or MECHANISMS]
     for mechanism in chosen:
         if mechanism not in MECHANISMS:
-            raise ConfigError(f"--scram {mechanism!r} is not one of {', '.join(MECHANISMS)}")
+            raise ConfigError(f"--scram {mechanism!r} must be one of {', '.join(MECHANISMS)}")
     return chosen

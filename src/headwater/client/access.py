@@ -1,4 +1,4 @@
-"""Users and access rules: the calls that operators make about who may do what."""
+"""Users and access rules: calls for operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_ITERATIONS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An access rule in the protocol's numbers, or a filter: then `None`, and 1 where a number is, mean any."""
+    """An access rule in the numbers of the protocol, or a filter. In a filter `None`, or 1 for a number, means any."""
 
     kind: int
     name: str | None
@@ -44,7 +44,7 @@ class AccessCalls(AdminCalls):
     """Calls about users and access rules."""
 
     async def create_acls(self, rules: Sequence[Rule]) -> None:
-        """Add rules; those that stand already stay."""
+        """Add rules. Rules that exist already stay."""
 
         def judge(response: Any) -> None:
             for result in response.results:
@@ -65,7 +65,7 @@ class AccessCalls(AdminCalls):
         await self._change(CREATE_ACLS, judge, Repeat.ALWAYS, creations=creations)
 
     async def describe_acls(self, wanted: Rule) -> list[Rule]:
-        """The rules that a filter means."""
+        """The rules that match a filter."""
 
         def judge(response: Any) -> None:
             check(response.error_code, "the access rules", response.error_message)
@@ -78,7 +78,7 @@ class AccessCalls(AdminCalls):
         ]
 
     async def delete_acls(self, wanted: Rule) -> list[Rule]:
-        """Remove the rules that a filter means; tells which they were."""
+        """Remove the rules that match a filter, and return them."""
 
         def judge(response: Any) -> None:
             for result in response.filter_results:
@@ -107,7 +107,7 @@ class AccessCalls(AdminCalls):
     async def put_user(
         self, name: str, password: str, mechanisms: Sequence[str], iterations: int = DEFAULT_ITERATIONS
     ) -> None:
-        """Create a user, or give one a new password. The password itself is not sent."""
+        """Create a user or change its password. The password itself is not sent."""
         for mechanism in mechanisms:
             salt = self.chance.uuid().bytes + self.chance.uuid().bytes
             number = MECHANISMS[mechanism]
@@ -121,7 +121,7 @@ class AccessCalls(AdminCalls):
             await self._alter_user(deletions=[], upsertions=[change])
 
     async def drop_user(self, name: str, mechanisms: Sequence[str]) -> None:
-        """Remove a user's keys for mechanisms."""
+        """Remove a user's keys for these mechanisms."""
         for mechanism in mechanisms:
             change = {"name": name, "mechanism": MECHANISMS[mechanism]}
             await self._alter_user(deletions=[change], upsertions=[])

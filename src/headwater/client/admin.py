@@ -1,6 +1,6 @@
-"""Topics and configs: the calls that operators make.
+"""Topics and configs: calls for operators.
 
-A call about several things that fails for some of them is carried out for the others; the error names all that failed.
+If a call for several topics fails for some of them, it takes effect for the others. The error names all that failed.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from kio.schema.errors import ErrorCode
 
-from headwater.client.errors import ProtocolError, check, describe, kafka_error
-from headwater.client.model import Config, ConfigSource, NewTopic, Topic
+from headwater.client.connection import Connection
+from headwater.client.errors import ProtocolError, Unreachable, check, describe, kafka_error
+from headwater.client.model import DAMAGE, Config, ConfigSource, DamagedOffsets, NewTopic, Topic
 from headwater.client.routing import Repeat, Router, topic_of
 from headwater.errors import ConfigError
 
@@ -23,7 +25,7 @@ _BROKER_TIMEOUT_MS = 20_000
 
 
 def _check_all(answers: Iterable[tuple[str, ErrorCode, str | None]]) -> None:
-    """Raise for what failed. Several failures become one error with the first one's code."""
+    """Raise an error if something failed. Several failures become one error with the code of the first."""
     failures = [(what, code, message) for what, code, message in answers if code is not ErrorCode.none]
     if not failures:
         return
@@ -36,7 +38,7 @@ def _check_all(answers: Iterable[tuple[str, ErrorCode, str | None]]) -> None:
 
 def _one_answer(answers: Sequence[Any]) -> Any:
     if len(answers) != 1:
-        raise ProtocolError(f"{len(answers)} answers to a question about one thing")
+        raise ProtocolError(f"{len(answers)} answers to a request for one item")
     return answers[0]
 
 
@@ -55,7 +57,7 @@ class AdminCalls(Router):
     # --- topics --------------------------------------------------------------------------------------
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics, or only check whether they could be."""
+        """Create topics, or only check whether they could be created."""
 
         def judge(response: Any) -> None:
             _check_all((f"topic {t.name!r}", t.error_code, t.error_message) for t in response.topics)
@@ -81,7 +83,7 @@ class AdminCalls(Router):
             self.forget(topic.name)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics and what is in them."""
+        """Delete topics with their records."""
 
         def judge(response: Any) -> None:
             _check_all(
@@ -100,7 +102,7 @@ class AdminCalls(Router):
             self.forget(name)
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Give a topic more partitions, `count` together."""
+        """Add partitions to a topic, up to `count` in all."""
 
         def judge(response: Any) -> None:
             answer = _one_answer(response.results)
@@ -116,22 +118,23 @@ class AdminCalls(Router):
         )
         self.forget(name)
 
-    async def list_topics(self) -> list[Topic]:
-        """All topics, by name."""
+    async def list_topics(self, *, internal: bool = False) -> list[Topic]:
+        """All topics, by name; without Kafka's internal topics unless they are asked for."""
 
         async def attempt() -> list[Topic]:
             answers = await self.load_metadata(None)
             return [topic_of(answer) for answer in answers if answer.error_code is ErrorCode.none]
 
-        return sorted(await self.retrying(attempt), key=lambda topic: topic.name)
+        topics = [topic for topic in await self.retrying(attempt) if internal or not topic.internal]
+        return sorted(topics, key=lambda topic: topic.name)
 
     async def describe_topics(self, names: Sequence[str]) -> list[Topic]:
-        """Topics by name, asked for anew."""
+        """Topics by name, with fresh metadata."""
 
         async def attempt() -> list[Topic]:
             answers = {answer.name: answer for answer in await self.load_metadata(list(names))}
             if set(answers) != set(names):
-                raise ProtocolError(f"asked for {len(names)} topics, told of others")
+                raise ProtocolError(f"the answer to a request for {len(names)} topics has other topics")
             _check_all((f"topic {name!r}", answers[name].error_code, None) for name in names)
             return [topic_of(answers[name]) for name in names]
 
@@ -139,11 +142,27 @@ class AdminCalls(Router):
 
     # --- configs -------------------------------------------------------------------------------------
 
-    async def describe_configs(self, topic: str, names: Sequence[str] | None = None) -> list[Config]:
-        """A topic's configs, all of them or the named ones, by name."""
+    async def damaged_offsets(self, topic: str) -> list[DamagedOffsets]:
+        """The offsets of a topic that brokers found to be unreadable. Brokers that cannot be reached are left out."""
+        found: dict[tuple[int, int], DamagedOffsets] = {}
+        for broker in (await self.cluster()).brokers:
+            try:
+                connection = await self.connection_to(broker.host, broker.port)
+                configs = await self.describe_configs(topic, [DAMAGE], connection)
+            except Unreachable:
+                continue
+            for config in configs:
+                for one in msgspec.json.decode(config.value or "[]", type=list[DamagedOffsets]):
+                    found[(one.partition, one.first_offset)] = one
+        return [found[key] for key in sorted(found)]
+
+    async def describe_configs(
+        self, topic: str, names: Sequence[str] | None = None, asked: Connection | None = None
+    ) -> list[Config]:
+        """A topic's configs, all of them or the named ones, by name. By default any broker is asked."""
 
         async def attempt() -> list[Config]:
-            connection = await self.any_broker()
+            connection = asked or await self.any_broker()
             response = await connection.request(
                 DESCRIBE_CONFIGS,
                 within=self.settings.request_s,
@@ -169,7 +188,7 @@ class AdminCalls(Router):
     async def incremental_alter_configs(
         self, topic: str, put: Mapping[str, str], remove: Sequence[str] = (), *, validate_only: bool = False
     ) -> None:
-        """Set some of a topic's configs and take others back to their defaults."""
+        """Set some configs of a topic and reset others to their defaults."""
         if both := put.keys() & set(remove):
             raise ConfigError(f"configs both set and removed: {', '.join(sorted(both))}")
 

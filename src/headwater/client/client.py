@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from headwater.client.access import AccessCalls
 from headwater.client.connection import Connection
 from headwater.client.errors import KafkaError, ProtocolError, check, kafka_error
+from headwater.client.features import FeatureCalls
 from headwater.client.groups import GroupCalls
 from headwater.client.model import Fetched, FoundOffset, Produced, ProducerIdentity, Topic
 from headwater.client.records import MAX_BATCH_BYTES, NO_PRODUCER, producer_of
@@ -20,7 +21,7 @@ from headwater.errors import BatchTooLarge
 PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS, INIT_PRODUCER_ID = 0, 1, 2, 21, 22
 ALL_ACKS = -1
 CONSUMER = -1
-"""The replica id of those who are not replicas."""
+"""The replica id of consumers."""
 NO_SESSION, NO_SESSION_EPOCH = 0, -1
 TO_THE_END = -1
 MAX_FETCH_BYTES = 50 << 20
@@ -30,8 +31,8 @@ _TRANSACTION_TIMEOUT_MS = 60_000
 __all__ = ["Client", "ClientSettings"]
 
 
-class Client(AccessCalls, GroupCalls):
-    """Talks to a cluster. Usable as `async with Client("HOST:PORT,…") as client`."""
+class Client(AccessCalls, GroupCalls, FeatureCalls):
+    """A connection to a cluster. Usable as `async with Client("HOST:PORT,…") as client`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -44,7 +45,7 @@ class Client(AccessCalls, GroupCalls):
     # --- offsets -------------------------------------------------------------------------------------
 
     async def list_offsets(self, topic: str, wanted: Mapping[int, int]) -> dict[int, FoundOffset]:
-        """For partitions and a timestamp each: the first offset whose record is not older.
+        """The first offset in each partition whose record is not older than its timestamp.
 
         `EARLIEST` and `LATEST` instead of a timestamp ask for the log's start and end.
         """
@@ -67,13 +68,13 @@ class Client(AccessCalls, GroupCalls):
             groups = await self.by_leader(topic, [p for p in wanted if p not in found])
             await all_of(ask(connection, group) for _, connection, group in groups)
             if found.keys() != set(wanted):
-                raise ProtocolError(f"offsets of topic {topic!r}: asked for other partitions than were told")
+                raise ProtocolError(f"offsets of topic {topic!r}: the answer has other partitions than the request")
             return {p: found[p] for p in wanted}
 
         return await self.retrying(attempt, topic=topic)
 
     async def delete_records(self, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-        """Remove what lies before an offset (`TO_THE_END`: everything) of partitions; tells their log starts."""
+        """Remove the records before an offset (`TO_THE_END`: all records) of partitions; returns their log starts."""
         starts: dict[int, int] = {}
 
         async def ask(connection: Connection, group: list[int]) -> None:
@@ -107,9 +108,9 @@ class Client(AccessCalls, GroupCalls):
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
     ) -> bytes:
-        """Batches of a partition, the first of which holds the offset; empty if none came in time.
+        """Batches of a partition, the first of which contains the offset; empty if none arrived in time.
 
-        A first batch that is larger than `max_bytes` comes whole.
+        The first batch is returned whole even if it is larger than `max_bytes`.
         """
 
         async def attempt() -> bytes:
@@ -136,7 +137,7 @@ class Client(AccessCalls, GroupCalls):
         min_bytes: int = 1,
         partition_bytes: int = 1 << 20,
     ) -> dict[int, Fetched | KafkaError]:
-        """Batches of several partitions, one attempt; each partition may fail on its own."""
+        """Batches of several partitions, in one attempt. Each partition may fail on its own."""
 
         async def ask(known: Topic, connection: Connection, group: list[int]) -> dict[int, Fetched | KafkaError]:
             asked = [
@@ -161,7 +162,7 @@ class Client(AccessCalls, GroupCalls):
         for answer in await all_of(ask(*group) for group in groups):
             answers.update(answer)
         if answers.keys() != set(offsets):
-            raise ProtocolError(f"fetch of topic {topic!r}: asked for other partitions than were told")
+            raise ProtocolError(f"fetch of topic {topic!r}: the answer has other partitions than the request")
         return answers
 
     # --- writing -------------------------------------------------------------------------------------
@@ -169,8 +170,8 @@ class Client(AccessCalls, GroupCalls):
     async def produce(self, topic: str, partition: int, batch: bytes, *, within: float | None = None) -> Produced:
         """Append one encoded batch and wait until it is durable.
 
-        A batch with a producer id is sent again until it is answered or time is up, since the broker recognizes it.
-        One without is sent again only if no broker has seen it.
+        A batch with a producer id is retried until it is answered or time is up, since the broker recognizes it. A
+        batch without one is retried only if no broker has seen it.
         """
         idempotent = producer_of(batch) != NO_PRODUCER
         return await self.retrying(
@@ -183,7 +184,7 @@ class Client(AccessCalls, GroupCalls):
     async def produce_once(self, topic: str, partition: int, batch: bytes, *, within: float | None = None) -> Produced:
         """One attempt to append a batch."""
         if len(batch) > MAX_BATCH_BYTES:
-            raise BatchTooLarge(f"a batch of {len(batch)} bytes; the client's limit is {MAX_BATCH_BYTES}")
+            raise BatchTooLarge(f"a batch has {len(batch)} bytes; the limit of the client is {MAX_BATCH_BYTES}")
         limit = self.settings.request_s if within is None else min(within, self.settings.request_s)
         ((known, connection, _),) = await self.by_leader(topic, [partition])
         data = {"index": partition, "records": batch}
@@ -203,7 +204,7 @@ class Client(AccessCalls, GroupCalls):
         return Produced(answer.base_offset, -1 if appended is None else int(appended.timestamp() * 1000))
 
     async def init_producer_id(self, *, within: float | None = None) -> ProducerIdentity:
-        """A fresh identity for an idempotent producer."""
+        """A new producer id and epoch for an idempotent producer."""
 
         async def attempt() -> ProducerIdentity:
             connection = await self.any_broker()
@@ -227,7 +228,7 @@ def _place(topic: str, partition: int) -> str:
 
 def _only(answers: Any) -> Any:
     if len(answers) != 1:
-        raise ProtocolError(f"{len(answers)} answers to a question about one thing")
+        raise ProtocolError(f"{len(answers)} answers to a request for one item")
     return answers[0]
 
 

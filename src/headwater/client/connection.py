@@ -1,4 +1,4 @@
-"""One connection to one broker: a handshake about versions, then requests, any number of them under way at once."""
+"""One connection to one broker: negotiation of versions, log-in, then requests, several of them under way at once."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from headwater.wire.messages import (
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 RENEW_AFTER = 0.8
-"""The part of a log-in's time after which it is renewed."""
+"""The share of the lifetime of a log-in after which it is renewed."""
 MAX_LOGIN_STEPS = 8
 MAX_RESPONSE_BYTES = 128 << 20
 MAX_REQUEST_BYTES = 100 << 20
 MAX_UNDER_WAY = 256
-"""Requests of one connection that wait for an answer; more wait for their turn."""
+"""Requests of one connection that wait for an answer. Further ones wait in line."""
 CONNECT_SECONDS = 10.0
 REQUEST_SECONDS = 30.0
 
@@ -88,18 +88,20 @@ class Connection(asyncio.BufferedProtocol):
         return self._failure is not None
 
     def version(self, api_key: int) -> int:
-        """The highest version of an API that both sides know."""
+        """The highest version of an API that both sides support."""
         if api_key not in self._versions:
-            raise UnsupportedApi(f"the broker at {self.address} has no {api_name(api_key)} that this client knows")
+            raise UnsupportedApi(
+                f"the broker at {self.address} and this client share no version of {api_name(api_key)}"
+            )
         return self._versions[api_key]
 
     async def request(
         self, api_key: int, /, within: float = REQUEST_SECONDS, newest: int | None = None, **fields: Any
     ) -> Any:
-        """Send a request and wait for its answer, in the newest version that both sides know and the caller wants.
+        """Send a request in the newest version that both sides support and the caller allows, and wait for its answer.
 
-        Fields that the version at hand does not have are left out. When the time limit passes the connection is
-        closed: answers come in order, so the next one would be late as well.
+        Fields that this version does not have are left out. When the time limit passes the connection is closed:
+        answers come in order, so the next one would be late too.
         """
         if self._renew_at is not None:
             await self._renew(within)
@@ -107,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         return await self._request(api_key, version if newest is None else min(version, newest), within, fields)
 
     async def close(self) -> None:
-        """End the connection; requests under way fail."""
+        """Close the connection. Requests under way fail."""
         self._end(Unreachable(f"the connection to {self.address} was closed"))
         await asyncio.shield(self._closed)
 
@@ -124,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
                 return await answer
         except TimeoutError:
             if not sent:
-                raise Unreachable(f"{name} to {self.address} waited {within:g} s for its turn") from None
+                raise Unreachable(f"{name} to {self.address} waited {within:g} s behind other requests") from None
             error = AnswerLost(f"{name}: no answer from {self.address} within {within:g} s")
             self._end(error)
             raise error from None
@@ -137,14 +139,14 @@ class Connection(asyncio.BufferedProtocol):
         pieces = encode_request(api_key, version, self._next_id, self._client_id, request)
         size = sum(map(len, pieces))
         if size > MAX_REQUEST_BYTES:
-            raise ClientError(f"a request of {size} bytes; the limit is {MAX_REQUEST_BYTES}")
+            raise ClientError(f"the request has {size} bytes; the limit is {MAX_REQUEST_BYTES}")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._sent[self._next_id] = _Sent(api_key, version, answer)
         self._transport.writelines(pieces)
         return answer
 
     async def _handshake(self, within: float) -> None:
-        """Learn the broker's versions. One that does not know ours answers in version 0 and is asked again."""
+        """Ask for the broker's versions. A broker that does not know ours answers in version 0 and is asked again."""
         version = known_versions(API_VERSIONS)[-1]
         fields = {"client_software_name": "headwater", "client_software_version": headwater.__version__}
         for _ in range(2):
@@ -162,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         self._versions = common
 
     async def _log_in(self, security: ClientSecurity, within: float) -> None:
-        """Say who we are, and remember how long that holds."""
+        """Log in, and note how long the log-in lasts."""
         self._security = security
         began = asyncio.get_running_loop().time()
         what = f"the log-in at {self.address}"
@@ -186,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         self._renew_at = began + seconds * RENEW_AFTER if seconds > 0 else None
 
     async def _renew(self, within: float) -> None:
-        """Log in again before the broker ends the connection over it."""
+        """Renew the log-in before the broker closes the connection."""
         async with self._renewing:
             due = self._renew_at is not None and asyncio.get_running_loop().time() >= self._renew_at
             if due and self._security is not None:
@@ -196,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id, start_of_body = _CORRELATION_AND_ERROR.unpack_from(frame)
         sent = self._sent.pop(correlation_id, None)
         if sent is None:
-            raise CorruptFrame(f"an answer to request {correlation_id}, which was never sent")
+            raise CorruptFrame(f"the broker answered request {correlation_id}, which was not sent")
         version = sent.version
         if sent.api_key == API_VERSIONS and start_of_body == _UNSUPPORTED_VERSION:
             version = 0
@@ -235,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closed.set_result(None)
 
     def _end(self, failure: ClientError) -> None:
-        """The first failure is the one that counts, for what is under way and what comes later."""
+        """Close with a failure. The first one is raised by all requests, under way or later."""
         if self._failure is not None:
             return
         self._failure = failure
@@ -254,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
 async def connect(
     host: str, port: int, client_id: str, within: float = CONNECT_SECONDS, security: ClientSecurity | None = None
 ) -> Connection:
-    """A connection that has done its handshake, and has logged in where that is asked for."""
+    """An open connection, with versions negotiated and the log-in done if one is configured."""
     security = security or ClientSecurity()
     tls = security.context()
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

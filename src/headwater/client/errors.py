@@ -1,4 +1,4 @@
-"""What can go wrong between a client and its brokers."""
+"""Errors of calls to brokers."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ class ClientError(HeadwaterError):
 
 
 class Unreachable(ClientError, Retriable):
-    """No connection could be made, or no broker leads the partition: nothing was sent."""
+    """There is no connection, or the partition has no leader. Nothing was sent."""
 
 
 class AnswerLost(ClientError, OutcomeUnknown):
-    """A request was sent and its connection ended, or its time limit passed, before an answer came."""
+    """A request was sent, but the connection ended or the time limit passed before its answer came."""
 
 
 class NotTrusted(ClientError):
-    """A TLS connection cannot be made: one side does not accept the other's certificate."""
+    """TLS failed: one side does not accept the certificate of the other."""
 
 
 class Undelivered(ClientError):
-    """A producer gave a record up. Unless the message says otherwise, it may be in the log all the same."""
+    """A producer gave a record up. Unless the message says otherwise, it may be in the log."""
 
 
 class UnsupportedApi(ClientError):
-    """The broker does not know an API, or only in versions that this client does not know."""
+    """The broker does not support an API, or only in versions that this client does not support."""
 
 
 class ProtocolError(ClientError):
-    """A broker answered with something that makes no sense. Is it a Kafka broker?"""
+    """A broker sent an invalid answer. It may not be a Kafka broker."""
 
 
 class KafkaError(ClientError):
@@ -49,7 +49,7 @@ class RetriableKafkaError(KafkaError, Retriable):
 
 
 class RefusedByKafka(KafkaError, BadInput):
-    """A broker does not accept a name or a value; mend it."""
+    """A broker does not accept a name or a value. Correct it."""
 
 
 _REFUSALS = frozenset(
@@ -86,13 +86,13 @@ def describe(code: ErrorCode) -> str:
 
 
 def kafka_error(code: ErrorCode, what: str, message: str | None = None) -> KafkaError:
-    """The error that says what a code means for its caller."""
+    """The error of a code, of the kind that tells the caller what to do."""
     if code in _REFUSALS:
         return RefusedByKafka(code, what, message)
     return (RetriableKafkaError if code.retriable else KafkaError)(code, what, message)
 
 
 def check(code: ErrorCode, what: str, message: str | None = None) -> None:
-    """Raise unless the code says that all went well."""
+    """Raise an error unless the code is 0."""
     if code is not ErrorCode.none:
         raise kafka_error(code, what, message)

@@ -1,4 +1,4 @@
-"""Groups: the calls that operators make about consumers and their committed offsets."""
+"""Groups and their committed offsets: calls for operators."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ FIND_COORDINATOR, LIST_GROUPS, DESCRIBE_GROUPS, DELETE_GROUPS = 10, 16, 15, 42
 OFFSET_COMMIT, OFFSET_FETCH, OFFSET_DELETE = 8, 9, 47
 GROUP_KEY = 0
 NAMES = 9
-"""The last version in which requests about offsets name topics, and not their ids."""
+"""The last version in which requests for offsets have topic names instead of ids."""
 
 
 def _only(answers: Sequence[Any]) -> Any:
     if len(answers) != 1:
-        raise ProtocolError(f"{len(answers)} answers to a question about one group")
+        raise ProtocolError(f"{len(answers)} answers to a request for one group")
     return answers[0]
 
 
 class GroupCalls(Router):
-    """Calls about groups. Each goes to the group's coordinator."""
+    """Calls about groups. Each goes to the coordinator of the group."""
 
     async def _coordinator(self, group: str) -> Connection:
         connection = await self.any_broker()
@@ -90,7 +90,7 @@ class GroupCalls(Router):
         await self.retrying(attempt, repeat=Repeat.IF_NOT_DONE)
 
     async def committed_offsets(self, group: str) -> dict[tuple[str, int], int]:
-        """What a group has committed, by topic and partition."""
+        """The committed offsets of a group, by topic and partition."""
 
         async def attempt() -> dict[tuple[str, int], int]:
             wanted = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": None}
@@ -130,7 +130,7 @@ class GroupCalls(Router):
         await self.retrying(attempt)
 
     async def delete_offsets(self, group: str, topic: str, partitions: Sequence[int]) -> None:
-        """Forget committed offsets of a topic that the group's members do not read."""
+        """Delete committed offsets of a topic that the members of the group do not read."""
 
         async def attempt() -> None:
             wanted = [{"name": topic, "partitions": [{"partition_index": index} for index in partitions]}]

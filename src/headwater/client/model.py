@@ -1,4 +1,4 @@
-"""What brokers tell about themselves and their topics, as plain data."""
+"""Brokers, topics, offsets and groups as plain data."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import uuid
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+import msgspec
+
 EARLIEST, LATEST = -2, -1
-"""Instead of a timestamp: a log's start and its end."""
+"""In place of a timestamp: the start and the end of a log."""
+DAMAGE = "headwater.damage"
+"""The topic config with which a Headwater broker shows records that it cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker and where clients reach it."""
+    """A broker and its address for clients."""
 
     node: int
     host: str
@@ -21,8 +25,30 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureLevels:
+    """What a broker says of the cluster's feature level."""
+
+    broker: str
+    """`HOST:PORT`"""
+    level: int
+    """The level of the cluster."""
+    newest: int
+    """The highest level that the broker knows."""
+
+
+class DamagedOffsets(msgspec.Struct, frozen=True):
+    """Records that a broker cannot read, the object that has them, and why."""
+
+    partition: int
+    first_offset: int
+    last_offset: int
+    object: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition and who has it; the leader is -1 while there is none."""
+    """A partition, its leader and replicas. The leader is -1 while there is none."""
 
     index: int
     leader: int
@@ -53,7 +79,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 partitions or replicas leave the number to the broker."""
+    """A topic to create. With -1 the broker chooses the number of partitions or replicas."""
 
     name: str
     partitions: int = -1
@@ -89,7 +115,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """An offset that was looked up; -1 if there is none, and the timestamp -1 if it is not of a record."""
+    """The result of a look-up. The offset is -1 if there is none, the timestamp -1 if it is not that of a record."""
 
     offset: int
     timestamp: int
@@ -97,7 +123,7 @@ class FoundOffset:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A partition's part of a fetch."""
+    """The part of a fetch that belongs to one partition."""
 
     data: bytes
     high_watermark: int
@@ -106,16 +132,16 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """Where a batch went; -1 if the broker only says that it had the batch already."""
+    """The offset of a batch; -1 if the broker only says that it already has the batch."""
 
     base_offset: int
     append_ms: int
-    """When the broker appended it, if the topic has log-append time, else -1."""
+    """Time of the append if the topic has log-append time, else -1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What makes a producer's batches recognizable."""
+    """Producer id and epoch, by which brokers recognize repeated batches."""
 
     id: int
     epoch: int

@@ -1,4 +1,4 @@
-"""Which partition a record goes to, as Kafka's default partitioner decides it."""
+"""The partition of a record, as Kafka's default partitioner chooses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of `org.apache.kafka.common.utils.Utils.murmur2`, signed as Java has it."""
+    """The 32-bit hash of `org.apache.kafka.common.utils.Utils.murmur2`, signed as in Java."""
     size = len(data)
     h = _SEED ^ size
     whole = size & ~3
@@ -30,12 +30,12 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Where a record with a key goes."""
+    """The partition of a record with a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class Sticky:
-    """Records without a key share one partition until its batch is closed; then another is drawn."""
+    """Records without a key go to one partition until its batch is closed; then to another random one."""
 
     __slots__ = ("_chance", "_current", "_last")
 
@@ -55,6 +55,6 @@ class Sticky:
         return self._current
 
     def closed(self, partition: int) -> None:
-        """A partition's batch takes no more records."""
+        """Note that the batch of a partition is closed."""
         if partition == self._current:
             self._current, self._last = None, partition

@@ -1,7 +1,7 @@
 """An idempotent producer: batches by size and time, one request under way per partition, each record once and in order.
 
-A partition's batches are delivered one after another, so a batch is either decided or sent again before the next one
-leaves. When a batch is given up, nobody knows whether it is in the log; the producer then goes on with the next epoch,
+The batches of a partition are delivered one after another: a batch is answered or retried before the next one is sent.
+When a batch is given up, it is not known whether it is in the log. The producer then continues with the next epoch,
 which also makes a broker refuse a copy that is still on its way.
 """
 
@@ -15,6 +15,7 @@ from typing import Self
 
 from kio.schema.errors import ErrorCode
 
+from headwater.background import spawn
 from headwater.client.client import Client
 from headwater.client.errors import KafkaError, Undelivered
 from headwater.client.model import Produced, ProducerIdentity
@@ -28,7 +29,7 @@ _LAST_EPOCH = 32_766
 _SEQUENCES = 1 << 31
 _RECORD_OVERHEAD = 24
 _NEW_TOPIC_S = 10.0
-"""How long a topic may take from its first mention in metadata until it takes records."""
+"""How long a topic may take from its first appearance in metadata until it accepts records."""
 _SEQUENCE_ERRORS = frozenset(
     {
         ErrorCode.out_of_order_sequence_number,
@@ -36,18 +37,18 @@ _SEQUENCE_ERRORS = frozenset(
         ErrorCode.invalid_producer_epoch,
     }
 )
-"""The broker's memory of a producer is not ours."""
+"""Errors that say that the broker's state of the producer differs from ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How records are gathered and how long they are tried."""
+    """How records are gathered and how long they are retried."""
 
     linger_s: float = 0.005
     batch_bytes: int = 64 << 10
-    """A batch with this much in it, before compression, waits no longer."""
+    """A batch with this many bytes before compression is sent at once."""
     buffer_bytes: int = 32 << 20
-    """`send` waits while this much is not delivered yet."""
+    """`send` waits while this many bytes are not delivered yet."""
     delivery_s: float = 120.0
     codec: str = "none"
     create_topics: bool = False
@@ -56,14 +57,14 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Where a record is; the offset is -1 if the broker only said that it had it already."""
+    """Partition and offset of a record. The offset is -1 if the broker only says that it already has the record."""
 
     partition: int
     offset: int
 
 
 class _Pending:
-    """A batch in the making."""
+    """A batch that still takes records."""
 
     __slots__ = ("deadline", "futures", "leaves_at", "ready", "records", "size")
 
@@ -80,7 +81,7 @@ class _Pending:
 
 
 class _Lane:
-    """One partition's batches and its place in the producer's sequence."""
+    """The batches of one partition and their sequence numbers."""
 
     __slots__ = ("identity", "partition", "queue", "sequence", "task", "topic")
 
@@ -97,13 +98,13 @@ class _Lane:
 
 
 class Producer:
-    """Use as `async with Producer(client) as producer`; leaving the block delivers what is left."""
+    """Use as `async with Producer(client) as producer`. Leaving the block delivers the remaining records."""
 
     def __init__(self, client: Client, settings: ProducerSettings | None = None) -> None:
         self._client = client
         self._settings = settings or ProducerSettings()
         if not 0 < self._settings.batch_bytes <= MAX_BATCH_BYTES:
-            raise ConfigError(f"batch_bytes must be 1 to {MAX_BATCH_BYTES}")
+            raise ConfigError(f"batch_bytes must be between 1 and {MAX_BATCH_BYTES}")
         self._codec = written_codec(self._settings.codec)
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._sticky: dict[str, Sticky] = {}
@@ -140,14 +141,14 @@ class Producer:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[Delivered]:
-        """Put a record into a batch, waiting for room if need be; the future tells where it went.
+        """Put a record into a batch; waits for room if necessary. The future has its partition and offset.
 
-        Nobody has to look at the futures: `flush` raises the first failure.
+        The futures may be ignored: `flush` raises the first failure.
         """
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         size += sum(len(name) + len(data or b"") + 4 for name, data in headers)
         if size > MAX_BATCH_BYTES:
-            raise BatchTooLarge(f"a record of {size} bytes; the client's limit is {MAX_BATCH_BYTES}")
+            raise BatchTooLarge(f"a record has {size} bytes; the limit of the client is {MAX_BATCH_BYTES}")
         partition = await self._choose(topic, key, partition)
         while self._buffered >= self._settings.buffer_bytes and not self._closed:
             self._room.clear()
@@ -157,7 +158,7 @@ class Producer:
         at = self._client.clock.wall_ms() if timestamp is None else timestamp
         future, full = self._append(topic, partition, Record(-1, at, key, value, headers), size)
         if full:
-            await asyncio.sleep(0)  # a caller in a tight loop must not keep batches from leaving
+            await asyncio.sleep(0)  # a caller in a tight loop must not keep batches from being sent
         return future
 
     async def flush(self) -> None:
@@ -175,14 +176,14 @@ class Producer:
             raise failure
 
     async def close(self) -> None:
-        """Deliver what is left, then take no more."""
+        """Deliver the remaining records, then accept no more."""
         try:
             await self.flush()
         finally:
             await self.abort()
 
     async def abort(self) -> None:
-        """Give up what is not delivered yet."""
+        """Drop the records that are not delivered yet."""
         self._closed = True
         self._room.set()
         tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
@@ -196,7 +197,7 @@ class Producer:
 
     @property
     def failure(self) -> HeadwaterError | None:
-        """The first failure since the last flush, which will raise it."""
+        """The first failure since the last flush."""
         return self._failure
 
     # --- batches -------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ class Producer:
         if pending.size >= self._settings.batch_bytes or len(pending.records) >= MAX_RECORDS:
             self._ready(lane, pending)
         if lane.task is None:
-            lane.task = asyncio.create_task(self._run(lane))
+            lane.task = spawn(self._run(lane), f"produce-{topic}-{partition}")
         return future, pending.ready.is_set()
 
     def _ready(self, lane: _Lane, pending: _Pending) -> None:
@@ -241,7 +242,7 @@ class Producer:
             self._sticky[lane.topic].closed(lane.partition)
 
     async def _run(self, lane: _Lane) -> None:
-        """Deliver a partition's batches while there are any."""
+        """Deliver the batches of a partition until there are none."""
         try:
             while lane.queue:
                 pending = lane.queue[0]
@@ -257,6 +258,9 @@ class Producer:
                     await self._deliver(lane, pending)
                 except HeadwaterError as error:
                     self._give_up(pending, error)
+                except Exception as error:
+                    self._give_up(pending, Undelivered(f"sending the record failed: {error!r}"))
+                    raise
         finally:
             lane.task = None
 
@@ -272,7 +276,7 @@ class Producer:
         except KafkaError as error:
             if error.code is not ErrorCode.message_too_large or len(pending.records) == 1:
                 raise
-            # For certain not written, so the halves take its place and its sequence numbers.
+            # Certainly not written, so the halves take its place and its sequence numbers.
             for half in reversed(_halves(pending)):
                 lane.queue.appendleft(half)
             return
@@ -283,7 +287,7 @@ class Producer:
         self._release(pending)
 
     async def _send(self, lane: _Lane, pending: _Pending) -> Produced:
-        """Send a batch until it is decided or its time is up."""
+        """Send a batch until it is answered or its time is up."""
         clock = self._client.clock
         for fresh in (False, True):
             identity = await self._identify(lane, pending.deadline - clock.monotonic())
@@ -322,14 +326,14 @@ class Producer:
                     what = f"{len(pending.records)} records for partition {lane.partition} of {lane.topic!r}"
                     raise Undelivered(f"{what} may or may not be in the log: {error}") from error
                 if lost and not fresh:
-                    continue  # nothing of this batch is in the log: once more, as if from a new producer
+                    continue  # nothing of this batch is in the log: retry it as a new producer
                 raise
             lane.sequence = (lane.sequence + len(pending.records)) % _SEQUENCES
             return produced
         raise AssertionError("the second round returns or raises")
 
     async def _identify(self, lane: _Lane, within: float) -> ProducerIdentity:
-        """The lane's identity: the producer's own at first, later with an epoch of the lane's."""
+        """Producer id and epoch of the lane: first those of the producer, later with an epoch of its own."""
         if lane.identity is None:
             async with self._identity_lock:
                 if self._identity is None:
@@ -351,7 +355,7 @@ class Producer:
         for future in pending.futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # marks it as seen: `flush` tells about it
+                future.exception()  # marks it as seen: `flush` raises it
         self._release(pending)
 
     def _release(self, pending: _Pending) -> None:
@@ -360,7 +364,7 @@ class Producer:
 
 
 def _halves(pending: _Pending) -> tuple[_Pending, _Pending]:
-    """Two batches in the place of one that was too large."""
+    """Two batches in place of one that was too large."""
     middle = len(pending.records) // 2
     halves = (_Pending(0, pending.deadline), _Pending(0, pending.deadline))
     for half, part in zip(halves, (slice(0, middle), slice(middle, None)), strict=True):

@@ -1,4 +1,4 @@
-"""Records of a topic's partitions as they come, from given offsets, to given ends or for ever."""
+"""Records of the partitions of a topic, from given offsets, to given ends or without end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
+from headwater.background import launch
 from headwater.client.client import Client
 from headwater.client.errors import KafkaError, ProtocolError, RetriableKafkaError
 from headwater.client.model import EARLIEST, LATEST, Fetched
@@ -27,7 +28,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A partition no longer holds the offset that was next, so reading goes on at another."""
+    """A partition no longer has the next offset, so the reader continues at another."""
 
     partition: int
     wanted: int
@@ -37,7 +38,7 @@ class Reset:
 class Reader:
     """Reads partitions, one request per leader at a time.
 
-    It goes on behind what retention removed; `on_reset` hears of it.
+    It continues behind records that retention removed, and calls `on_reset`.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Reader:
         on_reset: Callable[[Reset], None] | None = None,
     ) -> None:
         if len(starts) > MAX_PARTITIONS:
-            raise ValueError(f"{len(starts)} partitions; one reader takes {MAX_PARTITIONS}")
+            raise ValueError(f"{len(starts)} partitions are too many; a reader takes {MAX_PARTITIONS}")
         self._client = client
         self._topic = topic
         self.positions = dict(starts)
@@ -72,7 +73,7 @@ class Reader:
             while True:
                 busy = {p for group in running.values() for p in group}
                 for group in await self._idle(busy):
-                    running[asyncio.create_task(self._fetch(group))] = group
+                    running[launch(self._fetch(group))] = group
                 if not running:
                     return
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -98,7 +99,7 @@ class Reader:
         return self._ends is not None and self.positions[partition] >= self._ends[partition]
 
     async def _fetch(self, group: list[int]) -> dict[int, Fetched]:
-        """What there is of some partitions. Failing ones fail the call only if no other has anything."""
+        """The batches of some partitions. A failure is raised only if no partition has any."""
 
         async def attempt() -> dict[int, Fetched]:
             answers = await self._client.fetch_many(
@@ -128,7 +129,7 @@ class Reader:
         return await self._client.retrying(attempt, topic=self._topic)
 
     async def _reset(self, partition: int) -> bool:
-        """Move a position into the log; tells whether it had to."""
+        """Move a position into the log; returns whether it changed."""
         first, last = await all_of(
             self._client.list_offsets(self._topic, {partition: which}) for which in (EARLIEST, LATEST)
         )
@@ -142,7 +143,7 @@ class Reader:
         return True
 
     def _take(self, partition: int, fetched: Fetched) -> list[Record]:
-        """The records from the position on, which moves behind them."""
+        """The records from the position on. The position moves behind them."""
         position = self.positions[partition]
         end = None if self._ends is None else self._ends[partition]
         taken: list[Record] = []
@@ -157,6 +158,6 @@ class Reader:
                     taken.append(record)
             position = batch.next_offset
         if fetched.data and position == self.positions[partition]:
-            raise ProtocolError(f"partition {partition} of topic {self._topic!r}: a fetch without offset {position}")
+            raise ProtocolError(f"partition {partition} of topic {self._topic!r}: the fetch lacks offset {position}")
         self.positions[partition] = position
         return taken

@@ -16,9 +16,9 @@ from headwater.wire.codecs import NONE, compress, decompress
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 OPENED_LIMIT = 64 << 20
-"""A batch may not open to more bytes than this."""
+"""Largest size of a batch after decompression."""
 MAX_RECORDS = 1 << 20
-"""A batch that is written here has no more records than this."""
+"""Most records in a batch that is encoded here."""
 MAX_BATCH_BYTES = 64 << 20
 NO_PRODUCER = -1
 
@@ -34,7 +34,7 @@ _CODEC_MASK, _APPEND_TIME_BIT, _CONTROL_BIT = 0x07, 0x08, 0x20
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. Its offset is of no account until it is in a log."""
+    """One record. Its offset has no meaning until it is in a log."""
 
     offset: int
     timestamp: int
@@ -46,7 +46,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as a log holds it. Control batches and those that compaction emptied have no records."""
+    """A batch of a log. Control batches and those that compaction emptied have no records."""
 
     base_offset: int
     next_offset: int
@@ -105,7 +105,7 @@ def encode_batch(
 ) -> bytes:
     """One batch, with base offset 0 as producers send it."""
     if not 0 < len(records) <= MAX_RECORDS:
-        raise BatchTooLarge(f"a batch of {len(records)} records; allowed are 1 to {MAX_RECORDS}")
+        raise BatchTooLarge(f"a batch has {len(records)} records, but must have 1 to {MAX_RECORDS}")
     try:
         payload = compress(codec, _join(records))
         checked = _AFTER_CRC.pack(
@@ -122,7 +122,7 @@ def encode_batch(
         raise BadInput(f"a record cannot be encoded: {error}") from error
     size = _HEADER.size + len(payload)
     if size > MAX_BATCH_BYTES:
-        raise BatchTooLarge(f"a batch of {size} bytes; the client's limit is {MAX_BATCH_BYTES}")
+        raise BatchTooLarge(f"a batch has {size} bytes; the limit of the client is {MAX_BATCH_BYTES}")
     start = _START.pack(0, size - _START.size) + struct.pack(">ib", -1, _MAGIC)
     crc = crc32c(payload, crc32c(checked))
     return b"".join((start, struct.pack(">I", crc), checked, payload))
@@ -131,7 +131,7 @@ def encode_batch(
 def producer_of(batch: Buffer) -> int:
     """The producer id that a batch carries; -1 if its producer is not idempotent."""
     if len(batch) < _HEADER.size:
-        raise CorruptBatch(f"a record batch of {len(batch)} bytes")
+        raise CorruptBatch(f"a record batch has only {len(batch)} bytes")
     producer: int = _PRODUCER.unpack_from(batch, _PRODUCER_AT)[0]
     return producer
 
@@ -140,7 +140,7 @@ def producer_of(batch: Buffer) -> int:
 
 
 def decode_batches(data: Buffer, opened_limit: int = OPENED_LIMIT) -> Iterator[Batch]:
-    """The batches of a fetch; a last one that was cut short is left out."""
+    """The batches of a fetch. A last batch that is cut short is left out."""
     view, at = memoryview(data), 0
     while at + _START.size <= len(view):
         base, length = _START.unpack_from(view, at)
@@ -188,7 +188,7 @@ def _records(data: bytes, count: int, base: int, first_ms: int, append_ms: int |
         if header_count:
             headers, at = _read_headers(data, at, header_count)
         if at != end:
-            raise CorruptBatch(f"the record at offset {base + delta} is not as long as it says")
+            raise CorruptBatch(f"the record at offset {base + delta} has a wrong length")
         yield Record(base + delta, first_ms + timestamp if append_ms is None else append_ms, key, value, headers)
     if at != len(data):
         raise CorruptBatch(f"the batch at offset {base} has {len(data) - at} bytes behind its last record")
@@ -196,13 +196,13 @@ def _records(data: bytes, count: int, base: int, first_ms: int, append_ms: int |
 
 def _read_headers(data: bytes, at: int, count: int) -> tuple[Headers, int]:
     if not 0 <= count <= len(data) - at:
-        raise CorruptBatch(f"a record with {count} headers")
+        raise CorruptBatch(f"a record claims {count} headers")
     found: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, at = _read_blob(data, at)
         value, at = _read_blob(data, at)
         if name is None:
-            raise CorruptBatch("a record header without a name")
+            raise CorruptBatch("a record header has no name")
         found.append((name.decode(errors="replace"), value))
     return tuple(found), at
 
@@ -211,7 +211,7 @@ def _read_blob(data: bytes, at: int) -> tuple[bytes | None, int]:
     length, at = _read_varint(data, at)
     if length < 0:
         if length != -1:
-            raise CorruptBatch(f"a field with a length of {length}")
+            raise CorruptBatch(f"a field has a length of {length}")
         return None, at
     end = at + length
     if end > len(data):
@@ -232,4 +232,4 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), at + 1
         shift += 7
         if shift > 63:
-            raise CorruptBatch("a varint of more than ten bytes")
+            raise CorruptBatch("a varint has more than ten bytes")

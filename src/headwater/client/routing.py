@@ -1,4 +1,4 @@
-"""Which broker to ask: connections, metadata, leaders, and what to try again."""
+"""Which broker gets a request: connections, metadata, leaders, retries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headwater.client.errors import AnswerLost, KafkaError, Unreachable, check, 
 from headwater.client.model import Broker, Cluster, Partition, Topic
 from headwater.client.security import ClientSecurity
 from headwater.clock import Chance, Clock, SystemChance, SystemClock
-from headwater.config import parse_address
 from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, Retriable
+from headwater.settings.settings import parse_address
 
 METADATA = 3
 MAX_BOOTSTRAP = 64
@@ -27,27 +27,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How patient a client is."""
+    """Time limits and security of a client."""
 
     connect_s: float = CONNECT_SECONDS
     request_s: float = REQUEST_SECONDS
     retry_s: float = 30.0
-    """How long a call is tried again."""
+    """How long a call is retried."""
     attempts: int = 1_000
     impatient_s: float = 1.0
-    """How long if that will hardly help: no broker was ever met, a topic is unknown, a batch is corrupt."""
+    """The same if retries are unlikely to help: no broker ever answered, a topic is unknown, a batch is corrupt."""
     first_pause_s: float = 0.02
     longest_pause_s: float = 1.0
     metadata_age_s: float = 300.0
     security: ClientSecurity = field(default_factory=ClientSecurity)
-    """How to connect: TLS, and who to log in as."""
+    """TLS and the user that logs in."""
 
 
 class Repeat(Enum):
-    """When a failed attempt may be made again."""
+    """When a failed attempt may be retried."""
 
     ALWAYS = auto()
-    """It does no harm to do it twice."""
+    """Always: the call may be made twice."""
     IF_NOT_DONE = auto()
     """Only if the failed attempt certainly changed nothing."""
     IF_NOT_SENT = auto()
@@ -67,12 +67,12 @@ _UNLIKELY = frozenset({ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_t
 
 
 def in_doubt(error: HeadwaterError) -> bool:
-    """Whether a failed write may have happened all the same."""
+    """Whether a failed write may have taken effect."""
     return isinstance(error, OutcomeUnknown) or (isinstance(error, KafkaError) and error.code in _IN_DOUBT)
 
 
 async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of calls made at once. All are waited for; the first failure is raised."""
+    """The results of concurrent calls. Waits for all of them; then raises the first failure."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     found: list[T] = []
     for result in results:
@@ -141,7 +141,7 @@ class Router:
         return connection
 
     async def any_broker(self) -> Connection:
-        """A connection to some broker: an open one if there is one, else whoever answers first."""
+        """A connection to any broker: an open one, else the first one that answers."""
         for connection in self._connections.values():
             if not connection.closed:
                 return connection
@@ -160,14 +160,14 @@ class Router:
         for broker in self._cluster.brokers if self._cluster else ():
             if broker.node == node:
                 return await self.connection_to(broker.host, broker.port)
-        raise Unreachable(f"broker {node} is not among the live ones")
+        raise Unreachable(f"broker {node} is not among the live brokers")
 
     async def all_brokers(self) -> list[Connection]:
-        """Connections to every live broker that the last metadata told of."""
+        """Connections to every live broker in the last metadata."""
         return [await self.connection_to(b.host, b.port) for b in (self._cluster.brokers if self._cluster else ())]
 
     async def controller(self) -> Connection:
-        """The broker that takes changes; every one does where the cluster forwards them."""
+        """A broker for changes: the controller, or any broker if the cluster forwards them."""
         await self.load_metadata([])
         assert self._cluster is not None
         if any(broker.node == self._cluster.controller for broker in self._cluster.brokers):
@@ -177,7 +177,7 @@ class Router:
     # --- metadata ------------------------------------------------------------------------------------
 
     async def load_metadata(self, names: list[str] | None, *, create: bool = False) -> list[Any]:
-        """Ask some broker for topics by name, all of them if `None`; learns the live brokers on the way."""
+        """Ask any broker for topics by name, all of them if `None`. Also updates the live brokers."""
         connection = await self.any_broker()
         topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
         try:
@@ -187,13 +187,13 @@ class Router:
         except AnswerLost as error:
             if self._cluster is not None or self.settings.security.mechanism:
                 raise
-            raise AnswerLost(f"{error} (does it want a log-in?)") from error
+            raise AnswerLost(f"{error} (the broker may require a log-in)") from error
         brokers = tuple(Broker(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in response.brokers)
         self._cluster = Cluster(getattr(response, "cluster_id", None), getattr(response, "controller_id", -1), brokers)
         return list(response.topics)
 
     async def cluster(self) -> Cluster:
-        """The live brokers, asked for anew."""
+        """The live brokers, from a new request."""
 
         async def attempt() -> Cluster:
             await self.load_metadata([])
@@ -217,16 +217,16 @@ class Router:
         return topic
 
     async def topic(self, name: str, *, create: bool = False) -> Topic:
-        """A topic. With `create`, one that does not exist is created if the brokers do that."""
+        """A topic. With `create`, a missing topic is created if the brokers allow it."""
         patience = self.settings.retry_s if create else None
         return await self.retrying(lambda: self.topic_now(name, create=create), topic=name, impatient_s=patience)
 
     def forget(self, name: str) -> None:
-        """Ask for a topic's metadata before it is used again."""
+        """Have the metadata of a topic refreshed before its next use."""
         self._topics.pop(name, None)
 
     async def by_leader(self, name: str, partitions: Iterable[int]) -> list[tuple[Topic, Connection, list[int]]]:
-        """Partitions by who leads them."""
+        """Partitions by their leaders."""
         topic = await self.topic_now(name)
         groups: dict[int, list[int]] = {}
         for index in partitions:
@@ -249,9 +249,9 @@ class Router:
         within: float | None = None,
         impatient_s: float | None = None,
     ) -> T:
-        """Make attempts, with fresh metadata of a topic each, until one succeeds or fails for good.
+        """Make attempts, each with fresh metadata of the topic, until one succeeds or fails for good.
 
-        The last attempt begins before `within` seconds have passed; what it fails with is raised.
+        The last attempt begins before `within` seconds have passed; its failure is raised.
         """
         settings = self.settings
         began = self.clock.monotonic()
@@ -274,9 +274,9 @@ class Router:
         raise AssertionError("settings.attempts is 0")
 
     def _hopeless(self, error: HeadwaterError) -> bool:
-        """Whether more patience will hardly help.
+        """Whether retries are unlikely to help.
 
-        A client that no broker has told anything yet may have a wrong address, or should have logged in first.
+        A client that no broker has answered yet may have a wrong address, or may have to log in first.
         """
         if isinstance(error, KafkaError):
             return error.code in _UNLIKELY
@@ -292,10 +292,10 @@ def _repeatable(error: HeadwaterError, repeat: Repeat) -> bool:
 
 
 def topic_of(answer: Any) -> Topic:
-    """A topic out of a Metadata response."""
+    """A topic of a Metadata response."""
     partitions = sorted(answer.partitions, key=lambda p: p.partition_index)
     if [p.partition_index for p in partitions] != list(range(len(partitions))):
-        raise Unreachable(f"topic {answer.name!r} is told with only some of its partitions")
+        raise Unreachable(f"the metadata of topic {answer.name!r} has only some of its partitions")
     return Topic(
         answer.name,
         getattr(answer, "topic_id", None),

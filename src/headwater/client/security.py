@@ -1,4 +1,4 @@
-"""How a client connects: TLS, and what it says to prove who it is."""
+"""How a client connects: TLS and log-in."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from headwater.client.errors import ClientError
 from headwater.clock import Chance, SystemChance
-from headwater.config import MECHANISMS, PROTOCOLS
 from headwater.errors import ConfigError
+from headwater.settings.settings import MECHANISMS, PROTOCOLS
 from headwater.wire import scram
 
 MAX_FILE_BYTES = 1 << 20
@@ -18,32 +18,32 @@ MAX_FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
-    """Whom to trust and who to be. Without anything it is a plain connection of nobody in particular."""
+    """TLS and log-in of a client. The default is an unencrypted connection without a log-in."""
 
     tls: bool = False
     ca: str = ""
-    """Who signs the brokers' certificates; by default whom the machine trusts."""
+    """File with the issuers of the brokers' certificates; by default those that the machine trusts."""
     certificate: str = ""
     key: str = ""
     key_password: str = field(default="", repr=False)
     mechanism: str = ""
-    """One of `MECHANISMS`, or nothing for no log-in."""
+    """One of `MECHANISMS`; empty for no log-in."""
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if self.mechanism and self.mechanism not in MECHANISMS:
-            raise ConfigError(f"the mechanism {self.mechanism!r} is not known; known are {', '.join(MECHANISMS)}")
+            raise ConfigError(f"the mechanism {self.mechanism!r} must be one of {', '.join(MECHANISMS)}")
         if self.mechanism == "OAUTHBEARER" and not self.token:
             raise ConfigError("OAUTHBEARER needs a token")
         if self.mechanism not in ("", "OAUTHBEARER") and not (self.user and self.password):
             raise ConfigError(f"{self.mechanism} needs a user and a password")
         if bool(self.certificate) != bool(self.key):
-            raise ConfigError("a client's certificate and its key go together")
+            raise ConfigError("a client certificate needs its key, and a key its certificate")
 
     def context(self) -> ssl.SSLContext | None:
-        """What TLS connections are made with."""
+        """The TLS context of connections."""
         if not self.tls:
             return None
         try:
@@ -53,7 +53,7 @@ class ClientSecurity:
                 context.load_cert_chain(self.certificate, self.key, self.key_password)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
-            raise ConfigError(f"the certificates for TLS cannot be used: {reason}") from error
+            raise ConfigError(f"cannot use the certificates for TLS: {reason}") from error
         return context
 
 
@@ -73,7 +73,7 @@ class Conversation:
         return f"<Conversation by {self._security.mechanism}, step {self._steps}>"
 
     def first(self) -> bytes:
-        """What the client says first."""
+        """The first message of the client."""
         security = self._security
         if self._scram is not None:
             return self._scram.first()
@@ -82,17 +82,17 @@ class Conversation:
         return f"n,,\x01auth=Bearer {security.token}\x01\x01".encode()
 
     def answer(self, message: bytes) -> bytes | None:
-        """What the client says next; nothing once it is let in."""
+        """The next message of the client; None after the last one."""
         self._steps += 1
         if self._scram is None:
-            # A broker that does not like a token says why, and wants a word before it says no.
+            # A broker that refuses a token sends the reason, and expects a message before it refuses.
             return b"\x01" if message and self._security.mechanism == "OAUTHBEARER" and self._steps == 1 else None
         try:
             if self._steps == 1:
                 return self._scram.final(message)
             self._scram.check(message)
         except scram.ScramFailed as error:
-            raise ClientError(f"the broker's part of the log-in is wrong: {error}") from error
+            raise ClientError(f"the broker's answer to the log-in is wrong: {error}") from error
         return None
 
 
@@ -105,7 +105,7 @@ _KNOWN = {
 
 
 def read_secret(path: str) -> str:
-    """A password or a token out of a file; a line's end at its end does not count."""
+    """A password or token from a file, without a line break at its end."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -118,7 +118,7 @@ def read_secret(path: str) -> str:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """`name=value` lines, with the names that librdkafka has for these things."""
+    """The properties of a file of `name=value` lines, with librdkafka's names."""
     found: dict[str, str] = {}
     for number, line in enumerate(read_secret(path).splitlines(), 1):
         name, equals, value = line.partition("=")
@@ -134,7 +134,7 @@ def from_properties(found: Mapping[str, str]) -> ClientSecurity:
     """Properties with librdkafka's names as settings."""
     protocol = found.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise ConfigError(f"security.protocol is {protocol!r}; known are {', '.join(PROTOCOLS)}")
+        raise ConfigError(f"security.protocol {protocol!r} must be one of {', '.join(PROTOCOLS)}")
     mechanism = found.get("sasl.mechanism") or found.get("sasl.mechanisms") or "SCRAM-SHA-512"
     return ClientSecurity(
         tls=protocol.endswith("SSL"),

@@ -1,1 +1,1 @@
-"""Pure state machines of the group protocols: events and the time go in, answers and what to store come out."""
+"""Pure state machines of the group protocols: requests and times come in, answers and changes to store come out."""

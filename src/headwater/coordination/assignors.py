@@ -1,7 +1,7 @@
-"""Who should own which partitions: Kafka's two server-side assignors, as pure functions.
+"""Kafka's two server-side assignors, as pure functions.
 
-Both give every partition of every subscribed topic to exactly one member that subscribes to it. Equal input gives an
-equal result, whatever the order in which members came.
+Both assign every partition of every subscribed topic to exactly one member that subscribes to the topic. Equal input
+gives an equal result, regardless of the order in which members joined.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Assignment = Mapping[uuid.UUID, frozenset[int]]
-"""Partitions by topic. No topic is there without partitions."""
+"""Partitions by topic. Topics without partitions have no entry."""
 
 EMPTY: Assignment = {}
 ROUNDS = 16
-"""How often all topics are gone over to balance them, when members subscribe to different ones."""
+"""The maximum number of passes over all topics to balance them, if members subscribe to different topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """What an assignor knows of a member. Every topic it subscribes to exists."""
+    """What an assignor knows about a member. All topics in its subscription exist."""
 
     member_id: str
     instance_id: str | None
     subscription: frozenset[uuid.UUID]
     target: Assignment
-    """What it should have owned so far."""
+    """The member's target so far."""
 
 
 Counts = Mapping[uuid.UUID, int]
-"""How many partitions each topic has."""
+"""The number of partitions of each topic."""
 
 Assignor = Callable[[list[MemberSpec], Counts], dict[str, Assignment]]
 
 
 def uniform(members: list[MemberSpec], counts: Counts) -> dict[str, Assignment]:
-    """Numbers of partitions as equal as can be; then, as few moves as can be."""
+    """Make the numbers of partitions per member as equal as possible, with as few moves as possible."""
     members = sorted(members, key=lambda member: member.member_id)
     if all(member.subscription == members[0].subscription for member in members[1:]):
         return _uniform_same(members, counts)
@@ -45,7 +45,7 @@ def uniform(members: list[MemberSpec], counts: Counts) -> dict[str, Assignment]:
 
 
 def _kept(member: MemberSpec, counts: Counts) -> dict[uuid.UUID, list[int]]:
-    """What of its old target a member may keep: partitions that exist, of topics it still wants, in order."""
+    """The part of its old target that a member may keep: existing partitions of topics in its subscription, sorted."""
     kept = {}
     for topic in sorted(member.target):
         if topic in member.subscription:
@@ -61,7 +61,7 @@ def _uniform_same(members: list[MemberSpec], counts: Counts) -> dict[str, Assign
     topics = sorted(members[0].subscription)
     quota, extra = divmod(sum(counts[topic] for topic in topics), len(members))
     old = {member.member_id: _kept(member, counts) for member in members}
-    # Those who have most get the extra partitions: nobody gives one up only for another to get it.
+    # Members with the most partitions get the extra ones, so that no partition moves without need.
     by_size = sorted(members, key=lambda m: -sum(map(len, old[m.member_id].values())))
     room = {m.member_id: quota + (place < extra) for place, m in enumerate(by_size)}
     kept: dict[str, dict[uuid.UUID, set[int]]] = {}
@@ -88,11 +88,11 @@ def _frozen(assignment: Mapping[uuid.UUID, set[int]]) -> Assignment:
 
 
 class _Balancer:
-    """Uniform assignment where members subscribe to different topics.
+    """Uniform assignment if members subscribe to different topics.
 
-    Topics with most partitions for each subscriber come first: they leave least choice. A free partition goes to the
-    subscriber with least. Then partitions move, topic by topic, from the subscriber with most to the one with least, as
-    long as that makes their numbers more equal.
+    Topics with the most partitions per subscriber come first, because they leave the least choice. A free partition is
+    assigned to the subscriber with the fewest. Then partitions move, topic by topic, from the subscriber with the most
+    to the one with the fewest, as long as that makes their numbers more equal.
     """
 
     def __init__(self, members: list[MemberSpec], counts: Counts) -> None:
@@ -125,7 +125,7 @@ class _Balancer:
         return {member_id: _frozen(owned) for member_id, owned in zip(self.ids, self.owned, strict=True)}
 
     def _hand_out(self, topic: uuid.UUID) -> None:
-        """Give each free partition to the subscriber with least."""
+        """Assign each free partition to the subscriber with the fewest partitions."""
         smallest = [(self.sizes[index], index) for index in self.subscribers[topic]]
         heapq.heapify(smallest)
         for partition in sorted(self.free[topic]):
@@ -135,7 +135,7 @@ class _Balancer:
             heapq.heapreplace(smallest, (size + 1, index))
 
     def _balance(self, topic: uuid.UUID) -> int:
-        """Move a topic's partitions from those with most to those with least. How many moved."""
+        """Move a topic's partitions from members with the most to members with the fewest. Returns how many moved."""
         subscribers = self.subscribers[topic]
         smallest = [(self.sizes[index], index) for index in subscribers]
         largest = [(-self.sizes[index], -index) for index in subscribers if self.owned[index].get(topic)]
@@ -169,10 +169,10 @@ class _Balancer:
 
 
 def contiguous(members: list[MemberSpec], counts: Counts) -> dict[str, Assignment]:
-    """Kafka's `range`: of each topic every subscriber gets a run of partitions.
+    """Kafka's `range`: every subscriber gets a run of partitions of each topic.
 
-    Topics with equally many partitions and the same subscribers are cut in the same places. Static members come first,
-    by their instance: a restart with another member id changes nothing.
+    Topics with the same number of partitions and the same subscribers are divided in the same way. Static members come
+    first, sorted by instance id, so a restart with another member id changes nothing.
     """
     ordered = sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.member_id, m.member_id))
     subscribers: dict[uuid.UUID, list[str]] = {}
@@ -192,4 +192,4 @@ def contiguous(members: list[MemberSpec], counts: Counts) -> dict[str, Assignmen
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": uniform, "range": contiguous}
-"""Kafka's names for them; the first one is the default."""
+"""The assignors by Kafka's names. The first one is the default."""

@@ -1,4 +1,4 @@
-"""What the group protocols have in common: how they refuse, what they want stored, what they know of topics."""
+"""What the group protocols share: errors, changes to store, and the view of topics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwater.errors import Halted
 
 
 class GroupError(Exception):
-    """A request that a group refuses. The code is the name of one of Kafka's error codes."""
+    """A group refuses a request. The code is the name of one of Kafka's error codes."""
 
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(message or code)
@@ -22,14 +22,14 @@ class GroupError(Exception):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What has to be in the ledger before any answer that was given after it. A head of `None` has not changed."""
+    """What must be in the ledger before any later answer is sent. A head of `None` has not changed."""
 
     head: bytes | None
     put: dict[str, bytes]
     drop: tuple[str, ...]
 
     def then(self, later: Change) -> Change:
-        """This change and a later one as one."""
+        """This change and a later one, merged."""
         put = {name: blob for name, blob in self.put.items() if name not in later.drop} | later.put
         drop = dict.fromkeys((*self.drop, *later.drop))
         return Change(
@@ -38,7 +38,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Stored(Protocol):
-    """What lies in the ledger says first in which format it is."""
+    """A stored value. Its first field is the number of its format."""
 
     @property
     def format(self) -> int:
@@ -49,13 +49,13 @@ _S = TypeVar("_S", bound=Stored)
 
 
 def decoded(decoder: msgspec.msgpack.Decoder[_S], data: bytes, known: int) -> _S:
-    """What some bytes in the ledger stand for; halts on what this version does not know."""
+    """Decode a stored value. Raises `Halted` if this version does not know its format."""
     try:
         stored = decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise Halted(f"a group in the ledger cannot be read by this version: {error}; upgrade this process") from error
     if stored.format != known:
-        raise Halted(f"a group of format {stored.format} in the ledger; this version knows {known}: upgrade it")
+        raise Halted(f"a group in the ledger has format {stored.format}; this version knows {known}: upgrade it")
     return stored
 
 
@@ -64,19 +64,19 @@ class Topics(Protocol):
 
     @property
     def version(self) -> int:
-        """Rises when any topic, its number of partitions or who may know of it changes."""
+        """Rises when a topic, its number of partitions, or the rules about who may describe it change."""
 
     def get(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """A topic's id and how many partitions it has."""
+        """A topic's id and number of partitions. `None` if the topic does not exist."""
 
     def names(self) -> Iterable[str]:
-        """All topics."""
+        """The names of all topics."""
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
-        """The name of a topic that is there."""
+        """The name of a topic. `None` if the topic does not exist."""
 
     def visible(self, principal: str, host: str, names: frozenset[str]) -> frozenset[str]:
-        """Those of some topics that somebody may know of."""
+        """The topics among `names` that a principal may describe."""
 
 
 @dataclass(frozen=True, slots=True)

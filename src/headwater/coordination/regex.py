@@ -1,8 +1,8 @@
 """Subscriptions by regular expression: RE2's syntax, as in Kafka, matched against whole topic names.
 
-Topic names are plain ASCII, so the places where RE2's C++ and Java versions differ about characters do not show. One
-does: `\\C`, a byte, which the Java version refuses and we refuse too. Time is linear in a name's length whatever the
-expression, and size and memory are bounded.
+Topic names are plain ASCII, so most differences between the C++ and Java versions of RE2 do not matter. One does: the
+Java version refuses `\\C` (a byte), so this module refuses it too. Matching takes linear time in the length of a name
+for every expression, and the size and memory of an expression are bounded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headwater.coordination.common import GroupError, Topics
 MAX_LENGTH = 4096
 MAX_MEMORY = 1 << 20
 MAX_STEPS = 5_000
-"""Of the compiled expression. The worst one takes a millisecond for the longest name."""
+"""The size limit of a compiled expression. The slowest one takes a millisecond for the longest name."""
 
 
 class _Pattern(Protocol):
@@ -27,7 +27,7 @@ class _Pattern(Protocol):
 
 
 def compiled(regex: str) -> _Pattern:
-    """The compiled expression, or Kafka's refusal."""
+    """Compile an expression. Raises a `GroupError` in Kafka's words if it is not valid."""
     if len(regex) > MAX_LENGTH:
         raise _invalid(regex[:64] + "...", f"it is longer than {MAX_LENGTH} characters")
     if _asks_for_bytes(regex):
@@ -49,7 +49,7 @@ def compiled(regex: str) -> _Pattern:
 
 
 def _asks_for_bytes(regex: str) -> bool:
-    """Whether `\\C` stands in it as an escape, outside of a `\\Q...\\E` quotation."""
+    """Whether the expression has the escape `\\C` outside of a `\\Q...\\E` quotation."""
     at = regex.find("\\")
     while 0 <= at < len(regex) - 1:
         escaped = regex[at + 1]
@@ -69,9 +69,9 @@ def _invalid(regex: str, reason: str) -> GroupError:
 
 
 class Resolver:
-    """Which topics the regular expressions of one group match.
+    """The topics that the regular expressions of one group match.
 
-    What a name matches never changes, so after a change of topics only new names are looked at.
+    Whether an expression matches a name never changes, so after a change of topics only new names are matched.
     """
 
     def __init__(self, limit: int) -> None:
@@ -85,7 +85,7 @@ class Resolver:
         return f"Resolver({len(self._patterns)} expressions, {len(self._names)} topics)"
 
     def check(self, regex: str, used: set[str]) -> None:
-        """Refuse an expression that cannot be compiled, or one too many for a group that uses some already."""
+        """Refuse an expression that cannot be compiled, or that is one too many for the group."""
         if regex in self._patterns:
             return
         if regex not in used and len(used) >= self.limit:
@@ -100,7 +100,7 @@ class Resolver:
             self._matched.pop(regex, None)
 
     def topics(self, regex: str, topics: Topics) -> frozenset[str]:
-        """The names of the topics that a regular expression matches now. One that cannot be compiled any more: none."""
+        """The topics that an expression matches now. Empty if the expression cannot be compiled any more."""
         if self._version != topics.version:
             self._refresh(topics)
         if regex not in self._matched:

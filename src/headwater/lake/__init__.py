@@ -1,1 +1,1 @@
-"""The lake: topics as tables."""
+"""The lake: topics as Iceberg and Delta tables."""

@@ -1,8 +1,10 @@
-"""The compactor: settles topics whose turn has come, merges small segments, and removes what nobody needs.
+"""The compactor: settles topics that are due, merges small segments, and removes what is no longer needed.
 
-It decides on the state, lets Spark do the work, and puts the result into the ledger: one command swaps the index and
-enters the files into the table's journal. Everything before that command leaves only orphans, everything after it
-can be repeated. Stale compactors are refused by `apply`.
+It plans by the state, runs the tasks on Spark, and commits the result to the ledger: one command replaces index entries
+and enters the files into the journal of the table. A failure before that command leaves only orphans. All work after it
+can be repeated. `apply` refuses commands of a stale compactor.
+
+Objects that cannot be read hold up only the streams that need them (`lake/damaged.py`).
 """
 
 from __future__ import annotations
@@ -14,33 +16,40 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from headwater.clock import Chance, Clock
-from headwater.config import Lake
+from headwater.background import Duty, OnDeath, Supervised, Tasks, each
+from headwater.clock import Clock
+from headwater.configs.topics import TABLE_RETENTION, TopicConfig
 from headwater.errors import HeadwaterError, Retriable
-from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, plan_merge, plan_settle, table_root
+from headwater.lake.damaged import DamagedInputs
+from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, lag_ms, plan_merge, plan_settle, table_root
 from headwater.lake.retiring import outdated
-from headwater.lake.tasks import FileFacts, Task, TaskFacts
-from headwater.log.several import each
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import ForgetFiles, Merge, NewFile, Retire, SegmentRun, Settle, TakeLease
-from headwater.metadata.replica import Replica
-from headwater.metadata.results import Done, Result
-from headwater.metadata.settling import COMPACTION
-from headwater.metadata.streams import Stream, StreamsState
-from headwater.metadata.tables import TopicTable
-from headwater.metadata.topic_configs import TABLE_RETENTION, TopicConfig
-from headwater.objects import ObjectStore
+from headwater.lake.tasks import DamagedInput, FileFacts, Task, TaskFacts
+from headwater.log.damage import Damage
+from headwater.replica.domains import Domains
+from headwater.replica.replica import Replica
+from headwater.settings.settings import Lake
+from headwater.state.commands.base import TakeLease
+from headwater.state.commands.tables import ForgetFiles, Merge, NewFile, Retire, SegmentRun, Settle
+from headwater.state.results import Done, Result
+from headwater.state.streams.domain import COMPACTION
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stream import Stream
+from headwater.state.streams.tables import TopicTable
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.compactor")
 FORGET_BATCH = 500
 COLLECTED_AT_ONCE = 1_000
-"""Segments that are deleted before settling has its turn again."""
+"""At most this many segments are deleted before the compactor settles again."""
 TABLES = "tables/"
+LEASE = Duty("compaction-lease", OnDeath.RESTART, "renews the leases of the domains that are settled here")
+LATE_MS = 30_000
+"""Settling a topic takes some seconds itself. It is late if it has exceeded its freshness target by this time."""
+COMPACTION_DUTY = Duty("compaction", OnDeath.RESTART, "settles topics into tables, merges and deletes segments")
 
 
 class RunJob(Protocol):
-    """Runs tasks somewhere and answers with their facts, in order."""
+    """Runs tasks somewhere and returns their facts, in order."""
 
     def __call__(self, tag: str, tasks: Sequence[Task]) -> Awaitable[list[TaskFacts]]: ...
 
@@ -50,37 +59,36 @@ class Compactor:
 
     def __init__(
         self,
-        cluster: Replica[ClusterState],
-        domains: Mapping[Domain, Replica[StreamsState]],
-        store: ObjectStore,
+        domains: Domains,
         run_job: RunJob,
         settings: Lake,
-        clock: Clock,
-        chance: Chance,
         *,
         slots: int,
         prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._cluster = cluster
+        self._cluster = domains.cluster
         self._domains = domains
-        self._store = store
+        self._store = domains.store
         self._run_job = run_job
         self._settings = settings
-        self._clock = clock
-        self._chance = chance
+        self._clock = domains.clock
+        self._chance = domains.chance
         self._slots = slots
         self._prepare = prepare
-        """Called once, as soon as there is something that will have to be settled: Spark takes seconds to start."""
+        """Called once, as soon as there are records to settle: Spark takes seconds to start."""
         self._limits = Limits(
             file_bytes=settings.file_bytes,
             job_bytes=settings.job_bytes,
             merge_files=settings.merge_files,
             small_file_bytes=settings.small_file_bytes,
         )
+        self.damage = Damage(domains)
+        self._damaged = DamagedInputs(self.damage, domains.store)
         self._jobs = 0
         self._running: set[int] = set()
         self._swept: dict[Domain, float] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._duties: list[Supervised] = []
+        self._preparing = Tasks()
         self.settled_files = 0
         self.settled_rows = 0
         self.merged_files = 0
@@ -88,25 +96,23 @@ class Compactor:
         self.deleted_files = 0
         self.deleted_orphans = 0
         self.failed_jobs = 0
+        self.late: dict[Domain, dict[uuid.UUID, int]] = {}
+        """Topics whose tables are too far behind, with the age of the oldest record that waits, in milliseconds."""
 
     def __repr__(self) -> str:
         return f"<Compactor, {self._jobs} jobs, {self.settled_files} files settled>"
 
     def start(self) -> None:
-        self._tasks = [
-            asyncio.create_task(self._renew(), name="compaction-lease"),
-            asyncio.create_task(self._run(), name="compaction"),
-        ]
+        run = self._domains.background.run
+        self._duties = [run(LEASE, self._renew), run(COMPACTION_DUTY, self._run)]
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        for duty in self._duties:
+            await duty.stop()
+        await self._preparing.close()
 
     async def _renew(self) -> None:
-        """Jobs may take longer than a lease."""
+        """Renew the leases regularly, because a job may take longer than a lease, and look for late topics."""
         while True:
             await asyncio.sleep(self._settings.lease_ms / 3000)
             for replica in self._domains.values():
@@ -114,6 +120,7 @@ class Compactor:
                 if replica.epoch and held is not None and held.holder == replica.epoch:
                     with contextlib.suppress(Retriable):
                         await replica.submit([TakeLease(COMPACTION, self._settings.lease_ms)])
+                self.judge_lateness(replica)
 
     async def _run(self) -> None:
         while True:
@@ -122,19 +129,19 @@ class Compactor:
                 await asyncio.sleep(self._settings.interval_ms / 1000 * (0.5 + self._chance.fraction()))
 
     async def round(self) -> bool:
-        """One pass over all domains; says whether there was anything to settle."""
+        """One pass over all domains; returns whether there was anything to settle."""
         busy = False
         for replica in self._domains.values():
             try:
                 busy = await self._keep(replica) or busy
             except Retriable as error:
-                log.info("settling put off", extra={"domain": replica.domain, "reason": str(error)})
+                log.info("settling postponed", extra={"domain": replica.domain, "reason": str(error)})
             except HeadwaterError as error:
                 log.error("settling failed", extra={"domain": replica.domain, "reason": str(error)})
         return busy
 
     async def lease(self, replica: Replica[StreamsState]) -> int | None:
-        """The number of a domain's compaction lease, if this process holds it or can have it."""
+        """The number of a domain's compaction lease, if this process holds it or can take it; else None."""
         if not replica.epoch:
             return None
         held, now = replica.state.lease(COMPACTION), replica.state.clock_ms
@@ -149,27 +156,50 @@ class Compactor:
         lease = await self.lease(replica)
         if lease is None:
             return False
-        settled = await self._settle(replica, lease)
-        merged = await self._merge(replica, lease)
-        await self._retire(replica, lease)
-        more = await self._collect(replica, lease)
-        await self._sweep(replica)
+        try:
+            await self._damaged.recheck(replica.state)
+            settled = await self._settle(replica, lease)
+            merged = await self._merge(replica, lease)
+        finally:  # what needs no job goes on if jobs fail
+            await self._retire(replica, lease)
+            more = await self._collect(replica, lease)
+            await self._sweep(replica)
         return settled or merged or more
 
     # --- settling ------------------------------------------------------------------------------------------
 
     def plans(self, replica: Replica[StreamsState]) -> list[TopicPlan]:
-        """Every topic of a domain that can be settled."""
+        """The topics of a domain that can be settled."""
         state, found = replica.state, []
+        stops = self._damaged.stops(state) if self.damage else {}
         for topic in self._cluster.state.topics.values():
             if topic.domain != replica.domain or topic.deleting:
                 continue
             streams = [state.streams[s] for s in topic.streams if s in state.streams]
-            config = TopicConfig.of(topic.configs)
+            config = TopicConfig.of(topic.configs, self._cluster.state.resources.common)
             table = state.tables.get(topic.id)
             root = table.root if table is not None else table_root(topic.name, topic.id)
-            found.append(TopicPlan(topic.id, root, streams, config.freshness_ms or self._settings.freshness_ms))
+            freshness_ms = config.freshness_ms or self._settings.freshness_ms
+            found.append(TopicPlan(topic.id, root, streams, freshness_ms, stops))
         return found
+
+    def judge_lateness(self, replica: Replica[StreamsState]) -> None:
+        """Note and log which topics of a domain that is settled here are late, and which are no longer."""
+        held, before = replica.state.lease(COMPACTION), self.late.get(replica.domain, {})
+        if held is None or held.holder != replica.epoch:
+            self.late.pop(replica.domain, None)
+            return
+        now, late = state_clock(replica, self._clock), dict[uuid.UUID, int]()
+        for plan in self.plans(replica):
+            lag = lag_ms(replica.state, plan.streams, now)
+            facts = {"table": plan.root, "seconds": lag / 1000}
+            if lag > plan.freshness_ms + LATE_MS:
+                late[plan.topic] = lag
+                if plan.topic not in before:
+                    log.warning("settling is late: it does not get enough of the machine", extra=facts)
+            elif plan.topic in before:
+                log.info("settling is in time again", extra=facts)
+        self.late[replica.domain] = late
 
     async def _settle(self, replica: Replica[StreamsState], lease: int) -> bool:
         now, state = state_clock(replica, self._clock), replica.state
@@ -185,20 +215,26 @@ class Compactor:
                 state, plans, store=self._store.url, prefix=prefix, slots=self._slots, limits=self._limits
             ),
         )
-        by_topic = _by_topic(job, facts)
+        by_topic, found = await self._sound(replica, job, facts, roots)
         commands = [Settle(lease, topic, roots[topic], *_files_and_runs(found)) for topic, found in by_topic.items()]
         results = await asyncio.gather(*(replica.submit([command]) for command in commands))
         for command, [result] in zip(commands, results, strict=True):
             if await self._stands(command, roots[command.topic], result):
                 self.settled_files += len(command.files)
                 self.settled_rows += sum(file.rows for file in command.files)
-        return bool(commands)
+        return bool(commands) or found
 
     def _prepare_for(self, plans: list[TopicPlan]) -> None:
         waiting = any(stream.settled < stream.end for plan in plans for stream in plan.streams)
         if waiting and self._prepare is not None:
-            self._tasks.append(asyncio.ensure_future(self._prepare()))
+            self._preparing.spawn(self._warm_up(self._prepare), "warm-up")
             self._prepare = None
+
+    async def _warm_up(self, prepare: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await prepare()
+        except HeadwaterError as error:  # the first job will raise it again
+            log.warning("preparing for the first job failed", extra={"reason": str(error)})
 
     async def _merge(self, replica: Replica[StreamsState], lease: int) -> bool:
         state = replica.state
@@ -215,9 +251,10 @@ class Compactor:
                 prefix=prefix,
                 slots=self._slots,
                 limits=self._limits,
+                damaged=self._damaged.files(replica.domain) if self.damage else (),
             ),
         )
-        by_topic = _by_topic(job, facts)
+        by_topic, _ = await self._sound(replica, job, facts, {table.topic: table.root for table in tables})
         commands = [
             Merge(lease, topic, job.removed[topic], *_files_and_runs(found)) for topic, found in by_topic.items()
         ]
@@ -245,38 +282,63 @@ class Compactor:
             self._running.discard(number)
 
     async def _stands(self, command: Settle | Merge, root: str, result: Result) -> bool:
-        """Whether the ledger took a command. If not, its files belong to nobody, now and for ever."""
+        """Whether the command was applied. If it was refused, its files can never enter a table, and are deleted."""
         if isinstance(result, Done):
             return True
-        log.info("a settled topic changed meanwhile", extra={"topic": str(command.topic), "reason": str(result)})
-        for file in command.files:
+        log.info("a topic changed while it was settled", extra={"topic": str(command.topic), "reason": str(result)})
+        await self._discard(root, command.files)
+        return False
+
+    async def _discard(self, root: str, files: Sequence[NewFile]) -> None:
+        for file in files:
             if root:
                 await self._store.delete(f"{root}/{file.name}")
-        return False
+
+    async def _sound(
+        self, replica: Replica[StreamsState], job: Job, facts: list[TaskFacts], roots: Mapping[uuid.UUID, str]
+    ) -> tuple[dict[uuid.UUID, list[FileFacts]], bool]:
+        """The files of topics whose inputs could all be read, and whether new damage was found.
+
+        Files of the other topics are deleted: a later plan leaves out what cannot be read.
+        """
+        found = False
+        by_topic = _by_topic(job, facts)
+        damaged: dict[uuid.UUID, list[DamagedInput]] = {}
+        for topic, files in by_topic.items():
+            inputs = [one for file in files for one in file.damaged]
+            if inputs:
+                damaged[topic] = inputs
+        if damaged:
+            await replica.barrier()
+        for topic, inputs in damaged.items():
+            found = self._damaged.note(replica.state, topic, inputs) or found
+            await self._discard(roots[topic], [f.file for f in by_topic.pop(topic) if f.file is not None])
+        return by_topic, found
 
     # --- removing ----------------------------------------------------------------------------------------------
 
     async def _retire(self, replica: Replica[StreamsState], lease: int) -> None:
-        """Take files out of tables whose topics say how long their tables keep rows."""
+        """Remove outdated files from tables whose topics limit the age of rows in tables."""
         now, state = state_clock(replica, self._clock), replica.state
         for topic in list(self._cluster.state.topics.values()):
             table = state.tables.get(topic.id)
             if TABLE_RETENTION not in topic.configs or topic.deleting or table is None or table.dropped:
                 continue
-            files = outdated(table, TopicConfig.of(topic.configs).table_retention_ms, now)
+            config = TopicConfig.of(topic.configs, self._cluster.state.resources.common)
+            files = outdated(table, config.table_retention_ms, now)
             if files:
                 [result] = await replica.submit([Retire(lease, topic.id, [file.number for file in files])])
                 if isinstance(result, Done):
                     self.retired_files += len(files)
 
     async def _collect(self, replica: Replica[StreamsState], lease: int) -> bool:
-        """Delete segments that no version, index entry or follower needs, and forget them. Tells if more are left."""
+        """Delete segments that no version, index entry or follower needs; returns whether more are left."""
         deleted = 0
         for table in list(replica.state.tables.values()):
             if deleted >= COLLECTED_AT_ONCE:
                 return True
             if table.dropped and table.followers:
-                continue  # catalogs first: none must name a file that is gone
+                continue  # catalogs first: none may name a deleted file
             ripe = table.ripe()
             if table.dropped:
                 await self._remove_table(table)
@@ -289,12 +351,12 @@ class Compactor:
         return False
 
     async def _remove_table(self, table: TopicTable) -> None:
-        """A deleted topic's table goes as a whole, metadata and all."""
+        """Delete the whole table of a deleted topic, metadata included."""
         async for info in self._store.scan(f"{table.root}/"):
             await self._store.delete(info.path)
 
     async def _sweep(self, replica: Replica[StreamsState]) -> None:
-        """Delete files of attempts that never counted: of fenced epochs, and of our own jobs that are over."""
+        """Delete files that no command entered: those of fenced epochs, and of finished jobs of this process."""
         now = self._clock.monotonic()
         if now - self._swept.get(replica.domain, float("-inf")) < self._settings.orphan_interval_ms / 1000:
             return
@@ -302,7 +364,7 @@ class Compactor:
         self._swept[replica.domain] = now
 
     async def sweep(self, replica: Replica[StreamsState]) -> None:
-        """See `_sweep`; right now."""
+        """Do `_sweep` now."""
         await replica.barrier()
         state, oldest = replica.state, min(self._running, default=self._jobs + 1)
         known = {f"{table.root}/{file.name}" for table in state.tables.values() for file in table.files.values()}
@@ -317,7 +379,7 @@ class Compactor:
 
 
 def state_clock(replica: Replica[StreamsState], clock: Clock) -> int:
-    """The time by which a topic's turn is judged: objects carry their writers' clocks."""
+    """The time that decides whether a topic is due. Objects carry the time of their writers' clocks."""
     return max(replica.state.clock_ms, clock.wall_ms())
 
 
@@ -330,7 +392,7 @@ def _by_topic(job: Job, facts: list[TaskFacts]) -> dict[uuid.UUID, list[FileFact
 
 
 def _files_and_runs(facts: list[FileFacts]) -> tuple[list[NewFile], list[SegmentRun]]:
-    """The files of a topic and where its streams lie in them, each stream's runs in the order of their offsets."""
+    """The files of a topic, and the runs of its streams in them, each stream's runs sorted by offset."""
     files: list[NewFile] = []
     runs: list[SegmentRun] = []
     for fact in facts:
@@ -346,7 +408,7 @@ def _files_and_runs(facts: list[FileFacts]) -> tuple[list[NewFile], list[Segment
 
 
 def _writer_of(path: str) -> tuple[int, int] | None:
-    """Epoch and job in the name of a data file, if it is one of ours."""
+    """Epoch and job in the name of a data file; None if Headwater does not give such names."""
     directory, _, name = path.rpartition("/")
     epoch, job, *rest = (*name.split("-", 2), "", "")[:4]
     if not directory.endswith("/" + DATA.rstrip("/")) or not epoch.isdecimal() or not job.isdecimal() or not rest[0]:

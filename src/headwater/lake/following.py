@@ -1,49 +1,55 @@
-"""Keeps the followers of a domain's tables up to date: each on its own, each exactly once.
+"""Brings the followers of a domain's tables up to date. Followers do not depend on each other.
 
-A catalog that is down falls behind and catches up; nobody else notices. What a follower has committed is read from its
-own table; the ledger keeps a copy, so that files which nobody shows any more can go.
+The follower of a catalog that is down falls behind and catches up later; the others continue. A follower's progress is
+read from its own table, so it commits each entry of the journal once. The ledger has a copy of the progress, so that
+files which no follower needs can be deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import itertools
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headwater.clock import Chance, Clock
-from headwater.config import Lake
+import msgspec
+
+from headwater.background import Duty, OnDeath, Supervised
+from headwater.configs.topics import TopicConfig
 from headwater.errors import HeadwaterError, NotReady, Retriable
+from headwater.lake.tables import make_followers
 from headwater.lake.tables.follower import HOUR_MS, Batch, Expiry, ForeignCommit, Standing, TableFollower, ref_of
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import Command, Expired, Follow, Pin, Unfollow
-from headwater.metadata.replica import Replica
-from headwater.metadata.results import Done
-from headwater.metadata.streams import StreamsState
-from headwater.metadata.tables import Follower, JournalEntry, TopicTable
-from headwater.metadata.topic_configs import TopicConfig
-from headwater.types import Domain
+from headwater.objects import ObjectStore
+from headwater.replica.domains import Domains
+from headwater.replica.replica import Replica
+from headwater.settings.objects import StoreOptions
+from headwater.settings.settings import Lake
+from headwater.state.commands.tables import Expired, Follow, Pin, Unfollow
+from headwater.state.records import Command
+from headwater.state.results import Done
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.tables import Follower, JournalEntry, TopicTable
 
 log = logging.getLogger("headwater.followers")
 TABLES_AT_ONCE = 8
 MAX_ENTRIES_PER_COMMIT = 200
 RETRY_SECONDS = 1.0
 RETRY_LIMIT_SECONDS = 60.0
-LOOK_AGAIN_SECONDS = 60.0
-"""How often a follower that a foreign commit holds up looks whether somebody has put things right."""
+"""The longest pause before a follower that failed tries again. Pauses double up to this."""
 
 Lease = Callable[[Replica[StreamsState]], Awaitable[int | None]]
 _Work = Callable[[Replica[StreamsState], int, TableFollower, TopicTable], Awaitable[None]]
 _Wanted = Callable[[TableFollower, TopicTable], bool]
-_NOTHING = Follower(0, 0, "")
+_NOTHING = Follower(0, 0, "", 0, ())
+FOLLOWER = Duty("table-follower", OnDeath.RESTART, "brings one catalog up to date with all tables")
 
 
 @dataclass(slots=True)
 class Trouble:
-    """Why a follower does not follow a table."""
+    """Why a follower cannot follow a table at present."""
 
     reason: str
     foreign: bool
@@ -56,22 +62,19 @@ class Following:
 
     def __init__(
         self,
-        cluster: Replica[ClusterState],
-        domains: Mapping[Domain, Replica[StreamsState]],
+        domains: Domains,
         followers: Sequence[TableFollower],
         lease: Lease,
         settings: Lake,
-        clock: Clock,
-        chance: Chance,
     ) -> None:
-        self._cluster = cluster
+        self._cluster = domains.cluster
         self._domains = domains
         self._followers = followers
         self._lease = lease
         self._settings = settings
-        self._clock = clock
-        self._chance = chance
-        self._tasks: list[asyncio.Task[None]] = []
+        self._clock = domains.clock
+        self._chance = domains.chance
+        self._duties: list[Supervised] = []
         self._expired: dict[tuple[str, uuid.UUID], float] = {}
         self._trouble: dict[tuple[str, uuid.UUID], Trouble] = {}
         self.commits: dict[str, int] = {follower.name: 0 for follower in followers}
@@ -80,22 +83,20 @@ class Following:
         return f"<Following {', '.join(f.name for f in self._followers)}>"
 
     def start(self) -> None:
-        self._tasks = [
-            asyncio.create_task(self._run(follower), name=f"follow-{follower.name}") for follower in self._followers
+        self._duties = [
+            self._domains.background.run(FOLLOWER, functools.partial(self._run, follower), follower.name)
+            for follower in self._followers
         ]
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        for duty in self._duties:
+            await duty.stop()
         for follower in self._followers:
             await follower.close()
 
     @property
     def alerts(self) -> dict[tuple[str, uuid.UUID], Trouble]:
-        """What does not follow at present, by follower and topic."""
+        """Followers that cannot follow a table at present, by follower and topic."""
         return self._trouble
 
     async def _run(self, follower: TableFollower) -> None:
@@ -104,27 +105,31 @@ class Following:
             await asyncio.sleep(self._settings.interval_ms / 1000 * (0.5 + self._chance.fraction()))
 
     async def round(self, follower: TableFollower) -> None:
-        """Bring one follower up to date with every table, as far as possible."""
-        slots = asyncio.Semaphore(TABLES_AT_ONCE)
+        """Bring one follower up to date with every table. Tables that fail are tried again later."""
         for replica in self._domains.values():
             try:
-                lease = await self._lease(replica)
-            except Retriable:
-                continue
-            if lease is None:
-                continue
-            await self._let_strangers_go(replica, lease)
-            steps: list[tuple[_Work, _Wanted]] = [
-                (self._follow, self._is_behind),
-                (self._expire, self._is_stale),
-                (self._drop, self._is_dropped),
-            ]
-            for work, wanted in steps:
-                tables = [t for t in replica.state.tables.values() if self._may(follower, t) and wanted(follower, t)]
-                await asyncio.gather(*(self._attempt(slots, work, replica, lease, follower, t) for t in tables))
+                await self._bring_up(follower, replica)
+            except Retriable as error:
+                facts = {"follower": follower.name, "domain": replica.domain, "reason": str(error)}
+                log.info("following postponed", extra=facts)
+
+    async def _bring_up(self, follower: TableFollower, replica: Replica[StreamsState]) -> None:
+        lease = await self._lease(replica)
+        if lease is None:
+            return
+        await self._let_strangers_go(replica, lease)
+        slots = asyncio.Semaphore(TABLES_AT_ONCE)
+        steps: list[tuple[_Work, _Wanted]] = [
+            (self._follow, self._is_behind),
+            (self._expire, self._is_stale),
+            (self._drop, self._is_dropped),
+        ]
+        for work, wanted in steps:
+            tables = [t for t in replica.state.tables.values() if self._may(follower, t) and wanted(follower, t)]
+            await asyncio.gather(*(self._attempt(slots, work, replica, lease, follower, t) for t in tables))
 
     async def _let_strangers_go(self, replica: Replica[StreamsState], lease: int) -> None:
-        """A catalog that the settings no longer name must not hold back files for ever."""
+        """Remove followers that the settings no longer name, so that files are not kept for them."""
         known = {follower.name for follower in self._followers}
         for table in list(replica.state.tables.values()):
             for name in [name for name in table.followers if name not in known]:
@@ -137,8 +142,9 @@ class Following:
 
     def _is_shown(self, table: TopicTable) -> bool:
         topic = self._cluster.state.topics.get(table.topic)
-        shown = topic is not None and not topic.deleting and TopicConfig.of(topic.configs).table
-        return shown and not table.dropped
+        if topic is None or topic.deleting or table.dropped:
+            return False
+        return TopicConfig.of(topic.configs, self._cluster.state.resources.common).table
 
     def _is_behind(self, follower: TableFollower, table: TopicTable) -> bool:
         behind = table.followers.get(follower.name, _NOTHING).cursor < table.last_sequence
@@ -148,7 +154,7 @@ class Following:
         return table.dropped and follower.name in table.followers
 
     def _is_stale(self, follower: TableFollower, table: TopicTable) -> bool:
-        """Whether it is time to look for versions past their retention, or somebody asked for it."""
+        """Whether expired versions should be removed now: the interval has passed, or a command asked for it."""
         if table.expiry is not None and follower.name in table.expiry.waiting:
             return not table.dropped
         if follower.name not in table.followers or not self._is_shown(table):
@@ -171,7 +177,7 @@ class Following:
             try:
                 await work(replica, lease, follower, table)
                 if self._trouble.pop(key, None) is not None:
-                    log.info("a follower goes on", extra=facts)
+                    log.info("a follower continues", extra=facts)
             except ForeignCommit as error:
                 self._hold(key, str(error), foreign=True)
                 log.error("a follower is held up by a foreign commit", extra={**facts, "reason": str(error)})
@@ -181,9 +187,8 @@ class Following:
 
     def _hold(self, key: tuple[str, uuid.UUID], reason: str, *, foreign: bool) -> None:
         before = self._trouble.get(key)
-        pause = (
-            LOOK_AGAIN_SECONDS if foreign else min(2 * before.pause if before else RETRY_SECONDS, RETRY_LIMIT_SECONDS)
-        )
+        again = min(2 * before.pause if before else RETRY_SECONDS, RETRY_LIMIT_SECONDS)
+        pause = self._settings.foreign_retry_ms / 1000 if foreign else again
         until = self._clock.monotonic() + pause * (0.5 + self._chance.fraction())
         self._trouble[key] = Trouble(reason, foreign, pause, until)
 
@@ -193,20 +198,20 @@ class Following:
         """Commit batches until the follower has the whole journal."""
         ref, known = ref_of(table), table.followers.get(follower.name, _NOTHING)
         standing = await follower.standing(ref, known.location)
-        if standing.cursor < known.cursor:  # somebody took the table back, or away: it is written anew
+        if standing.cursor < known.cursor:  # the table was rolled back or dropped: write it anew
             await self._unfollow(replica, lease, follower, table)
             known = _NOTHING
         while standing.cursor < table.last_sequence and not table.dropped:
             standing = await follower.commit(ref, known.location, self._batch(table, standing.cursor))
             known = await self._enter(replica, lease, follower, table, known, standing)
             self.commits[follower.name] += 1
-        if standing.cursor > known.cursor:  # it was further than the ledger knew
+        if standing.cursor > known.cursor:  # the table was ahead of the ledger's copy
             await self._enter(replica, lease, follower, table, known, standing)
 
     async def _expire(
         self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
     ) -> None:
-        """Drop versions past their retention, so that the files they show can go."""
+        """Drop versions past their retention, so that files which only they show can be deleted."""
         known = table.followers.get(follower.name, _NOTHING)
         asked = table.expiry if table.expiry is not None and follower.name in table.expiry.waiting else None
         now = max(replica.state.clock_ms, self._clock.wall_ms())
@@ -215,7 +220,7 @@ class Following:
         self._expired[(follower.name, table.topic)] = self._clock.monotonic()
         if standing != _standing(known):
             known = await self._enter(replica, lease, follower, table, known, standing)
-            if asked is not None:  # what only the dropped versions needed can go from here on
+            if asked is not None:  # now the metadata of the dropped versions can be deleted, too
                 await follower.expire(ref_of(table), known.location, expiry)
         if asked is not None:
             await replica.submit([Expired(lease, table.topic, follower.name, asked.number)])
@@ -223,7 +228,7 @@ class Following:
     async def _drop(
         self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
     ) -> None:
-        """The topic is deleted: its table goes from the catalog, then its files may go."""
+        """Drop the table of a deleted topic from the catalog. Its files can be deleted afterwards."""
         await follower.drop(ref_of(table), table.followers[follower.name].location)
         await self._unfollow(replica, lease, follower, table)
 
@@ -240,15 +245,16 @@ class Following:
         if entries is None:
             upto, entries = table.last_sequence, []
         else:
-            # Merges come as versions of their own: readers of changes skip them, and must not skip rows with them. So
-            # do removals; and what an hour ended with is a version, whenever it is committed.
+            # A version has entries of one kind only. Readers of changes skip versions of merges and of removals, and
+            # must not skip new rows with them. A version ends with its hour, so that the last version of an hour exists
+            # whenever the entries are committed.
             kind = _kind(entries[0])
             alike = itertools.takewhile(lambda entry: _kind(entry) == kind, entries)
             entries = list(itertools.islice(alike, MAX_ENTRIES_PER_COMMIT))
             upto = entries[-1].sequence
         named = {number for entry in entries for number in (*entry.added, *entry.removed)}
         if any(number not in table.files for number in named):
-            upto, entries = table.last_sequence, []  # files of the past are gone: only the present can be shown
+            upto, entries = table.last_sequence, []  # some files are deleted: only the present can be shown
         files = {number: table.files[number] for number in named if number in table.files}
         live = [f for f in table.files.values() if f.added <= upto and (not f.removed or f.removed > upto)]
         ms = table.journal[-1].ms if table.journal else 0
@@ -263,7 +269,7 @@ class Following:
         known: Follower,
         standing: Standing,
     ) -> Follower:
-        """Tell the ledger. For a format whose pointer lies there, this is the commit."""
+        """Commit the follower's progress to the ledger. If the format's pointer is there, this commits the table."""
         cursor, oldest, location = standing.cursor, standing.oldest, standing.location
         commands: list[Command] = [Follow(lease, table.topic, follower.name, known.location, location, cursor, oldest)]
         if (standing.recent, standing.pinned) != (known.recent, known.pinned):
@@ -280,3 +286,30 @@ def _kind(entry: JournalEntry) -> tuple[str, int]:
 
 def _standing(known: Follower) -> Standing:
     return Standing(known.cursor, known.oldest, known.location, known.recent, known.pinned)
+
+
+def follower_lag_ms(table: TopicTable, name: str, now_ms: int) -> int:
+    """The age of the oldest change of a table that a follower has not committed; 0 if it has all."""
+    missing = table.entries_after(table.followers.get(name, _NOTHING).cursor)
+    waiting = table.journal if missing is None else missing
+    return max(0, now_ms - waiting[0].ms) if waiting else 0
+
+
+async def held_followers(
+    store: ObjectStore, lake: Lake, options: StoreOptions, table: TopicTable, names: Iterable[str]
+) -> dict[str, HeadwaterError]:
+    """Ask these followers for their progress in their own tables, and return the errors of those that cannot follow."""
+    wanted = set(names)
+    catalogs = {name: properties for name, properties in lake.catalogs.items() if name in wanted}
+    chosen = msgspec.structs.replace(
+        lake, followers=tuple(name for name in lake.followers if name in wanted), catalogs=catalogs
+    )
+    found: dict[str, HeadwaterError] = {}
+    for follower in make_followers(store, chosen, options=options):
+        try:
+            await follower.standing(ref_of(table), table.followers.get(follower.name, _NOTHING).location)
+        except HeadwaterError as error:
+            found[follower.name] = error
+        finally:
+            await follower.close()
+    return found

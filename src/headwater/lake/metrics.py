@@ -1,4 +1,4 @@
-"""A compactor's counts as metrics: a stall must be visible."""
+"""The metrics of a compactor. They make a stalled compactor visible."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from headwater.lake.compactor import Compactor
 from headwater.lake.following import Following
-from headwater.lake.planning import oldest_pending_ms, pending_bytes
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.replica import Replica
-from headwater.metadata.streams import StreamsState
+from headwater.lake.planning import lag_ms, pending_bytes
 from headwater.ops.metrics import Metric
+from headwater.replica.replica import Replica
+from headwater.state.cluster.state import ClusterState
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 
 Sample = tuple[Mapping[str, str], float]
@@ -23,7 +23,7 @@ def collect(
     following: Following,
     now_ms: int,
 ) -> list[Metric]:
-    """Everything that `/metrics` shows of a compactor."""
+    """All metrics of a compactor."""
     lag: list[Sample] = []
     backlog: list[Sample] = []
     behind: list[Sample] = []
@@ -32,8 +32,7 @@ def collect(
     for replica in domains.values():
         for plan in compactor.plans(replica):
             topic = {"topic": cluster.state.topics[plan.topic].name}
-            oldest = [ms for s in plan.streams if (ms := oldest_pending_ms(replica.state, s)) is not None]
-            lag.append((topic, max(0, now_ms - min(oldest)) / 1000 if oldest else 0.0))
+            lag.append((topic, lag_ms(replica.state, plan.streams, now_ms) / 1000))
             backlog.append((topic, sum(pending_bytes(s) for s in plan.streams)))
             table = replica.state.tables.get(plan.topic)
             if table is None:
@@ -48,11 +47,18 @@ def collect(
         reason = "foreign" if trouble.foreign else "error"
         held.append(({"follower": name, "topic": names.get(topic_id, str(topic_id)), "reason": reason}, 1.0))
 
+    late: list[Sample] = [
+        ({"topic": names.get(topic_id, str(topic_id))}, ms / 1000)
+        for topics in compactor.late.values()
+        for topic_id, ms in topics.items()
+    ]
+
     def one(value: float) -> list[Sample]:
         return [({}, value)]
 
     return [
         Metric("headwater_settle_lag_seconds", "gauge", "Age of the oldest record that is not settled.", lag),
+        Metric("headwater_settle_late_seconds", "gauge", "Lag of topics that exceed their freshness target.", late),
         Metric("headwater_settle_backlog_bytes", "gauge", "WAL bytes that are not settled.", backlog),
         Metric("headwater_settle_last_seconds", "gauge", "Time of the last settle, since the Unix epoch.", last),
         Metric("headwater_table_files", "gauge", "Segments of a table.", files),

@@ -1,28 +1,30 @@
 """Which WAL runs become which files: plain decisions over the state, without I/O.
 
-Runs are cut in the order they were written, not stream by stream, so a task needs each WAL object that it touches
-only once. Small topics share a task.
+Runs are cut in the order in which they were written, not stream by stream, so a task reads each WAL object that it
+needs once. Small topics share a task.
 """
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
-from headwater.log import wal
-from headwater.metadata.index import IndexEntry
-from headwater.metadata.streams import Stream, StreamsState
-from headwater.metadata.tables import DataFile, TopicTable
+from headwater.log.wal import format as wal
+from headwater.state.streams.index import IndexEntry
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stream import Stream
+from headwater.state.streams.tables import DataFile, TopicTable
 
 DATA = "_data/"
-"""With a leading underscore, so that Delta's VACUUM never looks into it, whatever retention it is given."""
+"""Delta's VACUUM skips directories with a leading underscore, whatever retention it is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much goes where."""
+    """Sizes of files, tasks and jobs."""
 
     file_bytes: int = 48 << 20
     """WAL bytes of one file, and of one task."""
@@ -30,13 +32,13 @@ class Limits:
     min_task_bytes: int = 4 << 20
     """Below this, another task costs more than it saves."""
     merge_files: int = 8
-    """So many small files of a table are merged into one."""
+    """The number of small files of a table that are merged into one."""
     small_file_bytes: int = 8 << 20
     merges_per_job: int = 64
-    """Tables of one merging job: those that settle together are ripe together, and settling waits meanwhile."""
+    """Tables of one merging job. Tables that settle together need merging together, and settling waits for the job."""
     files_per_job: int = 5_000
     parts_per_topic: int = 20_000
-    """Streams times files of a topic in one job: they have to fit one ledger record."""
+    """Streams times files of a topic in one job. They have to fit into one ledger record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ class TopicPlan:
     root: str
     streams: list[Stream]
     freshness_ms: int
+    stops: Mapping[int, int] = field(default_factory=dict)
+    """Offsets at which settling stops, by stream: records from there on cannot be read."""
+
+    def pending(self, state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
+        """The entries of a stream that can be settled now, oldest first."""
+        stop = self.stops.get(stream.id)
+        return itertools.takewhile(lambda entry: stop is None or entry.start < stop, pending(state, stream))
+
+    def bytes_waiting(self, stream: Stream) -> int:
+        """Bytes of a stream past its settled end, up to where settling stops."""
+        stop = self.stops.get(stream.id)
+        return pending_bytes(stream) - (stream.bytes_from(stop) if stop is not None else 0)
 
 
 @dataclass(slots=True)
@@ -64,12 +78,12 @@ class Job:
 
 
 def table_root(name: str, topic: uuid.UUID) -> str:
-    """Where a topic's table lies. A recreated topic never meets its predecessor's files."""
+    """The path of a topic's table. It contains the topic id, so a recreated topic gets another path."""
     return f"tables/{name}-{topic}"
 
 
 def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
-    """The entries of a stream that can be settled now, oldest first: up to a bulk append, open or done."""
+    """The entries of a stream that can be settled now, oldest first. They end at the first bulk append."""
     for i in range(stream.index.find(stream.settled), len(stream.index)):
         entry = stream.index[i]
         if not entry.in_wal:
@@ -78,27 +92,36 @@ def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
 
 
 def oldest_pending_ms(state: StreamsState, stream: Stream) -> int | None:
-    """When a stream's oldest unsettled object was written, or nothing if all is settled."""
-    for entry in pending(state, stream):
-        known = state.objects.get(entry.object)
-        return known.created_ms if known is not None else 0
-    return None
+    """When a stream's oldest unsettled object was written; None if all is settled."""
+    entry = next(pending(state, stream), None)
+    return _created_ms(state, entry) if entry is not None else None
+
+
+def _created_ms(state: StreamsState, entry: IndexEntry) -> int:
+    known = state.objects.get(entry.object)
+    return known.created_ms if known is not None else 0
+
+
+def lag_ms(state: StreamsState, streams: Iterable[Stream], now_ms: int) -> int:
+    """The age of the oldest object of these streams that is not settled; 0 if all is settled."""
+    oldest = [ms for stream in streams if (ms := oldest_pending_ms(state, stream)) is not None]
+    return max(0, now_ms - min(oldest)) if oldest else 0
 
 
 def pending_bytes(stream: Stream) -> int:
-    """Bytes of a stream past its settled end, bulk appends among them."""
+    """Bytes of a stream past its settled end, bulk appends included."""
     return stream.bytes_from(stream.settled)
 
 
 def due(state: StreamsState, plan: TopicPlan, now_ms: int, limits: Limits) -> bool:
-    """Whether a topic's turn has come: enough bytes, or a third of its freshness target has passed."""
+    """Whether a topic is due: it has enough bytes, or a third of its freshness target has passed."""
     waiting = 0
     for stream in plan.streams:
-        oldest = oldest_pending_ms(state, stream)
-        if oldest is None:
+        entry = next(plan.pending(state, stream), None)
+        if entry is None:
             continue
-        waiting += pending_bytes(stream)
-        if now_ms - oldest >= plan.freshness_ms // 3 or waiting >= limits.file_bytes:
+        waiting += plan.bytes_waiting(stream)
+        if now_ms - _created_ms(state, entry) >= plan.freshness_ms // 3 or waiting >= limits.file_bytes:
             return True
     return False
 
@@ -106,7 +129,7 @@ def due(state: StreamsState, plan: TopicPlan, now_ms: int, limits: Limits) -> bo
 def plan_settle(
     state: StreamsState, plans: list[TopicPlan], *, store: str, prefix: str, slots: int, limits: Limits
 ) -> Job:
-    """Tasks for topics whose turn has come, as many as one job takes."""
+    """Tasks for topics that are due, as many as fit into one job."""
     files: list[tuple[tuple[int, int, int], uuid.UUID, FileTask]] = []
     total = 0
     for plan in plans:
@@ -122,14 +145,12 @@ def plan_settle(
 def _files_of(
     state: StreamsState, plan: TopicPlan, prefix: str, limits: Limits, room: int
 ) -> Iterator[tuple[tuple[int, int, int], FileTask]]:
-    """A topic's pending entries, cut into files along the order of their objects."""
+    """A topic's pending entries, cut into files in the order of their objects."""
     ordered: list[tuple[tuple[int, int, int], int, IndexEntry]] = []
     for i, stream in enumerate(plan.streams):
         newest = (0, 0, 0)
-        for entry in pending(state, stream):
-            known = state.objects.get(entry.object)
-            created = known.created_ms if known is not None else 0
-            newest = max(newest, (created, entry.object.epoch, entry.object.sequence))
+        for entry in plan.pending(state, stream):
+            newest = max(newest, (_created_ms(state, entry), entry.object.epoch, entry.object.sequence))
             ordered.append((newest, i, entry))
     ordered.sort(key=lambda item: (item[0], item[1], item[2].start))
     taken: dict[int, list[IndexEntry]] = {}
@@ -167,7 +188,7 @@ def _file(state: StreamsState, plan: TopicPlan, prefix: str, taken: dict[int, li
 
 
 def _job(files: list[tuple[uuid.UUID, FileTask]], store: str, slots: int, total: int, limits: Limits) -> Job:
-    """Files spread over tasks: evenly over the slots, but none too large or too small."""
+    """Files divided into tasks: evenly over the slots, but no task is too large or too small."""
     job = Job()
     share = min(max(total // max(slots, 1), limits.min_task_bytes), limits.file_bytes)
     held: list[FileTask] = []
@@ -194,13 +215,15 @@ def _job(files: list[tuple[uuid.UUID, FileTask]], store: str, slots: int, total:
 # --- merging -----------------------------------------------------------------------------------------------
 
 
-def mergeable(table: TopicTable, streams: list[Stream], limits: Limits) -> Iterator[list[DataFile]]:
-    """Runs of small files that are worth a rewrite, oldest first.
+def mergeable(
+    table: TopicTable, streams: list[Stream], limits: Limits, damaged: Collection[str] = ()
+) -> Iterator[list[DataFile]]:
+    """Runs of small files that are worth a rewrite, oldest first. Files with a damaged path are left alone.
 
-    Files are numbered as they were entered, which is not always the order of their offsets: a bulk append may be
-    entered before the WAL that lies before it.
+    Files are numbered in the order in which they were committed. That is not always the order of their offsets: a
+    bulk append may be committed before the WAL records in front of it are settled.
     """
-    numbers = _small(table, limits)
+    numbers = _small(table, limits, damaged)
     if len(numbers) < limits.merge_files:
         return
     before = _things_before(streams, numbers)
@@ -221,12 +244,13 @@ def mergeable(table: TopicTable, streams: list[Stream], limits: Limits) -> Itera
         yield run
 
 
-def _small(table: TopicTable, limits: Limits) -> set[int]:
-    return {f.number for f in table.live() if f.size < limits.small_file_bytes and f.references}
+def _small(table: TopicTable, limits: Limits, damaged: Collection[str]) -> set[int]:
+    small = [f for f in table.live() if f.size < limits.small_file_bytes and f.references]
+    return {f.number for f in small if not damaged or f"{table.root}/{f.name}" not in damaged}
 
 
 def _things_before(streams: list[Stream], numbers: set[int]) -> dict[int, dict[int, int]]:
-    """For each of these files, by stream, how many entries that are not to be merged lie before it."""
+    """For each of these files, by stream, the number of other entries in front of it."""
     found: dict[int, dict[int, int]] = {}
     for stream in streams:
         others = 0
@@ -246,14 +270,15 @@ def plan_merge(
     prefix: str,
     slots: int,
     limits: Limits,
+    damaged: Collection[str] = (),
 ) -> Job:
-    """Tasks that rewrite small files into larger ones. Tables with most of them come first, so none waits for ever."""
+    """Tasks that rewrite small files as larger ones. The tables with most small files come first, so all get a turn."""
     chosen: list[tuple[uuid.UUID, FileTask]] = []
     removed: dict[uuid.UUID, list[int]] = {}
     total = 0
-    for table in sorted(tables, key=lambda table: len(_small(table, limits)), reverse=True):
+    for table in sorted(tables, key=lambda table: len(_small(table, limits, damaged)), reverse=True):
         streams = streams_of(table.topic)
-        for files in mergeable(table, streams, limits):
+        for files in mergeable(table, streams, limits, damaged):
             task = _merge_file(table, streams, files, prefix)
             if task is not None:
                 chosen.append((table.topic, task))
@@ -268,7 +293,7 @@ def plan_merge(
 
 
 def _merge_file(table: TopicTable, streams: list[Stream], files: list[DataFile], prefix: str) -> FileTask | None:
-    """All rows of these files; nothing if the index has something else between their entries."""
+    """A task for all rows of these files; None if the index has other entries between theirs."""
     numbers = {file.number for file in files}
     parts, named = [], 0
     for stream in sorted(streams, key=lambda s: s.partition):

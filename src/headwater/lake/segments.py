@@ -1,18 +1,18 @@
-"""A segment on its way into the store: its bytes, and what the ledger has to know of it."""
+"""A segment that is being written: its bytes, and its facts for the ledger."""
 
 from __future__ import annotations
 
 from headwater.clock import Chance
-from headwater.log.segment import SegmentWriter
-from headwater.log.segment_read import FOOTER_END, footer_bytes, footer_checksum
-from headwater.metadata.commands import NewFile
+from headwater.log.segment.read import FOOTER_END, footer_bytes, footer_checksum
+from headwater.log.segment.write import SegmentWriter
+from headwater.state.commands.tables import NewFile
 from headwater.types import Buffer
 
 SUFFIX = ".parquet"
 
 
 class _Pieces:
-    """Where a segment's writer writes to. It must not know the segment: in a circle, files would stay in memory."""
+    """The sink of a segment's writer. It has no reference to the segment: a cycle would keep the bytes in memory."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -34,7 +34,7 @@ class NewSegment:
         return f"<NewSegment, {sum(map(len, self.pieces))} bytes of {self.writer!r}>"
 
     def close(self, prefix: str, chance: Chance) -> NewFile | None:
-        """End the segment and give it a name that nobody else has; nothing if there are no rows."""
+        """End the segment and give it a unique name; None if there are no rows."""
         facts = self.writer.close()
         if not facts.rows:
             return None

@@ -1,17 +1,16 @@
-"""What a settling job is made of, as plain data that travels to executors and back.
+"""The parts of a settling job, as plain data that is sent to executors and back.
 
-A task says where bytes lie, never how to get at them: executors open the store by its URL with credentials of their
-own.
+A task has the positions of bytes but no credentials: executors open the store by its URL with credentials of their own.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from headwater.metadata.commands import NewFile
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
+from headwater.state.commands.tables import NewFile
 
-VERSION = 2
+VERSION = 3
 """Both sides must agree: an executor refuses a task of another version."""
 _ADDRESSES = ("endpoint", "endpoint_url", "region", "virtual_hosted_style_request", "account_name")
 
@@ -25,11 +24,11 @@ class WalRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start: int
     """The offset of its first record."""
     append_ms: int
-    """The records' timestamp where the topic keeps the time of commit, else -1."""
+    """The timestamp of the records if the topic has log-append time, else -1."""
 
 
 class StreamPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Offsets of one stream that go into a file. When merging there are no runs: the rows come from other files."""
+    """Offsets of one stream that go into a file. A merge has no runs: the rows come from other files."""
 
     stream: int
     partition: int
@@ -39,15 +38,15 @@ class StreamPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FileTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One file to write. Its name gets a suffix of its own in every attempt."""
+    """One file to write. Every attempt adds its own suffix to the name."""
 
     topic: bytes
     root: str
     prefix: str
     parts: list[StreamPart]
     sources: list[tuple[str, int]]
-    """Files below the root, with the checksums of their footers, whose rows, all of them, become this file. Empty when
-    settling."""
+    """The files to merge: paths below the root, with the checksums of their footers. All of their rows go into this
+    file. Empty when settling."""
 
     @property
     def wal_bytes(self) -> int:
@@ -55,18 +54,18 @@ class FileTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one executor does in one go."""
+    """The unit of work of one executor."""
 
     version: int
     store: str
     """The object store's URL."""
     files: list[FileTask]
     options: StoreOptions = StoreOptions()
-    """How the store is used: encryption, checksums, patience, its address. See `public`."""
+    """Options of the store: encryption, checksums, time limits, its address. See `public`."""
 
 
 class PartRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a stream's offsets ended up. No row groups if none of them holds a record."""
+    """The row groups with a stream's offsets. There are none if the offsets have no records."""
 
     stream: int
     start: int
@@ -75,21 +74,35 @@ class PartRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     groups: int
 
 
+class DamagedInput(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An input of a file task that is missing or damaged: a run of a WAL object, or a file to merge."""
+
+    stream: int
+    """-1 for a file to merge."""
+    start: int
+    """The offset of the first record of the run."""
+    path: str
+    """The object of a run, or a file's path below the root."""
+    reason: str
+
+
 class FileFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What became of a file task. Without rows there is no file."""
+    """The result of a file task. Without rows there is no file."""
 
     file: NewFile | None
     runs: list[PartRun]
+    damaged: list[DamagedInput]
+    """Inputs that cannot be read: the first of each stream. There is no file then."""
 
 
 class TaskFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What became of a task: one entry for each of its files, in order."""
+    """The result of a task: one entry for each of its files, in order."""
 
     files: list[FileFacts]
 
 
 def public(options: StoreOptions) -> StoreOptions:
-    """The options that may travel: of those that only a cloud knows, addresses and nothing else."""
+    """The options that may be sent to executors. Of the provider's own options, these are only addresses."""
     known = {name: value for name, value in options.provider.items() if name.lower().endswith(_ADDRESSES)}
     return msgspec.structs.replace(options, provider=known)
 

@@ -1,8 +1,8 @@
 """Versions of a topic's table: how versions, offsets and the followers' own versions map to each other.
 
-A version is a journal sequence: the table after that many changes. Each partition is settled up to some offset as of a
-version, and that only rises, so what came between two versions is one range of offsets of every partition, whatever was
-merged meanwhile.
+A version is a journal sequence: the table after that many changes. As of a version, each partition is settled up to an
+offset, which never decreases. So the records between two versions are one range of offsets per partition, whatever was
+merged in between.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from headwater.errors import BadInput
 from headwater.lake.tables.follower import Version
-from headwater.log.segment_cache import Segment, SegmentCache
-from headwater.metadata.tables import DataFile, JournalEntry, TopicTable
+from headwater.log.segment.cache import Segment, SegmentCache
 from headwater.objects import ObjectStore
+from headwater.state.streams.tables import DataFile, JournalEntry, TopicTable
 from headwater.types import Buffer
 
 CHUNK_BYTES = 1 << 20
@@ -33,32 +33,32 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What came to a table after one version, up to another."""
+    """The records that were added to a table after one version, up to another."""
 
     after: int
     upto: int
     ranges: Sequence[OffsetRange]
     operations: Mapping[str, int]
-    """How many settles, merges and retirements lie between."""
+    """How many settles, merges and retirements are between the versions."""
 
     @property
     def predicate(self) -> str:
-        """The same in SQL: for readers of any later version."""
+        """The ranges as an SQL condition, for readers of any later version."""
         parts = [f"(`partition` = {r.partition} AND `offset` >= {r.start} AND `offset` < {r.end})" for r in self.ranges]
         return " OR ".join(parts) or "FALSE"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What to ask a follower for to read changes: versions after `after`, up to and including `upto`."""
+    """The follower's versions that show changes: those after `after`, up to and including `upto`."""
 
     after: int | None
-    """`None` for from the beginning on."""
+    """`None`: from the beginning."""
     upto: int
 
 
 def history(table: TopicTable) -> list[tuple[JournalEntry, dict[int, int]]]:
-    """Every version that the journal tells of, with the settled end of each partition as of then."""
+    """Every version in the journal, with the settled end of each partition as of then."""
     ends, found = dict(table.passed), []
     for entry in table.journal:
         ends = {**ends, **dict(entry.ends)}
@@ -67,7 +67,7 @@ def history(table: TopicTable) -> list[tuple[JournalEntry, dict[int, int]]]:
 
 
 def changes(table: TopicTable, after: int, upto: int | None = None) -> Changes:
-    """What came between two versions; up to the newest one if none is named."""
+    """The changes between two versions. Without `upto`, up to the newest."""
     last = table.last_sequence if upto is None else upto
     for version in (after, last):
         if version > table.last_sequence:
@@ -75,7 +75,7 @@ def changes(table: TopicTable, after: int, upto: int | None = None) -> Changes:
         if version < table.first_version:
             raise BadInput(f"the journal no longer reaches version {version}: the oldest is {table.first_version}")
     if after > last:
-        raise BadInput(f"version {after} is newer than version {last}: nothing can have come in between")
+        raise BadInput(f"version {after} is newer than version {last}: there are no changes between them")
     before, then = table.ends_at(after), table.ends_at(last)
     ranges = [OffsetRange(p, before.get(p, 0), end) for p, end in sorted(then.items()) if end > before.get(p, 0)]
     between = (table.entries_after(after) or [])[: last - after]
@@ -83,9 +83,10 @@ def changes(table: TopicTable, after: int, upto: int | None = None) -> Changes:
 
 
 def span(versions: Iterable[Version], after: int, upto: int) -> Span | None:
-    """The versions of a follower that hold exactly what came between two of ours; nothing if it no longer has them.
+    """The versions of a follower with exactly the changes between two versions of the table; None if it lacks some.
 
-    All versions in between must be there, and none may both add and remove rows: readers of changes would go past it.
+    The follower must have all versions in between. None may both add and remove rows, since readers of changes would
+    skip it.
     """
     by_sequence = {version.sequence: version for version in versions}
     if upto not in by_sequence:
@@ -102,7 +103,7 @@ def span(versions: Iterable[Version], after: int, upto: int) -> Span | None:
 
 
 def holding(table: TopicTable, ranges: Iterable[OffsetRange]) -> list[DataFile]:
-    """The table's present files that may hold rows of these ranges."""
+    """The table's current files that may contain rows of these ranges."""
     wanted = list(ranges)
     return [file for file in table.live() if any(_may_hold(file, r) for r in wanted)]
 
@@ -115,7 +116,7 @@ def _may_hold(file: DataFile, r: OffsetRange) -> bool:
 async def read(
     store: ObjectStore, table: TopicTable, ranges: Iterable[OffsetRange]
 ) -> AsyncIterator[tuple[int, Buffer]]:
-    """The records of these ranges from the table's present files: partition and record batches, in order."""
+    """The records of these ranges from the table's current files: partition and record batches, in order."""
     cache, root = SegmentCache(store, CACHE_BYTES), table.root
     for r in sorted(ranges, key=lambda r: r.partition):
         groups = []

@@ -1,1 +1,1 @@
-"""The log itself: record batches and their checks, the WAL format, the writer and the reader."""
+"""The log: record batches and their checks, WAL objects, segments, the writer and the reader."""

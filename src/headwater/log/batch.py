@@ -1,7 +1,7 @@
 """Record batches, Kafka's format v2: checks on the way in, patches on the way out.
 
-Bytes are kept as received. Base offset and leader epoch lie outside the CRC, so a reader patches them for
-nothing; log-append time lies inside it, so the CRC is computed anew where a topic asks for that.
+The bytes of a batch are stored as received. Its CRC does not cover the base offset and the leader epoch, so the reader
+patches both without a new CRC. It covers the timestamps: a topic with log-append time needs a new CRC per batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import msgspec
 from crc32c import crc32c
 
 from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
-from headwater.log import kernels
+from headwater.log.kernels import switch
+from headwater.log.kernels.records import FLAWS
 from headwater.types import Buffer
 from headwater.wire.codecs import LZ4, NONE, compress, decompress, has_linked_blocks
 
@@ -26,6 +27,8 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 _BASE = struct.Struct(">q")
 _BASE_AND_EPOCH = struct.Struct(">qii")
+_STORED = struct.Struct(">iibIhi")
+"""Length, leader epoch, magic, CRC, attributes and last offset delta of a stored batch, from its length on."""
 _MAGIC_AT = 16
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
@@ -49,20 +52,20 @@ LONG_MAX = (1 << 63) - 1
 
 
 MAX_RECORD_ERRORS = 1_000
-"""So many records of a batch are told apart when it is refused."""
+"""At most this many records of a refused batch are reported one by one."""
 
 RecordErrors = tuple[tuple[int, str], ...]
-"""Which records of a batch are at fault, by their place in it, and why."""
+"""The invalid records of a batch: the position of each in the batch, and the reason."""
 
 
 class InvalidTimestamp(BadInput):
-    """A record's timestamp lies too far from the broker's clock for this topic."""
+    """A record's timestamp is too far from the broker's clock for this topic."""
 
     records: RecordErrors = ()
 
 
 class InvalidRecord(CorruptBatch):
-    """A batch whose bytes are as sent, but which no client may send."""
+    """The batch arrived as it was sent, but a client may not send such a batch."""
 
     records: RecordErrors = ()
 
@@ -72,11 +75,11 @@ class NotABatch(InvalidRecord):
 
 
 class BrokenBatch(CorruptBatch):
-    """Bytes that are not those of a batch as it was sent, or that nobody knows how to read."""
+    """The bytes of the batch changed on the way, or are in an unknown format."""
 
 
 UNREAD = (NotABatch, BrokenBatch, UnsupportedBatch, BatchTooLarge)
-"""What is wrong with batches that are refused before their records are looked at."""
+"""The errors of batches that are refused before their records are checked."""
 
 
 class BatchRules(msgspec.Struct, frozen=True):
@@ -106,8 +109,18 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     base_sequence: int
 
 
+def unchecked(data: bytes) -> Batch:
+    """Bytes that should be a batch, before they are checked."""
+    return Batch(data, 0, 0, 0, NO_PRODUCER, -1, -1)
+
+
 def check_batch(data: bytes, rules: BatchRules, now_ms: int) -> Batch:
-    """Check one batch that fills `data`; raise the error that says what is wrong with it."""
+    """Check `data`, which must be exactly one batch. Raises the error that says what is wrong with it."""
+    return checked(data, rules, now_ms, rules.max_opened_bytes)[0]
+
+
+def checked(data: bytes, rules: BatchRules, now_ms: int, limit: int) -> tuple[Batch, int]:
+    """Like `check_batch`, with a limit on uncompressed bytes; also returns how many there were."""
     size = len(data)
     if size < HEADER_BYTES:
         raise NotABatch(f"a record batch of {size} bytes")
@@ -133,13 +146,13 @@ def check_batch(data: bytes, rules: BatchRules, now_ms: int) -> Batch:
     if producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0):
         raise InvalidRecord("an idempotent batch without a sequence or an epoch")
     codec = attributes & CODEC_MASK
-    opened, at = _opened(codec, data, rules.max_opened_bytes)
-    status, smallest, largest, null_keys = kernels.walk_records(opened, at, len(opened), count)
+    opened, at = _opened(codec, data, limit)
+    status, smallest, largest, null_keys = switch.walk_records(opened, at, len(opened), count)
     if status:
-        raise InvalidRecord(kernels.FLAWS[status])
+        raise InvalidRecord(FLAWS[status])
     first, last = base_timestamp + smallest, base_timestamp + largest
     if first < -LONG_MAX or last > LONG_MAX:
-        raise InvalidTimestamp(f"timestamps {first} to {last} are no timestamps")
+        raise InvalidTimestamp(f"timestamps {first} to {last} are out of range")
     if attributes & APPEND_TIME_BIT:
         raise InvalidTimestamp("clients cannot set log-append time")
     in_time = rules.append_time or rules.admits(first, last, now_ms)
@@ -147,11 +160,11 @@ def check_batch(data: bytes, rules: BatchRules, now_ms: int) -> Batch:
         raise _refusal(opened, at, count, base_timestamp, rules, now_ms)
     if not rules.append_time and last != max_timestamp:
         data = _with_max_timestamp(data, attributes, last)
-    return Batch(data, count, first, last, producer_id, producer_epoch, base_sequence)
+    return Batch(data, count, first, last, producer_id, producer_epoch, base_sequence), len(opened) - at
 
 
 def _opened(codec: int, data: bytes, limit: int) -> tuple[Buffer, int]:
-    """A batch's records as they are without compression: bytes, and where the records begin in them."""
+    """The uncompressed records of a batch: a buffer, and the position of the first record in it."""
     if codec == NONE:
         return data, HEADER_BYTES
     view = memoryview(data)[HEADER_BYTES:]
@@ -166,7 +179,10 @@ def _opened(codec: int, data: bytes, limit: int) -> tuple[Buffer, int]:
 def _refusal(
     opened: Buffer, at: int, count: int, base_timestamp: int, rules: BatchRules, now_ms: int
 ) -> InvalidRecord | InvalidTimestamp:
-    """What is wrong with sound records that the topic does not take, record by record. A wrong time counts most."""
+    """The error for valid records that the topic does not accept, with the reason for each record.
+
+    It is an `InvalidTimestamp` if any record has a wrong time, else an `InvalidRecord`.
+    """
     keyless: list[tuple[int, str]] = []
     untimely: list[tuple[int, str]] = []
     for index in range(count):
@@ -179,7 +195,7 @@ def _refusal(
         if key < 0 and rules.compacted:
             keyless.append((index, "a compacted topic takes no records without a key"))
         elif not rules.append_time and not rules.admits(timestamp, timestamp, now_ms):
-            untimely.append((index, f"timestamp {timestamp} lies too far from {now_ms}"))
+            untimely.append((index, f"timestamp {timestamp} is too far from {now_ms}"))
         if len(keyless) + len(untimely) == MAX_RECORD_ERRORS:
             break
     error = InvalidTimestamp(untimely[0][1]) if untimely else InvalidRecord(keyless[0][1])
@@ -188,7 +204,7 @@ def _refusal(
 
 
 def _with_max_timestamp(data: Buffer, attributes: int, timestamp: int) -> bytes:
-    """The batch with its largest timestamp and attributes set, and its CRC computed anew."""
+    """The batch with its largest timestamp and attributes set, and a new CRC."""
     patched = bytearray(data)
     _ATTRIBUTES.pack_into(patched, CRC_FROM, attributes)
     _MAX_TIMESTAMP.pack_into(patched, _MAX_TIMESTAMP_AT, timestamp)
@@ -197,13 +213,13 @@ def _with_max_timestamp(data: Buffer, attributes: int, timestamp: int) -> bytes:
 
 
 def with_append_time(data: Buffer, append_ms: int) -> bytes:
-    """The batch as a topic with log-append time serves it."""
+    """The batch as a topic with log-append time serves it, with a new CRC. The caller has checked the old one."""
     (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_FROM)
     return _with_max_timestamp(data, attributes | APPEND_TIME_BIT, append_ms)
 
 
 def is_transactional(data: Buffer) -> bool:
-    """Whether what came for a partition begins with a batch of a transaction."""
+    """Whether the data for a partition begins with a transactional batch."""
     if len(data) < HEADER_BYTES or data[_MAGIC_AT] != MAGIC:
         return False
     attributes: int = _ATTRIBUTES.unpack_from(data, CRC_FROM)[0]
@@ -217,7 +233,7 @@ def codec_of(data: Buffer) -> int:
 
 
 def recompressed(data: Buffer, codec: int, level: int, limit: int) -> bytes:
-    """The batch with the same records in another codec; all else but length and CRC stays."""
+    """The batch with the same records in another codec. Of the header only codec, length and CRC change."""
     (attributes,) = _ATTRIBUTES.unpack_from(data, CRC_FROM)
     opened = decompress(attributes & CODEC_MASK, memoryview(data)[HEADER_BYTES:], limit)
     made = bytearray(data[:HEADER_BYTES])
@@ -234,6 +250,18 @@ def offsets_of(data: Buffer, at: int = 0) -> int:
     return last + 1
 
 
+def sound_offsets(data: Buffer) -> int:
+    """How many offsets a stored batch takes; -1 if its bytes are not those that were stored.
+
+    Of the header, only base offset and leader epoch are not checked. The reader replaces both.
+    """
+    length, _, magic, crc, _, last_delta = _STORED.unpack_from(data, _LENGTH_AT)
+    if magic != MAGIC or length != len(data) - LENGTH_OVERHEAD or crc32c(memoryview(data)[CRC_FROM:]) != crc:
+        return -1
+    offsets: int = last_delta + 1
+    return offsets
+
+
 def max_timestamp_of(data: Buffer) -> int:
     """The largest timestamp of a stored batch."""
     timestamp: int = _MAX_TIMESTAMP.unpack_from(data, _MAX_TIMESTAMP_AT)[0]
@@ -241,18 +269,18 @@ def max_timestamp_of(data: Buffer) -> int:
 
 
 def join_patched(batches: list[Buffer], offset: int) -> bytearray:
-    """Batches one after another, with their offsets from `offset` on and leader epoch 0."""
+    """The batches joined into one buffer, with base offsets counted from `offset` and leader epoch 0."""
     joined = bytearray().join(batches)
-    at = 0
-    for batch in batches:
-        _BASE_AND_EPOCH.pack_into(joined, at, offset, len(batch) - LENGTH_OVERHEAD, 0)
-        offset += offsets_of(joined, at)
-        at += len(batch)
+    at, patch, last_delta = 0, _BASE_AND_EPOCH.pack_into, _LAST_DELTA.unpack_from
+    for size in map(len, batches):
+        patch(joined, at, offset, size - LENGTH_OVERHEAD, 0)
+        offset += last_delta(joined, at + _LAST_DELTA_AT)[0] + 1
+        at += size
     return joined
 
 
 def split_batches(data: Buffer) -> list[Buffer]:
-    """The whole batches at the start of fetched bytes; a last one that was cut short is left out."""
+    """The complete batches of fetched bytes. A last batch that is cut short is left out."""
     view, at = memoryview(data), 0
     found: list[Buffer] = []
     while at + LENGTH_OVERHEAD <= len(view):
@@ -271,6 +299,14 @@ def base_offset_of(data: Buffer) -> int:
     """The base offset that a batch carries."""
     offset: int = _BASE.unpack_from(data)[0]
     return offset
+
+
+def first_at(data: Buffer, base_offset: int, timestamp: int, offset: int, limit: int) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record of a stored batch that is not before a timestamp and an offset."""
+    for delta, stamp in record_timestamps(data, limit):
+        if stamp >= timestamp and base_offset + delta >= offset:
+            return base_offset + delta, stamp
+    return None
 
 
 def record_timestamps(data: Buffer, limit: int) -> Iterator[tuple[int, int]]:
@@ -292,7 +328,7 @@ def record_timestamps(data: Buffer, limit: int) -> Iterator[tuple[int, int]]:
 
 
 def read_varint(data: Buffer, at: int) -> tuple[int, int]:
-    """A signed varint and the position behind it."""
+    """A signed varint, and the position after it."""
     value = shift = 0
     while True:
         if not 0 <= at < len(data):

@@ -1,6 +1,7 @@
-"""What somebody has to do from time to time, once per domain: retention, garbage collection, checkpoints.
+"""Periodic work, once per domain: retention, garbage collection, checkpoints.
 
-Whoever holds a domain's housekeeping lease does it. All of it is safe to repeat and safe to lose half way.
+The process that holds the housekeeping lease of a domain does the work. Every step may be repeated, and may be
+interrupted half way.
 """
 
 from __future__ import annotations
@@ -9,52 +10,59 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import uuid
+from collections.abc import Awaitable, Callable
 
-from headwater.clock import Chance, Clock
-from headwater.config import Housekeeping as HousekeepingSettings
+from headwater.background import Duty, OnDeath, Supervised, each
+from headwater.configs.topics import TopicConfig
 from headwater.errors import HeadwaterError, Retriable
-from headwater.log import wal
 from headwater.log.retention import new_log_start
-from headwater.log.several import each
-from headwater.metadata.cluster import ClusterState
-from headwater.metadata.commands import DropStreams, ExpireProducers, ForgetObjects, Release, TakeLease, TrimStreams
-from headwater.metadata.index import IndexEntry
-from headwater.metadata.replica import Replica
-from headwater.metadata.results import Done
-from headwater.metadata.streams import HOUSEKEEPING, Stream, StreamsState
-from headwater.metadata.topic_configs import TopicConfig
-from headwater.metadata.topics import Topics, TopicUnknown
-from headwater.objects import ObjectStore
+from headwater.log.wal import format as wal
+from headwater.replica.domains import Domains
+from headwater.replica.levels import follow_level
+from headwater.replica.replica import Replica
+from headwater.replica.topics import Topics, TopicUnknown
+from headwater.settings.settings import Housekeeping as HousekeepingSettings
+from headwater.state.cluster.state import ClusterState
+from headwater.state.commands.base import TakeLease
+from headwater.state.commands.streams import (
+    DropStreams,
+    ExpireProducers,
+    ForgetObjects,
+    TrimStreams,
+)
+from headwater.state.commands.tables import Release
+from headwater.state.results import Done
+from headwater.state.streams.domain import HOUSEKEEPING
+from headwater.state.streams.index import IndexEntry
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stream import Stream
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.housekeeping")
 BATCH = 1_000
+KEEPING = Duty("housekeeping", OnDeath.RESTART, "retention, garbage collection, checkpoints, topics half created")
 
 
 class Housekeeper:
-    """Keeps the domains of a process in order, as far as it holds their leases."""
+    """Does the housekeeping of each domain whose lease this process holds."""
 
     def __init__(
         self,
-        cluster: Replica[ClusterState],
-        domains: Mapping[Domain, Replica[StreamsState]],
-        store: ObjectStore,
+        domains: Domains,
         topics: Topics,
         settings: HousekeepingSettings,
-        clock: Clock,
-        chance: Chance,
         checkpoint: Callable[[Domain], Awaitable[None]],
     ) -> None:
-        self._cluster = cluster
+        self._cluster = domains.cluster
         self._domains = domains
-        self._store = store
+        self._store = domains.store
         self._topics = topics
         self._settings = settings
-        self._clock = clock
-        self._chance = chance
+        self._clock = domains.clock
+        self._chance = domains.chance
         self._checkpoint = checkpoint
-        self._task: asyncio.Task[None] | None = None
+        self._duty: Supervised | None = None
         self._checkpointed: dict[Domain, tuple[int, int]] = {}
         self._swept: dict[Domain, tuple[float, int]] = {}
         self.deleted_objects = 0
@@ -65,13 +73,11 @@ class Housekeeper:
         """Streams whose retention waits until their records are settled."""
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="housekeeping")
+        self._duty = self._domains.background.run(KEEPING, self._run)
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        if self._duty is not None:
+            await self._duty.stop()
 
     async def _run(self) -> None:
         interval = self._settings.interval_ms / 1000
@@ -89,12 +95,12 @@ class Housekeeper:
         try:
             await work
         except Retriable as error:
-            log.info("housekeeping put off", extra={"what": what, "reason": str(error)})
-        except HeadwaterError as error:
+            log.info("housekeeping postponed", extra={"what": what, "reason": str(error)})
+        except (HeadwaterError, OSError) as error:
             log.error("housekeeping failed", extra={"what": what, "reason": str(error)})
 
     async def _lease(self, replica: Replica[ClusterState] | Replica[StreamsState]) -> int | None:
-        """The number of the lease, if this process holds it or can have it."""
+        """The number of the lease, if this process holds it or can take it; else None."""
         state = replica.state
         if not replica.epoch:
             return None
@@ -120,7 +126,9 @@ class Housekeeper:
         lease = await self._lease(replica)
         if lease is None:
             return
+        await follow_level(self._cluster.state, replica)
         await self._drop_forgotten(replica)
+        await self._topics.configure(replica)
         await self._release_expired(replica)
         await self._retain(replica)
         await self._expire_producers(replica)
@@ -129,18 +137,18 @@ class Housekeeper:
         await self._write_checkpoint(replica)
 
     async def _drop_forgotten(self, replica: Replica[StreamsState]) -> None:
-        """Drop streams of topics that are gone: a topic deleted while it was being created can leave them."""
+        """Drop streams whose topic does not exist. A topic that is deleted while it is created can leave them."""
         topics = self._cluster.state.topics
         strange = [stream for stream in replica.state.streams.values() if stream.topic not in topics]
         if not strange:
             return
-        await self._cluster.barrier()  # a topic is entered before its streams: what is unknown now is gone
+        await self._cluster.barrier()  # a topic is committed before its streams: one still unknown is deleted
         gone = [int(stream.id) for stream in strange if stream.topic not in self._cluster.state.topics]
         for i in range(0, len(gone), BATCH):
             await replica.submit([DropStreams(tuple(gone[i : i + BATCH]))])
 
     async def _release_expired(self, replica: Replica[StreamsState]) -> None:
-        """Let readers go on where a bulk append did not come in time. The ledger's own time decides."""
+        """Release expired reservations of bulk appends, so that readers continue. The ledger's time decides."""
         now = max(replica.state.clock_ms, self._clock.wall_ms())
         expired = [Release(found.number) for found in replica.state.reservations.values() if found.expired(now)]
         if expired:
@@ -148,19 +156,22 @@ class Housekeeper:
             released = sum(isinstance(result, Done) for result in results)
             self.released_reservations += released
             if released:
-                log.warning("bulk appends did not come in time", extra={"domain": replica.domain, "number": released})
+                log.warning("bulk appends have expired", extra={"domain": replica.domain, "number": released})
 
     async def _retain(self, replica: Replica[StreamsState]) -> None:
-        state, topics = replica.state, self._cluster.state.topics
-
+        state, topics, common = replica.state, self._cluster.state.topics, self._cluster.state.resources.common
+        configs: dict[uuid.UUID, TopicConfig] = {}
         starts, waiting = [], 0
         for i, stream in enumerate(list(state.streams.values())):
             topic = topics.get(stream.topic)
             if topic is not None and len(stream.index):
                 written_ms = functools.partial(_written_ms, state, stream)
-                start = new_log_start(stream, TopicConfig.of(topic.configs), state.clock_ms, written_ms)
+                config = configs.get(topic.id)
+                if config is None:
+                    config = configs[topic.id] = TopicConfig.of(topic.configs, common)
+                start = new_log_start(stream, config, state.clock_ms, written_ms)
                 if state.settles and start > stream.settled:
-                    waiting += 1  # the table would never get what goes now
+                    waiting += 1  # otherwise these records would miss the table
                     start = stream.settled
                 if start > stream.log_start:
                     starts.append((int(stream.id), start))
@@ -180,7 +191,10 @@ class Housekeeper:
             await replica.submit([ExpireProducers(before)])
 
     async def _collect(self, replica: Replica[StreamsState], lease: int) -> None:
-        """Delete objects that nothing refers to any more, then forget them: in this order, or they would leak."""
+        """Delete unreferenced objects from the store, then remove them from the state.
+
+        In the other order a crash in between would leave objects that are never deleted.
+        """
         state = replica.state
         old = state.clock_ms - self._settings.dead_object_grace_ms
         ripe = [object_id for object_id, died in state.objects.dead() if died <= old]
@@ -193,7 +207,7 @@ class Housekeeper:
             self.deleted_objects += len(gone)
 
     async def _sweep(self, replica: Replica[StreamsState]) -> None:
-        """Delete what fenced epochs stored but never entered. A live epoch's objects may still be entered."""
+        """Delete objects that fenced epochs stored and no record names. Objects of a live epoch may still be named."""
         now = self._clock.monotonic()
         fenced = sum(1 for _ in replica.state.fenced_epochs())
         last, seen = self._swept.get(replica.domain, (float("-inf"), 0))
@@ -212,7 +226,11 @@ class Housekeeper:
         self._swept[replica.domain] = (now, fenced)
 
     async def _write_checkpoint(self, replica: Replica[ClusterState] | Replica[StreamsState]) -> None:
-        """A ledger with a limit must be cut in time: what failed is tried again, also if nothing new can be added."""
+        """Write a checkpoint if enough was applied since the last one.
+
+        A ledger with a limit on its size needs checkpoints in time, so each round retries one that failed, even if no
+        records are added any more.
+        """
         size, count = replica.bytes_applied, replica.records_applied
         size_before, count_before = self._checkpointed.get(replica.domain, (0, 0))
         limit = replica.checkpoint_records
@@ -222,7 +240,7 @@ class Housekeeper:
 
 
 def _written_ms(state: StreamsState, stream: Stream, entry: IndexEntry) -> int:
-    """When an entry's records were written, to the accuracy of the object or file that holds them."""
+    """When the records of an entry were written: the creation time of their object or file."""
     table = state.tables.get(stream.topic)
     if entry.file and table is not None:
         return table.files[entry.file].created_ms

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.metadata.index import IndexEntry
-from headwater.metadata.streams import Stream
-from headwater.metadata.topic_configs import TopicConfig
+from headwater.configs.topics import TopicConfig
+from headwater.state.streams.index import IndexEntry
+from headwater.state.streams.stream import Stream
 
 
 def new_log_start(
@@ -35,9 +35,9 @@ def new_log_start(
 
 
 def _first_within(stream: Stream, limit: int) -> int:
-    """The first entry such that what comes after the one before it is less than the limit.
+    """The first index entry to keep, by size.
 
-    As in Kafka, an entry goes only if what remains without it is still at least the limit.
+    As in Kafka, an entry is removed only if the entries after it still have at least `limit` bytes.
     """
     low, high = 0, len(stream.index)
     while low < high:

@@ -1,30 +1,27 @@
-"""Threads of compiled code, which work without ever taking the interpreter's lock.
+"""Threads of compiled code that never take the interpreter's lock.
 
-A Python thread gives that lock back for every call that blocks and must wait for it afterwards, while the event loop
-is busy: half a dozen times for one synced file. A thread that runs one compiled function gets its work through a ring
-of rows of numbers and waits in the kernel, not for Python.
+A Python thread releases that lock for every blocking call. Afterwards it waits for the lock while the event loop is
+busy: half a dozen times for one synced file. A native thread runs one compiled function. It gets its work through a
+ring of rows of numbers and waits in the kernel, not for Python.
 
-Only Linux has what it takes (eventfd), and only a process that has compiled its kernels anyway: until `load`, and
-elsewhere always, there are no such threads and whoever wants one does its work in another way. A failure is told by a
-number only, so whoever gets one repeats the work in that other way, which finds out what is wrong.
+Native threads need Linux (eventfd) and compiled kernels. Before `load`, and on other systems, `serve` is `None` and
+callers use ordinary code. A native thread reports a failure by a number only. The caller then repeats the work with
+ordinary code, which finds the cause.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
-from typing import Any
+
+from headwater.native.rows import Serve
 
 log = logging.getLogger("headwater.kernels")
-Serve = Callable[[Any, int, int], None]
-"""A compiled function of the ring, and of the handles by which it is told of jobs and tells that one is done."""
-
 serve: Serve | None = None
 
 
 def load() -> None:
-    """Compile, or load what was compiled before. Takes seconds the first time; safe to call from a thread."""
+    """Compile the kernels, or load cached machine code. The first time takes seconds. Safe to call from a thread."""
     global serve
     if sys.platform == "linux":
         from headwater.native import kernels, thread
@@ -34,4 +31,4 @@ def load() -> None:
         if kernels.prepare():
             serve = kernels.serve
         else:
-            log.warning("compiled code is older than the rest: remove *.nbi from %s/__pycache__", __path__[0])
+            log.warning("the cached machine code is outdated: remove *.nbi from %s/__pycache__", __path__[0])

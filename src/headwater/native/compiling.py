@@ -1,4 +1,4 @@
-"""Python functions as machine code. Importing this module imports numba."""
+"""Compiling Python functions to machine code. Importing this module imports numba."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 
 def compiled(function: _F) -> _F:
-    """A function that runs without the interpreter's lock, kept on the disk if some place can be written."""
+    """Compile a function that runs without the interpreter's lock. The code is cached on disk if that is possible."""
     try:
         return cast(_F, numba.njit(cache=True, nogil=True)(function))
     except RuntimeError as error:
-        log.warning("compiled code is not kept: %s", error)
+        log.warning("compiled code is not cached: %s", error)
         return cast(_F, numba.njit(nogil=True)(function))

@@ -1,4 +1,4 @@
-"""What native threads run: calls to the system and to libraries, in machine code.
+"""The machine code of native threads: calls to the system and to libraries.
 
 Importing this module imports numba. See `headwater.native` for the rules of the ring.
 """
@@ -19,8 +19,7 @@ from headwater.native.compiling import compiled
 
 _INT, _LONG = types.int32, types.int64
 _READ_LIMIT = 1_000
-"""Calls one after the other that a signal ended before a thread gives up."""
-_MODE = 0o644
+"""The number of reads in a row that may fail, for example by a signal, before a thread ends."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_DSYNC
 _LOCK, _UNLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
 _SQLITE_ROW, _SQLITE_DONE = 100, 101
@@ -33,13 +32,14 @@ _write: Any = types.ExternalFunction("write", _LONG(_INT, _LONG, _LONG))
 _writev: Any = types.ExternalFunction("writev", _LONG(_INT, _LONG, _INT))
 _rename: Any = types.ExternalFunction("rename", _INT(_LONG, _LONG))
 _unlink: Any = types.ExternalFunction("unlink", _INT(_LONG))
+_fchmod: Any = types.ExternalFunction("fchmod", _INT(_INT, _INT))
 _fsync: Any = types.ExternalFunction("fsync", _INT(_INT))
 _flock: Any = types.ExternalFunction("flock", _INT(_INT, _INT))
 
 
 @intrinsic
 def _called(typing_context: Any, function: Any, arguments: Any) -> Any:
-    """Call a C function at an address, with integers and addresses; what it returns fills 64 bits."""
+    """Call a C function at an address, with integers and addresses. It returns 64 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         long = ir.IntType(64)
@@ -55,10 +55,11 @@ _call: Any = _called
 
 @compiled
 def _put(row: Any) -> int:
-    """An object of the local store: written under a temporary name and synced, renamed, its directory synced."""
-    handle = _open(row[ring.TEMPORARY], _CREATE, _MODE)
+    """Put an object of the local store: write a file under a temporary name, synced; rename it; sync the directory."""
+    handle = _open(row[ring.TEMPORARY], _CREATE, row[ring.MODE])
     if handle < 0:
         return ring.FAILED
+    _fchmod(handle, row[ring.MODE])  # the umask took rights away; a file system without modes may refuse
     written = _writev(handle, row[ring.VECTOR], row[ring.COUNT])
     closed = _close(handle)
     if written != row[ring.SIZE] or closed != 0 or _rename(row[ring.TEMPORARY], row[ring.TARGET]) != 0:
@@ -71,7 +72,7 @@ def _put(row: Any) -> int:
 
 @compiled
 def _append(row: Any) -> int:
-    """One record into a SQLite ledger, in a transaction of its own, behind the writers' lock file if one is given."""
+    """Append one record to a SQLite ledger in one transaction. Takes the writers' lock file first, if one is given."""
     if row[ring.LOCK] >= 0 and _flock(row[ring.LOCK], _LOCK) != 0:
         return ring.FAILED
     statement = row[ring.STATEMENT]
@@ -99,7 +100,7 @@ def _append(row: Any) -> int:
 
 @compiled
 def serve(rows: Any, wake: int, done: int) -> None:
-    """Do the jobs of a ring until one says to stop."""
+    """Do the jobs of a ring until a job of kind STOP."""
     count, one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
     at = failures = 0
     while failures < _READ_LIMIT:
@@ -121,12 +122,12 @@ def serve(rows: Any, wake: int, done: int) -> None:
 
 @compiled
 def layout() -> int:
-    """Of the rows that the compiled code knows."""
+    """The layout of rows for which this code was compiled."""
     return ring.LAYOUT
 
 
 def prepare() -> bool:
-    """Compile, or load what was compiled before; false if that is of another time."""
+    """Compile, or load the cached machine code. Returns false if that code was compiled for other rows."""
     compiling: Any = serve
     compiling.compile("void(int64[:,::1],int64,int64)")
     return layout() == ring.LAYOUT

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 SLOTS = 64
-"""Jobs of one thread that wait or are under way."""
+"""The number of jobs of one thread that can wait or be under way."""
 COLUMNS = 16
 IOV_MAX = 1000
 
-# A row of the ring: what to do, what became of it, ...
+# A row of the ring: the kind of job, its result, ...
 KIND, RESULT = 0, 1
 STOP, PUT, APPEND = range(3)
 DONE, FAILED, UNKNOWN = range(3)
-"""Done; for certain not done; perhaps done, but it may be lost in a crash."""
+"""Done; not done; perhaps done, but a crash may lose it."""
 # ... and the addresses and numbers of the job.
-TEMPORARY, TARGET, VECTOR, COUNT, SIZE, DIRECTORY = range(2, 8)
+TEMPORARY, TARGET, VECTOR, COUNT, SIZE, DIRECTORY, MODE = range(2, 9)
 DOMAIN, RECORD, RECORD_BYTES, LOCK, STATEMENT, BIND_INT64, BIND_BLOB, STEP, COLUMN_INT64, RESET, POSITION = range(2, 13)
 
 LAYOUT = zlib.crc32(repr(sorted((k, v) for k, v in globals().items() if k.isupper())).encode())
-"""Tells this set of columns from others: compiled code that is kept on the disk may be older than this file."""
+"""Identifies this set of columns, because cached machine code may be older than this file."""
+
+Serve: TypeAlias = Callable[[Any, int, int], None]
+"""A compiled function. It takes the ring and two eventfds: one signals new jobs, the other finished jobs."""

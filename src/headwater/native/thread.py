@@ -1,4 +1,4 @@
-"""The Python side of a native thread: its ring, and addresses to put into it."""
+"""The Python side of a native thread: its ring, and the addresses for it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from headwater.native import Serve
-from headwater.native.rows import COLUMNS, KIND, SLOTS, STOP
+from headwater.native.rows import COLUMNS, KIND, SLOTS, STOP, Serve
 from headwater.types import Pieces
 
 _DATA = bytes.__basicsize__ - 1
-"""Where the bytes of an object of this type begin. They end with a zero, which the size of the type counts."""
+"""The offset of the data in a `bytes` object. The basic size includes the zero byte at the end."""
 
 
 class NativeThread:
-    """One thread of compiled code. Jobs are done one after the other, for one event loop."""
+    """One thread of compiled code. It does the jobs of one event loop, one after the other."""
 
     def __init__(self, serve: Serve, name: str) -> None:
         self._rows: Any = np.zeros((SLOTS, COLUMNS), dtype=np.int64)
@@ -41,13 +40,13 @@ class NativeThread:
 
     @property
     def idle(self) -> bool:
-        """Whether a job given now would be begun at once, by this event loop's thread."""
+        """Whether a new job would start at once. False in another event loop than the thread's."""
         return not self._waiting and not self._closed and asyncio.get_running_loop() is self._loop
 
     def submit(self, numbers: Sequence[int], keep: object) -> asyncio.Future[Sequence[int]]:
-        """Do a job. What its addresses point to is kept until it is done; the future has the row then.
+        """Submit a job. `keep` is held until the job is done, so that its addresses stay valid.
 
-        `numbers` are a row but for its result, and shorter where the rest does not matter.
+        `numbers` are the first columns of the row. The future's result is the row after the job.
         """
         if self._closed or len(self._waiting) == SLOTS:
             raise RuntimeError(f"{self!r} is closed or full")
@@ -66,7 +65,7 @@ class NativeThread:
                 future.set_result(row.tolist())
 
     async def close(self) -> None:
-        """End once all jobs are done."""
+        """Wait for all jobs, then end the thread."""
         if self._closed:
             return
         while self._waiting:
@@ -81,12 +80,12 @@ class NativeThread:
 
 
 def vector(pieces: Pieces) -> tuple[int, int, object]:
-    """The address of an iovec of the pieces, how many bytes they are, and what must be kept meanwhile.
+    """The address of an iovec of the pieces, their total size, and an object to keep while the address is used.
 
-    A `TypeError` says that some piece is not bytes.
+    Raises `TypeError` if a piece is not `bytes`.
     """
     if {*map(type, pieces)} != {bytes}:
-        raise TypeError("only bytes have a fixed place")
+        raise TypeError("only bytes have a fixed address")
     count = len(pieces)
     vectors = np.empty((count, 2), dtype=np.int64)
     vectors[:, 0] = np.fromiter(map(id, pieces), dtype=np.int64, count=count)
@@ -97,11 +96,11 @@ def vector(pieces: Pieces) -> tuple[int, int, object]:
 
 
 def address(data: bytes) -> int:
-    """Where the bytes lie, with a zero behind them. They must be kept as long as it is used."""
+    """The address of the bytes, which end with a zero. The caller keeps `data` while the address is used."""
     return id(data) + _DATA
 
 
 def addressable() -> bool:
-    """Whether this Python keeps bytes where CPython does: in the object itself, behind its head."""
+    """Whether the data of `bytes` is where CPython has it: in the object, behind its header."""
     probe = b"where are you?"
     return sys.implementation.name == "cpython" and ctypes.string_at(address(probe)) == probe

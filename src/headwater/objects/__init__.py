@@ -13,7 +13,7 @@ from headwater.objects.retrying import RetryingStore
 from headwater.objects.stats import StoreStats
 from headwater.objects.store import ObjectInfo, ObjectMissing, ObjectStore
 from headwater.objects.wrapper import ResumableStore
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 
 __all__ = ["ObjectInfo", "ObjectMissing", "ObjectStore", "open_store", "wrapped"]
 
@@ -25,15 +25,15 @@ def open_store(
 ) -> ObjectStore:
     """The store of a URL: `file:///path`, `s3://bucket/prefix`, `gs://…`, `az://…`, `memory://`.
 
-    Options, time and chance are for stores over a network.
+    Clock and chance, and all options but the mode of files, are used by stores over a network.
     """
     parts = urlsplit(url)
     if parts.scheme == "file":
         if parts.netloc or not parts.path.startswith("/"):
-            raise ConfigError(f"{url!r} is not of the form file:///absolute/path")
+            raise ConfigError(f"{url!r} does not have the form file:///absolute/path")
         from headwater.objects.local import LocalStore
 
-        return LocalStore(unquote(parts.path))
+        return LocalStore(unquote(parts.path), (options or StoreOptions()).mode)
     if parts.scheme == "memory":
         from headwater.objects.memory import MemoryStore
 
@@ -47,8 +47,7 @@ def open_store(
 
 
 def wrapped(store: ResumableStore, options: StoreOptions, clock: Clock, chance: Chance) -> ObjectStore:
-    """A store over a network with all that such a one needs, from the inside out: a limit, second requests for late
-    reads, retries, counts."""
+    """A store over a network in its wrappers, from the inside out: limit, hedging (if configured), retries, counts."""
     stats = StoreStats()
     store = LimitedStore(store, options, stats)
     if options.hedge_percent:

@@ -1,7 +1,7 @@
-"""What a cloud's store answered, read from the text of the library's error: it has no fields for it.
+"""Status and code of a cloud store's answer, read from the text of the library's error, which has no fields for them.
 
-The text also holds addresses, signatures and whatever else the server said. None of that goes further than here: an
-address may carry a token.
+The text also contains addresses, signatures and the server's own words. None of that leaves this module: an address may
+contain a token.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _BEYOND = re.compile(r"source: StartTooLarge \{")
 _WAITING = frozenset((408, 409, 423, 425, 429))
 """Statuses below 500 after which the same request may succeed."""
 _SPOILT = frozenset(("BadDigest", "Md5Mismatch", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"))
-"""The store's words for bytes that arrived otherwise than they were sent: nothing was stored."""
+"""The store's codes for bytes that were damaged on the way. It has stored nothing."""
 INSUFFICIENT_STORAGE = 507
 RANGE_NOT_SATISFIABLE = 416
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP status and the store's own code, or how it came that there was none."""
+    """An HTTP status and the store's own code, or the reason why there is none."""
 
     name: str
     status: int
@@ -50,12 +50,12 @@ class Answer:
 
     @property
     def nothing_done(self) -> bool:
-        """Whether it is certain that nothing was stored: no connection came about, or the bytes were spoilt."""
+        """Whether certainly nothing was stored: the connection failed, or the bytes were damaged."""
         return self.kind == "Connect" or self.code in _SPOILT
 
     @property
     def refused(self) -> bool:
-        """Whether the store understood and would refuse the next time too."""
+        """Whether the store understood the request and would refuse a retry too."""
         passing = self.status in _WAITING or self.code in _SPOILT or self.code == "RequestTimeout"
         return 400 <= self.status < 500 and not passing
 
@@ -65,5 +65,5 @@ class Answer:
 
     @property
     def beyond_the_end(self) -> bool:
-        """Whether an object is there and ends before the range asked for."""
+        """Whether the object exists and ends before the requested range."""
         return self.status == RANGE_NOT_SATISFIABLE or self.beyond

@@ -1,8 +1,8 @@
 """The promises of `headwater.objects.store`, one check each, for every backend and every wrapper of one.
 
-A check takes a function that opens one more handle onto the same store, and raises `AssertionError` where a promise is
-broken. Every check wants an empty store of its own. The module needs nothing but the package, so that a backend kept
-elsewhere can run it too.
+A check takes a function that opens one more handle on the same store. It raises `AssertionError` if a promise is
+broken. Every check needs an empty store of its own. The module needs only the package, so that a backend outside this
+repository can run it too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OpenStore: TypeAlias = Callable[[], Awaitable[ObjectStore]]
 Check: TypeAlias = Callable[[OpenStore], Awaitable[None]]
 
 PATIENCE_SECONDS = 60.0
-"""Far beyond what any backend takes; only a call that hangs meets it."""
+"""Time limit of a check, far above what any backend needs. Only a call that hangs reaches it."""
 PATH = "wal/v1/zone=local/domain=1/date=2026/01/31/0000000001-000000000002.wo"
 BAD_PATHS = ("", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b", "a/./b")
 BYTES = bytes(range(256)) * 40
@@ -82,7 +82,7 @@ async def _listing(store: ObjectStore, prefix: str) -> dict[str, int]:
 
 
 async def what_is_put_is_got(open_store: OpenStore) -> None:
-    """Whole, in pieces of every kind, on every handle; a path may hold what WAL paths hold."""
+    """An object reads back whole, from pieces of every kind, on every handle, under the path of a WAL object."""
     async with _handles(open_store, 2) as [store, other]:
         await store.put(PATH, [BYTES[:10], bytearray(BYTES[10:300]), memoryview(BYTES)[300:], b""])
         for handle in (store, other):
@@ -104,7 +104,7 @@ async def an_empty_object_is_one(open_store: OpenStore) -> None:
 
 
 async def ranges_are_cut_at_the_end(open_store: OpenStore) -> None:
-    """Any start and length give the bytes that are there."""
+    """Any start and length give the bytes that exist in that range."""
     async with _handles(open_store, 1) as [store]:
         await store.put(PATH, [BYTES])
         size = len(BYTES)
@@ -115,7 +115,7 @@ async def ranges_are_cut_at_the_end(open_store: OpenStore) -> None:
 
 
 async def a_large_object_in_many_pieces(open_store: OpenStore) -> None:
-    """Thousands of pieces of uneven sizes, more bytes than one system call or one request takes."""
+    """An object of thousands of pieces, with more bytes than fit into one system call or request, reads back whole."""
     async with _handles(open_store, 1) as [store]:
         pieces = [bytes([i % 251]) * (1 + i * 37 % 9000) for i in range(5000)]
         whole = b"".join(pieces)
@@ -127,7 +127,7 @@ async def a_large_object_in_many_pieces(open_store: OpenStore) -> None:
 
 
 async def what_is_missing_is_reported(open_store: OpenStore) -> None:
-    """`get` and `size` raise `ObjectMissing`, also for a name that others' paths begin with."""
+    """`get` and `size` raise `ObjectMissing`, also for a name that other paths begin with."""
     async with _handles(open_store, 1) as [store]:
         for _ in range(2):
             for path in ("nothing", "deep/down/nothing"):
@@ -153,7 +153,7 @@ async def deleting_is_idempotent(open_store: OpenStore) -> None:
 
 
 async def names_hold_any_character(open_store: OpenStore) -> None:
-    """What means something in URLs, in shells or to other systems means nothing here."""
+    """Characters that are special in URLs or shells are ordinary characters of a path."""
     async with _handles(open_store, 2) as [store, other]:
         for i, name in enumerate(ODD_NAMES):
             data = [bytes([i])]
@@ -201,7 +201,7 @@ async def several_at_once(open_store: OpenStore) -> None:
 
 
 async def listings_are_complete(open_store: OpenStore) -> None:
-    """Every object below a prefix, at any depth, with its size, and none beside it."""
+    """A listing has every object below the prefix, at any depth, with its size, and no other."""
     async with _handles(open_store, 2) as [store, other]:
         _expect(await _listing(store, ""), {}, "the listing of an empty store")
         _expect(await _listing(store, "a/"), {}, "the listing of nothing")
@@ -215,7 +215,7 @@ async def listings_are_complete(open_store: OpenStore) -> None:
 
 
 async def a_listing_of_more_than_a_page(open_store: OpenStore) -> None:
-    """More objects than a store lists in one answer, none left out and none twice."""
+    """A listing longer than one answer of the store has every object once."""
     async with _handles(open_store, 1) as [store]:
         paths = [f"page/{i % 3}/{i:05}" for i in range(1_100)]
         for at in range(0, len(paths), 50):
@@ -226,7 +226,7 @@ async def a_listing_of_more_than_a_page(open_store: OpenStore) -> None:
 
 
 async def a_listing_while_objects_go(open_store: OpenStore) -> None:
-    """Deleting what a listing names, while it goes on, disturbs neither."""
+    """Objects can be deleted while a listing that names them continues."""
     async with _handles(open_store, 1) as [store]:
         for i in range(50):
             await store.put(f"go/{i % 5}/{i}", [b"x"])
@@ -250,7 +250,7 @@ async def puts_at_once(open_store: OpenStore) -> None:
 
 
 async def an_object_is_whole_or_not_there(open_store: OpenStore) -> None:
-    """Whoever reads while a path is put, again and again, sees nothing or one put's bytes, never a mixture."""
+    """A reader of a path that is put again and again sees nothing or the bytes of one put, never a mixture."""
     async with _handles(open_store, 2) as [store, other]:
         versions = [bytes([i]) * 300_000 for i in range(12)]
         done = asyncio.Event()
@@ -266,7 +266,7 @@ async def an_object_is_whole_or_not_there(open_store: OpenStore) -> None:
         while not done.is_set():
             [found] = await other.get_many(["whole"])
             if found is not None and found not in versions:
-                raise AssertionError(f"an object of {len(found)} bytes that nobody put")
+                raise AssertionError(f"read {len(found)} bytes that were never put")
             await asyncio.sleep(0)
         await writing
         _expect(await other.get("whole") == versions[-1], True, "whether the last put stands")
@@ -276,7 +276,7 @@ async def an_object_is_whole_or_not_there(open_store: OpenStore) -> None:
 
 
 async def what_is_created_stays(open_store: OpenStore) -> None:
-    """The first creator's bytes are there whole, on every handle; later ones hear `False` and change nothing."""
+    """The bytes of the first `create` are visible on every handle; later ones return `False` and change nothing."""
     async with _handles(open_store, 2) as [store, other]:
         _expect(await store.create(PATH, [BYTES[:10], bytearray(BYTES[10:300]), memoryview(BYTES)[300:]]), True, "new")
         _expect(await store.create("empty", []), True, "an object of no bytes")
@@ -292,7 +292,7 @@ async def what_is_created_stays(open_store: OpenStore) -> None:
 
 
 async def of_many_creators_one_wins(open_store: OpenStore) -> None:
-    """Over several handles, again and again: one hears `True`, and its bytes are what everybody reads."""
+    """Of several creators on several handles one gets `True`, and all readers see its bytes."""
     async with _handles(open_store, 4) as stores:
         for i in range(20):
             path = f"race/{i}"
@@ -315,7 +315,7 @@ async def a_deleted_path_can_be_created(open_store: OpenStore) -> None:
 
 
 async def what_is_created_is_whole_or_not_there(open_store: OpenStore) -> None:
-    """Whoever reads while a path is created sees nothing or all of it, and all of it once `create` has returned."""
+    """A reader sees nothing or the whole object while it is created, and the whole once `create` has returned."""
     async with _handles(open_store, 2) as [store, other]:
         for i in range(12):
             path, data = f"whole/{i}", bytes([i]) * 300_000
@@ -323,7 +323,7 @@ async def what_is_created_is_whole_or_not_there(open_store: OpenStore) -> None:
             while not creating.done():
                 [found] = await other.get_many([path])
                 if found is not None and found != data:
-                    raise AssertionError(f"{len(found)} of {len(data)} bytes of an object")
+                    raise AssertionError(f"read {len(found)} of {len(data)} bytes of an object")
                 await asyncio.sleep(0)
             _expect(await creating, True, "whether it was created")
             _expect(await other.get(path) == data, True, "whether it is there")
@@ -333,7 +333,7 @@ async def what_is_created_is_whole_or_not_there(open_store: OpenStore) -> None:
 
 
 async def closing_is_idempotent(open_store: OpenStore) -> None:
-    """A handle can be closed twice, before it was used and after, and others go on."""
+    """A handle can be closed twice, before and after its first use; other handles still work."""
     async with _handles(open_store, 3) as [unused, used, other]:
         await used.put("a", [b"x"])
         for store in (unused, used):

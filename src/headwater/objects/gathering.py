@@ -1,30 +1,20 @@
-"""Several reads at once, so many and no more."""
+"""Several reads at once, up to a limit."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from headwater.background import each
 from headwater.objects.store import ObjectMissing
 
 
 async def gathered(get: Callable[[str], Awaitable[bytes]], paths: Sequence[str], at_once: int) -> list[bytes | None]:
-    """Whole objects in the order asked, `None` for those that do not exist; the first failure ends the others."""
-    found: list[bytes | None] = [None] * len(paths)
-    rest = iter(enumerate(paths))
+    """Whole objects in the order of `paths`, `None` for missing ones. The first failure ends the other reads."""
 
-    async def work() -> None:
-        for i, path in rest:
-            try:
-                found[i] = await get(path)
-            except ObjectMissing:
-                continue
+    async def one(path: str) -> bytes | None:
+        try:
+            return await get(path)
+        except ObjectMissing:
+            return None
 
-    workers = [asyncio.ensure_future(work()) for _ in range(min(at_once, len(paths)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-    return found
+    return await each(one, paths, at_once, cancel=True)

@@ -1,7 +1,7 @@
-"""Objects whose names nobody else may use, such as WAL objects: where it is free, a name that is taken is refused.
+"""Objects with unique names, such as WAL objects: a name that is taken is refused, where that costs nothing.
 
-A conditional PUT is the same one request to a cloud's store. In a local directory it would cost a link and an unlink
-instead of a rename. Two clusters that were given one bucket by mistake would otherwise replace each other's objects.
+Two clusters that use one bucket by mistake would otherwise replace each other's objects. In a cloud's store a
+conditional PUT is the same one request. In a local directory it would cost a link and an unlink instead of a rename.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def put_once(store: ObjectStore, path: str, pieces: Pieces) -> Awaitable[None]:
-    """Store an object. Where the store guards names, one that holds other bytes is left as it is: `StoreRefused`."""
+    """Store an object. If the store guards names and the path holds other bytes, raise `StoreRefused`."""
     return _guarded(store, path, pieces) if getattr(store, "guards", False) else store.put(path, pieces)
 
 
@@ -28,6 +28,7 @@ async def _guarded(store: ObjectStore, path: str, pieces: Pieces) -> None:
         raise StoreUnavailable(str(error)) from error  # as after a failed `put`: the object may be there, and is ours
     if not created:
         log.error(
-            "an object of this name holds other bytes; is the store used by another cluster?", extra={"path": path}
+            "an object of this name holds other bytes; check whether another cluster uses the store",
+            extra={"path": path},
         )
-        raise StoreRefused(f"{path} holds other bytes; is the store used by another cluster?")
+        raise StoreRefused(f"{path} already holds other bytes; check whether another cluster uses the same store")

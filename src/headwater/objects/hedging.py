@@ -1,7 +1,7 @@
-"""A second request for reads whose answer is late: of two, one is rarely slow.
+"""A second request for reads whose answer is late: two requests are rarely both slow.
 
-It costs a request each, so at most a small share of reads may have one, and none while the store is slow altogether:
-then all are late, and the share is used up at once.
+A second request costs money, so only a small share of reads may have one. While the whole store is slow there are
+almost none: all reads are late, and the share is used up at once.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
+from headwater.background import launch
 from headwater.clock import Clock
 from headwater.objects.stats import StoreStats
 from headwater.objects.store import ObjectMissing
 from headwater.objects.wrapper import ResumableStore, Wrapper
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 
 SAMPLES = 256
 FEWEST_SAMPLES = 32
-"""Before so many reads nobody knows what late is."""
+"""Reads that must be measured before the time of a late answer is known."""
 SAMPLES_PER_LOOK = 16
 LATE = 0.95
 MOST_CREDIT = 10.0
-"""So many reads may be asked again in a row, if none was for a long time."""
+"""Second requests that may follow each other after a long time without any."""
 
 
 class Lateness:
-    """When a read is late, and whether it may be asked again. No I/O."""
+    """When a read is late, and whether it may be sent again. No I/O."""
 
     def __init__(self, percent: int, fixed_ms: int) -> None:
         self._share = percent / 100
@@ -38,15 +39,15 @@ class Lateness:
 
     @property
     def seconds(self) -> float:
-        """How long to wait for the first answer; 0 while that is not known."""
+        """How long to wait for the first answer; 0 while it is not known."""
         return self._late
 
     def begun(self) -> None:
-        """A read more: a fraction of one may be asked again."""
+        """Count a read, which adds its share to the credit."""
         self._credit = min(MOST_CREDIT, self._credit + self._share)
 
     def took(self, seconds: float) -> None:
-        """How long a read took."""
+        """Note the time that a read took."""
         self._seconds.append(seconds)
         self._unseen += 1
         if not self._fixed and len(self._seconds) >= FEWEST_SAMPLES and self._unseen >= SAMPLES_PER_LOOK:
@@ -54,7 +55,7 @@ class Lateness:
             self._late = sorted(self._seconds)[int(len(self._seconds) * LATE)]
 
     def take(self) -> bool:
-        """Whether one more may be asked again; if so, it counts."""
+        """Take one second request from the credit; false if there is none."""
         if self._credit < 1:
             return False
         self._credit -= 1
@@ -62,7 +63,7 @@ class Lateness:
 
 
 class HedgedStore(Wrapper):
-    """Reads are asked a second time when they are late; the first answer counts and the other request is given up."""
+    """Sends late reads a second time. The first answer counts; the other request is cancelled."""
 
     def __init__(self, inner: ResumableStore, options: StoreOptions, stats: StoreStats, clock: Clock) -> None:
         super().__init__(inner, options.gets_at_once)
@@ -73,13 +74,13 @@ class HedgedStore(Wrapper):
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         self._lateness.begun()
         began = self._clock.monotonic()
-        asked = [asyncio.ensure_future(self.inner.get(path, start, length))]
+        asked = [launch(self.inner.get(path, start, length))]
         try:
             if late := self._lateness.seconds:
                 await asyncio.wait(asked, timeout=late)
                 if not asked[0].done() and self._lateness.take():
                     self._stats.hedges += 1
-                    asked.append(asyncio.ensure_future(self.inner.get(path, start, length)))
+                    asked.append(launch(self.inner.get(path, start, length)))
             data = await self._first(asked)
         finally:
             for request in asked:
@@ -89,7 +90,7 @@ class HedgedStore(Wrapper):
         return data
 
     async def _first(self, asked: Sequence[asyncio.Future[bytes]]) -> bytes:
-        """The first answer; a failure counts only once there is nothing left to wait for."""
+        """The first answer. A failure is raised only if no other request is under way."""
         waiting = set(asked)
         while True:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""A limit on the requests that are under way, over all callers, and a count of them."""
+"""A limit on the requests under way, over all callers, and a count of them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeVar
 from headwater.objects.stats import OperationStats, StoreStats
 from headwater.objects.store import ObjectInfo
 from headwater.objects.wrapper import ResumableStore, Wrapper
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 from headwater.types import Pieces
 
 _T = TypeVar("_T")
 
 
 class LimitedStore(Wrapper):
-    """Lets so many requests through; the others wait for their turn, in the order they came.
+    """Lets a number of requests through at once; the others wait in line.
 
-    Listings are counted but take no turn: who follows one often deletes what it names, and would wait for itself.
+    Listings are counted but not limited: a caller often deletes objects while it lists them, and would wait for itself.
     """
 
     def __init__(self, inner: ResumableStore, options: StoreOptions, stats: StoreStats) -> None:

@@ -1,7 +1,7 @@
-"""Objects in a local directory, durable as the name says.
+"""Objects in a local directory.
 
-An object is written under a temporary name, synced, renamed (or linked, where an older one must stay), and then its
-directory is synced: a crash of the machine leaves the whole object or nothing.
+An object is written under a temporary name, synced, and renamed (or linked, if an older one must stay). Then its
+directory is synced. A crash of the machine leaves the whole object or nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from headwater import native
+from headwater import modes, native
 from headwater.clock import SystemClock
-from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, StoreFull, StoreUnavailable
+from headwater.errors import ConfigError, CorruptObject, HeadwaterError, OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.native import rows
 from headwater.objects.scratch import Scratch, is_gone
 from headwater.objects.stats import OperationStats, StoreStats
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 THREADS = 4
 TEMPORARY = ".tmp"
+PRIVATE = "meta/"
+"""Objects with this prefix are for Headwater's own user alone: checkpoints have users' salted keys."""
 HANDLES_PER_THREAD = 16
 _IOV_MAX = 1000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -40,18 +42,20 @@ _T = TypeVar("_T")
 class LocalStore:
     """See `headwater.objects.store.ObjectStore`."""
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, mode: int = modes.PRIVATE) -> None:
+        """`mode` is that of files which are not private."""
         self._root = Path(root).absolute()
+        self._mode = mode
         self.url = self._root.as_uri()
         self._base = str(self._root).rstrip("/")
-        self._scratch = Scratch(self._root / TEMPORARY)
+        self._scratch = Scratch(self._root / TEMPORARY, modes.directory_mode(mode))
         self._threads = Threads(THREADS, "objects")
         self._native: NativePuts | None = None
         self._now = SystemClock().monotonic
         self.stats = StoreStats()
         self._known: set[str] = set()
         self._handles: dict[int, dict[str, int]] = {}
-        """Per thread, so that no thread closes what another one is about to sync."""
+        """Handles of directories per thread, so that no thread closes one that another is about to sync."""
         try:
             self._make(str(self._root / TEMPORARY))
             self._scratch.prepare()
@@ -77,7 +81,9 @@ class LocalStore:
             target, directory = self._target(path)
         except ConfigError:
             return None
-        return self._native.begin(target, directory, pieces) if directory in self._known else None
+        if directory not in self._known:
+            return None
+        return self._native.begin(target, directory, pieces, self._mode_of(path))
 
     async def _put_natively(
         self, path: str, pieces: Pieces, began: float, storing: asyncio.Future[Sequence[int]]
@@ -141,7 +147,7 @@ class LocalStore:
         target, directory = self._target(path)
         try:
             self._make(directory)
-            size, _ = self._write(pieces, lambda temporary: os.rename(temporary, target))
+            size, _ = self._write(path, pieces, lambda temporary: os.rename(temporary, target))
             os.fsync(self._directory(directory))
         except FileNotFoundError as error:
             raise self._directory_gone(path, directory) from error
@@ -153,7 +159,7 @@ class LocalStore:
         target, directory = self._target(path)
         try:
             self._make(directory)
-            size, stored = self._write(pieces, lambda temporary: _linked(temporary, target))
+            size, stored = self._write(path, pieces, lambda temporary: _linked(temporary, target))
         except FileNotFoundError as error:
             raise self._directory_gone(path, directory) from error
         except OSError as error:
@@ -167,21 +173,24 @@ class LocalStore:
         return stored
 
     def _directory_gone(self, path: str, directory: str) -> StoreUnavailable:
-        """The next attempt makes it again."""
+        """The next attempt creates it again."""
         self._known.discard(directory)
         return StoreUnavailable(f"{path}: its directory was removed while it was written")
 
     def _target(self, path: str) -> tuple[str, str]:
-        """Where an object lies, and in which directory. Plain strings: paths of `pathlib` cost more than the calls."""
+        """Path and directory of an object, as strings: `pathlib` costs more than the system calls."""
         target = f"{self._base}/{checked_path(path)}"
         return target, target[: target.rindex("/")]
 
-    def _write(self, pieces: Pieces, place: Callable[[str], _T]) -> tuple[int, _T]:
-        """Have an object's bytes in a temporary file, on the disk, and give that its place; it goes if that fails.
+    def _mode_of(self, path: str) -> int:
+        return modes.PRIVATE if path.startswith(PRIVATE) else self._mode
 
-        Returns how many bytes there are, and what placing them gave.
+    def _write(self, path: str, pieces: Pieces, place: Callable[[str], _T]) -> tuple[int, _T]:
+        """Write an object into a synced temporary file and call `place` on it; remove the file if that fails.
+
+        Returns the number of bytes and the result of `place`.
         """
-        temporary, handle = self._scratch.open()
+        temporary, handle = self._scratch.open(self._mode_of(path))
         try:
             try:
                 size = _write_all(handle, pieces)
@@ -194,7 +203,7 @@ class LocalStore:
             raise
 
     def _directory(self, directory: str) -> int:
-        """An open handle of a directory, kept because every object syncs its own."""
+        """An open handle of a directory. Handles are kept, because every object syncs its directory."""
         handles = self._handles.setdefault(threading.get_ident(), {})
         handle = handles.get(directory)
         if handle is not None and is_gone(handle):
@@ -207,22 +216,31 @@ class LocalStore:
         return handle
 
     def _make(self, directory: str) -> None:
-        """Create a directory and make its entry durable, once per directory."""
+        """Create a directory and sync its entry, once per directory."""
         if directory in self._known:
             return
         path = Path(directory)
         if not path.is_dir():
             if path != path.parent:
                 self._make(str(path.parent))
-            path.mkdir(exist_ok=True)
+            if f"{directory}/".startswith(f"{self._base}/"):
+                inside = f"{directory[len(self._base) + 1 :]}/"
+                modes.make_directory(path, modes.directory_mode(self._mode_of(inside)))
+            else:
+                path.mkdir(exist_ok=True)  # above the root, so it is not Headwater's own
             _sync_directory(path.parent)
         self._known.add(directory)
 
     def _get(self, path: str, start: int, length: int | None) -> bytes:
-        with _translated(path), open(self._root / path, "rb", buffering=0) as file:
-            if start:
-                file.seek(start)
-            data = (file.read() if length is None else file.read(length)) or b""
+        try:
+            with open(self._root / path, "rb", buffering=0) as file:
+                if start:
+                    file.seek(start)
+                data = (file.read() if length is None else file.read(length)) or b""
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise CorruptObject(f"{path}: the medium cannot read it") from error
+            raise _translation(path, error) from error
         self.stats.get.bytes += len(data)
         return data
 
@@ -277,7 +295,7 @@ def _write_all(handle: int, pieces: Pieces) -> int:
 
 
 def _linked(temporary: str, target: str) -> bool:
-    """Give a file a second name, unless that is taken, and remove the first."""
+    """Give a file a second name and remove the first; false if the second name is taken."""
     try:
         os.link(temporary, target)
         stored = True
@@ -305,7 +323,7 @@ def _translated(path: str) -> Iterator[None]:
 
 
 def _translation(path: str, error: OSError) -> HeadwaterError:
-    """The error that says what a failed call means to the store's user."""
+    """The error that a failed call means to the caller."""
     if isinstance(error, FileNotFoundError):
         return ObjectMissing(f"no object {path}")
     if error.errno in _FULL:

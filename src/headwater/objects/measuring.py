@@ -1,4 +1,4 @@
-"""Counts and times of calls, as callers see them: retries and waiting included."""
+"""Counts and times of calls as callers see them, with retries and waiting."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from headwater.errors import ConfigError, HeadwaterError
 from headwater.objects.stats import OperationStats, StoreStats
 from headwater.objects.store import ObjectInfo, ObjectMissing
 from headwater.objects.wrapper import ResumableStore, Wrapper
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 from headwater.types import Pieces
 
 _T = TypeVar("_T")
 
 
 class MeasuredStore(Wrapper):
-    """Keeps `stats`."""
+    """Counts every call in `stats`."""
 
     def __init__(self, inner: ResumableStore, options: StoreOptions, stats: StoreStats, clock: Clock) -> None:
         super().__init__(inner, options.gets_at_once)
@@ -43,7 +43,7 @@ class MeasuredStore(Wrapper):
         await self._measured(self.stats.delete, self.inner.delete(path), _none)
 
     async def scan(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Its time is that of the caller too, who works between two objects: it is not counted."""
+        """Its time is not measured: it contains the caller's work between two objects."""
         try:
             async for info in self.inner.scan(prefix, after):
                 yield info

@@ -1,4 +1,4 @@
-"""A store's counts as metrics."""
+"""The counts of an object store as metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Counted(Protocol):
 
 
 def collect(store: ObjectStore) -> list[Metric]:
-    """Everything that `/metrics` shows of an object store; nothing of a store that does not count."""
+    """The metrics of an object store; none for a store without counts."""
     if not isinstance(store, _Counted):
         return []
     stats = store.stats

@@ -1,7 +1,7 @@
-"""Puts of the local store by native threads: one job writes, syncs and renames, and Python is not asked meanwhile.
+"""Puts of the local store by native threads: one job writes, syncs and renames without the interpreter's lock.
 
-Only the common case is done so: bytes for a directory that is known, while not many such puts are under way. The store
-does all else itself, and repeats what could not be done here, so that errors are told in one place.
+This covers the common case only: an object for a known directory, while few such puts are under way. The store itself
+does all other puts, and repeats those that fail here, so that errors are raised in one place.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from headwater.types import Pieces
 THREADS = 2
 HANDLES = 16
 LARGEST = 64 << 20
-"""An object that is larger takes long, and nothing is gained."""
+"""Larger objects take so long that a native thread saves nothing."""
 
 
 class NativePuts:
-    """A few native threads, started one by one when all before are busy."""
+    """A few native threads. One more is started when all others are busy."""
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
@@ -33,10 +33,10 @@ class NativePuts:
     def __repr__(self) -> str:
         return f"<NativePuts {self._threads}>"
 
-    def begin(self, target: str, directory: str, pieces: Pieces) -> asyncio.Future[Sequence[int]] | None:
-        """Start to put an object into a directory that exists; nothing if it must be done in another way.
+    def begin(self, target: str, directory: str, pieces: Pieces, mode: int) -> asyncio.Future[Sequence[int]] | None:
+        """Start to put an object of a mode into a directory that exists; None if the store must do it itself.
 
-        The future's row says what became of it.
+        The row of the future has the result.
         """
         thread = self._idle()
         if thread is None or not 0 < len(pieces) <= rows.IOV_MAX:
@@ -53,7 +53,7 @@ class NativePuts:
             return None
         temporary, final = os.fsencode(name), os.fsencode(target)
         job = (
-            rows.PUT, rows.DONE, address(temporary), address(final), iovec, len(pieces), size, handle,
+            rows.PUT, rows.DONE, address(temporary), address(final), iovec, len(pieces), size, handle, mode,
         )  # fmt: skip
         return thread.submit(job, (kept, temporary, final))
 
@@ -67,7 +67,7 @@ class NativePuts:
         return self._threads[-1]
 
     def _handle(self, directory: str) -> int | None:
-        """An open handle of a directory, if there can be one more. Older ones are closed while nothing is under way."""
+        """An open handle of a directory; None if there are too many. Old ones are closed while no put is under way."""
         handle = self._handles.get(directory)
         stale = handle is not None and is_gone(handle)
         if handle is None or stale:
@@ -83,7 +83,7 @@ class NativePuts:
             os.close(self._handles.popitem()[1])
 
     async def close(self) -> None:
-        """End the threads once their puts are done."""
+        """Stop the threads after their puts are done."""
         while self._threads:
             await self._threads.pop().close()
         self._close_handles()

@@ -1,16 +1,16 @@
-"""Registers: small objects that are replaced only by whoever has seen what they hold.
+"""Registers: small objects that change by compare-and-set. A ledger in a bucket is built on them.
 
-This is what a ledger in a bucket is built on. A store promises for one object:
+A store promises for one object:
 
-- `create` writes it only where there is none, `replace` only where it still is the one that the tag names. Of all that
-  try at once, one wins.
-- `None` means that the store refused. After a lost reply it may have refused a repetition of one's own write, so a
-  caller reads back before it believes that somebody else was quicker.
-- `StoreUnavailable` means that nothing was written by this call, now or later. `OutcomeUnknown` means that it may have
-  been, or still will be: a late write meets its condition or is refused, like any other.
+- `create` writes it only if it does not exist, `replace` only if its content is still the one that the tag names. Of
+  several concurrent calls one succeeds.
+- `None` means that the store refused. After a lost reply it may have refused a repetition of the caller's own write. So
+  the caller reads back before it concludes that another writer was first.
+- `StoreUnavailable` means that this call writes nothing, now or later. `OutcomeUnknown` means that it may have written,
+  or still may: a late write meets its condition or is refused, like any other.
 - A read that starts after a write was answered sees that write or a later one.
 
-Nothing here is ever repeated by the store's client.
+The client of the store repeats nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NewType, Protocol
 
 Tag = NewType("Tag", str)
-"""Names one content of one register. Never the same for two contents."""
+"""Identifies one content of one register. Two contents never have the same tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +34,29 @@ class Registers(Protocol):
     """See the module."""
 
     async def read(self, path: str) -> Held | None:
-        """What a register holds; None if there is none."""
+        """The content of a register; None if it does not exist."""
 
     async def create(self, path: str, data: bytes) -> Tag | None:
         """Write a register that does not exist yet; None if refused."""
 
     async def replace(self, path: str, data: bytes, tag: Tag) -> Tag | None:
-        """Write a register that still holds what `tag` names; None if refused."""
+        """Write a register whose content `tag` still names; None if refused."""
 
     async def put(self, path: str, data: bytes) -> None:
-        """Write a register whatever it holds: one that a single process writes, or that nothing rests on."""
+        """Write a register unconditionally: one with a single writer, or one that safety does not depend on."""
 
     async def delete(self, path: str) -> None:
         """Remove a register. Idempotent."""
 
     async def tags(self, prefix: str) -> dict[str, str]:
-        """What names the content of all registers below a prefix. Changes with each write; not for `replace`."""
+        """A tag per register below a prefix. It changes with each write; it is not valid for `replace`."""
 
     async def close(self) -> None:
         """Release connections. Idempotent."""
 
 
 class MemoryRegisters:
-    """Registers in memory, for tests and the simulation. All handles on one store share one instance."""
+    """Registers in memory, for tests and the simulation. All handles of a store share one instance."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}

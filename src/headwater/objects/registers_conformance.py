@@ -1,6 +1,6 @@
-"""The promises of `headwater.objects.registers`, one check each, for every store that a ledger may lie in.
+"""The promises of `headwater.objects.registers`, one check each, for every store that can hold a ledger.
 
-As in `headwater.objects.conformance`: a check takes a function that opens one more handle, and wants an empty store.
+As in `headwater.objects.conformance`, a check takes a function that opens one more handle, and needs an empty store.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def _handles(open_registers: OpenRegisters, count: int) -> AsyncIterator[l
 
 
 async def a_register_holds_what_was_written(open_registers: OpenRegisters) -> None:
-    """On every handle, from nothing at all to more than a ledger's slot, and until it is deleted."""
+    """A register reads back on every handle, empty or larger than a slot of a ledger, until it is deleted."""
     async with _handles(open_registers, 2) as [one, other]:
         _expect(await other.read(PATH), None, "a register that nobody wrote")
         for i, data in enumerate((b"\0", bytes(range(256)) * 20_000)):
@@ -76,7 +76,7 @@ async def a_register_is_created_once(open_registers: OpenRegisters) -> None:
 
 
 async def a_register_is_replaced_by_who_has_seen_it(open_registers: OpenRegisters) -> None:
-    """A tag counts until the next write, by whomever; a register that is not there cannot be replaced."""
+    """A tag is valid until the next write of any handle. A register that does not exist cannot be replaced."""
     async with _handles(open_registers, 2) as [one, other]:
         first = await one.create(PATH, b"1") or _never()
         second = await other.replace(PATH, b"2", (await _held(other, PATH)).tag) or _never()
@@ -89,7 +89,7 @@ async def a_register_is_replaced_by_who_has_seen_it(open_registers: OpenRegister
 
 
 async def one_of_many_creates(open_registers: OpenRegisters) -> None:
-    """Of all that race to create a register one wins, and its data is there."""
+    """Of several concurrent creations one succeeds, and its data is stored."""
     async with _handles(open_registers, WRITERS) as handles:
         for round_ in range(ROUNDS):
             path = f"{PATH}-{round_}"
@@ -101,7 +101,7 @@ async def one_of_many_creates(open_registers: OpenRegisters) -> None:
 
 
 async def one_of_many_replaces(open_registers: OpenRegisters) -> None:
-    """Of all that race to replace one content one wins, and its data is there."""
+    """Of several concurrent replacements of one content one succeeds, and its data is stored."""
     async with _handles(open_registers, WRITERS) as handles:
         tag = await handles[0].create(PATH, b"start") or _never()
         for round_ in range(ROUNDS):
@@ -114,7 +114,7 @@ async def one_of_many_replaces(open_registers: OpenRegisters) -> None:
 
 
 async def a_repeated_write_is_refused(open_registers: OpenRegisters) -> None:
-    """After a lost reply one's own write is refused like anybody's, and a read shows that it stands."""
+    """After a lost reply a repetition of the write is refused, and a read shows the data."""
     async with _handles(open_registers, 1) as [registers]:
         first = await registers.create(PATH, b"mine") or _never()
         _expect(await registers.create(PATH, b"mine"), None, "the same creation again")
@@ -124,7 +124,7 @@ async def a_repeated_write_is_refused(open_registers: OpenRegisters) -> None:
 
 
 async def tags_name_what_lies_below_a_prefix(open_registers: OpenRegisters) -> None:
-    """Every register below the prefix and no other; a write changes its tag and nobody else's."""
+    """A listing has every register below the prefix and no other. A write changes the tag of its register only."""
     async with _handles(open_registers, 2) as [one, other]:
         _expect(await one.tags("beat/"), {}, "tags below an empty prefix")
         for name in ("beat/1%2Fa", "beat/2", "other/3"):
@@ -138,7 +138,7 @@ async def tags_name_what_lies_below_a_prefix(open_registers: OpenRegisters) -> N
 
 
 def _never() -> Tag:
-    raise AssertionError("a write that nobody competed with was refused")
+    raise AssertionError("a write without a competitor was refused")
 
 
 _CHECKS: list[Check] = [

@@ -1,6 +1,6 @@
 """Registers in a cloud's store: conditional PUTs through obstore, each sent once.
 
-The library's own retries are off: it would repeat a PUT after a lost reply and then report that the object exists.
+The retries of the library are off: it would repeat a PUT after a lost reply and then report that the object exists.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from headwater.objects.answers import Answer
 from headwater.objects.registers import Held, Tag
 from headwater.objects.remote import connected
 from headwater.objects.store import checked_path
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 
 if TYPE_CHECKING:
     from obstore import PutMode, UpdateVersion
 
 REQUEST_MS = 3_000
-"""A register is small: what takes longer has no answer."""
+"""Time limit of a request. Registers are small."""
 CONNECT_MS = 2_000
 _ANY = (BaseError, OSError)
 _MISSING = (NotFoundError, FileNotFoundError)
 _REFUSED = (InvalidPathError, NotSupportedError, PermissionDeniedError, UnauthenticatedError)
-"""What a store answers when it has certainly written nothing."""
+"""Errors after which the store has certainly written nothing."""
 _CONDITION = (AlreadyExistsError, PreconditionError, NotModifiedError, FileExistsError)
 
 
@@ -127,5 +127,5 @@ class RemoteRegisters:
 
 def _tag(path: str, e_tag: str | None, version: str | None) -> Tag:
     if not e_tag and not version:
-        raise OutcomeUnknown(f"{path}: the store names no version of an object; a ledger cannot lie there")
+        raise OutcomeUnknown(f"{path}: the store returns no version of an object; it cannot hold a ledger")
     return Tag(f"{e_tag or ''}\n{version or ''}")

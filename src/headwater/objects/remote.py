@@ -1,8 +1,8 @@
-"""Objects in a cloud's store (S3 and compatible, GCS, Azure) through obstore: each call is tried once.
+"""Objects in a cloud's store (S3 and compatible, GCS, Azure) through obstore. Each call is made once.
 
-Credentials, region and endpoint come from the environment, under the names that the clouds' own tools use, or from a
-role of the machine. The library's own retries are off: they would repeat a create-only PUT after a lost reply, and then
-report that the object exists. `headwater.objects.retrying` tries again where that is right.
+Credentials, region and endpoint come from the environment, under the names of the clouds' own tools, or from a role of
+the machine. The retries of the library are off: they would repeat a create-only PUT after a lost reply, and then report
+that the object exists. `headwater.objects.retrying` retries where that is right.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from headwater.errors import ConfigError, OutcomeUnknown, StoreFull, StoreUnavai
 from headwater.objects.answers import Answer
 from headwater.objects.gathering import gathered
 from headwater.objects.store import ObjectInfo, ObjectMissing, StoreRefused, checked_path
-from headwater.store_options import ENCRYPTIONS, StoreOptions
+from headwater.settings.objects import ENCRYPTIONS, StoreOptions
 from headwater.types import Pieces
 
 if TYPE_CHECKING:
     from obstore import GetOptions
 
 _REFUSED = (InvalidPathError, NotSupportedError, PermissionDeniedError, UnauthenticatedError)
-"""What the library raises when a store has certainly done nothing, and would do nothing the next time."""
+"""Errors of the library after which the store has certainly done nothing, and would refuse a retry."""
 _MISSING = (NotFoundError, FileNotFoundError)
 _ANY = (BaseError, OSError)
 PART_RETRIES = 3
-"""The library may send a part again: parts of one number replace each other. It aborts uploads that fail, but not one
-whose last part fails."""
+"""Retries of the library for one part: parts of one number replace each other. It aborts an upload that fails, unless
+the last part fails."""
 
 
 class RemoteStore:
@@ -93,11 +93,11 @@ class RemoteStore:
         return True
 
     async def _holds(self, path: str, data: bytes) -> bool:
-        """Whether an object that exists is the one just sent: something on the way may have sent it twice."""
+        """Whether an existing object has the bytes just sent: a proxy may have sent them twice."""
         try:
             return await self.get(path, 0, len(data) + 1) == data
         except (ObjectMissing, StoreUnavailable) as error:
-            raise OutcomeUnknown(f"{path}: it exists, but cannot be compared: {error}") from error
+            raise OutcomeUnknown(f"{path}: the object exists, but cannot be compared: {error}") from error
 
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         if length is not None and length <= 0:
@@ -124,7 +124,7 @@ class RemoteStore:
             await obstore.delete_async(self._store, checked_path(path))
 
     async def scan(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """As the contract has it; with `after`, only paths behind that one in the order of their bytes."""
+        """See the contract. With `after`, only paths behind it in the order of their bytes."""
         with _translated(prefix):
             async for page in obstore.list(self._store, prefix or None, offset=after or None):
                 for meta in page:
@@ -135,7 +135,7 @@ class RemoteStore:
 
 
 def connected(url: str, options: StoreOptions, retries: int) -> Store:
-    """The library's store of a URL. An endpoint without TLS is used only where somebody names one."""
+    """The library's store of a URL. An endpoint without TLS is used only if it is configured."""
     client = {
         "allow_http": True,
         "connect_timeout": timedelta(milliseconds=options.connect_ms),
@@ -190,7 +190,7 @@ def _translated(path: str) -> Iterator[None]:
 
 
 def _trouble(path: str, error: Exception) -> StoreUnavailable:
-    """What a failed call means to the store's user."""
+    """The error that a failed call means to the caller."""
     answer = Answer.of(error)
     if isinstance(error, (*_REFUSED, *_MISSING)) or answer.refused:
         return StoreRefused(f"{path}: {answer}")

@@ -1,8 +1,8 @@
-"""Trying again, within limits: so often, so long, and so much in all.
+"""Retries within limits: their number, their time, and a budget over all calls.
 
-Pauses double up to a limit and each is a random part of that ("full jitter"), so that those who failed together do not
-come back together. A budget over all calls keeps an outage from being multiplied: once it is used up a failed call is
-told so at once, and only as many retries are made as come back by the second.
+The bound of a pause doubles up to a limit, and each pause is a random part of it ("full jitter"), so that calls which
+failed together do not come back together. The budget keeps an outage from being multiplied: once it is used up a call
+fails at once, and only as many retries are made as the budget gains per second.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from headwater.errors import OutcomeUnknown, Retriable, StoreFull, StoreUnavaila
 from headwater.objects.stats import OperationStats, StoreStats
 from headwater.objects.store import ObjectInfo, StoreRefused
 from headwater.objects.wrapper import ResumableStore, Wrapper
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 from headwater.types import Pieces
 
 _T = TypeVar("_T")
 _LASTING = (StoreRefused, StoreFull)
-"""Failures that the next attempt would meet too."""
+"""Failures that a retry would meet too."""
 
 
 class RetryBudget:
-    """A bucket of tokens: each retry takes one, and some come back every second."""
+    """A token bucket: each retry takes a token, and some are added every second."""
 
     def __init__(self, size: int, per_second: int, clock: Clock) -> None:
         self._size = size
@@ -38,7 +38,7 @@ class RetryBudget:
         return f"<RetryBudget {self._tokens:.1f} of {self._size}>"
 
     def take(self) -> bool:
-        """Whether one more retry may be made; if so, it counts."""
+        """Take a token for one retry; false if there is none."""
         now = self._clock.monotonic()
         self._tokens = min(self._size, self._tokens + (now - self._seen) * self._per_second)
         self._seen = now
@@ -49,11 +49,11 @@ class RetryBudget:
 
 
 class RetryingStore(Wrapper):
-    """Calls that failed for the moment are made again.
+    """Retries calls after failures that may pass.
 
     A `put` may be repeated because objects are immutable: the same path gets the same bytes. A `create` may be repeated
-    because the store inside compares what it finds with what it sent; once one attempt's fate is unknown, so is that of
-    the whole call, unless a later attempt is told.
+    because the inner store compares what it finds with what it sent. If the outcome of one attempt is unknown, so is
+    that of the whole call, unless a later attempt is answered.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class RetryingStore(Wrapper):
         raise unknown or failure
 
     async def scan(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
-        """A listing that breaks off goes on behind the last path it gave: stores list in the order of the bytes."""
+        """A listing that fails continues behind its last path: stores list in the order of the bytes."""
         attempt = 0
         while True:
             try:
@@ -134,7 +134,7 @@ class RetryingStore(Wrapper):
                 attempt += 1
 
     async def _may_go_on(self, counted: OperationStats, attempt: int) -> bool:
-        """Wait before the next attempt, if there may be one."""
+        """Pause before the next attempt; false if there may be none."""
         if attempt >= self._options.retries:
             return False
         if not self._budget.take():
@@ -146,5 +146,5 @@ class RetryingStore(Wrapper):
 
 
 def pause_ms(attempt: int, options: StoreOptions, chance: Chance) -> float:
-    """A random part of a time that doubles with every attempt."""
+    """A random part of a bound that doubles with every attempt."""
     return min(options.max_backoff_ms, options.backoff_ms << min(attempt, 30)) * chance.fraction()

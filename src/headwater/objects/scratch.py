@@ -1,9 +1,9 @@
 """Temporary files of the local store, in directories far apart on the disk.
 
-ext4 without a journal, as many virtual machines have it, keeps a deleted inode unused for minutes and looks through all
-of those near a directory whenever a file is created there: after a few thousand deletions a creation costs half a
+ext4 without a journal, common in virtual machines, keeps a deleted inode unused for minutes. It looks through all of
+them near a directory whenever a file is created there. After a few thousand deletions a creation costs half a
 millisecond instead of ten microseconds. So every few thousand files get a directory of their own, which the file system
-is asked to place somewhere else.
+is asked to place elsewhere.
 """
 
 from __future__ import annotations
@@ -17,28 +17,30 @@ import struct
 import threading
 from pathlib import Path
 
+from headwater import modes
 from headwater.clock import SystemChance, SystemClock
 from headwater.errors import StoreUnavailable
 
 FILES_PER_DIRECTORY = 4096
 KEPT = 2
-"""Directories before the newest that stay: some thread may be about to use them."""
+"""Older directories that are kept: a thread may be about to use them."""
 ATTEMPTS = 10
 STALE_MS = 3_600_000
-"""No file is under way for so long: what is older was left by a crash."""
+"""Age of a file that a crash left. No file is under way for so long."""
 
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_DSYNC
-"""With O_DSYNC a write returns when its data, and what is needed to find it again, is on the disk."""
+_SYNCED = os.O_WRONLY | os.O_DSYNC
+"""With O_DSYNC a write returns when its data, and the metadata needed to read it, is on the disk."""
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
 _SPREAD_CHILDREN = 0x20000
 _LONG = struct.Struct("l")
 
 
 class Scratch:
-    """Opens temporary files below one directory, which other processes may use as well."""
+    """Opens temporary files below one directory, which other processes may use too."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, directory_mode: int) -> None:
         self._root = root
+        self._mode = directory_mode
         self._name = SystemChance().uuid().hex
         """Makes names unique over processes, machines that share the directory, and restarts."""
         self._count = itertools.count()
@@ -52,7 +54,7 @@ class Scratch:
         return f"<Scratch {self._root}>"
 
     def prepare(self) -> None:
-        """Have children placed apart, and remove what crashes left."""
+        """Have new directories placed apart, and remove files that crashes left."""
         _spread_children(self._root)
         oldest = SystemClock().wall_ms() - STALE_MS
         for entry in os.scandir(self._root):
@@ -64,8 +66,8 @@ class Scratch:
                 else:
                     os.unlink(entry.path)
 
-    def open(self) -> tuple[str, int]:
-        """A new file and a handle whose writes are synced."""
+    def open(self, mode: int) -> tuple[str, int]:
+        """A new file of this mode, and a handle whose writes are synced."""
         number = next(self._count)
         directory = self._directory
         if directory is None or self._full or number % FILES_PER_DIRECTORY == 0:
@@ -73,13 +75,13 @@ class Scratch:
         for _ in range(ATTEMPTS):
             path = f"{directory}/{number}"
             try:
-                return path, os.open(path, _CREATE, 0o644)
-            except FileNotFoundError:  # tidied up meanwhile, by us or by somebody
+                return path, modes.create(path, _SYNCED, mode)
+            except FileNotFoundError:  # removed meanwhile, by this or another process
                 directory = self._move_on(number)
-        raise StoreUnavailable(f"{self._root}: its directories are removed as fast as they are made")
+        raise StoreUnavailable(f"{self._root}: another process removes its directories as fast as they are created")
 
     def name(self) -> str | None:
-        """The path of a new file that somebody else opens; nothing when it is time to tidy up, which `open` does."""
+        """The path of a new file that the caller opens; None when `open` has to start a new directory first."""
         number = next(self._count)
         if self._directory is None or number % FILES_PER_DIRECTORY == 0:
             self._full = True
@@ -101,12 +103,13 @@ class Scratch:
                 self._old.append(self._directory)
             self._full = False
             self._directory = self._root / f"{self._name}-{number}"
-            self._directory.mkdir(parents=True, exist_ok=True)
+            for directory in (self._root, self._directory):
+                modes.make_directory(directory, self._mode)
             self._remove_old(keep=KEPT)
             return self._directory
 
     def _remove_old(self, keep: int) -> None:
-        """Those that still have files under way wait for the next time."""
+        """Remove empty directories; others are tried again the next time."""
         first = max(len(self._old) - keep, 0)
         left = []
         for directory in self._old[:first]:
@@ -120,7 +123,7 @@ class Scratch:
 
 
 def _spread_children(directory: Path) -> None:
-    """What `chattr +T` does; only some file systems know it, and none needs it to be right."""
+    """Do what `chattr +T` does. Only some file systems support it, and correctness does not depend on it."""
     with contextlib.suppress(OSError):
         handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -131,5 +134,5 @@ def _spread_children(directory: Path) -> None:
 
 
 def is_gone(handle: int) -> bool:
-    """Whether an open directory was removed. Another one may have its name: to sync this one would keep nothing."""
+    """Whether an open directory was removed. Another one may have its name; syncing this one would have no effect."""
     return os.fstat(handle).st_nlink == 0

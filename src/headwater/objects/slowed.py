@@ -1,4 +1,4 @@
-"""A store that is as slow as a file says. Only for tests, switched on by an environment variable."""
+"""A store with delays that a file names. Only for tests; an environment variable switches it on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater.objects.store import ObjectInfo, ObjectStore
 from headwater.types import Pieces
 
 VARIABLE = "HEADWATER_TEST_SLOW_STORE"
-"""Names a file with lines of a node, or `*` for all, and how many seconds each call of its store takes longer."""
+"""Names a file. Each line has a node, or `*` for all, and the delay of each call of its store in seconds."""
 EVERYBODY = "*"
 
 

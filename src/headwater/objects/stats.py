@@ -1,4 +1,4 @@
-"""What is counted of a store's work: plain numbers, read when somebody asks for metrics."""
+"""Counts of a store's work: plain numbers, read when metrics are requested."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 OPERATIONS = ("put", "create", "get", "size", "delete", "scan")
 BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
-"""Upper bounds in seconds; longer ones fall into a last bucket."""
+"""Upper bounds in seconds. Longer times are in a last bucket."""
 
 
 class OperationStats:
@@ -16,21 +16,21 @@ class OperationStats:
 
     def __init__(self) -> None:
         self.calls = 0
-        """Calls that are over, one way or the other."""
+        """Calls that have ended, successful or not."""
         self.errors = 0
-        """Calls that failed in the end. That there is no such object is an answer and no failure."""
+        """Calls that failed in the end. A missing object is an answer, not a failure."""
         self.bytes = 0
         self.seconds = 0.0
         self.buckets = [0] * (len(BUCKETS) + 1)
         self.requests = 0
-        """What was sent to the store. Where nothing is sent it stays 0."""
+        """Requests sent to the store; 0 for a local store."""
         self.retries = 0
 
     def __repr__(self) -> str:
         return f"<OperationStats {self.calls} calls, {self.errors} errors, {self.bytes} bytes>"
 
     def done(self, seconds: float, size: int = 0, *, failed: bool = False) -> None:
-        """One call is over."""
+        """Count a call that has ended."""
         self.calls += 1
         self.seconds += seconds
         self.bytes += size
@@ -71,5 +71,5 @@ class StoreStats:
         return f"<StoreStats {self.put.calls} put, {self.get.calls} got>"
 
     def operations(self) -> dict[str, OperationStats]:
-        """By name."""
+        """The counts by the name of the operation."""
         return {name: getattr(self, name) for name in OPERATIONS}

@@ -1,9 +1,9 @@
 """The contract of an object store. `headwater.objects.conformance` proves it for every backend.
 
-- `put` returns only when the object is durable and visible whole; a failed `put` may or may not have left
-  the whole object behind, never a part of it.
-- `create` is a `put` that never replaces: of several creators of a path with different bytes, one alone is told `True`.
-- Objects are immutable: nobody puts one path twice with other bytes, save for hints that may be out of date.
+- `put` returns only when the object is durable and visible as a whole. A failed `put` leaves the whole object or
+  nothing, never a part.
+- `create` is a `put` that never replaces: of several creators of a path with different bytes, exactly one gets `True`.
+- Objects are immutable: a path is never put twice with different bytes, except for hints that may be out of date.
 - `delete` of a missing object succeeds.
 - A path may hold any characters but control characters, which a store may refuse with `ConfigError`, and backslashes,
   which Azure takes for slashes.
@@ -20,11 +20,11 @@ from headwater.types import Pieces
 
 
 class ObjectMissing(HeadwaterError):
-    """There is no object of that path."""
+    """No object has this path."""
 
 
 class StoreRefused(StoreUnavailable):
-    """The store understood and will not: rights are lacking, or a bucket is. Trying again at once is of no use."""
+    """The store refused: permissions or the bucket are missing. An immediate retry would be refused too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,18 @@ class ObjectStore(Protocol):
     url: str
 
     def put(self, path: str, pieces: Pieces) -> Awaitable[None]:
-        """Store an object. It may begin before it is awaited."""
+        """Store an object. The work may begin before the result is awaited."""
 
     async def create(self, path: str, pieces: Pieces) -> bool:
-        """Store an object if there is none of that path; whether this call did.
+        """Store an object if none has this path; returns whether this call did.
 
-        Raises `StoreUnavailable` if for certain nothing was stored, `OutcomeUnknown` if nobody knows: then the object
-        may appear until somebody else has created that path. Two creators with the same bytes may both hear `True`.
+        Raises `StoreUnavailable` if certainly nothing was stored. Raises `OutcomeUnknown` if that is not known: the
+        object may still appear until another creator has taken the path. Two creators with the same bytes may both get
+        `True`.
         """
 
     async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """An object's bytes, or a range of them. A range past the end is cut short."""
+        """The bytes of an object, or a range of them. A range ends at the end of the object."""
 
     async def get_many(self, paths: Sequence[str]) -> list[bytes | None]:
         """Several whole objects at once; `None` for those that do not exist."""
@@ -70,7 +71,7 @@ class ObjectStore(Protocol):
 
 
 def checked_path(path: str) -> str:
-    """Refuse paths that would leave the store's root."""
+    """The path itself; raises `ConfigError` if it leads out of the store's root."""
     if not path or path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
         raise ConfigError(f"{path!r} is not a path inside an object store")
     return path

@@ -1,4 +1,4 @@
-"""What wrappers of a store have in common: all that they do not change goes to the store inside."""
+"""The common part of wrappers: operations that a wrapper does not change go to the inner store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ResumableStore(ObjectStore, Protocol):
 
 
 class Wrapper:
-    """A store around another one. `get_many` goes through the wrapper's own `get`, some at a time."""
+    """A store around another one. `get_many` uses the wrapper's own `get`, several at once."""
 
     def __init__(self, inner: ResumableStore, gets_at_once: int) -> None:
         self.inner = inner

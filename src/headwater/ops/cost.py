@@ -1,7 +1,7 @@
-"""What a workload costs in a cloud: requests, storage, servers and traffic between zones, beside replicated Kafka.
+"""What a workload costs in a cloud, compared with replicated Kafka: requests, storage, servers, traffic between zones.
 
-Plain arithmetic on measured rates of requests. The prices are those of one large cloud and can be given; so can the
-workload. The defaults are the setting of the Ursa paper (VLDB 2025, section 8), whose published table checks the sums.
+Plain arithmetic on measured rates of requests. Prices and workload are parameters. The default prices are those of one
+large cloud. The default workload is that of the Ursa paper (VLDB 2025, section 8); its published table checks the sums.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ class Prices:
     object_gb_month: float = 0.023
     disk_gb_month: float = 0.045
     zone_gb: float = 0.01
-    """A GB that crosses from one zone to another."""
+    """Per GB that crosses from one zone to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is written, and how long it is kept."""
+    """How much is written, and how long it is kept."""
 
     gb: float = 180.0
-    """As clients send it, compressed."""
+    """Size as clients send it, compressed."""
     hours: float = 2.0
     log_gb: float = 200.0
-    """As Kafka's log keeps it, for one replica."""
+    """Size in Kafka's log, for one replica."""
     table_gb: float = 55.0
-    """As the tables keep it."""
+    """Size in the tables."""
     log_days: float = 7.0
-    """How long Kafka keeps its log for readers that come back."""
+    """How long Kafka keeps its log for readers that return."""
     table_days: float = 30.0
     tiered_local_gb: float = 20.0
-    """What Kafka with tiered storage keeps on its own disks, of `log_gb`."""
+    """The part of `log_gb` that Kafka with tiered storage keeps on its own disks."""
     brokers: int = 3
     compactors: int = 3
     connectors: int = 3
-    """Servers that bring Kafka's records into tables."""
+    """Servers that write Kafka's records into tables."""
     replicas: int = 3
     crossings: float = 3.0
     """How often a GB crosses zones in Kafka: to its leader, and to two followers elsewhere."""
@@ -51,10 +51,10 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Requests to the object store per GB that clients write, of everything: log, settling, reading, collecting."""
+    """All requests to the object store per GB that clients write: log, settling, reading, garbage collection."""
 
     puts: float
-    """Uploads and listings, which are priced alike. Deletions are free."""
+    """Uploads and listings, which have the same price. Deletions are free."""
     gets: float
 
 
@@ -75,7 +75,7 @@ class Bill:
 
 
 URSA = Requests(puts=73_000 / 180, gets=73_000 / 180)
-"""What the paper counts: about as many reads, for compaction, as writes."""
+"""The counts of the paper: about as many reads, for compaction, as writes."""
 
 
 def bills(work: Workload, requests: Requests, prices: Prices, system: str = "Headwater") -> list[Bill]:

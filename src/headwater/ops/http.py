@@ -1,8 +1,8 @@
-"""A small HTTP server: health, metrics, and whatever is mounted below a prefix; and a client for a process's children.
+"""A small HTTP server for health, metrics and pages below a prefix, and a client for the pages of child processes.
 
-It says who is at the other end as far as the connection tells: an address, a certificate, a header. What that is worth
-is for others to judge. A server with a secret answers nobody but the one who knows it: its supervisor, who then tells
-for whom it asks.
+A request carries what the connection shows of its client: an address, a certificate, a header. The routes judge that. A
+server with a secret answers only requests with that secret. They come from its supervisor, which passes on the address
+and the certificate of its own client.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from urllib.parse import quote, unquote
 log = logging.getLogger("headwater.http")
 MAX_REQUEST_BYTES = 16 << 10
 MAX_CONNECTIONS = 256
+"""Requests that are being answered, and connections that have not sent theirs yet."""
+HEALTH_PATHS = ("/healthz", "/readyz", "/health")
+HEALTH_CONNECTIONS = 64
+"""Requests for one health page that are being answered. They do not count with the others."""
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 64 << 20
 MAX_BODY_BYTES = 1 << 20
 FORWARDED = "Headwater-Forwarded"
-"""What a supervisor says to its children: the secret, the address of whoever asks, and whom its certificate names."""
+"""Headers from a supervisor to its children: the secret, the client's address, the principal of its certificate."""
 PASSED_ON = ("www-authenticate", "retry-after")
-"""What of a child's answer reaches whoever asked, besides its body."""
+"""Headers of a child's answer that the supervisor passes on."""
 _ONCE = ("authorization", "content-length", FORWARDED.lower())
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _CHUNK_BYTES = 64 << 10
@@ -36,19 +40,19 @@ _CHUNK_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, as far as anybody here looks at it."""
+    """The parts of a request that routes use."""
 
     method: str
     path: str
     """Still percent-encoded."""
     query: str = ""
     host: str = ""
-    """The address it comes from."""
+    """Address of the client."""
     authorization: str = field(default="", repr=False)
     certified: str = ""
-    """Whom a certificate names that was shown, as a principal."""
+    """Principal of the client's certificate; empty without one."""
     principal: str = ""
-    """Who asks, once that was judged."""
+    """Principal of the client, set once it is authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ Route = Callable[[Request], Awaitable[Page]]
 
 
 def problem(status: int, title: str, headers: tuple[tuple[str, str], ...] = ()) -> Page:
-    """An answer that says what is wrong. The title must need no escapes."""
+    """An answer that reports an error. The title must need no JSON escapes."""
     return Page(f'{{"title":"{title}"}}', status, "application/problem+json", headers)
 
 
@@ -78,19 +82,26 @@ class HttpServer:
         *,
         secret: str = "",
         identify: Callable[[dict[str, Any]], str] | None = None,
+        connections: int = MAX_CONNECTIONS,
+        refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
+        self._connections = connections
+        self._answering: dict[str, int] = {}
+        """Requests that are being answered, by the path of a health page; all others together."""
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        """Connections that have not sent their request yet, the oldest first."""
+        self._refused = refused
         self._routes = routes
         self._secret = secret
         self._identify = identify
-        """Tells whom a client's certificate names."""
+        """Returns the principal of a client's certificate."""
         self._server: asyncio.Server | None = None
-        self._open = 0
 
     def __repr__(self) -> str:
-        return f"<HttpServer of {len(self._routes)} routes, {self._open} connections>"
+        return f"<HttpServer of {len(self._routes)} routes, {sum(self._answering.values())} requests>"
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Open the port and answer which one it is."""
+        """Open the port and return its number."""
         more: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": TIMEOUT_SECONDS} if tls is not None else {}
         self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_REQUEST_BYTES, **more)
         bound: int = self._server.sockets[0].getsockname()[1]
@@ -102,11 +113,15 @@ class HttpServer:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._silent[writer] = None
+        if len(self._silent) > self._connections:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            self._refused("http_connections")
+            oldest.transport.abort()
         try:
-            if self._open <= MAX_CONNECTIONS:
-                async with asyncio.timeout(TIMEOUT_SECONDS):
-                    await self._answer(reader, writer)
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await self._answer(reader, writer)
         except (
             TimeoutError,
             ConnectionError,
@@ -114,9 +129,9 @@ class HttpServer:
             asyncio.LimitOverrunError,
             ValueError,
         ):
-            pass  # a client that is slow, gone or talks nonsense gets no answer
+            pass  # a client that is slow, gone or sends invalid bytes gets no answer
         finally:
-            self._open -= 1
+            self._silent.pop(writer, None)
             with contextlib.suppress(ConnectionError):
                 writer.close()
 
@@ -125,24 +140,26 @@ class HttpServer:
         method, target, _ = head.split("\r\n", 1)[0].split(" ", 2)
         headers = _headers(head)
         await _skip_body(headers, reader)
+        self._silent.pop(writer, None)
         path, _, query = target.partition("?")
         peer = writer.get_extra_info("peername") or ("",)
         shown = writer.get_extra_info("peercert")
         certified = self._identify(shown) if shown and self._identify is not None else ""
         request = Request(method, path, query, str(peer[0]), headers.get("authorization", ""), certified)
-        page = await self._let_in(request, headers.get(FORWARDED.lower(), ""))
-        body = page.body.encode()
-        more = "".join(f"{name}: {value}\r\n" for name, value in page.headers)
-        writer.write(
-            f"HTTP/1.1 {page.status} {http.HTTPStatus(page.status).phrase}\r\nContent-Type: {page.content_type}\r\n"
-            f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n{more}Connection: close\r\n\r\n".encode()
-        )
-        if method != "HEAD":
-            writer.write(body)
-        await writer.drain()
+        place = path if path in HEALTH_PATHS else ""
+        now = self._answering.get(place, 0)
+        if now >= (HEALTH_CONNECTIONS if place else self._connections):
+            self._refused("http_connections")
+            await _send(writer, method, problem(503, "too many requests are being answered"))
+            return
+        self._answering[place] = now + 1
+        try:
+            await _send(writer, method, await self._let_in(request, headers.get(FORWARDED.lower(), "")))
+        finally:
+            self._answering[place] -= 1
 
     async def _let_in(self, request: Request, forwarded: str) -> Page:
-        """Answer, on behalf of whoever the supervisor asks for if there is one."""
+        """Answer a request; one from the supervisor as if its client had sent it."""
         if not self._secret:
             return await self._page(request)
         secret, host, certified = [*forwarded.split(" "), "", "", ""][:3]
@@ -169,26 +186,38 @@ class HttpServer:
             return problem(500, "internal error")
 
 
+async def _send(writer: asyncio.StreamWriter, method: str, page: Page) -> None:
+    body = page.body.encode()
+    more = "".join(f"{name}: {value}\r\n" for name, value in page.headers)
+    writer.write(
+        f"HTTP/1.1 {page.status} {http.HTTPStatus(page.status).phrase}\r\nContent-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n{more}Connection: close\r\n\r\n".encode()
+    )
+    if method != "HEAD":
+        writer.write(body)
+    await writer.drain()
+
+
 def _headers(head: str) -> dict[str, str]:
-    """What a message says before its body, by names in lower case. What could be taken in two ways is refused."""
+    """The headers of a message by their names in lower case. Ambiguous ones are refused."""
     found: dict[str, str] = {}
     first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
     if _UNPRINTABLE.search(first):
-        raise ValueError("a request with control characters")
+        raise ValueError("the request contains control characters")
     for line in lines:
         name, _, value = line.partition(":")
         name = name.strip().lower()
         if _UNPRINTABLE.search(line) or (name in _ONCE and name in found):
-            raise ValueError(f"a header that cannot be read: {name}")
+            raise ValueError(f"cannot read the header {name}")
         found[name] = value.strip()
     return found
 
 
 async def _skip_body(headers: Mapping[str, str], reader: asyncio.StreamReader) -> None:
-    """Nothing here looks at what a client sends, but it must be read before it is answered."""
+    """Read and drop the body: it is not used, but must be read before the answer."""
     left = int(headers.get("content-length", "0"))
     if not 0 <= left <= MAX_BODY_BYTES:
-        raise ValueError(f"a body of {left} bytes")
+        raise ValueError(f"the body of {left} bytes is too large")
     while left:
         data = await reader.read(min(left, _CHUNK_BYTES))
         if not data:
@@ -197,7 +226,7 @@ async def _skip_body(headers: Mapping[str, str], reader: asyncio.StreamReader) -
 
 
 async def ask(port: int, request: Request, secret: str = "") -> Page:
-    """A page of a process on this machine, for whoever the request comes from."""
+    """A page of a process on this machine, requested on behalf of a client."""
     target = f"{request.path}?{request.query}" if request.query else request.path
     lines = [f"{request.method} {target} HTTP/1.1", "Host: 127.0.0.1", "Connection: close"]
     if request.authorization:
@@ -218,10 +247,10 @@ async def ask(port: int, request: Request, secret: str = "") -> Page:
 
 
 async def _rest(reader: asyncio.StreamReader) -> bytes:
-    """All that comes until the other end closes: one read gives no more than what is there at that moment."""
+    """All bytes until the other end closes. One read returns only what has arrived."""
     body = bytearray()
     while data := await reader.read(_CHUNK_BYTES):
         body += data
         if len(body) > MAX_ANSWER_BYTES:
-            raise ValueError(f"a page of more than {MAX_ANSWER_BYTES} bytes")
+            raise ValueError(f"the page has more than {MAX_ANSWER_BYTES} bytes")
     return bytes(body)

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on standard error."""
+"""Structured logs: one JSON object per line on standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, logger, message, what the caller added, and what the process is."""
+    """Formats time, level, logger, message, the caller's fields and the fields of the process."""
 
     def __init__(self, **context: object) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus's text format, read from plain counts at the time of the scrape."""
+"""Metrics in Prometheus's text format, made from plain counts when they are requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Metric:
 
 
 def render(metrics: Iterable[Metric], **labels: str) -> str:
-    """Metrics as text, with labels that all samples get."""
+    """Metrics as text. All samples get the given labels."""
     lines = []
     for metric in metrics:
         lines.append(f"# HELP {metric.name} {metric.help}")
@@ -36,7 +36,7 @@ def _escaped(value: str) -> str:
 
 
 def merge(texts: Iterable[str]) -> str:
-    """Several processes' metrics as one text, each metric's samples together as the format demands."""
+    """The metrics of several processes as one text, with the samples of each metric together, as the format demands."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, list[str]] = {}
     for text in texts:

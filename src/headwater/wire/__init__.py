@@ -3,8 +3,8 @@
 import sys
 
 if "hypothesis" not in sys.modules:
-    # Where it is installed, kio imports Hypothesis to register strategies, which takes longer than all else that a
-    # broker imports. While kio's types are loaded it is made to look as if it were not there.
+    # If Hypothesis is installed, kio imports it to register strategies. That takes longer than all other imports of a
+    # broker. So Hypothesis is hidden while kio's types are loaded.
     sys.modules["hypothesis"] = None  # type: ignore[assignment]
     try:
         import kio.static.primitive  # noqa: F401

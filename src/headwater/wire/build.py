@@ -1,8 +1,8 @@
-"""Messages from plain values, whatever their version.
+"""Messages of any version from plain values.
 
-A handler says all it knows as keyword arguments and nested mappings; `build` picks what the version at hand has a
-field for. Integers become error codes and time spans where the schema wants them. A name that no version of a message
-has is a mistake, and `tests/unit/wire` looks for those.
+A handler gives all values as keyword arguments and nested mappings; `build` takes those that the version has a field
+for. Integers become error codes and time spans where the schema has them. A name that no version of a message has is a
+mistake; `tests/unit/wire` looks for those.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _error(code: int | ErrorCode) -> ErrorCode:
 
 
 def _builder_of(kind: Any) -> tuple[Callable[[Any], Any] | None, Any]:
-    """How to convert a value for a field of this type (`None`: as it is), and what stands if there is none."""
+    """How to convert a value for a field of this type (`None`: unchanged), and the default."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         inner = [argument for argument in typing.get_args(kind) if argument is not types.NoneType]
@@ -96,5 +96,5 @@ def builder(entity: type) -> Callable[[Mapping[str, Any]], Any]:
 
 
 def build(entity: type, /, **values: Any) -> Any:
-    """An entity from keyword arguments; those it has no field for are left out."""
+    """An entity from keyword arguments. Arguments without a field are left out."""
     return builder(entity)(values)

@@ -1,12 +1,13 @@
-"""Kafka's compression codecs, opened within a limit so that a small batch cannot become a huge one."""
+"""Kafka's compression codecs. Decompression has a limit, so that a small batch cannot become a huge one."""
 
 from __future__ import annotations
 
+import mmap
 import struct
 
 import cramjam
 
-from headwater.errors import BatchTooLarge, ConfigError, CorruptBatch, UnsupportedBatch
+from headwater.errors import ConfigError, CorruptBatch, OpensTooLarge, UnsupportedBatch
 from headwater.types import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -22,18 +23,20 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT = 0x20
 _FIRST_GUESS = 8
 _SMALLEST_GUESS = 64 << 10
+_LARGE_BUFFER = 8 << 20
+"""A larger buffer is memory of its own from the kernel. Clearing it would hold the interpreter's lock for long."""
 _STREAMS = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
 
 
 def written_codec(name: str) -> int:
-    """The codec of a name that we write ourselves."""
+    """The codec that a name stands for, among those that Headwater writes."""
     if name not in WRITTEN:
         raise ConfigError(f"compression {name!r} is not one of {', '.join(WRITTEN)}")
     return WRITTEN[name]
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """Records as they go into a batch, in the form that every client reads."""
+    """Compressed records, in a form that every client reads."""
     if codec == NONE:
         return data
     if codec not in NAMES:
@@ -45,7 +48,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     if codec == GZIP:
         return bytes(cramjam.gzip.compress(data, level=level if level >= 0 else DEFAULT_LEVELS[GZIP]))
     if codec == LZ4:
-        # The Java client takes blocks only that do not refer to each other.
+        # The Java client accepts only blocks that do not refer to each other.
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         compressor.compress(bytes(data))
         return bytes(compressor.finish())
@@ -68,7 +71,7 @@ def has_linked_blocks(data: Buffer) -> bool:
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
-    """The opened records of a batch, at most `limit` bytes."""
+    """The decompressed records of a batch, at most `limit` bytes."""
     if codec == NONE:
         return data
     if codec == SNAPPY:
@@ -77,21 +80,21 @@ def decompress(codec: int, data: Buffer, limit: int) -> Buffer:
         raise UnsupportedBatch(f"compression codec {codec} does not exist")
     size = min(limit, max(_SMALLEST_GUESS, len(data) * _FIRST_GUESS))
     while True:
-        out = bytearray(size)
+        out = memoryview(bytearray(size) if size <= _LARGE_BUFFER else mmap.mmap(-1, size))
         try:
             written = _STREAMS[codec].decompress_into(data, out)
         except cramjam.DecompressionError as error:
             if "whole buffer" not in str(error):
-                raise CorruptBatch(f"{NAMES[codec]} data cannot be opened: {error}") from error
+                raise CorruptBatch(f"{NAMES[codec]} data cannot be decompressed: {error}") from error
             if size == limit:
-                raise BatchTooLarge(f"a batch opens to more than {limit} bytes") from None
+                raise OpensTooLarge(f"a batch decompresses to more than {limit} bytes") from None
             size = min(limit, size * 4)
             continue
-        return memoryview(out)[:written].toreadonly()
+        return out[:written].toreadonly()
 
 
 def _snappy(data: Buffer, limit: int) -> Buffer:
-    """Plain snappy, or the block format of the Java client: a header, then blocks with a length each."""
+    """Decompress plain snappy, or the Java client's block format: a header, then blocks with a length each."""
     data = bytes(data)
     if not data.startswith(_XERIAL_MAGIC):
         return _snappy_block(data, limit)
@@ -103,7 +106,7 @@ def _snappy(data: Buffer, limit: int) -> Buffer:
         (length,) = struct.unpack_from(">i", data, position)
         position += 4
         if not 0 < length <= len(data) - position:
-            raise CorruptBatch(f"a snappy block of {length} bytes")
+            raise CorruptBatch(f"a snappy block has an invalid length of {length} bytes")
         block = _snappy_block(data[position : position + length], limit)
         limit -= len(block)
         opened.append(block)
@@ -115,7 +118,7 @@ def _snappy_block(data: bytes, limit: int) -> bytes:
     try:
         size = cramjam.snappy.decompress_raw_len(data)
         if size > limit:
-            raise BatchTooLarge("a snappy batch opens to more bytes than allowed")
+            raise OpensTooLarge("a snappy batch decompresses to more bytes than allowed")
         return bytes(cramjam.snappy.decompress_raw(data))
     except cramjam.DecompressionError as error:
-        raise CorruptBatch(f"snappy data cannot be opened: {error}") from error
+        raise CorruptBatch(f"snappy data cannot be decompressed: {error}") from error

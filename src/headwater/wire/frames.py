@@ -1,7 +1,7 @@
-"""Size-prefixed frames out of a byte stream, without copying the ones that arrive whole.
+"""Size-prefixed frames from a byte stream. Frames that arrive whole are not copied.
 
-A frame that lies whole in the shared receive buffer is handed out as a view of it and must be used up at once. A frame
-that does not gets a buffer of its own, which the rest is received into directly.
+A frame that is complete in the shared receive buffer is yielded as a view of it, and must be used at once. Any other
+frame gets a buffer of its own; the rest of it is received into that directly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FrameReader:
 
     def __init__(self, limit: int, scratch: memoryview) -> None:
         self.limit = limit
-        """The size of the largest frame; it may change between frames."""
+        """Size of the largest frame. It may change between frames."""
         self._scratch = scratch
         self._prefix = b""
         self._frame: bytearray | None = None
@@ -37,7 +37,7 @@ class FrameReader:
         return f"<FrameReader, {missing} bytes missing>"
 
     def buffer(self) -> memoryview:
-        """Where the next bytes of the stream go."""
+        """The buffer for the next bytes of the stream."""
         if self._frame is not None:
             return memoryview(self._frame)[self._received :]
         if self._prefix:
@@ -45,7 +45,7 @@ class FrameReader:
         return self._scratch[len(self._prefix) :]
 
     def received(self, count: int) -> Iterator[memoryview]:
-        """Count bytes were put into `buffer`; yields the frames that are complete now."""
+        """Note that `count` bytes were put into `buffer`; yields the frames that are complete now."""
         if self._frame is not None:
             self._received += count
             if self._received == self._size:
@@ -60,7 +60,7 @@ class FrameReader:
         while end - at >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(self._scratch, at)
             if not SMALLEST_FRAME <= size <= self.limit:
-                raise CorruptFrame(f"a frame of {size} bytes; the limit is {self.limit}")
+                raise CorruptFrame(f"a frame has {size} bytes; the limit is {self.limit}")
             at += SIZE_BYTES
             if size > end - at:
                 self._size, self._received = size, end - at
@@ -71,7 +71,7 @@ class FrameReader:
         self._prefix = bytes(self._scratch[at:end])
 
     def _grow(self, start: bytearray | memoryview) -> None:
-        """Room in step with what has arrived: a size that is only announced costs nothing."""
+        """Grow the buffer with the bytes that have arrived: an announced size alone allocates nothing."""
         grown = bytearray(min(self._size, max(SCRATCH_BYTES, 2 * len(start))))
         grown[: len(start)] = start
         self._frame = grown

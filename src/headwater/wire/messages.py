@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,14 +17,14 @@ from kio.serial.errors import SerialError
 
 from headwater.errors import CorruptFrame
 from headwater.types import Buffer
-from headwater.wire.encode import Write, encoder
+from headwater.wire.encode import Write, encoder, sliced_encoder
 
 _MALFORMED = (SerialError, ValueError, OverflowError, IndexError, KeyError, struct.error)
-"""What kio raises over bytes that are no message; a `KeyError` for a tagged field that it does not know."""
+"""Errors of kio for bytes that are not a message; `KeyError` for an unknown tagged field."""
 _START = struct.Struct(">hhi")
 _SIZE = struct.Struct(">i")
 _LARGE = 4096
-"""Pieces of at least this size are not copied into a joined one."""
+"""Pieces of at least this size are not joined with others."""
 
 
 class RequestStart(msgspec.Struct, frozen=True, gc=False):
@@ -84,11 +85,17 @@ def _response_reader(api_key: int, version: int) -> tuple[Any, Any]:
     return entity_reader(schema.__header_schema__), entity_reader(schema)
 
 
-def decode_request(start: RequestStart, frame: memoryview) -> tuple[Any, Any]:
-    """A request's header and body; anything malformed is a `CorruptFrame`.
+@functools.cache
+def has_error(api_key: int, version: int) -> bool:
+    """Whether a response has an error of the whole request."""
+    return any(field.name == "error_code" for field in dataclasses.fields(response_type(api_key, version)))
 
-    Bytes behind the body are not looked at, as in Kafka: librdkafka leaves some behind its Metadata of all topics and
-    its AlterUserScramCredentials.
+
+def decode_request(start: RequestStart, frame: memoryview) -> tuple[Any, Any]:
+    """A request's header and body; raises `CorruptFrame` if they are malformed.
+
+    Bytes behind the body are ignored, as in Kafka: librdkafka leaves some behind its Metadata of all topics and its
+    AlterUserScramCredentials.
     """
     read_header, read_body = _request_codec(start.api_key, start.version)
     try:
@@ -100,13 +107,18 @@ def decode_request(start: RequestStart, frame: memoryview) -> tuple[Any, Any]:
 
 
 def _frame(parts: list[Buffer]) -> list[Buffer]:
-    """A size-prefixed frame in few pieces: small parts joined, large ones as they are."""
+    """A size-prefixed frame in few pieces: small parts are joined, large ones are not copied."""
     size = sum(map(len, parts))
     prefix = _SIZE.pack(size)
     if size < _LARGE:
         return [b"".join((prefix, *parts))]
+    return _joined([prefix, *parts])
+
+
+def _joined(parts: list[Buffer]) -> list[Buffer]:
+    """The same bytes in few pieces."""
     pieces: list[Buffer] = []
-    small: list[Buffer] = [prefix]
+    small: list[Buffer] = []
     for part in parts:
         if len(part) < _LARGE:
             small.append(part)
@@ -121,18 +133,56 @@ def _frame(parts: list[Buffer]) -> list[Buffer]:
 
 @functools.cache
 def _response_writer(api_key: int, version: int) -> tuple[Write, Write]:
-    schema = load_response_schema(api_key, version)
-    header: type = schema.__header_schema__
+    schema = response_type(api_key, version)
+    header: type = schema.__header_schema__  # type: ignore[attr-defined]
     return encoder(header), encoder(schema)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> list[Buffer]:
-    """A response's frame in pieces, from plain values as `build` takes them."""
+    """The frame of a response in pieces, from plain values as for `build`."""
     write_header, write_body = _response_writer(api_key, version)
     parts: list[Buffer] = []
     write_header({"correlation_id": correlation_id}, parts)
     write_body(values, parts)
     return _frame(parts)
+
+
+async def encode_response_in_slices(
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    values: Mapping[str, Any],
+    pause: Callable[[], Awaitable[None]],
+    slice_items: int,
+) -> list[Buffer]:
+    """The same frame as from `encode_response`, with a pause after each slice of entities."""
+    write_header, _ = _response_writer(api_key, version)
+    done: list[Buffer] = []
+    parts: list[Buffer] = []
+    write_header({"correlation_id": correlation_id}, parts)
+    steps = sliced_encoder(response_type(api_key, version))(values, parts)
+    for number, _ in enumerate(steps, 1):
+        if number % slice_items == 0:
+            done += _joined(parts)
+            parts.clear()
+            await pause()
+    done += _joined(parts)
+    return [_SIZE.pack(sum(map(len, done))), *done]
+
+
+def weight(values: Mapping[str, Any], enough: int) -> int:
+    """How many items the lists of an answer and of their items have; the count ends at `enough`."""
+    found = 0
+    for value in values.values():
+        if type(value) is list:
+            found += len(value)
+            for item in value:
+                if found >= enough or type(item) is not dict:
+                    break
+                for inner in item.values():
+                    if type(inner) is list:
+                        found += len(inner)
+    return found
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str, request: Any) -> list[Buffer]:

@@ -1,11 +1,11 @@
-"""What brokers of a zone say to each other after `peer_handshake`: questions for WAL objects by their ids.
+"""What brokers of a zone send each other after `peer_handshake`: questions for WAL objects by their ids.
 
 Big endian throughout:
 
     question   domain u32, the writer's epoch u64 and sequence u64
-    answer     status u8, length u32, the object's bytes if it is there
+    answer     status u8, length u32, the object's bytes if it was found
 
-Questions and answers follow each other until somebody closes. No path is ever named, so nothing but WAL objects that
+Questions and answers follow each other until one side closes the connection. No path is sent, so only WAL objects that
 the metadata knows can be asked for.
 """
 
@@ -25,4 +25,4 @@ class Status(IntEnum):
     FOUND = 0
     MISSING = 1
     FAILED = 2
-    """Ask somebody else, or the store."""
+    """The object could not be read; ask the store."""

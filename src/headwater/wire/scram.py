@@ -10,11 +10,11 @@ from base64 import b64decode, b64encode
 from headwater.errors import BadInput
 
 MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-"""By name: the number that Kafka's protocol has for it."""
+"""The numbers of Kafka's protocol by name."""
 NAMES = {number: name for name, number in MECHANISMS.items()}
 _HASHES = {1: "sha256", 2: "sha512"}
 MAX_ITERATIONS = 1_000_000
-"""More than this no client computes for a server that asks for it."""
+"""Limit on the iterations that a client computes for a server."""
 
 
 class ScramFailed(BadInput):
@@ -22,12 +22,12 @@ class ScramFailed(BadInput):
 
 
 def salt_password(mechanism: int, password: str, salt: bytes, iterations: int) -> bytes:
-    """What a password is worth with a salt. Slow on purpose."""
+    """The salted password. Slow on purpose."""
     return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def derive_keys(mechanism: int, salted_password: bytes) -> tuple[bytes, bytes]:
-    """The stored key and the server key: all that a server has to know."""
+    """The stored key and the server key: all that a server needs to know."""
     client_key = _sign(mechanism, salted_password, b"Client Key")
     return _digest(mechanism, client_key), _sign(mechanism, salted_password, b"Server Key")
 
@@ -41,7 +41,7 @@ def _digest(mechanism: int, data: bytes) -> bytes:
 
 
 def _fields(message: bytes) -> dict[str, str]:
-    """`a=1,b=2`; the first of two fields of one name counts."""
+    """The fields of `a=1,b=2`. If a name occurs twice, the first counts."""
     try:
         parts = message.decode().split(",")
     except UnicodeDecodeError:
@@ -63,7 +63,7 @@ def _decoded(text: str) -> bytes:
 
 
 class ServerSide:
-    """A server's part of one exchange: `first`, `challenge`, `final`."""
+    """The server's side of one exchange: `first`, `challenge`, `final`."""
 
     def __init__(self, mechanism: int, nonce: str) -> None:
         self._mechanism = mechanism
@@ -73,17 +73,17 @@ class ServerSide:
         self._said = ""
 
     def first(self, message: bytes) -> str:
-        """The user's name out of the client's first message."""
+        """The user name in the client's first message."""
         try:
             flag, authorized_as, bare = message.decode().split(",", 2)
         except ValueError:
             raise ScramFailed("the first SCRAM message is malformed") from None
         fields = _fields(bare.encode())
         if flag not in ("n", "y") or "m" in fields or not bare.startswith("n=") or not fields.get("r"):
-            raise ScramFailed("the first SCRAM message asks for what is not offered here")
+            raise ScramFailed("the first SCRAM message asks for an extension that is not supported")
         name = _unescaped(fields["n"])
         if authorized_as and _unescaped(authorized_as.removeprefix("a=")) != name:
-            raise ScramFailed("to act for another user is not offered here")
+            raise ScramFailed("acting for another user is not supported")
         self._header = f"{flag},{authorized_as},"
         self._bare = bare
         self._nonce = fields["r"] + self._nonce
@@ -95,7 +95,7 @@ class ServerSide:
         return self._said.encode()
 
     def final(self, message: bytes, stored_key: bytes, server_key: bytes) -> bytes:
-        """The server's last message, if the client's proof is right."""
+        """The server's last message; raises `ScramFailed` if the client's proof is wrong."""
         bare, comma, proof = message.rpartition(b",p=")
         fields = _fields(bare)
         if not comma or _decoded(fields.get("c", "")) != self._header.encode() or fields.get("r") != self._nonce:
@@ -112,7 +112,7 @@ class ServerSide:
 
 
 class ClientSide:
-    """A client's part of one exchange: `first`, `final`, `check`."""
+    """The client's side of one exchange: `first`, `final`, `check`."""
 
     def __init__(self, mechanism: int, user: str, password: str, nonce: str) -> None:
         self._mechanism = mechanism
@@ -147,9 +147,9 @@ class ClientSide:
         return f"{bare},p=".encode() + b64encode(proof)
 
     def check(self, last: bytes) -> None:
-        """A server that does not know the user's keys cannot say this."""
+        """Check the server's last message, which needs the user's keys."""
         if not self._expected or not hmac.compare_digest(last, self._expected):
-            raise ScramFailed("the server does not prove that it knows the user")
+            raise ScramFailed("the server does not prove that it knows the user's keys")
 
 
 def _escaped(name: str) -> str:

@@ -1,9 +1,10 @@
-"""A look over a request's bytes before kio decodes them.
+"""Checks of a request's bytes before kio decodes them.
 
-kio's native reader makes room for as many elements as an array says it has, before it looks at any: a frame of twenty
-bytes could end the process. It gives `None` also where the schema has no null, and it refuses tagged fields that it
-does not know, which the protocol says to ignore. So an array that says it has more elements than there are bytes is
-refused here, as is a null out of place, and unknown tagged fields are taken out.
+kio's native reader allocates as many elements as an array claims to have, before it reads any: a frame of twenty bytes
+could end the process. It returns `None` also where the schema has no null. It refuses unknown tagged fields, which the
+protocol says to ignore. So this module refuses an array that claims more elements than there are bytes, and a null
+where the schema has none; and it removes unknown tagged fields. It also counts the elements of all arrays, and refuses
+a request with too many.
 """
 
 from __future__ import annotations
@@ -16,28 +17,32 @@ from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeAlias
 
-from headwater.errors import CorruptFrame
+from headwater.errors import CorruptFrame, TooManyItems
+from headwater.types import Buffer
 from headwater.wire.encode import FIXED
 
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _FIXED_HEADER_BYTES = 8
 _MAX_VARINT_BYTES = 5
+NO_LIMIT = 1 << 31
 
 
 class _Skim:
     """One frame under inspection."""
 
-    __slots__ = ("data", "unknown")
+    __slots__ = ("data", "items", "limit", "unknown")
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, limit: int) -> None:
         self.data = data
+        self.items = 0
+        self.limit = limit
         self.unknown: list[tuple[int, list[tuple[int, int]]]] = []
-        """Where a count of tagged fields lies, and the ranges of those to take out."""
+        """Positions of the counts of tagged fields, and the ranges of fields to remove."""
 
 
 Step: TypeAlias = Callable[[_Skim, int], int]
-"""Where a field ends that begins at a position."""
+"""Returns the end of a field that begins at a position."""
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
@@ -50,15 +55,15 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             return value, at + i + 1
-    raise CorruptFrame("a varint of more than five bytes")
+    raise CorruptFrame("a varint has more than five bytes")
 
 
 class _Fixed(int):
-    """A field of so many bytes, whatever they say."""
+    """A field of a fixed number of bytes."""
 
 
 def _length(flexible: bool, short: bool, optional: bool) -> Callable[[memoryview, int], tuple[int, int]]:
-    """Reads how long a field is, -1 for null where that may be, and where it goes on."""
+    """Returns the length of a field, -1 for a null that is allowed, and the position behind the length."""
     unpack, size = (_SHORT.unpack_from, _SHORT.size) if short else (_INT.unpack_from, _INT.size)
     least = -1 if optional else 0
 
@@ -74,7 +79,7 @@ def _length(flexible: bool, short: bool, optional: bool) -> Callable[[memoryview
             (length,) = unpack(data, at)
             at += size
         if length < least:
-            raise CorruptFrame("a null, or a negative length, where there must be something")
+            raise CorruptFrame("a field that cannot be null has a negative length")
         return length, at
 
     return read
@@ -97,7 +102,11 @@ def _array(flexible: bool, item: Step, optional: bool) -> Step:
         count, at = read(skim.data, at)
         end = len(skim.data)
         if count > end - at:
-            raise CorruptFrame(f"an array of {count} elements in {end - at} bytes")
+            raise CorruptFrame(f"an array claims {count} elements in {end - at} bytes")
+        if count > 0:
+            skim.items += count
+            if skim.items > skim.limit:
+                raise TooManyItems(f"the lists of a request have at most {skim.limit} elements here")
         for _ in range(count):
             at = item(skim, at)
             if at > end:
@@ -127,13 +136,13 @@ def _tags(known: dict[int, Step]) -> Step:
             else:
                 before = len(skim.unknown)
                 if known[tag](skim, at) != at + size:
-                    raise CorruptFrame(f"tag {tag} is not as long as it says")
+                    raise CorruptFrame(f"the tagged field {tag} has a wrong length")
                 if len(skim.unknown) > before:
-                    raise CorruptFrame(f"an unknown tagged field inside tag {tag}")
+                    raise CorruptFrame(f"the tagged field {tag} contains an unknown tagged field")
             at += size
         if unknown:
             if count >= 0x80:
-                raise CorruptFrame(f"{count} tagged fields")
+                raise CorruptFrame(f"{count} tagged fields are too many")
             skim.unknown.append((counted_at, unknown))
         return at
 
@@ -177,7 +186,7 @@ def _entity(entity: type) -> Step:
 
 
 def _walk(fields: list[Step | _Fixed]) -> Step:
-    """All of these fields, one after the other; those of a fixed size cost nothing."""
+    """These fields one after the other. Fields of fixed size cost nothing."""
     steps: list[tuple[int, Step]] = []
     rest = 0
     for field in fields:
@@ -197,7 +206,7 @@ def _walk(fields: list[Step | _Fixed]) -> Step:
 
 @functools.cache
 def _request(schema: type) -> Step:
-    """The header, whose client id is of the old kind in every version, and the body."""
+    """The header, whose client id has the old encoding in every version, and the body."""
     header: Any = schema.__header_schema__  # type: ignore[attr-defined]
     steps: list[Step | _Fixed] = [_Fixed(_FIXED_HEADER_BYTES)]
     if len(fields(header)) > 3:
@@ -207,20 +216,29 @@ def _request(schema: type) -> Step:
     return _walk([*steps, _entity(schema)])
 
 
-def skim(schema: type, frame: memoryview) -> memoryview:
-    """The frame as kio can take it; raises `CorruptFrame` if there is no such."""
-    found = _Skim(frame)
+def skim(schema: type, frame: memoryview, limit: int = NO_LIMIT) -> memoryview:
+    """The frame in a form that kio can read; raises `CorruptFrame` if it is malformed.
+
+    Raises `TooManyItems` if its lists have more elements in all than the limit.
+    """
+    found = _Skim(frame, limit)
     try:
         _request(schema)(found, 0)
     except (IndexError, struct.error) as error:
-        raise CorruptFrame(f"cut short: {error}") from error
+        raise CorruptFrame(f"the request is cut short: {error}") from error
     return _without_unknown(frame, found) if found.unknown else frame
 
 
 def _without_unknown(frame: memoryview, found: _Skim) -> memoryview:
-    clean = bytearray(frame)
-    for counted_at, ranges in sorted(found.unknown, reverse=True):
-        for start, end in reversed(ranges):
-            del clean[start:end]
-        clean[counted_at] -= len(ranges)
-    return memoryview(clean).toreadonly()
+    """The frame without these ranges, copied once however many there are."""
+    edits: list[tuple[int, int, bytes]] = []
+    for counted_at, ranges in found.unknown:
+        edits.append((counted_at, counted_at + 1, bytes([frame[counted_at] - len(ranges)])))
+        edits += ((start, end, b"") for start, end in ranges)
+    pieces: list[Buffer] = []
+    kept = 0
+    for start, end, instead in sorted(edits):
+        pieces += (frame[kept:start], instead)
+        kept = end
+    pieces.append(frame[kept:])
+    return memoryview(b"".join(pieces))

@@ -1,4 +1,4 @@
-"""Unsigned varints, as Kafka's compact fields and protobuf have them."""
+"""Unsigned varints, as in Kafka's compact fields and in protobuf."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MAX_SHIFT = 63
 
 
 def read_unsigned(data: Buffer, at: int) -> tuple[int, int]:
-    """A number of at most 64 bits, and the position behind it."""
+    """A number of at most 64 bits and the position behind it."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > _MAX_SHIFT:

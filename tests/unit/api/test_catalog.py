@@ -13,14 +13,14 @@ from pyiceberg.exceptions import ForbiddenError, NoSuchNamespaceError, NoSuchTab
 from pyiceberg.schema import Schema
 
 from headwater.api.catalog import ENDPOINTS, READ_ONLY, LedgerTables, RestCatalog
-from headwater.broker.guard import Guard
 from headwater.errors import StoreUnavailable
-from headwater.lake.tables.iceberg import IcebergFollower
+from headwater.lake.tables.iceberg.table import IcebergFollower
 from headwater.objects.memory import MemoryStore
 from headwater.ops.http import HttpServer, Request
+from headwater.security.guard import Guard
 from headwater.types import Domain
 from tests.support.rules import NO_RULES
-from tests.unit.lake.iceberg_story import Story
+from tests.unit.lake.tables.iceberg.story import Story
 
 NAMES = ["a.b", "a_b", "a-b", "orders"]
 

@@ -21,14 +21,14 @@ from pyiceberg.exceptions import ForbiddenError, NoSuchTableError, UnauthorizedE
 from headwater.api.catalog import MOUNT, refused
 from headwater.api.gate import NOT_ALLOWED, NOT_KNOWN, Gate
 from headwater.api.listener import HttpListener
-from headwater.broker.logins import TOO_MANY
-from headwater.config import HttpSecurity, Oauth, Security, Settings
-from headwater.metadata.access import Operation, Pattern, Permission, ResourceKind
-from headwater.metadata.access_commands import Acl, PutAcls
 from headwater.ops.http import FORWARDED, Page, Request
+from headwater.security.logins import TOO_MANY
+from headwater.settings.settings import HttpSecurity, Oauth, Security, Settings
+from headwater.state.cluster.access import AclResource, Operation, Pattern, Permission
+from headwater.state.commands.access import Acl, PutAcls
 from tests.support.certificates import Pair, Signer, issue, key_document
 from tests.support.rules import rule
-from tests.support.secured import PASSWORDS, Running, running
+from tests.support.secured import PASSWORDS, InProcess, running
 from tests.unit.api.test_catalog import World
 
 SIGNER = Signer("k", "ES256")
@@ -49,7 +49,7 @@ class Answer:
 class Served:
     """Pages of a broker: `/who` tells who asks, `/metrics` is for those who may describe the cluster."""
 
-    broker: Running
+    broker: InProcess
     port: int
     tls: ssl.SSLContext | None = None
 
@@ -84,7 +84,7 @@ def basic(name: str, password: str | None = None) -> str:
     return "Basic " + b64encode(text.encode()).decode()
 
 
-def claims(broker: Running, **more: Any) -> dict[str, Any]:
+def claims(broker: InProcess, **more: Any) -> dict[str, Any]:
     return {"iss": "i", "aud": "a", "sub": "carol", "exp": broker.clock.wall_ms() // 1000 + 600, **more}
 
 
@@ -205,7 +205,7 @@ def test_without_authentication_everybody_is_anonymous() -> None:
     async def test(served: Served) -> None:
         assert (await served.ask("/who", basic("alice"))).body == "User:ANONYMOUS"
         assert (await served.ask("/metrics")).status == 403
-        await served.allow(rule("User:ANONYMOUS", Operation.DESCRIBE, "kafka-cluster", ResourceKind.CLUSTER))
+        await served.allow(rule("User:ANONYMOUS", Operation.DESCRIBE, "kafka-cluster", AclResource.CLUSTER))
         assert (await served.ask("/metrics")).status == 200
 
     run(test, HttpSecurity(), acls=True)
@@ -222,7 +222,7 @@ def test_guessing_is_slowed_down(caplog: pytest.LogCaptureFixture) -> None:
         found = await served.ask("/who", basic("alice"))
         assert (found.status, found.headers["retry-after"]) == (429, "1")
         assert json.loads(found.body)["title"] == TOO_MANY
-        assert not served.broker.node.broker.logins.brake.take("127.0.0.1")
+        assert not served.broker.node.broker.logins.limiter.take("127.0.0.1")
         served.broker.clock.moved += 30
         assert (await served.ask("/who", basic("alice"))).status == 200
 
@@ -268,12 +268,12 @@ def test_metrics_are_for_those_who_may_describe_the_cluster() -> None:
         assert (found.status, found.body) == (403, f'{{"title":"{NOT_ALLOWED}"}}')
         assert (await served.ask("/metrics", basic("bob"))).status == 200, "a super user"
         allow = Acl(
-            ResourceKind.CLUSTER, "kafka-cluster", Pattern.LITERAL, ALICE, "10.0.0.7", Operation.DESCRIBE,
+            AclResource.CLUSTER, "kafka-cluster", Pattern.LITERAL, ALICE, "10.0.0.7", Operation.DESCRIBE,
             Permission.ALLOW,
         )  # fmt: skip
         await served.allow(allow)
         assert (await served.ask("/metrics", basic("alice"))).status == 403, "from elsewhere"
-        await served.allow(rule(ALICE, Operation.ALTER, "kafka-cluster", ResourceKind.CLUSTER))
+        await served.allow(rule(ALICE, Operation.ALTER, "kafka-cluster", AclResource.CLUSTER))
         assert (await served.ask("/metrics", basic("alice"))).status == 200, "ALTER includes it"
 
     run(test, BASIC, acls=True, super_users=BOB)
@@ -423,10 +423,10 @@ def test_a_child_answers_its_supervisor_only() -> None:
         found = await served.ask("/who", **{FORWARDED: "secret 10.0.0.7 User%3ACN%3Drobot%2CO%3DAcme"})
         assert found.body == "User:CN=robot,O=Acme"
         assert (await served.ask("/who", **{FORWARDED: "secret 10.0.0.7 "})).status == 401
-        brake = served.broker.node.broker.logins.brake
+        limiter = served.broker.node.broker.logins.limiter
         for _ in range(2):
             await served.ask("/who", basic("alice", "wrong"), **{FORWARDED: "secret 10.0.0.7 "})
-        assert not brake.take("10.0.0.7") and brake.take("127.0.0.1"), "it is the caller's address that failed"
+        assert not limiter.take("10.0.0.7") and limiter.take("127.0.0.1"), "it is the caller's address that failed"
 
     run(test, BASIC, secret="secret", failed_logins_per_minute=2)
 

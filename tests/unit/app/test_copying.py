@@ -9,16 +9,16 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headwater.app.copying import NOTHING, LedgerCopy, fingerprint_of
-from headwater.app.node import new_state
 from headwater.clock import SystemChance, SystemClock
 from headwater.errors import ConfigError, CorruptObject, OutcomeUnknown
-from headwater.metadata.checkpoint import load_state, replay, write_checkpoint
-from headwater.metadata.ledger import Entry, Ledger, Pointer
-from headwater.metadata.memory import MemoryLedger
-from headwater.metadata.replica import CHECK_EVERY
-from headwater.metadata.sqlite import SqliteLedger
+from headwater.ledger.contract import Entry, Ledger, Pointer
+from headwater.ledger.memory import MemoryLedger
+from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.objects import ObjectStore
 from headwater.objects.memory import MemoryStore
+from headwater.replica.checkpoint import load_state, replay, write_checkpoint
+from headwater.replica.domains import new_state
+from headwater.replica.replica import CHECK_EVERY
 from headwater.types import CLUSTER, Domain, Position
 from tests.faults.raw import fresh
 from tests.support.nodes import Caller, cluster
@@ -199,7 +199,7 @@ def test_lost_replies_and_foreign_pointers() -> None:
         await copied(source, target, store)
         assert target.lost > 2
         target.lost = -(1 << 30)
-        with pytest.raises(CorruptObject, match="somebody else"):
+        with pytest.raises(CorruptObject, match="another process"):
             await copied(source, Meddling(), store)
         assert await fingerprint(source, store, ONE) == await fingerprint(target, store, ONE)
         assert end == 3

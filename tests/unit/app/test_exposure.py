@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from headwater.app.exposure import check_exposure
-from headwater.config import HttpSecurity, ListenerSecurity, Security, Settings
 from headwater.errors import ConfigError
+from headwater.settings.settings import HttpSecurity, ListenerSecurity, Security, Settings
 
 SAFE = [
     ("127.0.0.1:9092", "127.0.0.1:8080", {}),
@@ -75,19 +71,3 @@ def test_open(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> 
         check_exposure(settings)
     trusted = msgspec.structs.replace(settings.security, insecure=True)
     assert check_exposure(msgspec.structs.replace(settings, security=trusted)) is None  # type: ignore[func-returns-value]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["up", "--no-lake", "--kafka", "0.0.0.0:0"],
-        ["up", "--no-lake", "--kafka", "127.0.0.1:0", "--http", "0.0.0.0:0"],
-        ["broker", "--kafka", "0.0.0.0:0", "--http", "127.0.0.1:0"],
-    ],
-    ids=["up", "up-http", "broker"],
-)
-def test_servers_refuse_to_start(tmp_path: Path, command: list[str]) -> None:
-    """S3: exit code 1 and a reason."""
-    whole = [sys.executable, "-m", "headwater", *command, "--data", str(tmp_path)]
-    done = subprocess.run(whole, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "--insecure" in done.stderr and "ready" not in done.stdout

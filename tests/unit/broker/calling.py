@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater.config import Settings
+from headwater.settings.settings import Settings
 from tests.support.batches import Rec
 from tests.support.nodes import Caller, cluster
 

@@ -9,28 +9,34 @@ from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 
-from headwater.app.node import DOMAINS, Node
+from harness.patience import eventually
+from headwater.app.node import Node
 from headwater.cli import common
 from headwater.cli import table as table_commands
 from headwater.cli.table_versions import parse_duration
 from headwater.clock import SystemChance, SystemClock
-from headwater.config import Lake, Settings
 from headwater.errors import ConfigError
 from headwater.lake.compactor import Compactor
 from headwater.lake.following import Following
 from headwater.lake.spark.executor import perform
 from headwater.lake.tables import make_followers
 from headwater.lake.tasks import Task, TaskFacts
-from headwater.metadata import open_ledger
-from headwater.metadata.commands import Listener
+from headwater.ledger import open_ledger
 from headwater.objects import open_store
+from headwater.replica.domains import STREAM_DOMAINS
+from headwater.settings.settings import Lake, Settings
+from headwater.state.commands.cluster import Listener
 from tests.support.batches import Rec, batch
 from tests.support.virtual_nodes import sent, topic
 
-LAKE = Lake(interval_ms=20, freshness_ms=1 << 40, merge_files=4, orphan_interval_ms=1 << 40)
+LAKE = Lake(interval_ms=20, freshness_ms=1 << 40, merge_files=4, orphan_interval_ms=1 << 40, foreign_retry_ms=100)
+FOREIGN = {"path": "x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+"""A file that another writer adds to a Delta table."""
 
 
 class Cluster:
@@ -51,11 +57,9 @@ class Cluster:
         listeners = (Listener("PLAINTEXT", "localhost", 9092),)
         self.node = Node(self.settings, self._ledger, self._store, clock, chance, listeners=listeners)
         await self.node.start()
-        domains = {domain: self.node.domains[domain] for domain in DOMAINS}
-        cluster = self.node.cluster
-        self._compactor = Compactor(cluster, domains, self._store, self._run_job, LAKE, clock, chance, slots=2)
+        self._compactor = Compactor(self.node.domains, self._run_job, LAKE, slots=2)
         followers = make_followers(self._store, LAKE)
-        self._following = Following(cluster, domains, followers, self._compactor.lease, LAKE, clock, chance)
+        self._following = Following(self.node.domains, followers, self._compactor.lease, LAKE)
         self._compactor.start()
         self._following.start()
 
@@ -132,7 +136,7 @@ def headwater(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 def test_a_look_at_tables(headwater: Commands) -> None:
     """T5"""
-    assert [row["topic"] for row in headwater.json("list")] == ["empty", "orders"]
+    assert {"empty", "orders"} <= {row["topic"] for row in headwater.json("list")}
     described = headwater.json("describe", "orders")
     assert (described["rows"], described["pending_records"]) == (10, 0)
     assert {f["name"] for f in described["followers"]} == {"iceberg", "delta"}
@@ -140,6 +144,102 @@ def test_a_look_at_tables(headwater: Commands) -> None:
     assert "orders" in headwater.ok("list")
     assert "iceberg" in headwater.ok("describe", "orders")
     assert ".parquet" in headwater.ok("files", "orders")
+
+
+def test_how_fresh_tables_are(headwater: Commands) -> None:
+    """T5: 0 while all is settled, else the age of what waits, in list and description."""
+    cluster = headwater.cluster
+    assert {row["freshness_seconds"] for row in headwater.json("list") if row["topic"] in ("empty", "orders")} == {0}
+    described = headwater.json("describe", "orders")
+    assert [(f["behind_seconds"], f["held"]) for f in described["followers"]] == [(0, None), (0, None)]
+    assert "0.0 s behind its log" in headwater.ok("describe", "orders")
+    assert headwater.ok("list").splitlines()[0].split()[-1] == "FRESHNESS_SECONDS"
+    cluster.do(topic(cluster.node, "waiting", 1))
+    cluster.do(cluster.produce("waiting", 0, b"x"))
+    eventually(lambda: headwater.json("describe", "waiting")["freshness_seconds"] > 0, "the record grows old")
+    headwater.ok("settle", "waiting")
+    assert headwater.json("describe", "waiting")["freshness_seconds"] == 0
+
+
+def test_settle_says_what_it_settled(headwater: Commands) -> None:
+    """T5: for people and for programs, also if there was nothing to do."""
+    cluster = headwater.cluster
+    cluster.do(topic(cluster.node, "said", 2))
+    assert headwater.ok("settle", "said") == "said: there was nothing to settle, version 0\n"
+    cluster.do(cluster.produce("said", 1, b"a", b"b", b"c"))
+    said = headwater.ok("settle", "said").splitlines()
+    assert said[0] == "said: 3 records settled, 1 segments, version 1"
+    assert [line.split() for line in said[2:]] == [["PARTITION", "FROM", "TO"], ["1", "0", "3"]]
+    cluster.do(cluster.produce("said", 1, b"d"))
+    cluster.do(cluster.produce("said", 0, b"e", b"f"))
+    assert headwater.json("settle", "said") == {
+        "topic": "said",
+        "records": 3,
+        "files": 1,
+        "version": 2,
+        "pending_records": 0,
+        "partitions": [{"partition": 0, "from": 0, "to": 2}, {"partition": 1, "from": 3, "to": 4}],
+    }
+    cluster.do(cluster.produce("said", 1, b"g"))
+    assert headwater.ok("settle", "said", "--no-wait") == "said: 1 records are to be settled\n"
+
+
+def test_settle_waits_for_followers_that_have_not_begun(headwater: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T5: the tables of a new topic are there when `settle` returns, not only its segments."""
+    cluster = headwater.cluster
+    cluster.do(topic(cluster.node, "new", 1, retention_ms="-1"))
+    cluster.do(cluster.produce("new", 0, b"first"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Following, "_is_shown", lambda self, table: False)
+        eventually(lambda: not headwater.json("settle", "new", "--no-wait")["pending_records"], "the log is settled")
+        code, _, said = headwater("settle", "new", "--timeout", "0.2")
+        assert code and "not settled" in said
+    headwater.ok("settle", "new", "--timeout", "60")
+    assert {f["name"]: f["version"] for f in headwater.json("describe", "new")["followers"]} == {
+        "iceberg": 1,
+        "delta": 1,
+    }
+
+
+def test_a_follower_that_is_held(headwater: Commands) -> None:
+    """T4, T5: the commands say which one, why, and what to do, and do not wait for it."""
+    cluster = headwater.cluster
+    cluster.do(topic(cluster.node, "held", 1))
+    cluster.do(cluster.produce("held", 0, b"a"))
+    headwater.ok("settle", "held")
+    [log] = Path(cluster.settings.data).rglob("held-*/_delta_log")
+    foreign = log / f"{1:020d}.json"
+    foreign.write_text(json.dumps({"add": FOREIGN}))
+    cluster.do(cluster.produce("held", 0, b"b"))
+    code, _, error = headwater("settle", "held", "--timeout", "60")
+    assert code == common.LEDGER
+    assert "held is settled, but its follower delta is held: version 1 of the Delta table" in error
+    assert f"Delete {foreign.relative_to(Path(cluster.settings.data) / 'objects')}" in error
+    assert "produce to the topic or use `headwater table append`" in error
+    described = {f["name"]: f for f in headwater.json("describe", "held")["followers"]}
+    assert described["iceberg"]["held"] is None
+    assert "is not Headwater's" in described["delta"]["held"]
+    assert described["delta"]["version"] < described["iceberg"]["version"]
+    assert "delta is held: version 1" in headwater.ok("describe", "held")
+    foreign.unlink()
+    headwater.ok("settle", "held", "--timeout", "60")
+    assert "is held" not in headwater.ok("describe", "held")
+
+
+def test_rows_that_are_too_old(headwater: Commands, tmp_path: Path) -> None:
+    """L8: nothing is appended without --yes; with it a warning stays."""
+    cluster, file = headwater.cluster, tmp_path / "rows.parquet"
+    cluster.do(topic(cluster.node, "old", 1, retention_ms="3600000"))
+    now = SystemClock().wall_ms()
+    pq.write_table(pa.table({"value": ["a", "b", "c"], "timestamp": [now, now - 4_000_000, 1_000]}), file)
+    code, out, error = headwater("append", "old", str(file))
+    assert (code, out) == (common.CONFIG, "")
+    assert "2 of 3 records are older than retention.ms of old (3600 s)" in error
+    assert "nothing was appended" in error and "--yes" in error
+    code, out, error = headwater("append", "old", str(file), "--yes")
+    assert (code, error.count("2 of 3 records")) == (0, 1)
+    assert out.startswith("3 records appended to old")
+    assert headwater.json("describe", "old")["rows"] == 3
 
 
 def test_snapshots(headwater: Commands) -> None:
@@ -234,7 +334,7 @@ def test_expiry(tmp_path: Path) -> None:
         assert len(headwater.json("snapshots", "orders")) == 6
         headwater.ok("expire", "orders", "--older-than", "7d")
         assert all(len(v["followers"]) == 2 for v in headwater.json("snapshots", "orders"))
-        [table] = cluster.node.domains[DOMAINS[0]].state.tables.values()
+        [table] = cluster.node.domains[STREAM_DOMAINS[0]].state.tables.values()
         before = {file.name for file in table.files.values()}
         done = headwater.json("expire", "orders", "--keep", "1")
         assert [(f["version"], f["oldest"]) for f in done["followers"]] == [(6, 6), (6, 6)]

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import pytest
 from kio.schema.errors import ErrorCode
 
+from harness.ports import free_port
 from headwater.client.client import Client
 from headwater.client.connection import Connection, connect
 from headwater.client.errors import AnswerLost, ProtocolError, Unreachable, UnsupportedApi
 from headwater.client.routing import ClientSettings
 from headwater.wire.messages import decode_request, encode_response, read_start
-from tests.support.net import free_port
 
 API_VERSIONS, METADATA = 18, 3
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[bool]]

@@ -3,8 +3,8 @@
 import uuid
 
 from headwater.lake.planning import Limits, TopicPlan, due, plan_settle, table_root
-from headwater.metadata.commands import Chunk
-from headwater.metadata.streams import StreamsState
+from headwater.state.commands.streams import Chunk
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.scribe import FIRST_CHUNK, START_MS, TOPIC, Scribe
 

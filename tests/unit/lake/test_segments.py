@@ -7,7 +7,7 @@ from headwater.clock import SystemChance
 from headwater.lake import segments
 from headwater.lake.segments import NewSegment
 from headwater.lake.spark.executor import OPENED_LIMIT
-from headwater.log.segment import decode_runs
+from headwater.log.segment.write import decode_runs
 from tests.support.batches import batch
 
 

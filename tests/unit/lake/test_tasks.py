@@ -1,7 +1,7 @@
 """T1, S3, M7: what travels to executors and back."""
 
 from headwater.lake.tasks import VERSION, Task, decode_task, encode, public
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 
 OPTIONS = StoreOptions(
     encryption="sse-kms",

@@ -5,16 +5,20 @@ import uuid
 
 import pytest
 
+from harness.virtual import EPOCH_MS, run
 from headwater.app.node import Node
-from headwater.config import Housekeeping
 from headwater.errors import StoreUnavailable
-from headwater.log import wal
-from headwater.metadata.commands import Command, CreateStreams, CreateTopic, Fence, Tick, TrimStreams
-from headwater.metadata.results import Result, Verdict
-from headwater.metadata.streams import HOUSEKEEPING
+from headwater.log.wal import format as wal
+from headwater.settings.settings import Housekeeping
+from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
+from headwater.state.commands.base import Fence, Tick
+from headwater.state.commands.cluster import AlterConfigs, AlterResource, CreateTopic
+from headwater.state.commands.streams import CreateStreams, TrimStreams
+from headwater.state.records import Command
+from headwater.state.results import Result, Verdict
+from headwater.state.streams.domain import HOUSEKEEPING
 from headwater.types import WalId
 from tests.support.batches import Rec, batch, values
-from tests.support.virtual import EPOCH_MS, run
 from tests.support.virtual_nodes import ONE, NodeWorld, read, sent, topic, way_of
 
 SETTINGS = Housekeeping(
@@ -49,19 +53,50 @@ def test_retention_by_time_and_size() -> None:
         [by_time] = (await topic(node, "time", retention_ms="60000")).streams
         [by_size] = (await topic(node, "size", retention_ms="-1", retention_bytes="100")).streams
         [kept] = (await topic(node, "kept", retention_ms="-1")).streams
+        [by_default] = (await topic(node, "default")).streams
+        minute = {"log.retention.ms": "60000"}
+        await node.cluster.submit([AlterResource(ConfigResource.BROKER, ALL_BROKERS, minute, ())])
         for i in range(3):
             stamp = EPOCH_MS + i * 50_000
-            for stream in (by_time, by_size, kept):
+            for stream in (by_time, by_size, kept, by_default):
                 await sent(node, stream, batch([Rec(b"x" * 50, None, stamp)]))
         await asyncio.sleep(125)
         await tick(node)
         await node.housekeeper.round()
         streams = node.domains[ONE].state.streams
-        assert [streams[s].log_start for s in (by_time, by_size, kept)] == [2, 2, 0]
-        assert node.housekeeper.trimmed_streams == 2
+        assert [streams[s].log_start for s in (by_time, by_size, kept, by_default)] == [2, 2, 0, 2]
+        assert node.housekeeper.trimmed_streams == 3
         assert [v for v, _ in values(await read(node, by_time, 2))] == [2]
         await node.housekeeper.round()
-        assert node.housekeeper.trimmed_streams == 2
+        assert node.housekeeper.trimmed_streams == 3
+
+    run(told())
+
+
+def test_configs_that_did_not_reach_the_streams_are_copied() -> None:
+    """K7: a broker may die between the change of a topic and that of its streams."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS)
+        changed, other = await topic(node, "changed"), await topic(node, "other")
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        await node.cluster.submit([AlterConfigs(changed.id, stamped, ())])
+        streams = node.domains[ONE].state.streams
+        assert not streams[changed.streams[0]].append_time
+        await node.housekeeper.round()
+        assert streams[changed.streams[0]].append_time and not streams[other.streams[0]].append_time
+        await node.cluster.submit([AlterConfigs(changed.id, {}, tuple(stamped))])
+        position = node.domains[ONE].state.position
+        await node.housekeeper.round()
+        assert not streams[changed.streams[0]].append_time
+        after = node.domains[ONE].state.position
+        await node.housekeeper.round()
+        assert (node.domains[ONE].state.position == after) and after > position, "what is equal is left alone"
+        default = {"log.message.timestamp.type": "LogAppendTime"}
+        await node.cluster.submit([AlterResource(ConfigResource.BROKER, ALL_BROKERS, default, ())])
+        await node.housekeeper.round()
+        assert streams[changed.streams[0]].append_time and streams[other.streams[0]].append_time
 
     run(told())
 
@@ -350,3 +385,25 @@ def test_one_failure_does_not_stop_the_rest() -> None:
         assert stored(world) == []
 
     run(told())
+
+
+def test_a_child_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """L3: an `OSError` fails one round of one domain, and the log says so."""
+
+    async def told() -> None:
+        node = await NodeWorld().node(housekeeping=Housekeeping(interval_ms=1000, checkpoint_bytes=1))
+        asked = []
+
+        async def checkpoint(domain: int) -> None:
+            asked.append(domain)
+            raise OSError("no more processes")
+
+        node.housekeeper._checkpoint = checkpoint
+        await asyncio.sleep(10)
+        assert asked.count(0) > 2 and asked.count(1) > 2
+        [report] = [report for report in node.background.reports() if report.name == "housekeeping"]
+        assert (report.state, report.restarts) == ("running", 0)
+
+    run(told())
+    failures = [record for record in caplog.records if record.getMessage() == "housekeeping failed"]
+    assert failures[0].reason == "no more processes"  # type: ignore[attr-defined]

@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.configs.topics import TopicConfig
 from headwater.log.retention import new_log_start
-from headwater.metadata.streams import Stream, StreamsState
-from headwater.metadata.topic_configs import TopicConfig
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stream import Stream
 from headwater.types import Domain
 from tests.support.scribe import START_MS, Scribe
 
@@ -23,7 +24,7 @@ def stream_of(entries: list[tuple[int, int]]) -> Stream:
 
 
 def config(**configs: str) -> TopicConfig:
-    return TopicConfig.of({name.replace("_", "."): value for name, value in configs.items()})
+    return TopicConfig.of({name.replace("_", "."): value for name, value in configs.items()}, {})
 
 
 def test_by_time() -> None:

@@ -2,13 +2,13 @@
 
 import pytest
 
+from harness.virtual import SeededChance, VirtualClock, run
 from headwater.errors import OutcomeUnknown, StoreUnavailable
 from headwater.objects import wrapped
 from headwater.objects.guarding import put_once
 from headwater.objects.store import StoreRefused
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 from tests.support.flaky import FlakyStore
-from tests.support.virtual import SeededChance, VirtualClock, run
 
 
 @pytest.mark.parametrize("guard", [True, False])

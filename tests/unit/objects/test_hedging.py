@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
+from harness.virtual import VirtualClock, run
 from headwater.errors import StoreUnavailable
 from headwater.objects.hedging import FEWEST_SAMPLES, HedgedStore, Lateness
 from headwater.objects.stats import StoreStats
 from headwater.objects.store import ObjectMissing
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 from tests.support.flaky import FlakyStore
-from tests.support.virtual import VirtualClock, run
 
 
 def hedged(inner: FlakyStore, percent: int = 50, ms: int = 100) -> tuple[HedgedStore, StoreStats]:

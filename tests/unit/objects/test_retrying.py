@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from harness.virtual import SeededChance, VirtualClock, run
 from headwater.errors import OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.objects import ObjectStore, wrapped
 from headwater.objects.measuring import MeasuredStore
@@ -13,9 +14,8 @@ from headwater.objects.metrics import collect
 from headwater.objects.retrying import RetryBudget, pause_ms
 from headwater.objects.store import ObjectMissing, StoreRefused
 from headwater.ops.metrics import render
-from headwater.store_options import StoreOptions
+from headwater.settings.objects import StoreOptions
 from tests.support.flaky import FlakyStore
-from tests.support.virtual import SeededChance, VirtualClock, run
 
 DOWN = StoreUnavailable("down")
 

@@ -12,7 +12,7 @@ from headwater.objects.scratch import STALE_MS, Scratch
 
 
 def opened(store: Scratch) -> Path:
-    path, handle = store.open()
+    path, handle = store.open(0o600)
     os.close(handle)
     return Path(path)
 
@@ -20,7 +20,7 @@ def opened(store: Scratch) -> Path:
 def test_a_new_directory_after_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """M7: an old directory goes when its last file has been renamed away, the newest one when the store is closed."""
     monkeypatch.setattr(scratch, "FILES_PER_DIRECTORY", 3)
-    files = Scratch(tmp_path)
+    files = Scratch(tmp_path, 0o700)
     paths = [opened(files) for _ in range(13)]
     assert len(set(paths)) == 13
     directories = list(dict.fromkeys(path.parent for path in paths))
@@ -38,7 +38,7 @@ def test_a_new_directory_after_so_many_files(tmp_path: Path, monkeypatch: pytest
 def test_threads_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """M7: no two threads get the same file, whoever moves on to a new directory."""
     monkeypatch.setattr(scratch, "FILES_PER_DIRECTORY", 5)
-    files = Scratch(tmp_path)
+    files = Scratch(tmp_path, 0o700)
     with ThreadPoolExecutor(4) as pool:
         paths = list(pool.map(lambda _: opened(files), range(200)))
     assert len(set(paths)) == 200
@@ -47,7 +47,7 @@ def test_threads_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_directory_that_somebody_removed(tmp_path: Path) -> None:
     """M7: tidying up by hand costs nothing but a new directory."""
-    files = Scratch(tmp_path)
+    files = Scratch(tmp_path, 0o700)
     first = opened(files)
     first.unlink()
     first.parent.rmdir()

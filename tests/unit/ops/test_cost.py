@@ -1,12 +1,10 @@
 """The cost calculator, checked against a published table (O7)."""
 
-import json
 from dataclasses import asdict
 
 import pytest
 
 from headwater.ops.cost import URSA, Bill, Prices, Requests, Workload, bills
-from tests.faults.running import headwater
 
 PUBLISHED = {
     "Ursa": {"servers": 1.04, "connectors": 0.0, "zones": 0.0, "storage": 1.27, "requests": 0.40, "total": 2.71},
@@ -37,14 +35,3 @@ def test_twice_the_requests_cost_twice() -> None:
     twice, *_ = bills(Workload(), Requests(200, 400), Prices())
     assert twice.requests == pytest.approx(2 * once.requests)
     assert (twice.servers, twice.storage) == (once.servers, once.storage)
-
-
-def test_the_command() -> None:
-    """O7: for people and for programs; what makes no sense is refused."""
-    text = headwater("cost", "--gb", "180", "--puts", str(URSA.puts), "--gets", str(URSA.gets))
-    assert text.returncode == 0, text.stderr
-    assert "$35.30" in text.stdout and "Kafka on disks" in text.stdout
-    found = json.loads(headwater("cost", "--output", "json").stdout)
-    assert [bill["system"] for bill in found] == ["Headwater", "Kafka on disks", "Kafka, tiered storage"]
-    refused = headwater("cost", "--gb=-1")
-    assert refused.returncode == 1 and "negative" in refused.stderr

@@ -1,53 +1,16 @@
 """One module per family of APIs. Importing this package registers them all."""
 
-from headwater.broker.handlers import (
+from headwater.broker.handlers.admin import (  # noqa: F401
     acls,
     alter_configs,
-    api_versions,
     configs,
-    consumer_groups,
-    coordinators,
-    features,
-    fetch,
-    group_admin,
-    groups,
-    list_offsets,
     log_dirs,
-    metadata,
-    offsets,
-    produce,
-    producers,
+    quorum,
     quotas,
-    records,
     replicas,
-    sasl,
-    telemetry,
     topics,
     users,
 )
-
-__all__ = [
-    "acls",
-    "alter_configs",
-    "api_versions",
-    "configs",
-    "consumer_groups",
-    "coordinators",
-    "features",
-    "fetch",
-    "group_admin",
-    "groups",
-    "list_offsets",
-    "log_dirs",
-    "metadata",
-    "offsets",
-    "produce",
-    "producers",
-    "quotas",
-    "records",
-    "replicas",
-    "sasl",
-    "telemetry",
-    "topics",
-    "users",
-]
+from headwater.broker.handlers.data import fetch, list_offsets, produce, producers, records  # noqa: F401
+from headwater.broker.handlers.groups import consumer_groups, coordinators, group_admin, groups, offsets  # noqa: F401
+from headwater.broker.handlers.session import api_versions, features, metadata, sasl, telemetry  # noqa: F401

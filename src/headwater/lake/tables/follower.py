@@ -1,8 +1,7 @@
-"""The contract of a follower: a table format that repeats a topic table's journal, exactly once.
+"""The contract of a follower: a table format that repeats the journal of a topic's table, exactly once.
 
-A follower has no memory of its own. How far it has come stands in the table's own metadata, written by the same atomic
-step as the files, so a crash at any point, a repetition, or a second follower at the same time neither loses nor
-doubles a file.
+A follower keeps no state of its own. Its cursor is in the metadata of its table, written in the same atomic step as the
+files. So no crash, repetition or second follower at the same time loses or doubles a file.
 """
 
 from __future__ import annotations
@@ -12,47 +11,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.errors import HeadwaterError
-from headwater.metadata.tables import DataFile, JournalEntry, TopicTable
+from headwater.errors import INSTEAD_OF_A_COMMIT, HeadwaterError
+from headwater.state.streams.tables import DataFile, JournalEntry, TopicTable
 
 HOUR_MS = 3_600_000
 
 
 class ForeignCommit(HeadwaterError):
-    """Somebody else wrote data into a topic table. Nothing is committed there until an operator has looked at it."""
+    """Another writer changed the data of a topic's table. The follower commits nothing until an operator repairs it."""
+
+    def __init__(self, what: str, repair: str) -> None:
+        """`what` happened to which table, and how to `repair` it."""
+        super().__init__(f"{what}. {repair}. {INSTEAD_OF_A_COMMIT}")
 
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """Which table."""
+    """The identity of a table."""
 
     topic: uuid.UUID
     name: str
     """The topic's name."""
     root: str
-    """Where it lies, below the object store's root; data files are named below that."""
+    """The path of the table below the root of the object store. Names of data files are relative to it."""
 
 
 def ref_of(table: TopicTable) -> TableRef:
-    """The topic's name is part of the root, also when the topic is gone."""
+    """The reference of a table. The root contains the topic's name, so this works after the topic is deleted."""
     name = table.root.rpartition("/")[2].removesuffix(f"-{table.topic}")
     return TableRef(table.topic, name, table.root)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a follower has come."""
+    """The progress of a follower."""
 
     cursor: int
     """The newest journal sequence that is committed; 0 if the table does not exist yet."""
     oldest: int
     """The journal sequence of the oldest version that is still readable."""
     location: str
-    """Where the newest metadata lies, if the format's pointer is kept in the ledger; else empty."""
+    """The path of the newest metadata, if the format's pointer is in the ledger; else empty."""
     recent: int = 0
-    """Before this journal sequence only the versions in `pinned` are readable. 0 if that says no more than `oldest`."""
+    """Before this journal sequence only the versions in `pinned` are readable. 0 if all since `oldest` are."""
     pinned: tuple[int, ...] = ()
-    """Their journal sequences, rising."""
+    """The journal sequences of single readable versions before `recent`, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +64,28 @@ class Keeping:
 
     versions: int = 50
     age_ms: int = 0
-    """Older ones go, save for the newest; 0 if age does not matter."""
+    """Older versions are dropped, except the newest; 0 for no limit."""
     tag_hours: int = 0
-    """For so many hours the last version of every hour stays under a name, where the format has names."""
+    """For this many hours the last version of every hour is kept under a name, if the format has names."""
 
     def since(self, now_ms: int) -> int:
-        """Versions made before that are too old."""
+        """The time before which versions are too old."""
         return now_ms - self.age_ms if self.age_ms else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """Which versions can go, beyond what the follower's own settings say."""
+    """Which versions to drop, beyond the follower's own settings."""
 
     now_ms: int = 0
     keep: int = 0
-    """All but so many of the newest; 0 for no such limit."""
+    """Keep only this many of the newest versions; 0 for no such limit."""
     before_ms: int = 0
-    """And all that were made before."""
+    """Drop versions that were made before this time."""
 
     @property
     def asked(self) -> bool:
-        """Whether somebody wants more than the settings say."""
+        """Whether this drops more than the settings do."""
         return bool(self.keep or self.before_ms)
 
 
@@ -91,25 +94,26 @@ class Version:
     """A readable version of a follower's table."""
 
     number: int
-    """As the format counts: a snapshot id, a version."""
+    """The format's own number: a snapshot id, or a version."""
     first: int
-    """The first journal sequence that came with it."""
+    """The first journal sequence of this version."""
     sequence: int
-    """The last one: this is what it shows."""
+    """The last journal sequence of this version, which it shows."""
     operation: str
-    """`append` if rows came and none went, `replace` if rows stayed, `delete` if rows went, else `overwrite`."""
+    """`append` if rows were only added, `replace` if no rows changed, `delete` if rows were only removed, else
+    `overwrite`."""
     tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is to be committed, as one version of the table: everything after `after` up to `upto`."""
+    """The changes to commit as one version of the table: all after `after`, up to `upto`."""
 
     after: int
     upto: int
     entries: Sequence[JournalEntry]
-    """The journal's entries of that range. Empty if the journal does not reach back to `after`: then the table is
-    brought to exactly the files in `live`."""
+    """The journal's entries of that range. Empty if the journal does not reach back to `after`: then the commit brings
+    the table to exactly the files in `live`."""
     files: Mapping[int, DataFile]
     """The files that the entries add, by number, and those that they remove."""
     live: Sequence[DataFile]
@@ -124,12 +128,12 @@ class TableFollower(Protocol):
     name: str
 
     async def standing(self, table: TableRef, location: str) -> Standing:
-        """Read from the table itself how far it is. `location` is what the ledger knows of it."""
+        """Read the progress from the table itself. `location` is the pointer in the ledger."""
 
     async def commit(self, table: TableRef, location: str, batch: Batch) -> Standing:
-        """Commit a batch whose `after` is the table's cursor; if the table is further already, change nothing.
+        """Commit a batch whose `after` is the table's cursor. If the table is already further, change nothing.
 
-        Raises `Retriable` if it did not work this time or nobody knows whether it did: ask `standing` then.
+        Raises `Retriable` if the commit failed for now, or if its outcome is unknown. The caller then asks `standing`.
         """
 
     async def shown(self, table: TableRef, location: str) -> frozenset[str]:
@@ -141,11 +145,11 @@ class TableFollower(Protocol):
     async def expire(self, table: TableRef, location: str, expiry: Expiry) -> Standing:
         """Drop versions past their retention and delete the metadata files that only they needed.
 
-        Metadata files of versions that this very call drops may stay until the next.
+        Metadata files of versions that this call drops may stay until the next call.
         """
 
     async def drop(self, table: TableRef, location: str) -> None:
-        """Remove the table's metadata: its topic is deleted. Dropping what is gone succeeds."""
+        """Remove the metadata of the table of a deleted topic. Dropping a table that does not exist succeeds."""
 
     async def close(self) -> None:
         """Release threads and connections. Idempotent."""

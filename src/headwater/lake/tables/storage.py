@@ -1,7 +1,7 @@
-"""What others are told about the object store: where it is, never who may enter.
+"""What readers of tables and external catalogs get to know about the object store: its address, no credentials.
 
-Readers of tables and catalogs of others bring credentials of their own. Whoever wants the REST catalog
-to hand some out names them in `lake.readers`.
+They use credentials of their own. An operator who wants the REST catalog to hand out credentials sets them in
+`lake.readers`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _PREFIX = "aws_"
 def reader_properties(
     url: str, environment: Mapping[str, str], provider: Mapping[str, str], more: Mapping[str, str]
 ) -> dict[str, str]:
-    """Iceberg's names for endpoint, region and style of addresses, as this process itself reaches the store.
+    """Iceberg's properties for endpoint, region and style of addresses, with the values that this process uses.
 
-    They are defaults: a client's own properties count more, as it may know the store by another address.
+    They are defaults. A client's own properties take precedence, because it may use another address of the store.
     """
     found = {}
     if urlsplit(url).scheme in ("s3", "s3a"):
@@ -35,5 +35,5 @@ def reader_properties(
 
 
 def _plain(name: str) -> str:
-    """An option's name as obstore has it in short: `AWS_REGION` and `aws_region` are `region`."""
+    """obstore's short name of an option: `AWS_REGION` and `aws_region` are `region`."""
     return name.lower().removeprefix(_PREFIX)

@@ -1,0 +1,115 @@
+"""Apache Kafka, one node in KRaft mode: the reference with which Headwater is compared."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from harness.daemon import Daemon
+from harness.ports import free_port
+from harness.process import ServerFailed
+from harness.tools import ROOT, TOOLS
+
+LIBS = TOOLS / "kafka" / "libs"
+CLASSES = ROOT / "build" / "classes"
+"""Compiled programs of the benchmarks, which use Kafka's libraries."""
+LOGGING = ROOT / "benchmarks" / "java" / "log4j2.properties"
+
+# The options that kafka-run-class.sh of Kafka 4 gives every JVM, of the server and of the tools.
+JVM_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+QUICK_GROUPS = """\
+group.initial.rebalance.delay.ms=0
+group.consumer.assignment.interval.ms=0
+group.consumer.assignor.offload.enable=false
+offsets.topic.num.partitions=4
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.num.partitions=4
+"""
+"""Settings with which groups start and are assigned at once. With few internal partitions the first starts soon."""
+
+
+def is_installed() -> bool:
+    """Whether scripts/setup-tools has downloaded it."""
+    return any(LIBS.glob("kafka-clients-*.jar"))
+
+
+def java(heap: Sequence[str], main: str, *arguments: str, server: bool = False) -> list[str]:
+    """The command line that runs a class of Apache Kafka's jars or of the benchmarks, as Kafka's scripts do."""
+    return [
+        "java",
+        *heap,
+        *JVM_OPTIONS,
+        f"-Dlog4j2.configurationFile={LOGGING}",
+        *(("-Dbench.log=INFO", "-Dbench.target=SYSTEM_OUT") if server else ()),
+        "-Duser.language=en",
+        "-cp",
+        f"{LIBS}/*:{CLASSES}",
+        main,
+        *arguments,
+    ]
+
+
+class Kafka(Daemon):
+    """One node with the settings of its distribution, and further ones."""
+
+    name = "kafka"
+    title = "Apache Kafka"
+    ready_text = "Kafka Server started"
+
+    # config/server.properties of the distribution, with the addresses and the directory of this run.
+    SETTINGS: ClassVar[str] = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs={directory}
+num.partitions=1
+num.recovery.threads.per.data.dir=2
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+    def __init__(self, directory: Path, *, settings: str = "", heap: Sequence[str] = ("-Xmx1G", "-Xms1G")) -> None:
+        super().__init__(directory)
+        self._more = settings
+        self._heap = tuple(heap)
+        self._file = directory / "server.properties"
+
+    def prepare(self) -> None:
+        own = self.SETTINGS.format(port=self.port, controller=free_port(), directory=self.directory / "data")
+        self._file.write_text(own + self._more)
+        cluster = uuid.uuid4().hex[:22]
+        arguments = ["format", "--standalone", "-t", cluster, "-c", str(self._file)]
+        done = subprocess.run(
+            java(("-Xmx256M",), "kafka.tools.StorageTool", *arguments), capture_output=True, text=True
+        )
+        if done.returncode != 0:
+            raise ServerFailed(f"kafka.tools.StorageTool failed:\n{done.stdout}{done.stderr}")
+
+    def command(self) -> list[str]:
+        return java(self._heap, "kafka.Kafka", str(self._file), server=True)

@@ -1,0 +1,92 @@
+"""Who may read what in the data directory. A server sets the modes when it starts, also those of earlier builds.
+
+The ledger, `run/` and `objects/meta/` are for Headwater's own user alone. `object_store.file_mode` decides who may read
+WAL objects and tables. Of these only the directories at the top are changed at a start, because there may be millions
+of files below. The ledger's files are the ledger's own matter (`ledger/sqlite/ledger.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from headwater import modes
+from headwater.errors import ConfigError
+from headwater.objects.local import PRIVATE, TEMPORARY
+from headwater.settings.settings import Settings
+
+log = logging.getLogger("headwater.directories")
+RUN = "run"
+"""Settings and secrets that the supervisor writes for its processes."""
+SHARED = (TEMPORARY, "wal", "tables")
+_OF_THE_DISK = "lost+found"
+
+
+def prepare(settings: Settings, *, run: bool = False) -> Path:
+    """Create the data directory if something will be in it, and set the modes; returns the directory `run/`.
+
+    With `run` that directory is created too.
+    """
+    data = Path(settings.data).absolute()
+    objects, ledger = _local(settings.objects_url, "file"), _local(settings.ledger_url, "sqlite")
+    try:
+        if run or any(path is not None and data in path.parents for path in (objects, ledger)):
+            _prepare_data(data, objects, ledger, settings.object_store.mode)
+            _prepare_run(data / RUN, create=run)
+        if objects is not None:
+            _prepare_objects(objects, settings.object_store.mode, own=data in objects.parents)
+    except OSError as error:
+        raise ConfigError(f"cannot use the data directory: {error}") from error
+    return data / RUN
+
+
+def _local(url: str, scheme: str) -> Path | None:
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == scheme and not parts.netloc else None
+
+
+def _prepare_data(data: Path, objects: Path | None, ledger: Path | None, mode: int) -> None:
+    """The data directory is private. If others may read objects below it, they may enter it, but not list it."""
+    wanted = modes.PRIVATE_DIRECTORY
+    if objects is not None and data in objects.parents:
+        wanted |= modes.directory_mode(mode) & 0o011
+    data.parent.mkdir(parents=True, exist_ok=True)
+    if modes.make_directory(data, wanted):
+        return
+    names = {path.relative_to(data).parts[0] for path in (objects, ledger) if path is not None and data in path.parents}
+    foreign = [n for n in os.listdir(data) if n not in (RUN, _OF_THE_DISK) and not any(map(n.startswith, names))]
+    if foreign or data.stat().st_mode & stat.S_ISVTX:
+        what = f"it also has {sorted(foreign)[0]!r}" if foreign else "it is shared by several users"
+        log.warning("the mode of the data directory is left as it is", extra={"path": str(data), "reason": what})
+        return
+    modes.set_mode(data, wanted)
+
+
+def _prepare_run(run: Path, *, create: bool) -> None:
+    if create:
+        modes.make_directory(run, modes.PRIVATE_DIRECTORY)
+    _tighten_all(run)
+
+
+def _prepare_objects(root: Path, mode: int, *, own: bool) -> None:
+    """`own`: the root is part of the data directory. Another root keeps its mode, other programs may use it."""
+    if own:
+        modes.set_mode(root, modes.directory_mode(mode))
+    for name in SHARED:
+        modes.set_mode(root / name, modes.directory_mode(mode))
+    _tighten_all(root / PRIVATE.rstrip("/"))
+
+
+def _tighten_all(top: Path) -> None:
+    """Make a directory and everything below it private. Links are not followed."""
+    modes.tighten(top, modes.PRIVATE_DIRECTORY)
+    if top.is_symlink():
+        return
+    for directory, names, files in os.walk(top):
+        for name in names:
+            modes.tighten(Path(directory) / name, modes.PRIVATE_DIRECTORY)
+        for name in files:
+            modes.tighten(Path(directory) / name, modes.PRIVATE)

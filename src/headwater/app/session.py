@@ -1,0 +1,67 @@
+"""Access of a command to a cluster's ledger, to read the metadata or to append to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from headwater.background import Background, DutyFailed
+from headwater.errors import NotFound
+from headwater.objects import ObjectStore
+from headwater.replica.domains import Domains
+from headwater.replica.replica import Replica
+from headwater.settings.settings import Settings
+from headwater.state.cluster.domain import Topic
+from headwater.state.cluster.state import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSession:
+    """All domains of a cluster, caught up with the ledger."""
+
+    domains: Domains
+    settings: Settings
+
+    @property
+    def cluster(self) -> Replica[ClusterState]:
+        return self.domains.cluster
+
+    @property
+    def store(self) -> ObjectStore:
+        return self.domains.store
+
+    def topic(self, name: str) -> Topic:
+        """A topic by its name."""
+        topic = self.cluster.state.names.get(name)
+        if topic is None:
+            raise NotFound(f"there is no topic {name!r}")
+        return topic
+
+
+@contextlib.asynccontextmanager
+async def ledger_session(settings: Settings, *, member: bool = False) -> AsyncIterator[LedgerSession]:
+    """Follow a cluster's ledger. As a member the command may also append to it."""
+    command = asyncio.current_task()
+    assert command is not None
+
+    def failed(failure: DutyFailed) -> None:
+        command.cancel()
+
+    background = Background(on_failed=failed)
+    domains = Domains.open(settings, background)
+    try:
+        await domains.follow()
+        if member:
+            await domains.join()
+        yield LedgerSession(domains, settings)
+    except asyncio.CancelledError:
+        if background.failure is None:
+            raise
+        command.uncancel()
+        met = background.failure.__cause__ or background.failure
+        raise met from None  # the command would wait for ever
+    finally:
+        background.on_failed = None
+        await domains.close()

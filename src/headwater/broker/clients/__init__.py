@@ -1,0 +1,1 @@
+"""What a broker knows about its clients: quotas, telemetry, fetch sessions."""

@@ -1,0 +1,1 @@
+"""Topics, configs, quotas, users and access rules."""

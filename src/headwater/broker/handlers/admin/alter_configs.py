@@ -1,0 +1,206 @@
+"""AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, versions 0 and 1."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater.broker import loggers
+from headwater.broker.broker import Broker
+from headwater.broker.errors import InvalidRequest, code_of
+from headwater.broker.handlers.admin.configs import forbidden, identity
+from headwater.broker.internal_topics import changeable, topic_by_name
+from headwater.broker.registry import api
+from headwater.broker.request import Request, Values
+from headwater.configs import brokers as broker_configs
+from headwater.configs import client_metrics
+from headwater.configs import groups as group_configs
+from headwater.configs import topics as topic_configs
+from headwater.configs.keys import ConfigKey, Kind, elements
+from headwater.errors import ConfigError, HeadwaterError, NotReady
+from headwater.replica.topics import InvalidTopicName, TopicUnknown, check_name
+from headwater.state.cluster.access import Operation
+from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
+from headwater.state.commands.cluster import AlterResource
+from headwater.state.results import Done, Reason, Refused
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+_WORDS = {APPEND: "APPEND to", SUBTRACT: "SUBTRACT from"}
+
+
+def _nothing(configs: Mapping[str, str]) -> None:
+    """The check of configs that do not depend on each other: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rules for the configs of one kind of resource."""
+
+    keys: Mapping[str, ConfigKey]
+    check: Callable[[str, str], str]
+    check_together: Callable[[Mapping[str, str]], None] = _nothing
+
+
+_RULES = {
+    ConfigResource.CLIENT_METRICS: _Rules(client_metrics.KEYS, client_metrics.checked),
+    ConfigResource.GROUP: _Rules(group_configs.KEYS, group_configs.checked, group_configs.check_together),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    put: dict[str, str] = field(default_factory=dict)
+    remove: list[str] = field(default_factory=list)
+
+
+@api(44, 0, 1)
+async def incremental_alter_configs(broker: Broker, request: Request) -> Values:
+    """Set and remove configs, and change configs that are lists."""
+    return await _alter(broker, request, incremental=True)
+
+
+@api(33, 0, 2)
+async def alter_configs(broker: Broker, request: Request) -> Values:
+    """Replace all configs of a resource."""
+    return await _alter(broker, request, incremental=False)
+
+
+async def _alter(broker: Broker, request: Request, incremental: bool) -> Values:
+    named = Counter((r.resource_type, r.resource_name) for r in request.body.resources)
+    responses = []
+    failure = await broker.read_cluster()
+    async for resource in broker.turns.work().over(request.body.resources):
+        answer = forbidden(broker, request, Operation.ALTER_CONFIGS, resource)
+        if answer is not None:
+            responses.append({**identity(resource), **answer})
+            continue
+        answer = {"error_code": ErrorCode.none}
+        try:
+            broker.check_contact()
+            if named[(resource.resource_type, resource.resource_name)] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            _check_shape(resource.configs, incremental)
+            if failure is not None:
+                raise failure
+            await _alter_one(broker, resource, incremental, request.body.validate_only)
+        except InvalidTopicName as error:
+            answer = {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}
+        except TopicUnknown as error:
+            answer = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": str(error)}
+        except HeadwaterError as error:
+            answer = {"error_code": code_of(error), "error_message": str(error)}
+        responses.append({**identity(resource), **answer})
+    return {"responses": responses}
+
+
+def _check_shape(configs: Any, incremental: bool) -> None:
+    if len({c.name for c in configs}) != len(configs):
+        raise InvalidRequest("Error due to duplicate config keys")
+    if incremental and any(c.config_operation not in (SET, DELETE, APPEND, SUBTRACT) for c in configs):
+        raise InvalidRequest("Unknown config operation")
+    nulls = [c.name for c in configs if c.value is None and not (incremental and c.config_operation == DELETE)]
+    if nulls:
+        raise InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
+
+
+async def _alter_one(broker: Broker, resource: Any, incremental: bool, validate_only: bool) -> None:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == ConfigResource.TOPIC:
+        await _alter_topic(broker, name, resource.configs, incremental, validate_only)
+    elif kind == ConfigResource.BROKER_LOGGER and incremental:
+        _alter_loggers(broker, name, resource.configs, validate_only)
+    elif kind == ConfigResource.BROKER or kind in _RULES:
+        _check_resource(broker, ConfigResource(kind), name)
+        now = broker.cluster.state.resources.of(ConfigResource(kind), name)
+        of_broker = _Rules(broker_configs.DYNAMIC, functools.partial(broker_configs.checked, name))
+        change = _change(_RULES.get(ConfigResource(kind), of_broker), now, resource.configs, incremental)
+        if not validate_only and (change.put or change.remove):
+            await _submit(broker, AlterResource(kind, name, change.put, tuple(change.remove)))
+            if kind == ConfigResource.BROKER:
+                await broker.topics.configure_all()
+    else:
+        raise InvalidRequest(f"Unknown resource type {kind}")
+
+
+async def _alter_topic(broker: Broker, name: str, configs: Any, incremental: bool, validate_only: bool) -> None:
+    if not name:
+        raise InvalidRequest("Default topic resources are not allowed.")
+    check_name(name)
+    topic = topic_by_name(broker.cluster.state, name)
+    common = broker.cluster.state.resources.common
+    rules = _Rules(
+        topic_configs.KEYS, topic_configs.checked, lambda configs: topic_configs.check_together(configs, common)
+    )
+    change = _change(rules, topic.configs if topic is not None else {}, configs, incremental)
+    if topic is None:
+        raise TopicUnknown(f"The topic '{name}' does not exist.")
+    changeable(topic)
+    if not validate_only:
+        await broker.topics.alter(topic, change.put, change.remove)
+
+
+def _check_resource(broker: Broker, kind: ConfigResource, name: str) -> None:
+    if kind is ConfigResource.BROKER and name not in (ALL_BROKERS, str(broker.node)):
+        if not name.removeprefix("-").isdecimal():
+            raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+        raise InvalidRequest(f"Unexpected broker id, expected {broker.node}, but received {name}")
+    if kind is ConfigResource.GROUP and not name:
+        raise InvalidRequest("Default group resources are not allowed.")
+    if kind is ConfigResource.CLIENT_METRICS and not name:
+        raise InvalidRequest("Subscription name can't be empty")
+
+
+def _alter_loggers(broker: Broker, name: str, configs: Any, validate_only: bool) -> None:
+    if not name.isdecimal():
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+    if name != str(broker.node):
+        raise InvalidRequest(f"Unexpected node id. Expected {broker.node}, but received {name}")
+    for c in configs:
+        if c.config_operation in _WORDS:
+            word = _WORDS[c.config_operation].split()[0]
+            raise InvalidRequest(f"{word} operation is not allowed for the BROKER_LOGGER resource")
+        loggers.check(c.name, c.value if c.config_operation == SET else None)
+    if not validate_only:
+        for c in configs:
+            loggers.set_level(c.name, c.value if c.config_operation == SET else None)
+
+
+def _change(rules: _Rules, now: Mapping[str, str], configs: Any, incremental: bool) -> _Change:
+    """The change that the request makes to the current configs, checked one by one and all together."""
+    change = _Change()
+    for c in configs:
+        operation = c.config_operation if incremental else SET
+        if operation == DELETE:
+            change.remove.append(c.name)
+        else:
+            wanted = c.value if operation == SET else _listed(rules, now, c)
+            change.put[c.name] = rules.check(c.name, wanted)
+    if not incremental:
+        change.remove.extend(name for name in now if name not in change.put)
+    after = {name: value for name, value in now.items() if name not in change.remove}
+    rules.check_together({**after, **change.put})
+    return change
+
+
+def _listed(rules: _Rules, now: Mapping[str, str], config: Any) -> str:
+    """A list with elements added or removed."""
+    key = rules.keys.get(config.name)
+    if key is None or key.kind is not Kind.LIST:
+        raise ConfigError(f"Can't {_WORDS[config.config_operation]} key {config.name} because its type is not LIST.")
+    before, asked = elements(now.get(config.name, key.default)), elements(config.value)
+    if config.config_operation == APPEND:
+        return ",".join([*before, *(value for value in asked if value not in before)])
+    return ",".join(value for value in before if value not in asked)
+
+
+async def _submit(broker: Broker, command: AlterResource) -> None:
+    [result] = await broker.cluster.submit([command])
+    if isinstance(result, Refused) and result.reason is not Reason.FENCED:
+        raise ConfigError(result.detail)
+    if not isinstance(result, Done):
+        raise NotReady(f"not carried out: {result}")

@@ -1,0 +1,202 @@
+"""DescribeConfigs, versions 1 to 4, and ListConfigResources, versions 0 and 1.
+
+Topics, brokers, loggers, groups, and subscriptions to clients' metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from kio.schema.errors import ErrorCode
+
+from headwater.broker import loggers
+from headwater.broker.broker import Broker
+from headwater.broker.errors import InvalidRequest, code_of
+from headwater.broker.internal_topics import is_empty, topic_by_name, topic_names
+from headwater.broker.registry import api
+from headwater.broker.request import Request, Values
+from headwater.configs import brokers as broker_configs
+from headwater.configs import client_metrics
+from headwater.configs import groups as group_configs
+from headwater.configs import topics as topic_configs
+from headwater.configs.keys import ConfigKey, Kind
+from headwater.errors import HeadwaterError
+from headwater.replica.topics import InvalidTopicName, TopicUnknown, check_name
+from headwater.state.cluster import access
+from headwater.state.cluster.access import Operation
+from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource, Resources
+
+SOURCE_TOPIC, SOURCE_DEFAULT, SOURCE_LOGGER, SOURCE_CLIENT_METRICS, SOURCE_GROUP = 1, 5, 6, 7, 8
+UNSET = ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms")
+"""Broker configs that Kafka leaves unset, so they are never the default of a topic config."""
+LISTED_BEFORE_1 = (ConfigResource.CLIENT_METRICS,)
+
+
+def describe_set(
+    keys: Mapping[str, ConfigKey], configs: Mapping[str, str], source: int, resources: Resources
+) -> list[Values]:
+    """All configs of a resource: those that are set, and defaults for the others."""
+    found = []
+    for key in keys.values():
+        synonyms = [(key.name, configs[key.name], source)] if key.name in configs and not key.shown else []
+        synonyms += broker_configs.common_sources(key.synonym, resources)
+        value, where = synonyms[0][1:] if synonyms else (key.default, SOURCE_DEFAULT)
+        if key.synonym and key.synonym not in UNSET:
+            synonyms.append((key.synonym, key.default, SOURCE_DEFAULT))
+        found.append(_row(key, value, where, False, synonyms))
+    return found
+
+
+def describe_topic_configs(broker: Broker, configs: Mapping[str, str]) -> list[Values]:
+    """All configs of a topic, with the sources of their values."""
+    return describe_set(topic_configs.KEYS, configs, SOURCE_TOPIC, broker.cluster.state.resources)
+
+
+def _row(key: ConfigKey, value: str, source: int, read_only: bool, synonyms: Iterable[tuple[str, str, int]]) -> Values:
+    return {
+        "name": key.name,
+        "value": value,
+        "read_only": read_only,
+        "is_sensitive": False,
+        "config_source": source,
+        "config_type": key.kind.value,
+        "documentation": key.meaning,
+        "synonyms": [{"name": name, "value": value, "source": origin} for name, value, origin in synonyms],
+    }
+
+
+def forbidden(broker: Broker, request: Request, operation: Operation, resource: Any) -> Values | None:
+    """The error if the caller is not allowed this on a resource. Other resources than topics and groups need rights
+    on the cluster."""
+    kinds = {
+        ConfigResource.TOPIC: (access.AclResource.TOPIC, resource.resource_name, ErrorCode.topic_authorization_failed),
+        ConfigResource.GROUP: (access.AclResource.GROUP, resource.resource_name, ErrorCode.group_authorization_failed),
+    }
+    cluster = (access.AclResource.CLUSTER, access.THE_CLUSTER, ErrorCode.cluster_authorization_failed)
+    kind, name, code = kinds.get(resource.resource_type, cluster)
+    if broker.may(request, operation, kind, name):
+        return None
+    return {"error_code": code, "error_message": "not authorized"}
+
+
+def identity(resource: Any) -> Values:
+    """The fields of an answer that identify its resource."""
+    return {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+
+
+@api(32, 1, 4)
+async def describe_configs(broker: Broker, request: Request) -> Values:
+    """Describe each resource on its own: one that does not exist does not stop the others."""
+    results = []
+    work = broker.turns.work()
+    failure = await broker.read_cluster()
+    # Each resource is answered once, however often it is named with the same configs.
+    for resource in dict.fromkeys(request.body.resources):
+        await work.did()
+        refusal = forbidden(broker, request, Operation.DESCRIBE_CONFIGS, resource)
+        if refusal is not None:
+            results.append({**identity(resource), **refusal})
+            continue
+        try:
+            if failure is not None:
+                raise failure
+            configs = _describe(broker, resource.resource_type, resource.resource_name)
+            await work.did(len(configs))
+            answer: Values = {"error_code": ErrorCode.none, "configs": _trimmed(request, resource, configs)}
+        except InvalidTopicName as error:
+            answer = {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}
+        except TopicUnknown as error:
+            answer = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": str(error)}
+        except HeadwaterError as error:
+            answer = {"error_code": code_of(error), "error_message": str(error)}
+        results.append({**identity(resource), **answer})
+    return {"results": results}
+
+
+def _describe(broker: Broker, kind: int, name: str) -> list[Values]:
+    state = broker.cluster.state
+    if kind == ConfigResource.TOPIC:
+        check_name(name)
+        topic = topic_by_name(state, name)
+        if topic is None:
+            raise TopicUnknown(f"This server does not host the topic {name!r}.")
+        rows = [*describe_topic_configs(broker, topic.configs), *_damage(broker, name)]
+        return [{**row, "read_only": True} for row in rows] if is_empty(topic) else rows
+    if kind == ConfigResource.BROKER:
+        return _broker(broker, name)
+    if kind == ConfigResource.BROKER_LOGGER:
+        if name != str(broker.node):
+            raise InvalidRequest(f"Unexpected broker id, expected {broker.node} but received {name}")
+        key = ConfigKey("", Kind.STRING, "", str, "")
+        return [{**_row(key, loggers.level(n), SOURCE_LOGGER, False, ()), "name": n} for n in loggers.names()]
+    if kind == ConfigResource.CLIENT_METRICS:
+        if not name:
+            raise InvalidRequest("Client metrics subscription name must not be empty")
+        configs = state.resources.of(ConfigResource.CLIENT_METRICS, name)
+        return describe_set(client_metrics.KEYS, configs, SOURCE_CLIENT_METRICS, state.resources)
+    if kind == ConfigResource.GROUP:
+        if not name:
+            raise InvalidRequest("Group name must not be empty")
+        configs = state.resources.of(ConfigResource.GROUP, name)
+        return describe_set(group_configs.KEYS, configs, SOURCE_GROUP, state.resources)
+    raise InvalidRequest(f"Unsupported resource type: {kind}")
+
+
+def _damage(broker: Broker, topic: str) -> list[Values]:
+    """The ranges of a topic that this broker cannot read, as a config that only the broker sets."""
+    lines = broker.reader.damage.lines(topic=topic)
+    value = msgspec.json.encode(lines).decode()
+    return [_row(topic_configs.DAMAGE, value, SOURCE_DEFAULT, True, ())] if lines else []
+
+
+def _broker(broker: Broker, name: str) -> list[Values]:
+    resources = broker.cluster.state.resources
+    if name == ALL_BROKERS:
+        rows = broker_configs.common_rows(resources)
+    elif name == str(broker.node):
+        rows = broker_configs.rows(broker.settings, resources)
+    elif not name.removeprefix("-").isdecimal():
+        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
+    else:
+        raise InvalidRequest(f"Unexpected broker id, expected {broker.node} or empty string, but received {name}")
+    return [_row(row.key, row.value, row.sources[0][2], row.read_only, row.sources) for row in rows]
+
+
+def _trimmed(request: Request, resource: Any, configs: list[Values]) -> list[Values]:
+    """Only the requested configs. No list of keys, or an empty one, requests all."""
+    if resource.configuration_keys:
+        configs = [config for config in configs if config["name"] in resource.configuration_keys]
+    if not request.body.include_synonyms:
+        configs = [{**config, "synonyms": []} for config in configs]
+    if request.version >= 3 and not request.body.include_documentation:
+        configs = [{**config, "documentation": None} for config in configs]
+    return configs
+
+
+@api(74, 0, 1)
+async def list_config_resources(broker: Broker, request: Request) -> Values:
+    """Names of resources that can be described: topics, the brokers of this cluster, and resources with configs."""
+    asked = LISTED_BEFORE_1 if request.version < 1 else request.body.resource_types or tuple(ConfigResource)
+    if any(kind not in list(ConfigResource) for kind in asked):
+        return {"error_code": ErrorCode.unsupported_version}
+    try:
+        broker.check_cluster(request, Operation.DESCRIBE_CONFIGS)
+        broker.check_contact()
+        await broker.cluster.barrier()
+    except HeadwaterError as error:
+        return {"error_code": code_of(error)}
+    found = [
+        {"resource_type": kind, "resource_name": name} for kind in sorted(set(asked)) for name in _names(broker, kind)
+    ]
+    return {"error_code": ErrorCode.none, "config_resources": found}
+
+
+def _names(broker: Broker, kind: int) -> list[str]:
+    state = broker.cluster.state
+    if kind == ConfigResource.TOPIC:
+        return topic_names(state)
+    if kind in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
+        return sorted(str(member.node) for member in broker.nodes())
+    return state.resources.names(ConfigResource(kind))

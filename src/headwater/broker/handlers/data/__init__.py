@@ -1,0 +1,1 @@
+"""Producing, fetching, and requests about records, offsets and producers."""

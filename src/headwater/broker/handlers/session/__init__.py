@@ -1,0 +1,1 @@
+"""The first requests of a client: versions, features, log-in, metadata, telemetry."""

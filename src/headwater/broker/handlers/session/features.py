@@ -1,0 +1,78 @@
+"""UpdateFeatures, versions 0 to 2: the cluster's feature level, which selects how commands are applied.
+
+The feature `headwater.level` only rises, as the last step of an upgrade. `apply` refuses a level that a live process
+does not know. Kafka's own features, by which clients decide what a cluster can do, have fixed versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater.broker.broker import Broker
+from headwater.broker.errors import code_of
+from headwater.broker.registry import api
+from headwater.broker.request import Request, Values
+from headwater.errors import BadInput, HeadwaterError
+from headwater.replica.levels import raise_level
+from headwater.state.cluster.access import Operation
+from headwater.state.machine import FIRST_LEVEL, LEVEL
+from headwater.state.results import Refused
+
+NAME = "headwater.level"
+LOWEST = FIRST_LEVEL
+FIXED = {"group.version": 1, "metadata.version": 30}
+"""Kafka's features: groups of KIP-848, and the metadata version of Kafka 4.3, whose protocol this is. The others
+(transactions, share groups, streams groups, eligible leader replicas) have version 0, which is not shown."""
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class InvalidUpdate(BadInput):
+    """A feature level that the cluster cannot have."""
+
+
+@api(57, 0, 2)
+async def update_features(broker: Broker, request: Request) -> Values:
+    """Apply all updates or none of them."""
+    body = request.body
+    updates = body.feature_updates
+    try:
+        broker.check_cluster(request, Operation.ALTER)
+        broker.check_contact()
+        await broker.cluster.barrier()
+        for update in updates:
+            _check(broker, request.version, update)
+        if not (request.version >= 1 and body.validate_only):
+            for update in updates:
+                if update.feature == NAME:
+                    await _raise_level(broker, update.max_version_level)
+    except InvalidUpdate as error:
+        text = f"The update failed for all features since the following feature had an error: {error}"
+        return {"error_code": ErrorCode.invalid_update_version, "error_message": text}
+    except HeadwaterError as error:
+        return {"error_code": code_of(error), "error_message": str(error)}
+    done = {"error_code": ErrorCode.none, "error_message": None}
+    return {**done, "results": [{"feature": update.feature, **done} for update in updates]}
+
+
+def _check(broker: Broker, version: int, update: Any) -> None:
+    level, name = update.max_version_level, update.feature
+    invalid = f"Invalid update version {level} for feature {name}."
+    downgrade = SAFE_DOWNGRADE if version < 1 and update.allow_downgrade else UPGRADE
+    kind = update.upgrade_type if version >= 1 else downgrade
+    if name not in (NAME, *FIXED):
+        raise InvalidUpdate(f"{invalid} Local controller {broker.node} does not support this feature.")
+    if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise InvalidUpdate(f"{invalid} The controller does not support the given upgrade type.")
+    lowest, highest = (LOWEST, LEVEL) if name == NAME else (FIXED[name], FIXED[name])
+    if not lowest <= level <= highest:
+        raise InvalidUpdate(f"{invalid} Local controller {broker.node} only supports versions {lowest}-{highest}")
+    if name == NAME and level < broker.cluster.state.level:
+        raise InvalidUpdate(f"{invalid} This feature cannot be downgraded.")
+
+
+async def _raise_level(broker: Broker, level: int) -> None:
+    result = await raise_level(broker.cluster, broker.domains, level)
+    if isinstance(result, Refused):
+        raise InvalidUpdate(f"Invalid update version {level} for feature {NAME}. {result.detail}")

@@ -1,0 +1,1 @@
+"""Brokers of a zone that read WAL objects for each other."""

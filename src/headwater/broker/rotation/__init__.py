@@ -1,0 +1,1 @@
+"""Which brokers clients should use, and which are too slow for that."""

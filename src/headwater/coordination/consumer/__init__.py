@@ -1,0 +1,1 @@
+"""Groups of the KIP-848 protocol."""

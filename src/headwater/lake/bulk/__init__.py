@@ -1,0 +1,1 @@
+"""Appends of whole Arrow or Parquet files."""

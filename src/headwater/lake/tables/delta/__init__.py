@@ -1,0 +1,1 @@
+"""The Delta table of a topic."""

@@ -1,0 +1,1 @@
+"""The Iceberg table of a topic."""

@@ -1,0 +1,1 @@
+"""The ledger in a bucket. It needs nothing but conditional PUTs."""

@@ -1,0 +1,1 @@
+"""The embedded ledger, in a SQLite file."""

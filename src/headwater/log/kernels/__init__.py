@@ -1,0 +1,1 @@
+"""Loops over bytes that numba compiles once there are enough records to make it worthwhile."""

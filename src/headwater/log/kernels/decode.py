@@ -1,0 +1,336 @@
+"""Compiled loops from WAL runs to columns: over batches, records and headers, with every number checked.
+
+Importing this module imports numba, so callers import it inside the functions that need it. The loops keep their
+progress between two calls in one array of numbers, `state`. They stop between two records when a piece is full, when
+a column must grow, or when a batch must be decompressed. The next call continues there.
+"""
+
+from __future__ import annotations
+
+from headwater.log.kernels.bytes import (
+    LONG_MAX,
+    Array,
+    Number,
+    copy_bytes,
+    is_utf8,
+    read_number,
+    read_varint,
+)
+from headwater.log.kernels.crc import checksum
+from headwater.native.compiling import compiled
+from headwater.types import LAST_MS
+
+DONE, FULL, GROW, OPEN = range(4)
+CUT_SHORT, BAD_LENGTH, BAD_OFFSET, BAD_FIELD, BAD_BATCH, BAD_CRC, BAD_TIME, TOO_LARGE = range(10, 18)
+FLAWS = {
+    CUT_SHORT: "a record, or a number in it, is cut short",
+    BAD_LENGTH: "a record's length does not match its fields",
+    BAD_OFFSET: "offsets do not rise within a batch or between batches",
+    BAD_FIELD: "a key, value or header has an impossible length",
+    BAD_BATCH: "a batch's length, format or counts are impossible",
+    BAD_CRC: "a batch's CRC does not match its bytes",
+    BAD_TIME: "a record's timestamp does not fit 64 bits",
+    TOO_LARGE: "a record is too large for a column",
+}
+
+# The numbers in `state`: how much of each column of the piece is filled, ...
+ROWS, KEY_USED, VALUE_USED, RAW_USED, NAME_USED, CONTENT_USED, HEADERS = range(7)
+NULL_TIMES, NULL_KEYS, NULL_VALUES, NULL_HEADERS, NULL_CONTENTS = range(7, 12)
+PIECE_NUMBERS = 12
+# ... after GROW the column and the size it needs, the position in the runs, ...
+COLUMN, WANTED, FIRST_OFFSET, RUN, AT, OFFSET = range(12, 18)
+# ... and the position in the batch.
+POSITION, END, LEFT, LAST_DELTA, DELTA, BASE, BASE_TIME, FIXED_TIME = range(18, 26)
+ATTRIBUTES, PRODUCER, EPOCH, SEQUENCE, CODEC = range(26, 31)
+STATE_NUMBERS = 31
+
+ROW_COLUMN, KEY_COLUMN, VALUE_COLUMN, RAW_COLUMN, NAME_COLUMN, CONTENT_COLUMN, HEADER_COLUMN = range(7)
+"""Columns that grow: all columns of fixed width together, the five of bytes, and the borders of headers."""
+
+MAX_ROWS = 100_000
+MAX_PIECE_BYTES = 16 << 20
+ROW_BYTES = 52
+HEADER_BYTES = 8
+"""The bytes of a row and of a header in the size of a piece, beside their variable parts."""
+MAX_COLUMN_BYTES = (1 << 31) - 1
+
+_PREFIX = 4
+_BATCH_HEADER = 61
+_LENGTH_OVERHEAD = 12
+_CRC_FROM = 21
+_CODEC_MASK, _APPEND_TIME, _CONTROL = 0x07, 0x08, 0x20
+_LAST_OFFSET = 1 << 62
+
+
+@compiled
+def _scan_headers(data: Array, at: int, stop: int, count: int) -> tuple[int, int, int, bool]:
+    """(position after the headers or -1, bytes of names, bytes of contents, whether all names are UTF-8)"""
+    names = contents = 0
+    utf8 = True
+    for _ in range(count):
+        length, at = read_varint(data, at, stop)
+        if at < 0 or length < 0 or length > stop - at:
+            return -1, 0, 0, False
+        if utf8:
+            utf8 = is_utf8(data, at, at + length)
+        at += length
+        names += length
+        length, at = read_varint(data, at, stop)
+        if at < 0 or length < -1 or length > stop - at:
+            return -1, 0, 0, False
+        if length > 0:
+            at += length
+            contents += length
+    return at, names, contents, utf8
+
+
+@compiled
+def _scan_record(data: Array, position: int, end: int) -> tuple[Number, ...]:
+    """Check one record; return the positions of its fields.
+
+    (status, position after it, timestamp delta, offset delta, key at, its length, value at, its length, headers at,
+    number of headers, the first one at, bytes of names, bytes of contents, whether all names are UTF-8)
+    """
+    length, at = read_varint(data, position, end)
+    if at < 0 or length < 0 or length > end - at:
+        return CUT_SHORT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+    stop = at + length
+    time, at = read_varint(data, at + 1, stop)
+    if at < 0:
+        return CUT_SHORT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+    this, at = read_varint(data, at, stop)
+    if at < 0:
+        return CUT_SHORT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+    key_length, at = read_varint(data, at, stop)
+    if at < 0 or key_length < -1 or key_length > stop - at:
+        return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+    key_at = at
+    at += max(key_length, 0)
+    value_length, at = read_varint(data, at, stop)
+    if at < 0 or value_length < -1 or value_length > stop - at:
+        return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+    value_at = at
+    at += max(value_length, 0)
+    headers_at = at
+    headers, at = read_varint(data, at, stop)
+    if at < 0 or headers < 0 or headers > (stop - at) >> 1:
+        return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+    first_header = at
+    names = contents = 0
+    utf8 = True
+    if headers:
+        at, names, contents, utf8 = _scan_headers(data, at, stop, headers)
+        if at < 0:
+            return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+    if at != stop:
+        return BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+    return (
+        DONE, stop, time, this, key_at, key_length, value_at, value_length, headers_at,
+        headers, first_header, names, contents, utf8,
+    )  # fmt: skip
+
+
+@compiled
+def _store_headers(
+    data: Array, at: int, stop: int, count: int, state: Array, borders: Array, flags: Array, name: Array, content: Array
+) -> None:
+    """Copy headers that `_scan_headers` has checked into their columns."""
+    used, names, contents = state[HEADERS], state[NAME_USED], state[CONTENT_USED]
+    for _ in range(count):
+        length, at = read_varint(data, at, stop)
+        copy_bytes(data, at, length, name, names)
+        at += length
+        names += length
+        length, at = read_varint(data, at, stop)
+        if length >= 0:
+            copy_bytes(data, at, length, content, contents)
+            at += length
+            contents += length
+            flags[used] = 1
+        else:
+            flags[used] = 0
+            state[NULL_CONTENTS] += 1
+        used += 1
+        borders[0, used] = names
+        borders[1, used] = contents
+    state[HEADERS], state[NAME_USED], state[CONTENT_USED] = used, names, contents
+
+
+@compiled
+def _room(state: Array, column: int, wanted: int, capacity: int) -> bool:
+    """Whether a column has room for `wanted`. If not, the column and its size are noted in `state`."""
+    if wanted <= capacity:
+        return True
+    state[COLUMN], state[WANTED] = column, wanted
+    return False
+
+
+@compiled
+def fill_records(
+    data: Array, state: Array, longs: Array, ints: Array, borders: Array, flags: Array, key: Array, value: Array,
+    raw: Array, name: Array, content: Array, header_borders: Array, header_flags: Array,
+) -> Number:  # fmt: skip
+    """Copy the remaining records of the batch in `state` into the columns of a piece."""
+    position, end = state[POSITION], state[END]
+    delta, last = state[DELTA], state[LAST_DELTA]
+    base, first_offset = state[BASE], state[FIRST_OFFSET]
+    base_time, fixed = state[BASE_TIME], state[FIXED_TIME]
+    while state[LEFT] > 0:
+        (
+            status, stop, time, this, key_at, key_length, value_at, value_length, headers_at,
+            headers, first_header, names, contents, utf8,
+        ) = _scan_record(data, position, end)  # fmt: skip
+        if status != DONE:
+            return status
+        if this <= delta or this > last:
+            return BAD_OFFSET
+        if fixed:
+            time = base_time
+        else:
+            if (time > 0 and base_time > LONG_MAX - time) or (time < 0 and base_time < -LONG_MAX - 1 - time):
+                return BAD_TIME
+            time += base_time
+        if base + this >= first_offset:
+            row = state[ROWS]
+            raws = 0
+            if not utf8:
+                raws, headers, names, contents = stop - headers_at, 0, 0, 0
+            keys_to = state[KEY_USED] + max(key_length, 0)
+            values_to = state[VALUE_USED] + max(value_length, 0)
+            raws_to = state[RAW_USED] + raws
+            names_to, contents_to = state[NAME_USED] + names, state[CONTENT_USED] + contents
+            headers_to = state[HEADERS] + headers
+            size = keys_to + values_to + raws_to + names_to + contents_to
+            size += headers_to * HEADER_BYTES + (row + 1) * ROW_BYTES
+            if size > MAX_PIECE_BYTES or row >= MAX_ROWS:
+                if row > 0:
+                    state[POSITION], state[DELTA] = position, delta
+                    return FULL
+                if size > MAX_COLUMN_BYTES:
+                    return TOO_LARGE
+            if not (
+                _room(state, ROW_COLUMN, row + 1, len(ints[0]))
+                and _room(state, KEY_COLUMN, keys_to, len(key))
+                and _room(state, VALUE_COLUMN, values_to, len(value))
+                and _room(state, RAW_COLUMN, raws_to, len(raw))
+                and _room(state, NAME_COLUMN, names_to, len(name))
+                and _room(state, CONTENT_COLUMN, contents_to, len(content))
+                and _room(state, HEADER_COLUMN, headers_to, len(header_flags))
+            ):
+                state[POSITION], state[DELTA] = position, delta
+                return GROW
+            longs[0, row] = base + this
+            longs[1, row] = time
+            if 0 <= time <= LAST_MS:
+                longs[2, row] = time * 1000
+                flags[0, row] = 1
+            else:
+                longs[2, row] = 0
+                flags[0, row] = 0
+                state[NULL_TIMES] += 1
+            longs[3, row] = state[PRODUCER]
+            ints[0, row] = state[ATTRIBUTES]
+            ints[1, row] = state[EPOCH]
+            ints[2, row] = -1 if state[SEQUENCE] < 0 else (state[SEQUENCE] + this) & 0x7FFFFFFF
+            if key_length >= 0:
+                copy_bytes(data, key_at, key_length, key, state[KEY_USED])
+                flags[1, row] = 1
+            else:
+                flags[1, row] = 0
+                state[NULL_KEYS] += 1
+            if value_length >= 0:
+                copy_bytes(data, value_at, value_length, value, state[VALUE_USED])
+                flags[2, row] = 1
+            else:
+                flags[2, row] = 0
+                state[NULL_VALUES] += 1
+            if utf8:
+                flags[3, row] = 1
+                if headers:
+                    _store_headers(
+                        data, first_header, stop, headers, state, header_borders, header_flags, name, content
+                    )
+            else:
+                flags[3, row] = 0
+                state[NULL_HEADERS] += 1
+                copy_bytes(data, headers_at, raws, raw, state[RAW_USED])
+            state[KEY_USED], state[VALUE_USED], state[RAW_USED] = keys_to, values_to, raws_to
+            row += 1
+            borders[0, row] = keys_to
+            borders[1, row] = values_to
+            borders[2, row] = headers_to
+            borders[3, row] = raws_to
+            state[ROWS] = row
+        position = stop
+        delta = this
+        state[LEFT] -= 1
+    if position != end:
+        return BAD_LENGTH
+    return DONE
+
+
+@compiled
+def _enter_batch(data: Array, end: int, append_ms: int, state: Array) -> int:
+    """Check the batch at the current position of a run and enter it into `state`; returns OPEN if it is compressed."""
+    at = state[AT]
+    if end - at < _PREFIX + _BATCH_HEADER:
+        return BAD_BATCH
+    length = read_number(data, at, _PREFIX) & 0xFFFFFFFF
+    at += _PREFIX
+    if length < _BATCH_HEADER or length > end - at or read_number(data, at + 8, 4) != length - _LENGTH_OVERHEAD:
+        return BAD_BATCH
+    last, count = read_number(data, at + 23, 4), read_number(data, at + 57, 4)
+    if data[at + 16] != 2 or last < 0 or count < 0 or count > last + 1:
+        return BAD_BATCH
+    if read_number(data, at + 17, 4) & 0xFFFFFFFF != checksum(data, at + _CRC_FROM, at + length):
+        return BAD_CRC
+    offset = state[OFFSET]
+    if offset > _LAST_OFFSET:
+        return BAD_OFFSET
+    attributes = read_number(data, at + 21, 2) & 0xFFFF
+    state[AT], state[OFFSET], state[BASE] = at + length, offset + last + 1, offset
+    if attributes & _CONTROL or count == 0 or offset + last < state[FIRST_OFFSET]:
+        state[LEFT] = 0
+        return DONE
+    state[BASE_TIME], state[FIXED_TIME] = read_number(data, at + 27, 8), 0
+    if append_ms != -1:
+        state[BASE_TIME], state[FIXED_TIME] = append_ms, 1
+        attributes |= _APPEND_TIME
+    elif attributes & _APPEND_TIME:
+        state[BASE_TIME], state[FIXED_TIME] = read_number(data, at + 35, 8), 1
+    state[PRODUCER], state[EPOCH] = read_number(data, at + 43, 8), read_number(data, at + 51, 2)
+    state[SEQUENCE], state[CODEC] = read_number(data, at + 53, 4), attributes & _CODEC_MASK
+    state[ATTRIBUTES] = attributes & ~_CODEC_MASK
+    state[POSITION], state[END] = at + _BATCH_HEADER, at + length
+    state[LEFT], state[LAST_DELTA], state[DELTA] = count, last, -1
+    return OPEN if state[CODEC] else DONE
+
+
+@compiled
+def fill_batches(
+    data: Array, runs: Array, state: Array, longs: Array, ints: Array, borders: Array, flags: Array, key: Array,
+    value: Array, raw: Array, name: Array, content: Array, header_borders: Array, header_flags: Array,
+) -> Number:  # fmt: skip
+    """Copy the batches of runs, which follow each other in `data`, into the columns of a piece.
+
+    A row of `runs` is (end in `data`, offset of the first record, log-append time or -1).
+    """
+    while True:
+        if state[LEFT] > 0:
+            status = fill_records(
+                data, state, longs, ints, borders, flags, key, value, raw, name, content, header_borders, header_flags
+            )
+            if status != DONE:
+                return status
+        run = state[RUN]
+        if state[AT] == runs[run, 0]:
+            run += 1
+            if run == len(runs):
+                return DONE
+            if runs[run, 1] < state[OFFSET]:
+                return BAD_OFFSET
+            state[RUN], state[OFFSET] = run, runs[run, 1]
+            continue
+        status = _enter_batch(data, runs[run, 0], runs[run, 2], state)
+        if status != DONE:
+            return status

@@ -1,0 +1,1 @@
+"""Segments: Parquet files of records. Writing them, reading them, and turning rows back into batches."""

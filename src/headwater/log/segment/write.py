@@ -1,0 +1,213 @@
+"""Segments: the Parquet files that hold a topic's settled records, for the log and for both table formats.
+
+A segment holds rows of one or more streams of a topic, sorted by partition and offset. A row group holds rows of one
+partition only, so an index entry can name row groups. Columns use plain encodings, because Iceberg's vectorised reader
+in Spark accepts no others. Only columns that prune have statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headwater.errors import CorruptObject
+from headwater.log.segment.decode import Sizes, compile_kernels, decode_runs
+from headwater.log.segment.read import check_footer
+from headwater.log.segment.schema import segment_schema
+from headwater.types import Buffer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Piece", "SegmentFacts", "SegmentWriter", "Sink", "Sizes", "compile_kernels", "decode_runs", "read_pieces"]
+
+GROUP_BYTES = 16 << 20
+GROUP_ROWS = 100_000
+"""A row group is closed before it exceeds these limits. Only a single larger record exceeds `GROUP_BYTES`."""
+
+WRITE_BYTES = 1 << 20
+
+NONE = [-1, -1]
+
+_SETTINGS: dict[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "use_dictionary": ["partition", "attributes", "producer_id", "producer_epoch"],
+    "write_statistics": ["partition", "offset", "timestamp_ms", "timestamp"],
+    "write_page_checksum": True,
+    "store_schema": False,
+}
+
+
+class Sink(Protocol):
+    """Where a segment's bytes go."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What a segment holds. Without rows, the borders are -1."""
+
+    rows: int
+    groups: int
+    size: int
+    first_partition: int
+    last_partition: int
+    first_offset: int
+    last_offset: int
+    min_timestamp: int
+    max_timestamp: int
+    timestamp_nulls: int
+
+
+class _CountingFile:
+    """A sink with the interface that pyarrow needs. Closing it leaves the sink open."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        self._sink.write(data)
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class SegmentWriter:
+    """Writes one segment, row group by row group, holding no more than one row group."""
+
+    def __init__(self, sink: Sink) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        self._file = _CountingFile(sink)
+        # A row group is dozens of small writes. The buffer gathers them, so that Python is not called for each.
+        self._gathering = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), WRITE_BYTES)
+        self._parquet = parquet.ParquetWriter(self._gathering, segment_schema(), **_SETTINGS)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = self._pending_bytes = 0
+        self._groups = self._groups_before_part = self._rows = self._nulls = 0
+        self._last = (-1, -1)
+        self._partitions: list[int] = []
+        self._offsets: list[int] = []
+        self._timestamps: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"<SegmentWriter {self._rows} rows, {self._groups} row groups, up to {self._last}>"
+
+    def add(self, partition: int, batch: pa.RecordBatch) -> None:
+        """Add rows of one partition, sorted by offset. They must come after all rows added before."""
+        for start in range(0, batch.num_rows, GROUP_ROWS):
+            self._add(partition, batch.slice(start, GROUP_ROWS))
+
+    def _add(self, partition: int, batch: pa.RecordBatch) -> None:
+        rows, size = batch.num_rows, batch.nbytes
+        offsets = batch.column("offset")
+        first, last = offsets[0].as_py(), offsets[rows - 1].as_py()
+        if (partition, first) <= self._last:
+            raise CorruptObject(f"partition {partition}, offset {first} does not come after {self._last} in a segment")
+        if self._pending and (
+            partition != self._last[0]
+            or self._pending_rows + rows > GROUP_ROWS
+            or self._pending_bytes + size > GROUP_BYTES
+        ):
+            self._flush()
+        self._note(partition, first, last, batch)
+        self._pending.append(batch)
+        self._pending_rows += rows
+        self._pending_bytes += size
+
+    def _note(self, partition: int, first: int, last: int, batch: pa.RecordBatch) -> None:
+        """Add a batch to the facts of the segment."""
+        from pyarrow import compute
+
+        times = compute.min_max(batch.column("timestamp_ms")).as_py()
+        self._partitions = [min([partition, *self._partitions]), partition]
+        self._offsets = [min([first, *self._offsets]), max([last, *self._offsets])]
+        self._timestamps = [min([times["min"], *self._timestamps]), max([times["max"], *self._timestamps])]
+        self._nulls += batch.column("timestamp").null_count
+        self._rows += batch.num_rows
+        self._last = (partition, last)
+
+    def _flush(self) -> None:
+        """Write the pending rows as a row group."""
+        import pyarrow as pa
+
+        if not self._pending:
+            return
+        self._parquet.write_table(pa.Table.from_batches(self._pending), row_group_size=self._pending_rows)
+        self._groups += 1
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+    def end_part(self) -> tuple[int, int]:
+        """Close the row group; returns (first, number) of the row groups since the last call."""
+        self._flush()
+        first, self._groups_before_part = self._groups_before_part, self._groups
+        return first, self._groups - first
+
+    def close(self) -> SegmentFacts:
+        """Write the footer; returns what the segment holds. The sink stays open."""
+        self._flush()
+        self._parquet.close()
+        self._gathering.close()
+        partitions, offsets, times = (self._partitions or NONE), (self._offsets or NONE), (self._timestamps or NONE)
+        return SegmentFacts(
+            self._rows, self._groups, self._file.size, partitions[0], partitions[1], offsets[0], offsets[1],
+            times[0], times[1], self._nulls,
+        )  # fmt: skip
+
+
+class Piece:
+    """One row group of a segment in memory, with all its columns."""
+
+    def __init__(self, file: Any, group: int, partition: int, first_offset: int) -> None:
+        self._file = file
+        self._group = group
+        self.partition = partition
+        self.first_offset = first_offset
+
+    def __repr__(self) -> str:
+        return f"<Piece: row group {self._group}, partition {self.partition} from offset {self.first_offset}>"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the row group, which is decoded here."""
+        import pyarrow as pa
+
+        try:
+            table = self._file.read_row_group(self._group, use_threads=False)
+            if not table.schema.equals(segment_schema()):
+                raise CorruptObject(f"row group {self._group} has other columns than a segment")
+            yield from pa.Table.from_arrays(table.columns, schema=segment_schema()).to_batches()
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptObject(f"row group {self._group} of a segment cannot be read: {error}") from error
+
+
+def read_pieces(data: Buffer, checksum: int) -> list[Piece]:
+    """The row groups of a whole segment, in its order. Page and footer checksums are verified."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    check_footer(data, checksum)
+    try:
+        file = parquet.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptObject(f"a segment's footer cannot be read: {error}") from error
+    return [Piece(file, i, *_first_row(group)) for i, group in enumerate(groups)]
+
+
+def _first_row(group: Any) -> tuple[int, int]:
+    """Partition and first offset of a row group, from its statistics."""
+    partition, offset = group.column(0).statistics, group.column(1).statistics
+    if partition is None or offset is None or partition.min != partition.max:
+        raise CorruptObject("a row group without statistics, or of several partitions")
+    return partition.min, offset.min

@@ -1,0 +1,1 @@
+"""From batches to WAL objects: batches are recompressed, held, gathered and stored."""

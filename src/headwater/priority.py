@@ -1,0 +1,51 @@
+"""Lets a process step back behind others: settling and checkpoints must not take a core from producers.
+
+Linux shares the processors between sessions first (autogroups), and a niceness counts only within a session. So a
+process that leads a session of its own sets the niceness of its session too. A thread that exists already keeps its
+priority; later threads and processes inherit it. All of this is best effort: a system without it works, with less care.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+from pathlib import Path
+
+_AUTOGROUP = Path("/proc/self/autogroup")
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
+"""The number of the system call, which has no function in the C library."""
+_OF_A_THREAD, _CLASS_SHIFT = 1, 13
+_BEST_EFFORT, _IDLE = 2, 3
+_LOWEST = 7
+
+
+def step_back(niceness: int) -> None:
+    """Lower the priority of this thread, and of its session if this process leads it; call it before threads start.
+
+    Beside busy processes of niceness 0, one of niceness 10 gets a tenth of a core. With 0 nothing is changed.
+    Its reads and writes come last among the ordinary ones. They are not left to idle times, because the process may
+    hold a lock that others wait for.
+    """
+    if not niceness:
+        return
+    with contextlib.suppress(OSError):
+        if os.getpriority(os.PRIO_PROCESS, 0) < niceness:
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    with contextlib.suppress(OSError):
+        if os.getsid(0) == os.getpid():
+            _AUTOGROUP.write_text(str(niceness))
+    _set_io(_BEST_EFFORT, _LOWEST)
+
+
+def read_when_idle() -> None:
+    """Let this thread, and the processes that it starts, read and write only while no others do."""
+    _set_io(_IDLE, 0)
+
+
+def _set_io(kind: int, level: int) -> None:
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).syscall(number, _OF_A_THREAD, 0, kind << _CLASS_SHIFT | level)

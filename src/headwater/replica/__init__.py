@@ -1,0 +1,1 @@
+"""The part of a process that follows ledgers: replicas, checkpoints, membership, topics and users."""

@@ -1,0 +1,1 @@
+"""Authentication and authorization of clients: TLS, log-ins, tokens, access rules."""

@@ -1,0 +1,1 @@
+"""The commands of ledger records, one module per family."""

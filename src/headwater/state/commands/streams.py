@@ -1,0 +1,84 @@
+"""Commands about streams, their records and WAL objects."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TypeAlias
+
+from headwater.state.commands.base import Command, Fields
+
+
+class StreamConfig(Fields, frozen=True):
+    """The configs of a topic that `apply` needs."""
+
+    append_time: bool
+
+
+class CreateStreams(Command, frozen=True, tag="streams+"):
+    """Create streams of a topic. Idempotent."""
+
+    topic: uuid.UUID
+    first_partition: int
+    streams: tuple[int, ...]
+    config: StreamConfig
+
+
+class ConfigureStreams(Command, frozen=True, tag="streams="):
+    """Copy a topic's configs into the domain. Idempotent."""
+
+    streams: tuple[int, ...]
+    config: StreamConfig
+
+
+class DropStreams(Command, frozen=True, tag="streams-"):
+    """Drop streams and release all that they refer to. Idempotent."""
+
+    streams: tuple[int, ...]
+
+
+class Chunk(Fields, frozen=True):
+    """The batches of one stream inside a WAL object, in order.
+
+    A batch is `(length, offsets, max timestamp)`. `producers` is empty if no batch is from an idempotent producer.
+    Otherwise it has `(producer id, producer epoch, first sequence)` for every batch, with -1 as the id of a batch
+    without a producer.
+    """
+
+    stream: int
+    position: int
+    batches: list[tuple[int, int, int]]
+    producers: list[tuple[int, int, int]]
+
+
+class AppendWal(Command, frozen=True, tag="wal"):
+    """A WAL object is stored: judge its batches one by one and assign offsets to the accepted ones."""
+
+    sequence: int
+    size: int
+    created_ms: int
+    zone: str
+    chunks: list[Chunk]
+
+
+class TrimStreams(Command, frozen=True, tag="trim"):
+    """Move log starts forward (retention, DeleteRecords). A start never moves past the end or back."""
+
+    starts: list[tuple[int, int]]
+
+
+class ExpireProducers(Command, frozen=True, tag="producers-"):
+    """Forget producers that have not written since a time."""
+
+    before_ms: int
+
+
+class ForgetObjects(Command, frozen=True, tag="objects-"):
+    """These dead WAL objects are deleted from the store."""
+
+    lease: int
+    objects: list[tuple[int, int]]
+
+
+StreamsCommand: TypeAlias = (
+    CreateStreams | ConfigureStreams | DropStreams | AppendWal | TrimStreams | ExpireProducers | ForgetObjects
+)

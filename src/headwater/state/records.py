@@ -1,0 +1,86 @@
+"""Ledger records. A record has its writer's epoch, a counter of the writer, the writer's clock, and commands.
+
+A record's bytes are its format number u8, a CRC32C u32 (big endian) of what follows, and the record as MessagePack.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeAlias
+
+import msgspec
+from crc32c import crc32c
+
+from headwater.errors import Halted
+from headwater.state.commands.access import AccessCommand
+from headwater.state.commands.base import CommonCommand
+from headwater.state.commands.cluster import ClusterCommand
+from headwater.state.commands.groups import GroupsCommand
+from headwater.state.commands.rotation import RotationCommand
+from headwater.state.commands.streams import StreamsCommand
+from headwater.state.commands.tables import TablesCommand
+
+Command: TypeAlias = (
+    CommonCommand | ClusterCommand | AccessCommand | RotationCommand | StreamsCommand | TablesCommand | GroupsCommand
+)
+
+FORMAT = 2
+UNNUMBERED = 0x94
+"""The first byte of a record from before format numbers: a MessagePack array of four."""
+OLD_FORMAT = (
+    "it was written by a build of Headwater before formats were numbered, and this build does not read it. Nothing was "
+    "changed. Start with an empty data directory, ledger and bucket; to keep the records, serve the old data with the "
+    "build that wrote it and copy the topics with a Kafka client"
+)
+"""The text for users whose data is from before the format number."""
+_PREFIX = struct.Struct(">BI")
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One entry of a ledger."""
+
+    epoch: int
+    counter: int
+    clock_ms: int
+    commands: list[Command]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+
+
+def _framed(body: bytes) -> bytes:
+    return _PREFIX.pack(FORMAT, crc32c(body)) + body
+
+
+def encode(record: Record) -> bytes:
+    """A record's bytes in the ledger."""
+    return _framed(_encoder.encode(record))
+
+
+def decode(data: bytes) -> Record:
+    """Decode a record. A record that is damaged or has another format raises `Halted`."""
+    if len(data) < _PREFIX.size:
+        raise Halted(f"a ledger record of {len(data)} bytes is damaged")
+    number, crc = _PREFIX.unpack_from(data)
+    if number == UNNUMBERED:
+        raise Halted(f"this ledger cannot be used: {OLD_FORMAT}")
+    if number != FORMAT:
+        raise Halted(f"a ledger record has format {number}, this build reads {FORMAT}; use the build that wrote it")
+    body = memoryview(data)[_PREFIX.size :]
+    if crc32c(body) != crc:
+        raise Halted("a ledger record is damaged: its CRC does not match its bytes")
+    try:
+        return _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Halted(f"a ledger record is of a newer build ({error}); use the build that wrote it") from error
+
+
+def encode_command(command: Command) -> msgspec.Raw:
+    """A command's bytes inside a record."""
+    return msgspec.Raw(_encoder.encode(command))
+
+
+def encode_record(epoch: int, counter: int, clock_ms: int, commands: list[msgspec.Raw]) -> bytes:
+    """The bytes of a `Record` whose commands are encoded already."""
+    return _framed(_encoder.encode((epoch, counter, clock_ms, commands)))

@@ -1,0 +1,187 @@
+"""The part of the state that appends WAL objects: the hot path of every replica.
+
+`_append` judges batch by batch in the order of the ledger. Offsets of batches are assigned here and nowhere else.
+Commands remove expired producers and deleted WAL objects.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import msgspec
+
+from headwater.state.commands.streams import AppendWal, Chunk, ExpireProducers, ForgetObjects
+from headwater.state.machine import Part
+from headwater.state.results import Appended, ChunkResult, Done, Reason, Refused, Result, Verdict
+from headwater.state.streams.domain import HOUSEKEEPING, I64_MAX, U32_MAX, StreamsDomain
+from headwater.state.streams.index import APPEND_TIME, NO_TIMESTAMP
+from headwater.state.streams.producers import Producers
+from headwater.state.streams.stream import Stream
+from headwater.state.streams.wal_objects import WalObjects
+from headwater.types import WalId
+
+PREFIX_BYTES = 4
+"""The bytes of the length that precedes each batch inside a WAL object."""
+
+MAX_OBJECT_BYTES = U32_MAX
+
+_PAIR = struct.Struct("<qq")
+
+
+def _append(state: StreamsDomain, epoch: int, command: AppendWal) -> Result:
+    flaw = _flaw(state, epoch, command)
+    if flaw:
+        return Refused(Reason.INVALID, flaw)
+    results: list[ChunkResult] = []
+    references, shared = 0, state.shared
+    for chunk in command.chunks:
+        stream = state.streams.get(chunk.stream)
+        if stream is None:
+            missing = [(Verdict.NO_STREAM, -1)] * len(chunk.batches)
+            results.append(ChunkResult(-1, -1, NO_TIMESTAMP, missing))
+            continue
+        entries = len(stream.index)
+        results.append(_append_chunk(state, epoch, command.sequence, stream, chunk, shared))
+        references += len(stream.index) - entries
+    if references:
+        state.objects.add(
+            epoch,
+            command.sequence,
+            zone=command.zone,
+            created_ms=command.created_ms,
+            size=command.size,
+            references=references,
+        )
+    return Appended(results)
+
+
+def _flaw(state: StreamsDomain, epoch: int, command: AppendWal) -> str:
+    """Why the command is invalid; empty if it is valid. The check runs before anything is changed."""
+    if not 0 < command.size <= MAX_OBJECT_BYTES:
+        return f"a WAL object cannot have {command.size} bytes"
+    if not 0 <= command.sequence <= U32_MAX or not state.objects.fits(epoch, command.sequence):
+        return f"WAL object {command.sequence} of epoch {epoch} is out of sequence or known already"
+    if epoch > U32_MAX or not -I64_MAX <= command.created_ms <= I64_MAX:
+        return f"a WAL object cannot be of epoch {epoch} and created at {command.created_ms}"
+    for chunk in command.chunks:
+        if chunk.producers and len(chunk.producers) != len(chunk.batches):
+            return f"stream {chunk.stream}: some batches lack a producer"
+        end, span = chunk.position + PREFIX_BYTES * len(chunk.batches), 0
+        for length, offsets, timestamp in chunk.batches:
+            if length <= 0 or offsets <= 0:
+                return f"stream {chunk.stream}: a batch is empty"
+            if timestamp > I64_MAX:
+                return f"stream {chunk.stream}: the timestamp {timestamp} is out of range"
+            end += length
+            span += offsets
+        if chunk.position <= 0 or end > command.size:
+            return f"stream {chunk.stream}: batches are outside the object"
+        if span > U32_MAX:
+            return f"stream {chunk.stream}: {span} offsets are too many for one object"
+    return ""
+
+
+def _append_chunk(
+    state: StreamsDomain, epoch: int, sequence: int, stream: Stream, chunk: Chunk, shared: bool
+) -> ChunkResult:
+    first = offset = stream.next_offset
+    append_ms = state.clock_ms if stream.append_time else NO_TIMESTAMP
+    position = run_position = chunk.position
+    run_offset, run_timestamp = offset, NO_TIMESTAMP
+    verdicts: list[tuple[Verdict, int]] | None = None
+    producers = chunk.producers
+    for i, (length, offsets, timestamp) in enumerate(chunk.batches):
+        refused = None
+        if producers and producers[i][0] >= 0:
+            if stream.producers is None:
+                stream.producers = Producers()
+            refused = stream.producers.take(*producers[i], offsets, offset, epoch, shared, state.clock_ms)
+        if refused is None:
+            if verdicts is not None:
+                verdicts.append((Verdict.ACCEPTED, offset))
+            offset += offsets
+            if timestamp > run_timestamp:
+                run_timestamp = timestamp
+            position += PREFIX_BYTES + length
+            continue
+        if verdicts is None:
+            verdicts = _accepted_so_far(first, chunk, i)
+        verdicts.append(refused)
+        _add_run(epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms)
+        position += PREFIX_BYTES + length
+        run_position, run_offset, run_timestamp = position, offset, NO_TIMESTAMP
+    _add_run(epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms)
+    stream.next_offset = offset
+    state.digest = zlib.crc32(_PAIR.pack(stream.id, offset), state.digest)
+    if offset != first and state.on_append is not None:
+        state.on_append(stream.id)
+    return ChunkResult(first, stream.log_start, append_ms, verdicts)
+
+
+def _accepted_so_far(first: int, chunk: Chunk, count: int) -> list[tuple[Verdict, int]]:
+    verdicts = []
+    for _, offsets, _ in chunk.batches[:count]:
+        verdicts.append((Verdict.ACCEPTED, first))
+        first += offsets
+    return verdicts
+
+
+def _add_run(
+    epoch: int,
+    sequence: int,
+    stream: Stream,
+    position: int,
+    end_position: int,
+    offset: int,
+    end_offset: int,
+    timestamp: int,
+    append_ms: int,
+) -> None:
+    """Add one index entry for the accepted batches between two positions, if there are any."""
+    if end_offset == offset:
+        return
+    stream.size += end_position - position
+    flags = 0
+    if append_ms != NO_TIMESTAMP:
+        timestamp, flags = append_ms, APPEND_TIME
+    length, span = end_position - position, end_offset - offset
+    stream.index.append(end_offset, span, stream.size, timestamp, epoch, sequence, position, length, flags)
+
+
+def _expire(state: StreamsDomain, epoch: int, command: ExpireProducers) -> Result:
+    gone = 0
+    for stream in state.streams.values():
+        if stream.producers is not None:
+            gone += stream.producers.expire(command.before_ms)
+    state.roll("expire", gone)
+    return Done(gone)
+
+
+def _forget(state: StreamsDomain, epoch: int, command: ForgetObjects) -> Result:
+    if not state.holds(epoch, HOUSEKEEPING, command.lease):
+        return Refused(Reason.STALE, "the writer does not hold the housekeeping lease")
+    gone = sum(state.objects.forget(WalId(e, s)) for e, s in command.objects)
+    state.roll("forget", gone)
+    return Done(gone)
+
+
+class ObjectsImage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The WAL objects of a domain inside a checkpoint."""
+
+    objects: list[tuple[int, str, int, bytes]]
+
+
+def _unpack(state: StreamsDomain, image: ObjectsImage) -> None:
+    state.objects = WalObjects.unpack(image.objects)
+
+
+PART: Part[StreamsDomain, ObjectsImage] = Part(
+    name="objects",
+    commands={AppendWal: _append, ExpireProducers: _expire, ForgetObjects: _forget},
+    format=1,
+    image=ObjectsImage,
+    pack=lambda state: ObjectsImage(state.objects.pack()),
+    unpack=_unpack,
+    empty=lambda: ObjectsImage([]),
+)

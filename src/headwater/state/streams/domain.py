@@ -1,0 +1,67 @@
+"""The data of domains 1 to N, which all parts of their state share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from headwater.state.machine import State
+from headwater.state.streams.stored_groups import Groups
+from headwater.state.streams.stream import Stream
+from headwater.state.streams.tables import TopicTable
+from headwater.state.streams.wal_objects import WalObjects
+from headwater.types import Domain
+
+HOUSEKEEPING = "housekeeping"
+"""The lease for a domain's retention, garbage collection and checkpoints."""
+
+COMPACTION = "compaction"
+"""The lease for settling a domain's topics."""
+
+U32_MAX = (1 << 32) - 1
+I64_MAX = (1 << 63) - 1
+
+
+class Reservation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Offsets that are assigned to records whose segments are not stored yet."""
+
+    number: int
+    owner: int
+    """The epoch that made the reservation. Only this epoch may fill it."""
+    topic: uuid.UUID
+    expires_ms: int
+    parts: tuple[tuple[int, int, int], ...]
+    """(stream, start, end)"""
+
+    def expired(self, now_ms: int) -> bool:
+        """Whether the reservation can no longer be filled."""
+        return now_ms >= self.expires_ms
+
+
+class StreamsDomain(State):
+    """The data of a domain of streams."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__(domain)
+        self.streams: dict[int, Stream] = {}
+        self.objects = WalObjects()
+        self.tables: dict[uuid.UUID, TopicTable] = {}
+        self.wanted: dict[uuid.UUID, None] = {}
+        """Topics that a caller wants settled soon."""
+        self.settles = False
+        """Whether a compactor has ever held the lease. From then on retention waits until records are settled."""
+        self.last_file = 0
+        """The number of the newest segment. Numbers are never used again."""
+        self.reservations: dict[int, Reservation] = {}
+        """Open reservations by number."""
+        self.last_reservation = 0
+        self.groups = Groups()
+        self.on_append: Callable[[int], None] | None = None
+        """Called for every stream whose end or start has moved. The replica sets it; it is not part of the state."""
+
+    def moved(self, stream: int) -> None:
+        """Notify the listener: a stream's end or start has moved, or the stream was dropped."""
+        if self.on_append is not None:
+            self.on_append(stream)

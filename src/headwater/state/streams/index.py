@@ -1,0 +1,231 @@
+"""The offset index of one stream: which object holds which offsets.
+
+Entries are packed into one byte array, 56 bytes each, ordered by (end offset, cumulative size). A million entries take
+about 60 MB, and a look-up is a binary search. An entry covers the half-open range `[end - span, end)`. Ranges are
+ascending and never overlap.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import msgspec
+
+from headwater.types import WalId
+
+_ENTRY = struct.Struct("<qqqqIIIIIHH")
+ENTRY_BYTES = _ENTRY.size
+_END = struct.Struct("<q")
+_RUNNING = struct.Struct("<q")
+_RUNNING_AT = 24
+_SIZE_AT = 8
+_OWN_AT = 16
+_LENGTH = struct.Struct("<I")
+_LENGTH_AT = 48
+
+NO_TIMESTAMP = -1
+
+APPEND_TIME = 1
+"""Flag: the timestamp of all records is the time of commit, which is the entry's `max_timestamp`."""
+SEGMENT = 2
+"""Flag: the records are in row groups of a segment. The object's sequence is the file's number. The position has the
+first row group and the number of row groups. The length is that of the WAL runs that the entry replaced, or after a
+bulk append a share of the file's size."""
+GAP = 4
+"""Flag: no offset of the entry has a record."""
+RESERVED = 8
+"""Flag: the offsets are reserved for records that are not in the log yet. The object's sequence is the reservation's
+number."""
+MAX_GROUPS = 0xFFFF
+
+
+class IndexEntry(msgspec.Struct, frozen=True, gc=False):
+    """A run of batches inside one WAL object, or row groups of a segment."""
+
+    start: int
+    end: int
+    cumulative_size: int
+    max_timestamp: int
+    """The largest timestamp inside this entry."""
+    running_max_timestamp: int
+    """The largest timestamp from the log start to the end of this entry."""
+    object: WalId
+    position: int
+    length: int
+    flags: int
+
+    @property
+    def append_time(self) -> bool:
+        return bool(self.flags & APPEND_TIME)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the records are in a segment, or gone."""
+        return bool(self.flags & (SEGMENT | GAP))
+
+    @property
+    def reservation(self) -> int:
+        """The number of the open reservation, 0 if there is none."""
+        return self.object.sequence if self.flags & RESERVED else 0
+
+    @property
+    def in_wal(self) -> bool:
+        """Whether the entry is a run inside a WAL object."""
+        return not self.flags & (SEGMENT | GAP | RESERVED)
+
+    @property
+    def file(self) -> int:
+        """The number of the segment, 0 if there is none."""
+        return self.object.sequence if self.flags & SEGMENT else 0
+
+    @property
+    def groups(self) -> range:
+        """The row groups of a segment."""
+        first = self.position >> 16
+        return range(first, first + (self.position & MAX_GROUPS))
+
+
+class SettledEntry(msgspec.Struct, frozen=True, gc=False):
+    """A new entry for `OffsetIndex.replace`. File 0 means a gap."""
+
+    start: int
+    end: int
+    cumulative_size: int
+    max_timestamp: int
+    length: int
+    file: int
+    first_group: int
+    groups: int
+
+
+class OffsetIndex:
+    """Packed entries, oldest first."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes = b"") -> None:
+        if len(data) % ENTRY_BYTES:
+            raise ValueError("the bytes of an index are not a whole number of entries")
+        self._data = bytearray(data)
+
+    def __len__(self) -> int:
+        return len(self._data) // ENTRY_BYTES
+
+    def __repr__(self) -> str:
+        if not self._data:
+            return "<OffsetIndex empty>"
+        return f"<OffsetIndex {len(self)} entries, offsets {self[0].start} to {self[-1].end}>"
+
+    def __getitem__(self, i: int) -> IndexEntry:
+        n = len(self)
+        if i < 0:
+            i += n
+        if not 0 <= i < n:
+            raise IndexError(i)
+        end, size, own, running, span, epoch, sequence, position, length, flags, _ = _ENTRY.unpack_from(
+            self._data, i * ENTRY_BYTES
+        )
+        return IndexEntry(end - span, end, size, own, running, WalId(epoch, sequence), position, length, flags)
+
+    def __iter__(self) -> Iterator[IndexEntry]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def pack(self) -> bytes:
+        """The index as bytes, for a checkpoint."""
+        return bytes(self._data)
+
+    def append(
+        self,
+        end: int,
+        span: int,
+        cumulative_size: int,
+        max_timestamp: int,
+        object_epoch: int,
+        object_sequence: int,
+        position: int,
+        length: int,
+        flags: int,
+    ) -> None:
+        """Add an entry at the end. The caller ensures that it follows the last one."""
+        data = self._data
+        running = max_timestamp
+        if data:
+            before: int = _RUNNING.unpack_from(data, len(data) - ENTRY_BYTES + _RUNNING_AT)[0]
+            if before > running:
+                running = before
+        data += _ENTRY.pack(
+            end, cumulative_size, max_timestamp, running, span, object_epoch, object_sequence, position, length,
+            flags, 0,
+        )  # fmt: skip
+
+    def find(self, offset: int) -> int:
+        """The first entry whose end is greater than an offset, or `len(self)`."""
+        data, low, high = self._data, 0, len(self)
+        if high > 1 and _END.unpack_from(data, (high - 2) * ENTRY_BYTES)[0] <= offset:
+            low = high - 1  # most readers are at the end
+        while low < high:
+            middle = (low + high) // 2
+            if _END.unpack_from(data, middle * ENTRY_BYTES)[0] > offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def find_time(self, timestamp: int) -> int:
+        """The first entry that may have a record with at least this timestamp, or `len(self)`."""
+        data, low, high = self._data, 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if _RUNNING.unpack_from(data, middle * ENTRY_BYTES + _RUNNING_AT)[0] >= timestamp:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def drop(self, count: int) -> list[IndexEntry]:
+        """Remove the oldest entries and return them."""
+        dropped = [self[i] for i in range(count)]
+        del self._data[: count * ENTRY_BYTES]
+        self._restart_running_maximum()
+        return dropped
+
+    def replace(self, first: int, last: int, settled: list[SettledEntry]) -> None:
+        """Replace the entries from `first` up to, not including, `last`.
+
+        The new entries cover the same offsets and end with the same key, so later entries do not change.
+        """
+        running = self[first - 1].running_max_timestamp if first else settled[0].max_timestamp
+        packed = b""
+        for entry in settled:
+            running = max(running, entry.max_timestamp)
+            packed += _ENTRY.pack(
+                entry.end, entry.cumulative_size, entry.max_timestamp, running, entry.end - entry.start,
+                0, entry.file, entry.first_group << 16 | entry.groups, entry.length,
+                SEGMENT if entry.file else GAP, 0,
+            )  # fmt: skip
+        self._data[first * ENTRY_BYTES : last * ENTRY_BYTES] = packed
+
+    def restate(self, behind: int) -> int:
+        """Recompute sizes and running maxima behind an entry whose own are right. Returns the size at the end."""
+        before = self[behind]
+        size, running = before.cumulative_size, before.running_max_timestamp
+        for at in range((behind + 1) * ENTRY_BYTES, len(self._data), ENTRY_BYTES):
+            length: int = _LENGTH.unpack_from(self._data, at + _LENGTH_AT)[0]
+            own: int = _END.unpack_from(self._data, at + _OWN_AT)[0]
+            size, running = size + length, max(running, own)
+            _END.pack_into(self._data, at + _SIZE_AT, size)
+            _RUNNING.pack_into(self._data, at + _RUNNING_AT, running)
+        return size
+
+    def _restart_running_maximum(self) -> None:
+        """Recompute the running maximum after entries were dropped, up to the first entry where it is right already."""
+        running = None
+        for i in range(len(self)):
+            at = i * ENTRY_BYTES
+            own: int = _END.unpack_from(self._data, at + _OWN_AT)[0]
+            running = own if running is None else max(running, own)
+            if _RUNNING.unpack_from(self._data, at + _RUNNING_AT)[0] == running:
+                return
+            _RUNNING.pack_into(self._data, at + _RUNNING_AT, running)

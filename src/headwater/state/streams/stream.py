@@ -1,0 +1,75 @@
+"""A stream's head and offset index, as the state keeps them."""
+
+from __future__ import annotations
+
+import uuid
+
+from headwater.state.streams.index import NO_TIMESTAMP, OffsetIndex
+from headwater.state.streams.producers import Producers
+from headwater.types import StreamId
+
+
+class Stream:
+    """A stream's head and index."""
+
+    __slots__ = (
+        "append_time",
+        "id",
+        "index",
+        "log_start",
+        "next_offset",
+        "open",
+        "partition",
+        "producers",
+        "settled",
+        "size",
+        "topic",
+    )
+
+    def __init__(self, id: StreamId, topic: uuid.UUID, partition: int, append_time: bool) -> None:
+        self.id = id
+        self.topic = topic
+        self.partition = partition
+        self.append_time = append_time
+        self.next_offset = 0
+        self.log_start = 0
+        self.settled = 0
+        """All records before this offset are in segments, or gone. The next record is not."""
+        self.open: tuple[int, ...] = ()
+        """The first offsets of open reservations, ascending."""
+        self.size = 0
+        """The total of bytes ever added to the stream: the cumulative size of the last entry."""
+        self.index = OffsetIndex()
+        self.producers: Producers | None = None
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.id}: {self.log_start} to {self.next_offset}, {len(self.index)} entries>"
+
+    @property
+    def end(self) -> int:
+        """The end of the log for readers: the first open reservation, if any. Appends continue at `next_offset`."""
+        return self.open[0] if self.open else self.next_offset
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp in the log, or -1."""
+        entries = self.index.find(self.open[0]) if self.open else len(self.index)
+        return self.index[entries - 1].running_max_timestamp if entries else NO_TIMESTAMP
+
+    def bytes_from(self, offset: int) -> int:
+        """The stored bytes from an offset to the log's end, in whole index entries."""
+        i = self.index.find(offset)
+        if i == len(self.index):
+            return 0
+        entry = self.index[i]
+        size = self.index[self.index.find(self.open[0])].cumulative_size if self.open else self.size
+        return max(0, size - entry.cumulative_size + entry.length)
+
+    def advance(self) -> bool:
+        """Move the settled end past all settled entries. Returns whether one of them has rows of a segment."""
+        i, rows = self.index.find(self.settled), False
+        while i < len(self.index) and self.index[i].settled:
+            rows = rows or bool(self.index[i].file)
+            self.settled = self.index[i].end
+            i += 1
+        return rows

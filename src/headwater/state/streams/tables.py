@@ -1,0 +1,246 @@
+"""Topic tables in the state: files, journal and followers.
+
+The journal of a table is a numbered list of changes: the files that a settle, a merge or a deletion added and removed.
+A file is part of the table from the sequence that added it to the sequence that removed it. It can be deleted from the
+store when no index entry names it and no follower shows a version that needs it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+JOURNAL_KEPT = 256
+"""Journal entries that are kept for time travel and incremental reads after every follower has passed them."""
+
+
+class DataFile(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A segment, with the facts that the log and both table formats need."""
+
+    number: int
+    name: str
+    size: int
+    rows: int
+    groups: int
+    first_partition: int
+    last_partition: int
+    first_offset: int
+    last_offset: int
+    min_timestamp: int
+    max_timestamp: int
+    timestamp_nulls: int
+    """Rows whose timestamp is null in tables, because it is out of their range."""
+    footer_checksum: int
+    """CRC32C of the Parquet footer, which has none of its own."""
+    added: int
+    removed: int
+    """The journal sequence that removed the file; 0 while it is part of the table."""
+    removed_ms: int
+    """The ledger's time of the removal."""
+    references: int
+    """The number of index entries that name the file."""
+    created_ms: int
+
+
+class JournalEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """One change of a table."""
+
+    sequence: int
+    ms: int
+    replaces: bool
+    """Whether the rows stay the same: a merge."""
+    added: tuple[int, ...]
+    removed: tuple[int, ...]
+    ends: tuple[tuple[int, int], ...]
+    """(partition, settled end) of every partition whose settled end moved."""
+
+    @property
+    def operation(self) -> str:
+        """The kind of change: rows were added, files were rewritten, or rows were removed."""
+        if self.replaces:
+            return "merge"
+        return "retire" if self.removed else "settle"
+
+
+class Follower(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A catalog that follows the journal."""
+
+    cursor: int
+    """The newest sequence that the follower has committed."""
+    oldest: int
+    """The oldest sequence that a version still shows. Files removed up to this sequence are no longer needed."""
+    location: str
+    """The location of the newest metadata, if the follower keeps its pointer in the ledger."""
+    recent: int
+    """From this sequence on, every version may still be shown. Before it, only the versions in `pinned`."""
+    pinned: tuple[int, ...]
+    """Sequences before `recent` that are still shown because they have a tag, ascending."""
+
+    def needs(self, file: DataFile) -> bool:
+        """Whether one of the follower's versions may show a file that was removed."""
+        if file.removed <= self.oldest:
+            return False
+        if file.removed > self.recent:
+            return True
+        at = bisect_left(self.pinned, file.added)
+        return at < len(self.pinned) and self.pinned[at] < file.removed
+
+
+class ExpiryRequest(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A caller asks to expire old versions sooner than the settings say."""
+
+    number: int
+    keep: int
+    """The number of newest versions to keep; 0 if only the settings count."""
+    before_ms: int
+    """Versions made before this time expire; 0 if only the settings count."""
+    waiting: list[str]
+    """Followers that have not expired their versions yet."""
+
+
+class TableImage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A table inside a checkpoint."""
+
+    topic: bytes
+    root: str
+    last_sequence: int
+    dropped: bool
+    dropped_ms: int
+    files: list[DataFile]
+    journal: list[JournalEntry]
+    followers: dict[str, Follower]
+    passed: dict[int, int]
+    expiry: ExpiryRequest | None
+    expiries: int
+
+
+class TopicTable:
+    """One topic's table."""
+
+    __slots__ = (
+        "dropped", "dropped_ms", "expiries", "expiry", "files", "followers", "journal", "last_sequence", "passed",
+        "root", "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: uuid.UUID, root: str) -> None:
+        self.topic = topic
+        self.root = root
+        """The directory of the table's files, relative to the object store's root."""
+        self.last_sequence = 0
+        self.dropped = False
+        """Whether the topic is deleted. Its remaining files are to be deleted."""
+        self.dropped_ms = 0
+        """The ledger's time of the deletion."""
+        self.files: dict[int, DataFile] = {}
+        self.journal: list[JournalEntry] = []
+        self.followers: dict[str, Follower] = {}
+        self.passed: dict[int, int] = {}
+        """Settled ends by partition, at the version before the journal's first entry."""
+        self.expiry: ExpiryRequest | None = None
+        self.expiries = 0
+        """The number of the newest expiry request."""
+
+    def __repr__(self) -> str:
+        return f"<TopicTable {self.root}: {len(self.files)} files, journal up to {self.last_sequence}>"
+
+    def live(self) -> Iterator[DataFile]:
+        """The files that the newest version shows."""
+        return (file for file in self.files.values() if not file.removed)
+
+    def record(
+        self,
+        ms: int,
+        added: Iterable[DataFile],
+        removed: Iterable[int],
+        ends: Iterable[tuple[int, int]],
+        *,
+        replaces: bool,
+    ) -> JournalEntry:
+        """Enter a change into the journal. The sequences and times of the files are set here."""
+        self.last_sequence += 1
+        new = list(added)
+        for file in new:
+            file.added, file.created_ms = self.last_sequence, ms
+            self.files[file.number] = file
+        gone = tuple(removed)
+        for number in gone:
+            self.files[number].removed, self.files[number].removed_ms = self.last_sequence, ms
+        entry = JournalEntry(self.last_sequence, ms, replaces, tuple(f.number for f in new), gone, tuple(ends))
+        self.journal.append(entry)
+        self._forget_old_entries()
+        return entry
+
+    def entries_after(self, sequence: int) -> list[JournalEntry] | None:
+        """The entries after a sequence. `None` if the journal no longer reaches back that far."""
+        first = self.journal[0].sequence if self.journal else self.last_sequence + 1
+        if sequence + 1 < first:
+            return None
+        return self.journal[sequence + 1 - first :]
+
+    @property
+    def first_version(self) -> int:
+        """The oldest version that the journal covers."""
+        return self.journal[0].sequence - 1 if self.journal else self.last_sequence
+
+    def ends_at(self, version: int) -> dict[int, int]:
+        """The settled end of every partition at a version that the journal covers."""
+        ends = dict(self.passed)
+        for entry in self.journal[: max(0, version - self.first_version)]:
+            ends.update(entry.ends)
+        return ends
+
+    def followed(self, name: str, follower: Follower) -> None:
+        """Store the progress of a follower."""
+        self.followers[name] = follower
+        self._forget_old_entries()
+
+    def _forget_old_entries(self) -> None:
+        spare = len(self.journal) - JOURNAL_KEPT
+        if spare <= 0:
+            return
+        passed = min((f.cursor for f in self.followers.values()), default=self.last_sequence)
+        keep = 0
+        while keep < spare and self.journal[keep].sequence <= passed:
+            self.passed.update(self.journal[keep].ends)
+            keep += 1
+        del self.journal[:keep]
+
+    def ripe(self) -> list[DataFile]:
+        """Files that can be deleted: no index entry names them and no follower needs them."""
+        if self.dropped:
+            return [f for f in self.files.values() if not f.references]
+        gone = (f for f in self.files.values() if f.removed and not f.references)
+        return [file for file in gone if not any(f.needs(file) for f in self.followers.values())]
+
+    def pack(self) -> TableImage:
+        """The table as plain data, for a checkpoint."""
+        return TableImage(
+            topic=self.topic.bytes,
+            root=self.root,
+            last_sequence=self.last_sequence,
+            dropped=self.dropped,
+            dropped_ms=self.dropped_ms,
+            files=list(self.files.values()),
+            journal=list(self.journal),
+            followers=dict(self.followers),
+            passed=dict(self.passed),
+            expiry=self.expiry,
+            expiries=self.expiries,
+        )
+
+    @classmethod
+    def unpack(cls, image: TableImage) -> TopicTable:
+        """The inverse of `pack`."""
+        self = cls(uuid.UUID(bytes=image.topic), image.root)
+        self.last_sequence = image.last_sequence
+        self.dropped, self.dropped_ms = image.dropped, image.dropped_ms
+        self.files = {file.number: file for file in image.files}
+        self.journal = list(image.journal)
+        self.followers = dict(image.followers)
+        self.passed = dict(image.passed)
+        self.expiry = image.expiry
+        self.expiries = image.expiries
+        return self

@@ -1,0 +1,183 @@
+"""A data directory that a build wrote, and what is in it: every later build must read it.
+
+    python -m tests.formats.written FILE.tar.xz
+
+writes one with the build at hand: log and tables, a bulk append, groups of both protocols, users and rules, checkpoints
+and records after them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.patience import eventually
+from harness.process import headwater
+from tests.faults.lake_running import LakeRunning
+
+EXPECTED = "expected.json"
+SETTINGS = """
+[housekeeping]
+interval_ms = 300
+checkpoint_bytes = 200
+
+[lake]
+interval_ms = 200
+"""
+ACCESS = """
+[security]
+acls = true
+super_users = "User:ANONYMOUS"
+"""
+LEFT_OUT = ("ledger.db-beats", "ledger.db-notices", ".tmp", "run", "spark")
+"""What belongs to processes that ran."""
+
+
+def read_topic(bootstrap: str, topic: str, partitions: int) -> list[list[Any]]:
+    """All records as plain data, by partition and offset."""
+    consumer = ck.Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True})
+    consumer.assign([ck.TopicPartition(topic, p, ck.OFFSET_BEGINNING) for p in range(partitions)])
+    found, ended = [], set[int]()
+    while len(ended) < partitions:
+        message = consumer.poll(30)
+        assert message is not None, f"{topic} is not read to its end"
+        if message.error() is not None:
+            assert message.error().code() == ck.KafkaError._PARTITION_EOF, message.error()
+            ended.add(message.partition())
+            continue
+        headers = [[name, value.decode()] for name, value in message.headers() or []]
+        key, value = message.key(), message.value()
+        found.append(
+            [
+                message.partition(), message.offset(), message.timestamp()[1],
+                key.decode() if key is not None else None, value.decode() if value is not None else None, headers,
+            ]
+        )  # fmt: skip
+    consumer.close()
+    return sorted(found, key=lambda row: (row[0], row[1]))
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[str, int]:
+    """What a group has committed, by partition."""
+    asked = [ck.TopicPartition(topic, p) for p in range(partitions)]
+    consumer = ck.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    found = {str(p.partition): p.offset for p in consumer.committed(asked, timeout=30)}
+    consumer.close()
+    return found
+
+
+def look(bootstrap: str) -> dict[str, Any]:
+    """What the fixture has, as clients see it."""
+    said = {}
+    for name, arguments in {"users": ("user", "list"), "rules": ("acl", "list")}.items():
+        done = headwater(*arguments, "--bootstrap", bootstrap, "--output", "json")
+        assert done.returncode == 0, done.stderr
+        said[name] = json.loads(done.stdout)
+    return {
+        "orders": read_topic(bootstrap, "orders", 3),
+        "events": read_topic(bootstrap, "events", 1),
+        "classic": committed(bootstrap, "classic", "orders", 3),
+        "consumer": committed(bootstrap, "consumer", "orders", 3),
+        **said,
+    }
+
+
+def _produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> None:
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": codec})
+    for i in range(first, first + count):
+        value = f"value-{i}" if i % 10 else None
+        producer.produce(
+            topic, value, f"key-{i % 7}", headers=[("n", str(i)), ("n", "again")], timestamp=1_700_000_000_000 + i
+        )
+    assert producer.flush(60) == 0
+
+
+def _consume(bootstrap: str, group: str, protocol: str, count: int) -> None:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap, "group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }  # fmt: skip
+    consumer = ck.Consumer(settings)
+    consumer.subscribe(["orders"])
+    seen = 0
+    while seen < count:
+        message = consumer.poll(60)
+        assert message is not None, f"{group} gets no records"
+        if message.error() is None:
+            seen += 1
+        else:
+            assert message.error().retriable(), message.error()
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def _do(*arguments: str) -> None:
+    done = headwater(*arguments, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _checkpointed(server: LakeRunning) -> bool:
+    done = headwater("cluster", "describe", "--data", str(server.data), "--output", "json")
+    assert done.returncode == 0, done.stderr
+    return all(domain["older_checkpoint"] for domain in json.loads(done.stdout)["domains"])
+
+
+def write(file: Path) -> None:
+    """Run a server, fill it, and pack what it left."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with LakeRunning(directory, settings=SETTINGS + ACCESS) as server:
+            at = ("--bootstrap", server.bootstrap)
+            kept = ("--config", "retention.ms=-1")
+            _do("topic", "create", "orders", "--partitions", "3", *kept, *at)
+            _do(
+                "topic",
+                "create",
+                "events",
+                "--partitions",
+                "1",
+                "--config",
+                "message.timestamp.type=LogAppendTime",
+                *at,
+            )
+            _do("topic", "create", "gone", "--partitions", "2", *at)
+            _do("topic", "delete", "gone", *at)
+            for i, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
+                _produce(server.bootstrap, "orders", i * 60, 60, codec)
+            _produce(server.bootstrap, "events", 0, 40, "zstd")
+            _do("table", "settle", "orders", "--config", str(server.config), "--timeout", "200")
+            rows = pa.table({"key": [f"bulk-{i}" for i in range(50)], "value": [f"row-{i}" for i in range(50)]})
+            pq.write_table(rows, directory / "rows.parquet")
+            _do("table", "append", "orders", str(directory / "rows.parquet"), "--config", str(server.config))
+            _consume(server.bootstrap, "classic", "classic", 100)
+            _consume(server.bootstrap, "consumer", "consumer", 120)
+            (directory / "password").write_text("secret")
+            _do("user", "add", "ann", "--new-password-file", str(directory / "password"), *at)
+            _do("acl", "add", "--principal", "User:ann", "--operation", "read", "--topic", "ord", "--prefix", *at)
+            eventually(lambda: _checkpointed(server), "every domain has two checkpoints", 60)
+            _produce(server.bootstrap, "orders", 300, 30, "lz4")
+            expected = look(server.bootstrap)
+        (server.data / EXPECTED).write_text(json.dumps(expected))
+        with tarfile.open(file, "w:xz") as archive:
+            archive.add(server.data, ".", filter=_plain)
+
+
+def _plain(found: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Without what belongs to this machine."""
+    if any(part.startswith(LEFT_OUT) for part in Path(found.name).parts if part != "."):
+        return None
+    found.uid = found.gid = found.mtime = 0
+    found.uname = found.gname = ""
+    return found
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

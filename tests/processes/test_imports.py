@@ -1,0 +1,13 @@
+"""What a broker loads when it starts."""
+
+import subprocess
+import sys
+
+
+def test_a_broker_starts_without_the_heavy_parts() -> None:
+    """L9: numba and pyarrow load when they are first used."""
+    code = (
+        "import sys, headwater.log.segment.write, headwater.log.segment.encode, headwater.log.segment.read;"
+        "sys.exit(any(name in sys.modules for name in ('numba', 'numpy', 'pyarrow')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -1,0 +1,66 @@
+"""T12: a process that steps back takes little from others, and takes only its own session along."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+PROGRAM = """
+import os, subprocess, sys, threading
+from pathlib import Path
+import psutil
+from headwater.priority import read_when_idle, step_back
+
+def seen():
+    words = Path("/proc/self/autogroup").read_text().split() or [0]
+    io = psutil.Process().ionice()
+    return os.getpriority(os.PRIO_PROCESS, 0), int(io.ioclass), io.value, words[-1]
+
+if sys.argv[1] == "look":
+    print(*seen())
+else:
+    step_back(0)
+    step_back(10)
+    print(*seen(), flush=True)
+    thread = threading.Thread(target=lambda: [read_when_idle(), subprocess.run([*sys.orig_argv[:-1], "look"])])
+    thread.start()
+    thread.join()
+    print(*seen())
+"""
+
+
+def niceness_of_session() -> int | None:
+    """None if processes here belong to a control group instead: Linux then has no groups of sessions for them."""
+    words = Path("/proc/self/autogroup").read_text().split()
+    return int(words[-1]) if words else None
+
+
+def told(**options: bool) -> list[list[int]]:
+    """Niceness, class and level of I/O, niceness of the session: of the process, its child, and itself afterwards."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "step"], check=True, capture_output=True, text=True, **options
+    )  # type: ignore[call-overload]
+    return [[*map(int, line.split())] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this system has no autogroups")
+def test_stepping_back() -> None:
+    """T12: nice within its session and as a session; what a thread starts that reads when idle does so too."""
+    best_effort, idle = int(psutil.IOPRIO_CLASS_BE), int(psutil.IOPRIO_CLASS_IDLE)
+    own, child, after = told(start_new_session=True)
+    session = 0 if niceness_of_session() is None else 10
+    assert own == after == [10, best_effort, 7, session]
+    assert child == [10, idle, 0, session]
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this system has no autogroups")
+def test_a_session_of_others_is_left_alone() -> None:
+    """T12: a compactor that a shell started does not slow the shell down."""
+    before = niceness_of_session()
+    own, *_ = told()
+    assert own[0] == max(10, os.getpriority(os.PRIO_PROCESS, 0))
+    assert own[3] == (before or 0)
+    assert niceness_of_session() == before

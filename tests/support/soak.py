@@ -1,0 +1,20 @@
+"""Long tests: `make soak` runs them in full, `make test` a sample. HEADWATER_TEST_SOAK selects which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+VARIABLE = "HEADWATER_TEST_SOAK"
+WHOLE = os.environ.get(VARIABLE) == "1"
+
+
+def first_middle_last(kinds: Sequence[str]) -> list[int]:
+    """The positions of the first, the middle and the last item of each kind; all positions with HEADWATER_TEST_SOAK."""
+    if WHOLE:
+        return list(range(len(kinds)))
+    chosen = set()
+    for kind in set(kinds):
+        places = [place for place, found in enumerate(kinds) if found == kind]
+        chosen |= {places[0], places[len(places) // 2], places[-1]}
+    return sorted(chosen)

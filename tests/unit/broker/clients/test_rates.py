@@ -1,0 +1,205 @@
+"""K14: rates and buckets as Kafka's quotas measure them."""
+
+import asyncio
+
+import pytest
+
+from headwater.broker.clients.quotas import ClientQuotas, Meter, Timed, candidates
+from headwater.broker.clients.rates import SampledRate, TokenBucket
+from headwater.broker.net.admission import Admission, Admissions
+from headwater.settings import settings as config
+from headwater.state.cluster.resources import ConfigResource, Resources
+from headwater.state.commands.cluster import AlterResource
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+def test_a_burst_counts_over_the_whole_window() -> None:
+    """K14: eleven samples of a second each, all but one of them full or not yet begun."""
+    rate = SampledRate(11, 1.0)
+    assert rate.rate(0.0) == 0
+    rate.record(1000, 0.0)
+    assert rate.rate(0.0) == pytest.approx(100)
+    assert rate.excess(100, 0.0) == 0
+    rate.record(500, 0.5)
+    assert rate.rate(0.5) == pytest.approx(1500 / 10.5)
+    assert rate.excess(100, 0.5) == pytest.approx(4.5)
+    assert rate.excess(100, 11.5) == 0
+
+
+def test_old_samples_are_forgotten() -> None:
+    """K14"""
+    rate = SampledRate(3, 1.0)
+    for second in range(10):
+        rate.record(10, float(second))
+    assert rate.rate(9.0) == pytest.approx(30 / 2)
+    assert rate.rate(20.0) == 0
+    rate.record(6, 20.0)
+    assert rate.rate(20.0) == pytest.approx(3)
+
+
+def test_a_bucket_can_be_in_debt() -> None:
+    """K14"""
+    bucket = TokenBucket(2.0, 5.0, 0.0)
+    bucket.take(10, 0.0)
+    assert bucket.debt(0.0) == 0
+    bucket.take(4, 0.0)
+    assert bucket.debt(0.0) == 2
+    assert bucket.debt(1.0) == 1
+    assert bucket.debt(2.0) == 0
+    bucket.take(10, 100.0)
+    assert bucket.debt(100.0) == 0, "it was full again, but no more than that"
+    bucket.take(1, 100.0)
+    assert bucket.debt(100.0) == 0.5
+
+
+def test_which_quota_counts() -> None:
+    """K14: Kafka's order of precedence, and who shares a quota with whom."""
+    order = candidates("u", "c")
+    assert order == [
+        (("client-id", "c"), ("user", "u")),
+        (("client-id", None), ("user", "u")),
+        (("user", "u"),),
+        (("client-id", "c"), ("user", None)),
+        (("client-id", None), ("user", None)),
+        (("user", None),),
+        (("client-id", "c"),),
+        (("client-id", None),),
+    ]
+    quotas = ClientQuotas(config.Quotas(), Hands())
+    assert not quotas.active
+    held = {entity: {"producer_byte_rate": str(i + 1)} for i, entity in enumerate(order)}
+    for i, entity in enumerate(order):
+        quotas.refresh(held, i)
+        limit = quotas.limit("producer_byte_rate", "u", "c")
+        assert limit is not None and limit.value == i + 1
+        kinds = {kind for kind, _ in entity}
+        assert limit.sharers == ("u" if "user" in kinds else "", "c" if "client-id" in kinds else "")
+        assert quotas.limit("consumer_byte_rate", "u", "c") is None
+        assert quotas.active
+        del held[entity]
+    quotas.refresh(held, 99)
+    assert quotas.limit("producer_byte_rate", "u", "c") is None
+    assert not quotas.active
+    quotas.refresh({(("ip", None),): {"connection_creation_rate": "1"}}, 100)
+    assert not quotas.active, "addresses are looked at when they connect"
+
+
+def test_clients_share_a_users_quota() -> None:
+    """K14: and each has the default for clients for itself."""
+    clock = Hands()
+    quotas = ClientQuotas(config.Quotas(), clock)
+    quotas.refresh({(("user", "u"),): {"producer_byte_rate": "100"}}, 1)
+    assert quotas.charge("producer_byte_rate", Meter("u", "a"), 1000) == 0
+    assert quotas.charge("producer_byte_rate", Meter("u", "b"), 500) == pytest.approx(5)
+    assert quotas.charge("producer_byte_rate", Meter("v", "b"), 5000) == 0, "nobody limits this one"
+    quotas.refresh({(("client-id", None),): {"producer_byte_rate": "100"}}, 2)
+    for client in ("c", "d"):
+        assert quotas.charge("producer_byte_rate", Meter("u", client), 1000) == 0
+        assert quotas.charge("producer_byte_rate", Meter("u", client), 100) == pytest.approx(1)
+
+
+def test_time_is_counted_in_percent() -> None:
+    """K14: and nobody is silenced for longer than a sample."""
+    quotas = ClientQuotas(config.Quotas(), Hands())
+    quotas.refresh({(("user", "u"),): {"request_percentage": "10"}}, 1)
+    assert quotas.charge_time(Meter("u", "c", 1.0)) == 0, "a second of ten is a tenth"
+    assert quotas.charge_time(Meter("u", "c", 0.05)) == pytest.approx(0.5)
+    assert quotas.charge_time(Meter("u", "c", 50.0)) == 1.0
+
+
+def test_what_is_known_of_clients_is_bounded() -> None:
+    """K14"""
+    quotas = ClientQuotas(config.Quotas(entities=10), Hands())
+    quotas.refresh({(("client-id", None),): {"producer_byte_rate": "100"}}, 1)
+    for i in range(100):
+        quotas.charge("producer_byte_rate", Meter("u", str(i)), 1)
+    assert repr(quotas) == "<ClientQuotas, 10 rates>"
+
+
+def test_only_the_steps_of_a_coroutine_are_timed() -> None:
+    """K14: neither its waiting; its result and its failures stay what they are."""
+
+    async def main() -> None:
+        clock, meter = Hands(), Meter("u", "c")
+        loop = asyncio.get_running_loop()
+
+        async def work(waits: asyncio.Future[None], fails: bool) -> str:
+            clock.now += 1
+            try:
+                await waits
+            except asyncio.CancelledError:
+                clock.now += 4
+                raise
+            clock.now += 2
+            if fails:
+                raise ValueError("as it should")
+            return "done"
+
+        for fails in (False, True):
+            waits = loop.create_future()
+            task = asyncio.ensure_future(Timed(work(waits, fails), meter, clock))
+            await asyncio.sleep(0)
+            clock.now += 1000
+            waits.set_result(None)
+            if fails:
+                with pytest.raises(ValueError, match="as it should"):
+                    await task
+            else:
+                assert await task == "done"
+        assert meter.seconds == 6
+        task = asyncio.ensure_future(Timed(work(loop.create_future(), False), meter, clock))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert meter.seconds == 11
+
+    asyncio.run(main())
+
+
+def admissions(**limits: int) -> tuple[Admissions, Resources, ClientQuotas, Hands]:
+    settings = config.Settings(limits=config.Limits(**limits))
+    clock = Hands()
+    quotas = ClientQuotas(settings.quotas, clock)
+    return Admissions(settings, quotas, clock), Resources(), quotas, clock
+
+
+def test_connections_in_all_and_from_one_address() -> None:
+    """K14: limits of the settings, and those that were changed since."""
+    door, resources, _, _ = admissions(connections=3, connections_per_address=2)
+    assert [door.knock(a, resources).taken for a in ("a", "a", "a", "b", "c")] == [True, True, False, True, False]
+    door.release("a")
+    assert door.knock("c", resources) == Admission(True)
+    assert door.count == 3
+    changed = {"max.connections": "5", "max.connections.per.ip": "1"}
+    resources.alter(AlterResource(ConfigResource.BROKER, "", changed, ()))
+    assert [door.knock(a, resources).taken for a in ("c", "d", "e", "f")] == [False, True, True, False]
+    for address in ("a", "b", "c", "d", "e"):
+        door.release(address)
+    assert repr(door) == "<Admissions: 0 connections from 0 addresses>"
+
+
+def test_new_connections_in_a_second() -> None:
+    """K14: too many in all are kept waiting, too many from one address are refused after a while."""
+    door, resources, quotas, clock = admissions(connections_per_second=1)
+    assert all(door.knock("a", resources) == Admission(True) for _ in range(10))
+    assert door.knock("a", resources) == Admission(True, 1.0)
+    clock.now += 100
+    quotas.refresh({(("ip", "b"),): {"connection_creation_rate": "1"}}, 1)
+    assert all(door.knock("b", resources) == Admission(True) for _ in range(10))
+    assert door.knock("b", resources) == Admission(False, 1.0, "connection_rate")
+    clock.now += 11
+    assert door.knock("b", resources).taken
+    assert door.count == 22

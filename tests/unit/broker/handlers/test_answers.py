@@ -1,0 +1,277 @@
+"""K1, K3, K5, K7, K10: what answers say where something is wrong, as Apache Kafka says it."""
+
+import uuid
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from headwater.log.batch import TRANSACTIONAL_BIT
+from tests.support.batches import Rec, batch
+from tests.support.nodes import Caller
+from tests.unit.broker.calling import CREATE, NOW, PRODUCE, create, fetch, produce, recs, run
+
+LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND, DESCRIBE, INIT = 2, 3, 8, 9, 10, 15, 22
+DELETE_GROUPS, ALTER, DELETE_OFFSETS, DESCRIBE_TOPICS = 42, 44, 47, 75
+GROUP, TRANSACTION, SHARE = range(3)
+
+
+def test_refused_records_are_told() -> None:
+    """K3: which records, and where the log begins once they were looked at; nothing is written."""
+
+    async def test(one: Caller) -> None:
+        await create(one, cleanup_policy="compact")
+        keyless = await produce(one, batch([Rec(b"x", b"k", NOW), Rec(b"x", None, NOW)]))
+        assert (keyless.error_code, keyless.log_start_offset) == (ErrorCode.invalid_record, 0)
+        assert [(e.batch_index, "key" in e.batch_index_error_message) for e in keyless.record_errors] == [(1, True)]
+        ahead = await produce(one, batch([Rec(b"x", b"k", NOW + 10**9)]))
+        assert (ahead.error_code, ahead.log_start_offset) == (ErrorCode.invalid_timestamp, 0)
+        assert [e.batch_index for e in ahead.record_errors] == [0]
+        for data in (batch(recs(b"x"), crc=1), batch(recs(b"x"), magic=3)):
+            broken = await produce(one, data)
+            assert (broken.error_code, broken.log_start_offset) == (ErrorCode.corrupt_message, -1)
+            assert not broken.record_errors
+        assert (await produce(one, batch([Rec(b"x", b"k", NOW)]))).base_offset == 0
+
+    run(test)
+
+
+def test_batches_of_transactions_need_a_transactional_id() -> None:
+    """K3: one of them stops the whole request."""
+
+    async def test(one: Caller) -> None:
+        await create(one, partitions=2)
+        good, bad = batch(recs(b"x")), batch(recs(b"x"), attributes=TRANSACTIONAL_BIT, producer=(7, 0, 0))
+        parts = [{"index": 0, "records": good}, {"index": 1, "records": bad}]
+        topics = [{"name": "t", "partition_data": parts}]
+        answer = await one(PRODUCE, 9, acks=-1, timeout=1_000, topic_data=topics)
+        codes = [p.error_code for p in answer.responses[0].partition_responses]
+        assert codes == [ErrorCode.transactional_id_authorization_failed] * 2
+        assert (await produce(one, good)).base_offset == 0
+
+    run(test)
+
+
+def test_a_partition_named_twice_is_written_once() -> None:
+    """K3"""
+
+    async def test(one: Caller) -> None:
+        await create(one)
+        parts = [{"index": 0, "records": batch(recs(value))} for value in (b"first", b"last")]
+        topics = [{"name": "t", "partition_data": parts}]
+        answer = await one(PRODUCE, 9, acks=-1, timeout=1_000, topic_data=topics)
+        [partition] = answer.responses[0].partition_responses
+        assert (partition.error_code, partition.base_offset) == (ErrorCode.none, 0)
+        found = await fetch(one, 0)
+        assert found.high_watermark == 1 and b"last" in bytes(found.records)
+
+    run(test)
+
+
+def test_a_fetch_that_fails_tells_no_offsets() -> None:
+    """K5: and says of no aborted transactions where no log was read."""
+
+    async def test(one: Caller) -> None:
+        await create(one)
+        await produce(one, batch(recs(b"x")))
+        beyond = await fetch(one, 2)
+        assert beyond.error_code is ErrorCode.offset_out_of_range
+        assert (beyond.high_watermark, beyond.last_stable_offset, beyond.log_start_offset) == (-1, -1, -1)
+        assert beyond.aborted_transactions is None
+        for absent in (await fetch(one, 0, partition=5), await fetch(one, 0, topic="no")):
+            assert absent.error_code is ErrorCode.unknown_topic_or_partition
+            assert absent.aborted_transactions == ()
+        assert (await fetch(one, 0)).aborted_transactions is None
+
+    run(test)
+
+
+@pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12)])
+def test_special_timestamps_have_a_version(timestamp: int, since: int) -> None:
+    """K5: UNSUPPORTED_VERSION before it."""
+
+    async def test(one: Caller) -> None:
+        await create(one)
+        await produce(one, batch(recs(b"x")))
+        for version in range(1, 12):
+            parts = [{"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}]
+            fields = {"replica_id": -1, "topics": [{"name": "t", "partitions": parts}]}
+            answer = await one(LIST_OFFSETS, version, **fields)
+            wanted = ErrorCode.none if version >= since else ErrorCode.unsupported_version
+            assert answer.topics[0].partitions[0].error_code is wanted
+
+    run(test)
+
+
+def test_offsets_of_the_same_partition_twice() -> None:
+    """K5: one answer, INVALID_REQUEST."""
+
+    async def test(one: Caller) -> None:
+        await create(one, partitions=2)
+        parts = [{"partition_index": i, "timestamp": -1, "current_leader_epoch": -1} for i in (0, 1, 0)]
+        answer = await one(LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": "t", "partitions": parts}])
+        codes = [(p.partition_index, p.error_code) for p in answer.topics[0].partitions]
+        assert codes == [(0, ErrorCode.invalid_request), (1, ErrorCode.none)]
+
+    run(test)
+
+
+@pytest.mark.parametrize(("known", "good"), [((-1, -1), True), ((5, 0), True), ((5, -1), False), ((-1, 5), False)])
+def test_a_producer_knows_both_its_id_and_its_epoch(known: tuple[int, int], good: bool) -> None:
+    """K4: or neither."""
+
+    async def test(one: Caller) -> None:
+        fields = {"transactional_id": None, "transaction_timeout": 1_000}
+        answer = await one(INIT, 4, **fields, producer_id=known[0], producer_epoch=known[1])
+        assert answer.error_code is (ErrorCode.none if good else ErrorCode.invalid_request)
+        assert (answer.producer_id >= 0) is good
+
+    run(test)
+
+
+@pytest.mark.parametrize(("version", "code"), [(10, "invalid_request"), (11, "invalid_request"), (12, "none")])
+def test_metadata_by_topic_id(version: int, code: str) -> None:
+    """K2: ids are taken from version 12 on."""
+
+    async def test(one: Caller) -> None:
+        await create(one)
+        topic_id: uuid.UUID = one.node.cluster.state.names["t"].id
+        answer = await one(METADATA, version, topics=[{"topic_id": topic_id, "name": None}])
+        assert [(t.error_code.name, t.topic_id) for t in answer.topics] == [(code, topic_id)]
+        named = await one(METADATA, version, topics=[{"topic_id": None, "name": "t"}])
+        assert [(t.error_code, t.topic_id) for t in named.topics] == [(ErrorCode.none, topic_id)]
+
+    run(test)
+
+
+def test_a_group_without_a_name_has_offsets_only() -> None:
+    """K10: they can be committed, fetched and deleted with the group."""
+
+    async def test(one: Caller) -> None:
+        await create(one)
+        parts = [{"partition_index": 0, "committed_offset": 4}]
+        topics = [{"name": "t", "partitions": parts}, {"name": "t", "partitions": []}]
+        fields: dict[str, Any] = {"group_id": "", "member_id": "", "generation_id_or_member_epoch": -1}
+        committed = await one(OFFSET_COMMIT, 8, **fields, topics=topics)
+        assert [[p.error_code for p in t.partitions] for t in committed.topics] == [[ErrorCode.none]]
+        wanted = [{"group_id": "", "topics": [{"name": "t", "partition_indexes": [0]}]}]
+        [fetched] = (await one(OFFSET_FETCH, 8, groups=wanted)).groups
+        assert fetched.topics[0].partitions[0].committed_offset == 4
+        [described] = (await one(DESCRIBE, 6, groups=[""])).groups
+        assert (described.error_code, described.group_state) == (ErrorCode.none, "Empty")
+        forgotten = await one(DELETE_OFFSETS, 0, group_id="", topics=[])
+        assert forgotten.error_code is ErrorCode.invalid_group_id
+        deleted = (await one(DELETE_GROUPS, 2, groups_names=["", ""])).results
+        assert [(r.group_id, r.error_code) for r in deleted] == [("", ErrorCode.none)]
+        [gone] = (await one(DESCRIBE, 6, groups=[""])).groups
+        assert (gone.error_code, gone.group_state) == (ErrorCode.group_id_not_found, "Dead")
+
+    run(test)
+
+
+def test_offsets_of_partitions_that_do_not_exist_are_not_deleted() -> None:
+    """K10: those of others are."""
+
+    async def test(one: Caller) -> None:
+        await create(one)
+        fields: dict[str, Any] = {"group_id": "g", "member_id": "", "generation_id_or_member_epoch": -1}
+        parts = [{"partition_index": 0, "committed_offset": 4}]
+        await one(OFFSET_COMMIT, 8, **fields, topics=[{"name": "t", "partitions": parts}])
+        asked = [{"name": "t", "partitions": [{"partition_index": 0}, {"partition_index": 7}]}]
+        answer = await one(DELETE_OFFSETS, 0, group_id="g", topics=asked)
+        codes = [p.error_code for p in answer.topics[0].partitions]
+        assert codes == [ErrorCode.none, ErrorCode.unknown_topic_or_partition]
+        wanted = [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}]
+        [fetched] = (await one(OFFSET_FETCH, 8, groups=wanted)).groups
+        assert fetched.topics[0].partitions[0].committed_offset == -1
+
+    run(test)
+
+
+def test_keys_of_coordinators() -> None:
+    """K8: any name of a group; of share groups only keys of partitions, and only in the version that knows them."""
+
+    async def test(one: Caller) -> None:
+        first = await one(FIND, 1, key="", key_type=GROUP)
+        assert (first.error_code, first.error_message) == (ErrorCode.none, "NONE")
+        for version, kind, key, code in (
+            (4, GROUP, "", ErrorCode.none),
+            (5, SHARE, "g:id:0", ErrorCode.invalid_request),
+            (6, SHARE, "g", ErrorCode.invalid_request),
+            (6, SHARE, "g:id:0", ErrorCode.coordinator_not_available),
+            (6, 9, "g", ErrorCode.invalid_request),
+        ):
+            [found] = (await one(FIND, version, key_type=kind, coordinator_keys=[key])).coordinators
+            assert found.error_code is code
+
+    run(test)
+
+
+def test_transactional_ids_are_refused_for_good() -> None:
+    """Until there are transactions: codes on which Java's producer and librdkafka give up at once, with the reason."""
+
+    async def test(one: Caller) -> None:
+        told = [await one(FIND, version, key_type=TRANSACTION, key="t") for version in range(1, 4)]
+        told += (await one(FIND, 6, key_type=TRANSACTION, coordinator_keys=["t"])).coordinators
+        for found in told:
+            assert found.error_code is ErrorCode.cluster_authorization_failed
+            assert "Transactions are not supported" in found.error_message
+        for version in range(5):
+            answer = await one(INIT, version, transactional_id="t", transaction_timeout=1_000)
+            assert answer.error_code is ErrorCode.invalid_transaction_timeout
+            assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+    run(test)
+
+
+def test_topics_that_are_not_made() -> None:
+    """K7: configs are looked at before numbers; a failure shows no configs, a rehearsal has an id."""
+
+    async def test(one: Caller) -> None:
+        wrong = [{"name": "cleanup.policy", "value": "shred"}]
+        both = {"name": "t", "num_partitions": 0, "replication_factor": 1, "configs": wrong}
+        [answer] = (await one(CREATE, 7, topics=[both])).topics
+        assert (answer.error_code, answer.configs) == (ErrorCode.invalid_config, ())
+        [answer] = (await one(CREATE, 7, topics=[{**both, "configs": []}])).topics
+        assert (answer.error_code, answer.configs) == (ErrorCode.invalid_partitions, ())
+        good = {"name": "t", "num_partitions": 1, "replication_factor": 1}
+        [answer] = (await one(CREATE, 7, topics=[good], validate_only=True)).topics
+        assert answer.error_code is ErrorCode.none and answer.topic_id is not None
+        assert "t" not in one.node.cluster.state.names
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("no", "1", "unknown_topic_or_partition"),
+        ("no", "soon", "invalid_config"),
+        ("not/valid", "1", "invalid_topic_exception"),
+        ("not/valid", "soon", "invalid_topic_exception"),
+    ],
+)
+def test_configs_of_topics_that_do_not_exist(name: str, value: str, code: str) -> None:
+    """K7: the name and the configs are looked at before the topic."""
+
+    async def test(one: Caller) -> None:
+        configs = [{"name": "retention.ms", "config_operation": 0, "value": value}]
+        resource = {"resource_type": 2, "resource_name": name, "configs": configs}
+        [answer] = (await one(ALTER, 1, resources=[resource], validate_only=False)).responses
+        assert answer.error_code.name == code
+
+    run(test)
+
+
+def test_what_may_be_done_to_a_topic_that_does_not_exist() -> None:
+    """K2: is told as for others."""
+
+    async def test(one: Caller) -> None:
+        await create(one)
+        asked = [{"name": "t"}, {"name": "no"}]
+        answer = await one(DESCRIBE_TOPICS, 0, topics=asked, response_partition_limit=10, cursor=None)
+        told = {t.name: (t.error_code.name, t.topic_authorized_operations) for t in answer.topics}
+        assert told == {"t": ("none", told["t"][1]), "no": ("unknown_topic_or_partition", told["t"][1])}
+        assert told["t"][1] > 0
+
+    run(test)

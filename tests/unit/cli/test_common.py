@@ -1,0 +1,35 @@
+"""The exit codes of errors."""
+
+import pytest
+
+from headwater.cli import common
+from headwater.client.errors import AnswerLost, Unreachable
+from headwater.errors import (
+    ConfigError,
+    CorruptObject,
+    Halted,
+    HeadwaterError,
+    OutcomeUnknown,
+    Overloaded,
+    StoreFull,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 1),
+        (Unreachable("x"), 2),
+        (AnswerLost("x"), 2),
+        (StoreFull("x"), 4),
+        (OutcomeUnknown("x"), 4),
+        (CorruptObject("x"), 4),
+        (Halted("x"), 5),
+        (Overloaded("x"), 10),
+        (HeadwaterError("x"), 10),
+        (RuntimeError("x"), 10),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(error: BaseException, code: int) -> None:
+    assert common.exit_code(error) == code

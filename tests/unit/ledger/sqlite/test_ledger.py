@@ -1,0 +1,95 @@
+"""The SQLite ledger's file: its format number comes first, and files of other formats are left alone (M1, M5)."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import ConfigError
+from headwater.ledger.sqlite.ledger import SqliteLedger
+from headwater.state.records import FORMAT
+from headwater.types import Domain
+from tests.support.files import mode_of, umask_of
+
+ONE = Domain(1)
+
+
+def number_in(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[60:64], "big")
+
+
+def use(path: Path) -> None:
+    async def told() -> None:
+        ledger = SqliteLedger(path)
+        try:
+            await ledger.append(ONE, b"record")
+        finally:
+            await ledger.close()
+
+    asyncio.run(told())
+
+
+def test_a_new_file_has_the_number(tmp_path: Path) -> None:
+    """M5: in the file itself, not only in SQLite's log beside it, and in a file that a dead process left empty."""
+    path = tmp_path / "ledger.db"
+    path.touch()
+    ledger = SqliteLedger(path)
+    assert number_in(path) == FORMAT
+    asyncio.run(ledger.close())
+    use(path)
+    assert number_in(path) == FORMAT
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "before formats were numbered"), (FORMAT + 1, "use the build that")])
+def test_other_formats_are_refused_unchanged(tmp_path: Path, number: int, words: str) -> None:
+    """M5: nothing is created beside the file either."""
+    path = tmp_path / "ledger.db"
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version={number}")
+    connection.execute("CREATE TABLE records (a)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=words):
+        SqliteLedger(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["ledger.db"]
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_no_other_user_may_open_its_files(tmp_path: Path, umask: int) -> None:
+    """S4: neither the records nor the lock, in a new directory, while the ledger is open and afterwards."""
+    directory = tmp_path / "new"
+
+    async def story() -> None:
+        ledger = SqliteLedger(directory / "ledger.db")
+        await ledger.append(ONE, b"record")
+        await ledger.beat("process")
+        found = {path.name: mode_of(path) for path in directory.iterdir()}
+        assert found.pop("ledger.db-notices") == 0o700
+        assert {"ledger.db-wal", "ledger.db-shm", "ledger.db.lock", "ledger.db-beats-wal"} < set(found)
+        assert set(found.values()) == {0o600}
+        await ledger.close()
+
+    with umask_of(umask):
+        asyncio.run(story())
+    assert mode_of(directory) == 0o700
+
+
+def test_files_of_an_earlier_build_are_tightened(tmp_path: Path) -> None:
+    """S4: but not what a link points to, nor a directory that was there before."""
+    tmp_path.chmod(0o755)
+    use(tmp_path / "ledger.db")
+    for path in tmp_path.iterdir():
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch(0o644)
+    elsewhere.chmod(0o644)
+    (tmp_path / "ledger.db-journal").symlink_to(elsewhere)
+    use(tmp_path / "ledger.db")
+    assert mode_of(elsewhere) == 0o644
+    assert mode_of(tmp_path) == 0o755
+    names = ("ledger.db", "ledger.db-beats", "ledger.db.lock")
+    assert {mode_of(tmp_path / name) for name in names} == {0o600}
+    assert mode_of(tmp_path / "ledger.db-notices") == 0o700

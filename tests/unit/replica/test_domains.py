@@ -1,0 +1,59 @@
+"""M1: one object holds ledger, store, replicas and membership, for every kind of process."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from harness.virtual import SeededChance, VirtualClock, run
+from headwater.app.session import ledger_session
+from headwater.errors import EpochLost, Halted
+from headwater.ledger.memory import MemoryLedger
+from headwater.objects.memory import MemoryStore
+from headwater.replica.domains import STREAM_DOMAINS, Domains, new_state
+from headwater.settings.settings import Settings
+from headwater.state.cluster.state import ClusterState
+from headwater.state.commands.base import Tick
+from headwater.state.results import Done
+from headwater.state.streams.state import StreamsState
+from headwater.types import CLUSTER, Domain
+
+ONE = Domain(1)
+
+
+def test_the_life_of_a_process() -> None:
+    async def story() -> None:
+        domains = Domains(MemoryLedger(), MemoryStore(), VirtualClock(), SeededChance(), zone="a")
+        assert dict(domains) == {ONE: domains[ONE]} and len(domains) == len(STREAM_DOMAINS)
+        await domains.follow()
+        with pytest.raises(EpochLost):
+            await domains[ONE].submit([Tick()])
+        await domains.join()
+        assert isinstance((await domains[ONE].submit([Tick()]))[0], Done)
+        [member] = domains.cluster.state.processes.values()
+        assert (member.epoch, member.zone) == (domains.membership.epoch, "a")
+        running = {report.name for report in domains.background.reports()}
+        assert running == {"follow-0", "append-0", "follow-1", "append-1", "beats", "membership"}
+        await domains.close()
+        assert domains.background.reports() == []
+        await domains.close()
+
+    run(story())
+
+
+def test_states() -> None:
+    assert isinstance(new_state(CLUSTER), ClusterState)
+    state = new_state(ONE)
+    assert isinstance(state, StreamsState) and state.domain == ONE
+
+
+def test_a_command_whose_replica_halts_ends(tmp_path: Path) -> None:
+    """M1: it would wait for ever for what the replica no longer brings."""
+
+    async def story() -> None:
+        async with ledger_session(Settings(data=str(tmp_path))) as session:
+            await session.domains.ledger.append(ONE, b"\x94\x01\x02\x03\x91\x92\xa7unknown\x01")
+            await asyncio.Event().wait()
+
+    with pytest.raises(Halted, match="before formats were numbered"):
+        asyncio.run(story())

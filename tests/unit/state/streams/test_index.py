@@ -1,0 +1,159 @@
+"""The offset index against a plain list (L1, K5)."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headwater.state.streams.index import (
+    APPEND_TIME,
+    ENTRY_BYTES,
+    GAP,
+    MAX_GROUPS,
+    SEGMENT,
+    IndexEntry,
+    OffsetIndex,
+    SettledEntry,
+)
+from headwater.types import WalId
+
+U32 = st.integers(0, (1 << 32) - 1)
+TIMESTAMPS = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-1, 50)
+
+
+class IndexModel(RuleBasedStateMachine):
+    """Entries as a list of what each call said."""
+
+    @initialize(start=st.integers(0, 1 << 40))
+    def begin(self, start: int) -> None:
+        self.index = OffsetIndex()
+        self.model: list[IndexEntry] = []
+        self.end = start
+        self.size = 0
+
+    @rule(
+        gap=st.integers(0, 3),
+        span=st.integers(1, 1000) | st.just((1 << 32) - 1),
+        timestamp=TIMESTAMPS,
+        epoch=U32,
+        sequence=U32,
+        position=U32,
+        length=st.integers(1, (1 << 32) - 1),
+        flags=st.sampled_from([0, APPEND_TIME]),
+    )
+    def append(
+        self, gap: int, span: int, timestamp: int, epoch: int, sequence: int, position: int, length: int, flags: int
+    ) -> None:
+        self.end += gap + span
+        self.size += length
+        self.index.append(
+            end=self.end,
+            span=span,
+            cumulative_size=self.size,
+            max_timestamp=timestamp,
+            object_epoch=epoch,
+            object_sequence=sequence,
+            position=position,
+            length=length,
+            flags=flags,
+        )
+        self.model.append(
+            IndexEntry(
+                self.end - span, self.end, self.size, timestamp, 0, WalId(epoch, sequence), position, length, flags
+            )
+        )
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        count = data.draw(st.integers(0, len(self.model)))
+        dropped = self.index.drop(count)
+        assert [(e.object, e.start, e.end) for e in dropped] == [(e.object, e.start, e.end) for e in self.model[:count]]
+        del self.model[:count]
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), file=U32, groups=st.integers(1, MAX_GROUPS), group=st.integers(0, 9))
+    def replace(self, data: st.DataObject, file: int, groups: int, group: int) -> None:
+        first = data.draw(st.integers(0, len(self.model) - 1))
+        last = data.draw(st.integers(first + 1, len(self.model)))
+        gone = self.model[first:last]
+        stamp = max(e.max_timestamp for e in gone)
+        length = gone[-1].length
+        made = SettledEntry(gone[0].start, gone[-1].end, gone[-1].cumulative_size, stamp, length, file, group, groups)
+        if made.end - made.start >= 1 << 32:
+            return
+        self.index.replace(first, last, [made])
+        flags = SEGMENT if file else GAP
+        entry = IndexEntry(
+            made.start, made.end, made.cumulative_size, stamp, 0, WalId(0, file), group << 16 | groups, length, flags
+        )
+        self.model[first:last] = [entry]
+        found = self.index[first]
+        assert (found.settled, found.file, found.groups) == (True, file, range(group, group + groups))
+
+    @rule()
+    def through_bytes(self) -> None:
+        packed = self.index.pack()
+        assert len(packed) == ENTRY_BYTES * len(self.model)
+        self.index = OffsetIndex(packed)
+
+    @rule(data=st.data())
+    def find(self, data: st.DataObject) -> None:
+        edges = [0, *(o for e in self.model for o in (e.start, e.end))]
+        offset = data.draw(st.sampled_from(edges)) + data.draw(st.integers(-1, 1))
+        wanted = next((i for i, e in enumerate(self.model) if e.end > offset), len(self.model))
+        assert self.index.find(offset) == wanted
+
+    @rule(data=st.data())
+    def find_time(self, data: st.DataObject) -> None:
+        timestamp = data.draw(st.sampled_from([0, *(e.max_timestamp for e in self.model)])) + data.draw(
+            st.integers(-1, 1)
+        )
+        wanted = next((i for i, e in enumerate(self.model) if e.max_timestamp >= timestamp), len(self.model))
+        assert self.index.find_time(timestamp) == wanted
+
+    @invariant()
+    def same_entries(self) -> None:
+        assert len(self.index) == len(self.model)
+        running = None
+        for i, (entry, wanted) in enumerate(zip(self.index, self.model, strict=True)):
+            running = wanted.max_timestamp if running is None else max(running, wanted.max_timestamp)
+            assert entry.running_max_timestamp == running
+            assert (entry.start, entry.end, entry.cumulative_size) == (
+                wanted.start,
+                wanted.end,
+                wanted.cumulative_size,
+            )
+            assert (entry.object, entry.position, entry.length, entry.flags, entry.max_timestamp) == (
+                wanted.object,
+                wanted.position,
+                wanted.length,
+                wanted.flags,
+                wanted.max_timestamp,
+            )
+            assert entry.append_time == bool(wanted.flags & APPEND_TIME)
+            assert self.index[i - len(self.model)] == entry
+
+
+IndexModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+test_index_is_a_list = IndexModel.TestCase
+
+
+def test_borders() -> None:
+    """L1: what is not there is an error, and bytes that are no entries are refused."""
+    index = OffsetIndex()
+    assert repr(index) == "<OffsetIndex empty>"
+    assert index.find(0) == index.find_time(0) == 0
+    assert index.drop(0) == []
+    for i in (0, -1):
+        with pytest.raises(IndexError):
+            index[i]
+    with pytest.raises(ValueError, match="whole number"):
+        OffsetIndex(bytes(ENTRY_BYTES + 1))
+    index.append(
+        end=5, span=5, cumulative_size=9, max_timestamp=3, object_epoch=1, object_sequence=2, position=4, length=9,
+        flags=0,
+    )  # fmt: skip
+    assert repr(index) == "<OffsetIndex 1 entries, offsets 0 to 5>"
+    with pytest.raises(IndexError):
+        index[-2]

@@ -1,0 +1,187 @@
+"""Feature levels: what a state takes below one, who may raise it, and what an older build does (M5)."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from headwater import __version__
+from headwater.errors import Halted
+from headwater.state import machine
+from headwater.state.cluster.state import ClusterState
+from headwater.state.commands.base import Fence, SetLevel
+from headwater.state.commands.cluster import TakeEpoch
+from headwater.state.commands.groups import ClaimShard
+from headwater.state.machine import LEVEL, Part, State
+from headwater.state.results import Done, Reason, Refused
+from headwater.state.streams import groups
+from headwater.state.streams.state import StreamsState
+from headwater.types import Domain, Position
+from tests.support.scribe import Scribe
+
+ONE = Domain(1)
+NEXT = LEVEL + 1
+RAISE = SetLevel(NEXT, "9.9.9")
+
+
+class NewerStreams(StreamsState):
+    """A build in which groups came with the next level."""
+
+    PARTS: ClassVar[tuple[Part[Any, Any], ...]] = tuple(
+        dataclasses.replace(part, level=NEXT) if part is groups.PART else part for part in StreamsState.PARTS
+    )
+
+
+class OlderStreams(StreamsState):
+    """A build that does not know groups."""
+
+    PARTS: ClassVar[tuple[Part[Any, Any], ...]] = tuple(p for p in StreamsState.PARTS if p is not groups.PART)
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This build knows the next level."""
+    monkeypatch.setattr(machine, "LEVEL", NEXT)
+
+
+def take(scribe: Scribe, process: str, node: int, level: int) -> Any:
+    return scribe.do(0, TakeEpoch(process, node, "z", (), level, f"0.{level}.0"))
+
+
+@pytest.mark.usefixtures("newer")
+def test_a_part_works_from_its_level_on() -> None:
+    """M5: before it, its commands are refused and its image is left out; an older build writes the same bytes."""
+    scribe, older = Scribe(NewerStreams(ONE)), Scribe(OlderStreams(ONE))
+    for each in (scribe, older):
+        each.do(1, Fence(7))
+    assert scribe.state.image() == older.state.image()
+    refused = scribe.do(1, ClaimShard(3))
+    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
+    assert "headwater cluster upgrade" in refused.detail and str(NEXT) in refused.detail
+    assert scribe.do(1, RAISE) == Done(NEXT)
+    assert scribe.do(1, ClaimShard(3)) == Done(1)
+    other = NewerStreams(ONE)
+    other.restore(scribe.state.image())
+    assert (other.level, other.build, other.image()) == (NEXT, "9.9.9", scribe.state.image())
+    assert other.groups.claims == scribe.state.groups.claims  # type: ignore[attr-defined]
+    assert Scribe(other).do(2, ClaimShard(4)) == Done(2)
+
+
+@pytest.mark.usefixtures("newer")
+def test_a_checkpoint_of_a_lower_level_empties_what_it_does_not_have() -> None:
+    """M5: a replica that jumps to such a checkpoint keeps nothing of the state it had."""
+    before = NewerStreams(ONE)
+    image = before.image()
+    scribe = Scribe(before)
+    scribe.write(1, RAISE, ClaimShard(3))
+    assert before.groups.claims
+    before.restore(image)
+    assert (before.level, before.groups.claims) == (LEVEL, {})
+    assert isinstance(Scribe(before).do(2, ClaimShard(3)), Refused)
+
+
+def test_an_older_build_halts_and_names_the_build() -> None:
+    """M5: at a record and at a checkpoint of a level that it does not know."""
+    wanted = rf"level {NEXT}, which Headwater 9\.9\.9 .* this is Headwater {__version__}.*Start Headwater 9\.9\.9"
+    with pytest.raises(Halted, match=wanted):
+        Scribe(StreamsState(ONE)).do(1, RAISE)
+    with pytest.raises(Halted, match=wanted):
+        _raise_alone()
+    image = msgspec.msgpack.decode(StreamsState(ONE).image())
+    image[1], image[2] = NEXT, "9.9.9"
+    image.append("a field of that build")
+    with pytest.raises(Halted, match=wanted):
+        StreamsState(ONE).restore(msgspec.msgpack.encode(image))
+
+
+def _raise_alone() -> None:
+    scribe = Scribe(ClusterState())
+    assert take(scribe, "new", 1, NEXT) == Done(1)
+    scribe.do(1, RAISE)
+
+
+def test_a_level_that_a_live_process_does_not_know_is_refused() -> None:
+    """M5: every build agrees on the refusal, also one that does not know the level; who is fenced does not count."""
+    scribe = Scribe(ClusterState())
+    assert take(scribe, "new", 1, NEXT) == Done(1)
+    assert take(scribe, "old", 2, LEVEL) == Done(2)
+    refused = scribe.do(1, RAISE)
+    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
+    assert refused.detail == f"level {NEXT} needs Headwater 9.9.9 or later: broker 2 runs 0.{LEVEL}.0"
+    assert scribe.state.level == LEVEL
+    scribe.do(1, Fence(2))
+    with pytest.raises(Halted, match=r"9\.9\.9"):
+        scribe.do(1, RAISE)
+
+
+@pytest.mark.usefixtures("newer")
+def test_an_older_process_gets_no_epoch() -> None:
+    """M5: one that had not read the raise when it asked. A repeated question of a newer one is answered as before."""
+    scribe = Scribe(ClusterState())
+    assert take(scribe, "new", 1, NEXT) == Done(1)
+    assert scribe.do(1, RAISE) == Done(NEXT)
+    assert isinstance(take(scribe, "old", 2, LEVEL), Refused)
+    assert take(scribe, "new", 1, NEXT) == Done(1)
+    assert take(scribe, "newer", 3, NEXT + 1) == Done(2)
+
+
+def test_a_level_never_falls() -> None:
+    """M5: a repeated or lower raise changes nothing."""
+    scribe = Scribe(StreamsState(ONE))
+    before = scribe.state.digest
+    assert scribe.do(1, SetLevel(LEVEL, "other")) == Done(LEVEL)
+    assert scribe.do(1, SetLevel(0, "other")) == Done(LEVEL)
+    assert (scribe.state.build, scribe.state.digest) == (machine.LEVELS[LEVEL], before)
+
+
+def altered(change: str) -> bytes:
+    """An image with something that does not belong there."""
+    image = msgspec.msgpack.decode(StreamsState(ONE).image())
+    if change == "another format":
+        image[0] += 1
+    elif change == "a field more":
+        image.append(1)
+    elif change == "a field of the common part more":
+        image[3].append(1)
+    elif change == "a field of the common part less":
+        image[3].pop()
+    elif change == "a part more":
+        image[4].append(["strange", 1, []])
+    elif change == "a part less":
+        image[4].pop()
+    elif change == "a part of another format":
+        image[4][0][1] += 1
+    elif change == "a field of a part more":
+        image[4][0][2].append(1)
+    elif change == "a field of a part less":
+        image[4][0][2].pop()
+    else:
+        return b"\xc1"
+    return msgspec.msgpack.encode(image)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "another format", "a field more", "a field of the common part more", "a field of the common part less",
+        "a part more", "a part less", "a part of another format", "a field of a part more", "a field of a part less",
+        "no image",
+    ],
+)  # fmt: skip
+def test_images_are_read_strictly(change: str) -> None:
+    """M5: a build that meets an image it does not know halts; it never guesses."""
+    with pytest.raises(Halted):
+        StreamsState(ONE).restore(altered(change))
+
+
+@pytest.mark.parametrize("make", [lambda: StreamsState(ONE), ClusterState])
+def test_every_part_is_empty_in_an_empty_state(make: Any) -> None:
+    """M5: `empty` is what `pack` gives of a state that nothing has changed, and names and commands are unique."""
+    state: State = make()
+    assert state.position == Position(0)
+    names = [part.name for part in state.PARTS]
+    commands = [command for part in state.PARTS for command in part.commands]
+    assert len(set(names)) == len(names) and len(set(commands)) == len(commands)
+    for part in state.PARTS:
+        assert msgspec.msgpack.encode(part.pack(state)) == msgspec.msgpack.encode(part.empty())

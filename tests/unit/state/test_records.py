@@ -1,0 +1,72 @@
+"""Ledger records: their frame, their CRC, and what other builds wrote (M1, M5)."""
+
+import struct
+
+import msgspec
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.errors import Halted
+from headwater.state.commands.base import Fence, Tick
+from headwater.state.records import FORMAT, Record, decode, encode, encode_command, encode_record
+
+RECORD = Record(3, 7, 1_700_000_000_000, [Tick(), Fence(2)])
+
+
+def test_golden() -> None:
+    """M5: records that this build writes have these very bytes, and every later build reads them."""
+    data = bytes.fromhex("02e51d8efe940307cf0000018bcfe568009291a47469636b92a566656e636502")
+    assert encode(RECORD) == data
+    assert decode(data) == RECORD
+    assert encode_record(3, 7, RECORD.clock_ms, [encode_command(c) for c in RECORD.commands]) == data
+
+
+@given(st.data())
+def test_a_damaged_record_halts(data: st.DataObject) -> None:
+    """M1: any changed bit and any cut is found, and no such record is folded."""
+    good = encode(RECORD)
+    if data.draw(st.booleans()):
+        bad = good[: data.draw(st.integers(0, len(good) - 1))]
+    else:
+        at, bit = data.draw(st.integers(0, len(good) - 1)), data.draw(st.integers(0, 7))
+        bad = good[:at] + bytes([good[at] ^ 1 << bit]) + good[at + 1 :]
+    with pytest.raises(Halted):
+        decode(bad)
+
+
+def test_a_record_from_before_the_format_number() -> None:
+    """M5: the error says what it is, that nothing was changed, and what to do."""
+    old = msgspec.msgpack.encode(RECORD)
+    with pytest.raises(Halted, match=r"before formats were numbered.*Nothing was changed.*empty data directory"):
+        decode(old)
+
+
+def test_a_record_of_a_newer_format() -> None:
+    """M5"""
+    data = encode(RECORD)
+    with pytest.raises(Halted, match=f"has format {FORMAT + 1}.*use the build that wrote it"):
+        decode(bytes([FORMAT + 1]) + data[1:])
+
+
+def test_what_is_not_understood_halts() -> None:
+    """M1, M5: an unknown command or field in a sound frame is of a newer build: never guess."""
+
+    def framed(body: bytes) -> bytes:
+        return struct.pack(">BI", FORMAT, crc32c(body)) + body
+
+    assert decode(framed(msgspec.msgpack.encode([1, 1, 5, [["fence", 3]]]))) == Record(1, 1, 5, [Fence(3)])
+    for bad in (
+        [1, 1, 5, [["unheard of", 3]]],
+        [1, 1, 5, [["fence", 3, 4]]],
+        [1, 1, 5, [["fence"]]],
+        [1, 1, 5, [["fence", "3"]]],
+        [1, 1, 5, [["wal", 1, 100, 5, "z", [[1, 50, [[10, 1, 5]], [], "extra"]]]]],
+        [1, 1, 5, [], "extra"],
+        [1, 1, 5],
+    ):
+        with pytest.raises(Halted, match="newer build"):
+            decode(framed(msgspec.msgpack.encode(bad)))
+    with pytest.raises(Halted, match="newer build"):
+        decode(framed(b"\xc1 no msgpack"))

@@ -1,0 +1,27 @@
+"""M7: every task of the server is started in `headwater.background`, where its death is seen."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src" / "headwater").rglob("*.py"))
+STARTING = {"create_task", "ensure_future", "TaskGroup"}
+
+
+def _may_start_tasks(path: Path) -> bool:
+    """`background.py` itself, and the suites that tests of other projects run."""
+    return path.name == "background.py" or path.stem.endswith("conformance")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if not _may_start_tasks(path)], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_no_bare_task(path: Path) -> None:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name in STARTING:
+            found.append((node.lineno, name))
+    assert not found, "use Background.run, Tasks, spawn or launch of headwater.background"
