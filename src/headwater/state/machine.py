@@ -14,7 +14,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -26,7 +26,7 @@ from headwater.state.records import Command, Record
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Domain, Position
 
-LEVELS: Mapping[int, str] = {1: "0.1.0"}
+LEVELS: Mapping[int, str] = {1: "0.1.0", 2: "0.2.0"}
 """The feature levels that this build knows, each with the first build that knew it."""
 
 FIRST_LEVEL = 1
@@ -151,6 +151,8 @@ class Part(Generic[_S, _I]):
     """The image of a new state."""
     level: int = FIRST_LEVEL
     """The lowest level at which the part takes commands and enters images."""
+    later: Mapping[type, int] = field(default_factory=dict)
+    """Commands that came after the part, with the lowest level at which it takes them."""
     fenced: Callable[[_S, int], None] = _nothing
     """Called after an epoch was fenced."""
     leased: Callable[[_S, str], None] = _nothing
@@ -188,7 +190,8 @@ class State:
         judges = dict(COMMON)
         for part in self.PARTS:
             for command, judge in part.commands.items():
-                judges[command] = judge if part.level <= self.level else _above_level(part.level)
+                needed = part.later.get(command, part.level)
+                judges[command] = judge if needed <= self.level else _above_level(needed)
         return judges
 
     # --- reading ---------------------------------------------------------------------------------

@@ -19,9 +19,17 @@ from headwater.state.commands.groups import GroupsCommand
 from headwater.state.commands.rotation import RotationCommand
 from headwater.state.commands.streams import StreamsCommand
 from headwater.state.commands.tables import TablesCommand
+from headwater.state.commands.transactions import TransactionsCommand
 
 Command: TypeAlias = (
-    CommonCommand | ClusterCommand | AccessCommand | RotationCommand | StreamsCommand | TablesCommand | GroupsCommand
+    CommonCommand
+    | ClusterCommand
+    | AccessCommand
+    | RotationCommand
+    | StreamsCommand
+    | TablesCommand
+    | GroupsCommand
+    | TransactionsCommand
 )
 
 FORMAT = 2

@@ -31,6 +31,12 @@ class Verdict(enum.IntEnum):
     NO_STREAM = 4
     MOVED = 5
     """Out of order, but the batches before it went through another process and may still arrive."""
+    NO_TRANSACTION = 6
+    """No transactional id has this producer id."""
+    NOT_JOINED = 7
+    """The stream is not part of the producer's transaction."""
+    IN_TRANSACTION = 8
+    """A plain batch of a producer that has an open transaction in this stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +72,32 @@ class Appended(msgspec.Struct, frozen=True):
     chunks: list[ChunkResult]
 
 
-Result: TypeAlias = Done | Refused | Appended
+class Judgement(enum.IntEnum):
+    """The outcome of a transactional request."""
+
+    DONE = 0
+    UNKNOWN_PRODUCER = 1
+    """There is no such transactional id, or it has another producer id."""
+    FENCED = 2
+    """Another epoch of the producer is current."""
+    INVALID_STATE = 3
+    """The transaction's phase does not allow the request."""
+    NOT_JOINED = 4
+    """The group is not part of the transaction."""
+    NO_STREAM = 5
+    STALE_CLAIM = 6
+    """Another process coordinates the group."""
+    FULL = 7
+    """A limit is reached."""
+
+
+class Transacted(msgspec.Struct, frozen=True):
+    """The result of a transactional request, with the producer id and epoch to use from now on. -1: as before."""
+
+    judgement: Judgement
+    producer: int = -1
+    epoch: int = -1
+    detail: str = ""
+
+
+Result: TypeAlias = Done | Refused | Appended | Transacted

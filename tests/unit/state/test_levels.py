@@ -13,7 +13,7 @@ from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import Fence, SetLevel
 from headwater.state.commands.cluster import TakeEpoch
 from headwater.state.commands.groups import ClaimShard
-from headwater.state.machine import LEVEL, Part, State
+from headwater.state.machine import FIRST_LEVEL, LEVEL, Part, State
 from headwater.state.results import Done, Reason, Refused
 from headwater.state.streams import groups
 from headwater.state.streams.state import StreamsState
@@ -77,7 +77,7 @@ def test_a_checkpoint_of_a_lower_level_empties_what_it_does_not_have() -> None:
     scribe.write(1, RAISE, ClaimShard(3))
     assert before.groups.claims
     before.restore(image)
-    assert (before.level, before.groups.claims) == (LEVEL, {})
+    assert (before.level, before.groups.claims) == (FIRST_LEVEL, {})
     assert isinstance(Scribe(before).do(2, ClaimShard(3)), Refused)
 
 
@@ -109,7 +109,7 @@ def test_a_level_that_a_live_process_does_not_know_is_refused() -> None:
     refused = scribe.do(1, RAISE)
     assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
     assert refused.detail == f"level {NEXT} needs Headwater 9.9.9 or later: broker 2 runs 0.{LEVEL}.0"
-    assert scribe.state.level == LEVEL
+    assert scribe.state.level == FIRST_LEVEL
     scribe.do(1, Fence(2))
     with pytest.raises(Halted, match=r"9\.9\.9"):
         scribe.do(1, RAISE)
@@ -129,6 +129,7 @@ def test_an_older_process_gets_no_epoch() -> None:
 def test_a_level_never_falls() -> None:
     """M5: a repeated or lower raise changes nothing."""
     scribe = Scribe(StreamsState(ONE))
+    scribe.do(1, SetLevel(LEVEL, machine.LEVELS[LEVEL]))
     before = scribe.state.digest
     assert scribe.do(1, SetLevel(LEVEL, "other")) == Done(LEVEL)
     assert scribe.do(1, SetLevel(0, "other")) == Done(LEVEL)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import uuid
 from typing import TypeAlias
+
+import msgspec
 
 from headwater.state.commands.base import Command, Fields
 
@@ -60,6 +63,43 @@ class AppendWal(Command, frozen=True, tag="wal"):
     chunks: list[Chunk]
 
 
+class Mode(enum.IntEnum):
+    """What a batch has to do with a transaction."""
+
+    PLAIN = 0
+    JOINED = 1
+    """The stream must be part of the producer's transaction already."""
+    JOINS = 2
+    """The batch makes its stream a part of the producer's transaction."""
+
+
+class UnitChunk(Fields, frozen=True):
+    """A `Chunk` with a byte for the `Mode` of each batch. Without modes all batches are plain."""
+
+    stream: int
+    position: int
+    batches: list[tuple[int, int, int]]
+    producers: list[tuple[int, int, int]]
+    modes: bytes
+
+
+class Unit(Fields, frozen=True):
+    """Chunks that are judged under the same conditions. No level has conditions yet."""
+
+    conditions: list[msgspec.Raw]
+    chunks: list[UnitChunk]
+
+
+class AppendUnits(Command, frozen=True, tag="units"):
+    """A WAL object is stored, with batches of transactions in it. Judged as an `AppendWal`, unit by unit."""
+
+    sequence: int
+    size: int
+    created_ms: int
+    zone: str
+    units: list[Unit]
+
+
 class TrimStreams(Command, frozen=True, tag="trim"):
     """Move log starts forward (retention, DeleteRecords). A start never moves past the end or back."""
 
@@ -80,5 +120,12 @@ class ForgetObjects(Command, frozen=True, tag="objects-"):
 
 
 StreamsCommand: TypeAlias = (
-    CreateStreams | ConfigureStreams | DropStreams | AppendWal | TrimStreams | ExpireProducers | ForgetObjects
+    CreateStreams
+    | ConfigureStreams
+    | DropStreams
+    | AppendWal
+    | AppendUnits
+    | TrimStreams
+    | ExpireProducers
+    | ForgetObjects
 )

@@ -53,6 +53,18 @@ class Settle(Command, frozen=True, tag="settle"):
     runs: list[SegmentRun]
 
 
+class SettleRuns(Command, frozen=True, tag="settle2"):
+    """A `Settle` that left records of aborted transactions out, and so tells the largest timestamp of each run."""
+
+    lease: int
+    topic: uuid.UUID
+    root: str
+    files: list[NewFile]
+    runs: list[SegmentRun]
+    newest: list[int]
+    """The largest timestamp that is left in each run, or -1."""
+
+
 class Merge(Command, frozen=True, tag="merge"):
     """Segments of a topic were rewritten into others with the same rows."""
 
@@ -161,6 +173,7 @@ class Release(Command, frozen=True, tag="release"):
 TablesCommand: TypeAlias = (
     WantSettled
     | Settle
+    | SettleRuns
     | Merge
     | Follow
     | Unfollow

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 
 import msgspec
 
-from headwater.state.commands.streams import AppendWal, Chunk, ExpireProducers, ForgetObjects
+from headwater.state.commands.streams import (
+    AppendUnits,
+    AppendWal,
+    Chunk,
+    ExpireProducers,
+    ForgetObjects,
+    Mode,
+    UnitChunk,
+)
 from headwater.state.machine import Part
 from headwater.state.results import Appended, ChunkResult, Done, Reason, Refused, Result, Verdict
 from headwater.state.streams.domain import HOUSEKEEPING, I64_MAX, U32_MAX, StreamsDomain
@@ -26,16 +35,29 @@ PREFIX_BYTES = 4
 
 MAX_OBJECT_BYTES = U32_MAX
 
+_TRANSACTIONAL = frozenset({int(Mode.JOINED), int(Mode.JOINS)})
 _PAIR = struct.Struct("<qq")
 
 
 def _append(state: StreamsDomain, epoch: int, command: AppendWal) -> Result:
-    flaw = _flaw(state, epoch, command)
+    return _append_chunks(state, epoch, command, command.chunks)
+
+
+def _append_units(state: StreamsDomain, epoch: int, command: AppendUnits) -> Result:
+    if any(unit.conditions for unit in command.units):
+        return Refused(Reason.INVALID, "no level has conditions yet")
+    return _append_chunks(state, epoch, command, [chunk for unit in command.units for chunk in unit.chunks])
+
+
+def _append_chunks(
+    state: StreamsDomain, epoch: int, command: AppendWal | AppendUnits, chunks: Sequence[Chunk | UnitChunk]
+) -> Result:
+    flaw = _flaw(state, epoch, command, chunks)
     if flaw:
         return Refused(Reason.INVALID, flaw)
     results: list[ChunkResult] = []
     references, shared = 0, state.shared
-    for chunk in command.chunks:
+    for chunk in chunks:
         stream = state.streams.get(chunk.stream)
         if stream is None:
             missing = [(Verdict.NO_STREAM, -1)] * len(chunk.batches)
@@ -56,7 +78,9 @@ def _append(state: StreamsDomain, epoch: int, command: AppendWal) -> Result:
     return Appended(results)
 
 
-def _flaw(state: StreamsDomain, epoch: int, command: AppendWal) -> str:
+def _flaw(
+    state: StreamsDomain, epoch: int, command: AppendWal | AppendUnits, chunks: Sequence[Chunk | UnitChunk]
+) -> str:
     """Why the command is invalid; empty if it is valid. The check runs before anything is changed."""
     if not 0 < command.size <= MAX_OBJECT_BYTES:
         return f"a WAL object cannot have {command.size} bytes"
@@ -64,7 +88,9 @@ def _flaw(state: StreamsDomain, epoch: int, command: AppendWal) -> str:
         return f"WAL object {command.sequence} of epoch {epoch} is out of sequence or known already"
     if epoch > U32_MAX or not -I64_MAX <= command.created_ms <= I64_MAX:
         return f"a WAL object cannot be of epoch {epoch} and created at {command.created_ms}"
-    for chunk in command.chunks:
+    for chunk in chunks:
+        if isinstance(chunk, UnitChunk) and chunk.modes and not _modes_fit(chunk):
+            return f"stream {chunk.stream}: the modes do not fit the batches"
         if chunk.producers and len(chunk.producers) != len(chunk.batches):
             return f"stream {chunk.stream}: some batches lack a producer"
         end, span = chunk.position + PREFIX_BYTES * len(chunk.batches), 0
@@ -82,8 +108,16 @@ def _flaw(state: StreamsDomain, epoch: int, command: AppendWal) -> str:
     return ""
 
 
+def _modes_fit(chunk: UnitChunk) -> bool:
+    """Whether every batch has a known mode, and every transactional one a producer."""
+    if not len(chunk.modes) == len(chunk.batches) == len(chunk.producers):
+        return False
+    pairs = zip(chunk.modes, chunk.producers, strict=True)
+    return all(mode == Mode.PLAIN or (mode in _TRANSACTIONAL and producer[0] >= 0) for mode, producer in pairs)
+
+
 def _append_chunk(
-    state: StreamsDomain, epoch: int, sequence: int, stream: Stream, chunk: Chunk, shared: bool
+    state: StreamsDomain, epoch: int, sequence: int, stream: Stream, chunk: Chunk | UnitChunk, shared: bool
 ) -> ChunkResult:
     first = offset = stream.next_offset
     append_ms = state.clock_ms if stream.append_time else NO_TIMESTAMP
@@ -91,12 +125,18 @@ def _append_chunk(
     run_offset, run_timestamp = offset, NO_TIMESTAMP
     verdicts: list[tuple[Verdict, int]] | None = None
     producers = chunk.producers
+    modes = chunk.modes if isinstance(chunk, UnitChunk) else b""
     for i, (length, offsets, timestamp) in enumerate(chunk.batches):
         refused = None
         if producers and producers[i][0] >= 0:
             if stream.producers is None:
                 stream.producers = Producers()
-            refused = stream.producers.take(*producers[i], offsets, offset, epoch, shared, state.clock_ms)
+            if modes and modes[i]:
+                refused = _take_transactional(state, stream, modes[i], producers[i], offsets, offset, epoch, shared)
+            elif stream.running and producers[i][0] in stream.running:
+                refused = Verdict.IN_TRANSACTION, 0
+            else:
+                refused = stream.producers.take(*producers[i], offsets, offset, epoch, shared, state.clock_ms)
         if refused is None:
             if verdicts is not None:
                 verdicts.append((Verdict.ACCEPTED, offset))
@@ -119,7 +159,29 @@ def _append_chunk(
     return ChunkResult(first, stream.log_start, append_ms, verdicts)
 
 
-def _accepted_so_far(first: int, chunk: Chunk, count: int) -> list[tuple[Verdict, int]]:
+def _take_transactional(
+    state: StreamsDomain,
+    stream: Stream,
+    mode: int,
+    producer: tuple[int, int, int],
+    offsets: int,
+    offset: int,
+    writer: int,
+    shared: bool,
+) -> tuple[Verdict, int] | None:
+    """Judge a batch by its transaction, then by its sequence. Only an accepted batch joins the transaction."""
+    verdict = state.transactions.admit(producer[0], producer[1], stream.id, mode)
+    if verdict is not None:
+        return verdict, 0
+    assert stream.producers is not None
+    refused = stream.producers.take(*producer, offsets, offset, writer, shared, state.clock_ms)
+    if refused is None:
+        state.transactions.enter(producer[0], stream.id, state.clock_ms)
+        stream.running.setdefault(producer[0], offset)
+    return refused
+
+
+def _accepted_so_far(first: int, chunk: Chunk | UnitChunk, count: int) -> list[tuple[Verdict, int]]:
     verdicts = []
     for _, offsets, _ in chunk.batches[:count]:
         verdicts.append((Verdict.ACCEPTED, first))
@@ -153,7 +215,7 @@ def _expire(state: StreamsDomain, epoch: int, command: ExpireProducers) -> Resul
     gone = 0
     for stream in state.streams.values():
         if stream.producers is not None:
-            gone += stream.producers.expire(command.before_ms)
+            gone += stream.producers.expire(command.before_ms, stream.running)
     state.roll("expire", gone)
     return Done(gone)
 
@@ -178,7 +240,13 @@ def _unpack(state: StreamsDomain, image: ObjectsImage) -> None:
 
 PART: Part[StreamsDomain, ObjectsImage] = Part(
     name="objects",
-    commands={AppendWal: _append, ExpireProducers: _expire, ForgetObjects: _forget},
+    commands={
+        AppendWal: _append,
+        AppendUnits: _append_units,
+        ExpireProducers: _expire,
+        ForgetObjects: _forget,
+    },
+    later={AppendUnits: 2},
     format=1,
     image=ObjectsImage,
     pack=lambda state: ObjectsImage(state.objects.pack()),

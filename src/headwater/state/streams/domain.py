@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.state.machine import State
 from headwater.state.streams.stored_groups import Groups
+from headwater.state.streams.stored_transactions import Transactions
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import TopicTable
 from headwater.state.streams.wal_objects import WalObjects
@@ -58,6 +59,7 @@ class StreamsDomain(State):
         """Open reservations by number."""
         self.last_reservation = 0
         self.groups = Groups()
+        self.transactions = Transactions()
         self.on_append: Callable[[int], None] | None = None
         """Called for every stream whose end or start has moved. The replica sets it; it is not part of the state."""
 

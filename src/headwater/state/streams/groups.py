@@ -15,18 +15,9 @@ import msgspec
 from headwater.state.commands.groups import ChangeGroup, ClaimShard, CommitOffsets, DropGroup, DropOffsets
 from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
+from headwater.state.streams import offsets
 from headwater.state.streams.domain import StreamsDomain
-from headwater.state.streams.stored_groups import (
-    MAX_GROUPS,
-    MAX_NAME,
-    MAX_OFFSETS,
-    NO_KIND,
-    SHARDS,
-    Claim,
-    Committed,
-    StoredGroup,
-    shard_of,
-)
+from headwater.state.streams.stored_groups import MAX_GROUPS, MAX_NAME, SHARDS, Claim, StoredGroup, shard_of
 
 
 def _claim(state: StreamsDomain, epoch: int, command: ClaimShard) -> Result:
@@ -48,20 +39,11 @@ def _refusal(state: StreamsDomain, epoch: int, claim: int, name: str) -> Refused
     return None
 
 
-def _of(state: StreamsDomain, name: str) -> StoredGroup | None:
-    """A group, which is created if it does not exist. `None` if there are too many groups."""
-    group = state.groups.get(name)
-    if group is None and len(state.groups) < MAX_GROUPS:
-        group = StoredGroup(name, NO_KIND, b"", {}, {}, state.clock_ms, 0)
-        state.groups.put(group)
-    return group
-
-
 def _change(state: StreamsDomain, epoch: int, command: ChangeGroup) -> Result:
     refusal = _refusal(state, epoch, command.claim, command.group)
     if refusal is not None:
         return refusal
-    group = _of(state, command.group)
+    group = offsets.group_named(state, command.group)
     if group is None:
         return Refused(Reason.INVALID, f"there are {MAX_GROUPS} groups already")
     if group.kind != command.kind:
@@ -82,6 +64,7 @@ def _drop(state: StreamsDomain, epoch: int, command: DropGroup) -> Result:
         return refusal
     if state.groups.of_shard(shard_of(command.group)).pop(command.group, None) is None:
         return Refused(Reason.UNKNOWN, f"there is no group {command.group!r}")
+    state.transactions.drop_group(command.group)
     state.roll("group-", command.group)
     return Done()
 
@@ -90,33 +73,16 @@ def _commit(state: StreamsDomain, epoch: int, command: CommitOffsets) -> Result:
     refusal = _refusal(state, epoch, command.claim, command.group)
     if refusal is not None:
         return refusal
-    if any(len(topic) != 16 or partition < 0 for topic, partition, *_ in command.offsets):
-        return Refused(Reason.INVALID, "an offset has an invalid topic id or partition")
-    if state.groups.get(command.group) is None and len(state.groups) >= MAX_GROUPS:
-        return Refused(Reason.INVALID, f"there are {MAX_GROUPS} groups already")
-    if _count_after(state, command) > MAX_OFFSETS:
-        return Refused(Reason.INVALID, f"the group {command.group!r} would have over {MAX_OFFSETS} committed offsets")
-    group = _of(state, command.group)
-    assert group is not None
-    digest = state.digest
-    for topic, partition, offset, leader_epoch, metadata in command.offsets:
-        partitions = group.offsets.setdefault(uuid.UUID(bytes=topic), {})
-        group.count += partition not in partitions
-        partitions[partition] = Committed(offset, leader_epoch, metadata, state.clock_ms)
-        digest = zlib.crc32(b"%d %d" % (partition, offset), digest)
-    state.digest = digest
+    flaw = offsets.flaw_of(state, command.group, command.offsets)
+    if flaw:
+        return Refused(Reason.INVALID, flaw)
+    found = [
+        (uuid.UUID(bytes=topic), partition, offset, leader_epoch, metadata)
+        for topic, partition, offset, leader_epoch, metadata in command.offsets
+    ]
+    offsets.commit(state, command.group, found)
+    state.transactions.withdraw(command.group, [(topic, partition) for topic, partition, *_ in found])
     return Done()
-
-
-def _count_after(state: StreamsDomain, command: CommitOffsets) -> int:
-    """How many offsets a group has after a commit. Offsets that are replaced do not count twice."""
-    group = state.groups.get(command.group)
-    count = group.count if group is not None else 0
-    if count + len(command.offsets) <= MAX_OFFSETS:
-        return count + len(command.offsets)  # at most so many: no need to look at each
-    known = group.offsets if group is not None else {}
-    named = {(topic, partition) for topic, partition, *_ in command.offsets}
-    return count + sum(partition not in known.get(uuid.UUID(bytes=topic), ()) for topic, partition in named)
 
 
 def _drop_offsets(state: StreamsDomain, epoch: int, command: DropOffsets) -> Result:
@@ -133,6 +99,7 @@ def _drop_offsets(state: StreamsDomain, epoch: int, command: DropOffsets) -> Res
                 if not partitions:
                     del group.offsets[uuid.UUID(bytes=topic)]
         group.count -= gone
+    state.transactions.withdraw(command.group, [(uuid.UUID(bytes=topic), p) for topic, p in command.offsets])
     state.roll("offsets-", command.group, gone)
     return Done(gone)
 

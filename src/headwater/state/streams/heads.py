@@ -57,6 +57,7 @@ def _trim(state: StreamsDomain, epoch: int, command: TrimStreams) -> Result:
         _release(state, stream, stream.index.find(start))
         if stream.advance():
             note_end(state, stream)
+        stream.forget_aborted()
         moved += 1
         state.roll("trim", name, start)
         state.moved(name)

@@ -23,6 +23,8 @@ _SIZE_AT = 8
 _OWN_AT = 16
 _LENGTH = struct.Struct("<I")
 _LENGTH_AT = 48
+_FLAGS = struct.Struct("<H")
+_FLAGS_AT = 52
 
 NO_TIMESTAMP = -1
 
@@ -37,6 +39,14 @@ GAP = 4
 RESERVED = 8
 """Flag: the offsets are reserved for records that are not in the log yet. The object's sequence is the reservation's
 number."""
+MARKER = 16
+"""Flag: the end of a transaction in this stream, one offset without an object. Object epoch and sequence have the upper
+and the lower half of the producer id, and the last field the producer's epoch. Every broker makes the same control
+batch of it. Its timestamp is the ledger's time, which no running maximum counts."""
+COMMIT = 32
+"""Flag of a marker: the transaction was committed. Without it: aborted."""
+MARKER_BYTES = 78
+"""The size of a marker's control batch."""
 MAX_GROUPS = 0xFFFF
 
 
@@ -54,6 +64,8 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     position: int
     length: int
     flags: int
+    producer_epoch: int
+    """The epoch of a marker's producer."""
 
     @property
     def append_time(self) -> bool:
@@ -72,7 +84,27 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     @property
     def in_wal(self) -> bool:
         """Whether the entry is a run inside a WAL object."""
+        return not self.flags & (SEGMENT | GAP | RESERVED | MARKER)
+
+    @property
+    def marker(self) -> bool:
+        """Whether the entry is the end of a transaction."""
+        return bool(self.flags & MARKER)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether settling has to take the entry: a run inside a WAL object, or a marker."""
         return not self.flags & (SEGMENT | GAP | RESERVED)
+
+    @property
+    def commits(self) -> bool:
+        """Whether a marker is that of a committed transaction."""
+        return bool(self.flags & COMMIT)
+
+    @property
+    def producer(self) -> int:
+        """The producer id of a marker."""
+        return self.object.epoch << 32 | self.object.sequence
 
     @property
     def file(self) -> int:
@@ -123,10 +155,12 @@ class OffsetIndex:
             i += n
         if not 0 <= i < n:
             raise IndexError(i)
-        end, size, own, running, span, epoch, sequence, position, length, flags, _ = _ENTRY.unpack_from(
+        end, size, own, running, span, epoch, sequence, position, length, flags, producer_epoch = _ENTRY.unpack_from(
             self._data, i * ENTRY_BYTES
         )
-        return IndexEntry(end - span, end, size, own, running, WalId(epoch, sequence), position, length, flags)
+        return IndexEntry(
+            end - span, end, size, own, running, WalId(epoch, sequence), position, length, flags, producer_epoch
+        )
 
     def __iter__(self) -> Iterator[IndexEntry]:
         for i in range(len(self)):
@@ -160,6 +194,17 @@ class OffsetIndex:
             flags, 0,
         )  # fmt: skip
 
+    def mark(
+        self, offset: int, cumulative_size: int, clock_ms: int, producer: int, epoch: int, *, commit: bool
+    ) -> None:
+        """Add a marker at the end."""
+        flags = MARKER | COMMIT if commit else MARKER
+        running = self[-1].running_max_timestamp if self._data else NO_TIMESTAMP
+        self._data += _ENTRY.pack(
+            offset + 1, cumulative_size, clock_ms, running, 1, producer >> 32, producer & 0xFFFFFFFF, 0, MARKER_BYTES,
+            flags, epoch,
+        )  # fmt: skip
+
     def find(self, offset: int) -> int:
         """The first entry whose end is greater than an offset, or `len(self)`."""
         data, low, high = self._data, 0, len(self)
@@ -188,7 +233,7 @@ class OffsetIndex:
         """Remove the oldest entries and return them."""
         dropped = [self[i] for i in range(count)]
         del self._data[: count * ENTRY_BYTES]
-        self._restart_running_maximum()
+        self.restart_running_maximum(0)
         return dropped
 
     def replace(self, first: int, last: int, settled: list[SettledEntry]) -> None:
@@ -213,18 +258,22 @@ class OffsetIndex:
         size, running = before.cumulative_size, before.running_max_timestamp
         for at in range((behind + 1) * ENTRY_BYTES, len(self._data), ENTRY_BYTES):
             length: int = _LENGTH.unpack_from(self._data, at + _LENGTH_AT)[0]
-            own: int = _END.unpack_from(self._data, at + _OWN_AT)[0]
-            size, running = size + length, max(running, own)
+            size, running = size + length, max(running, self._counted(at))
             _END.pack_into(self._data, at + _SIZE_AT, size)
             _RUNNING.pack_into(self._data, at + _RUNNING_AT, running)
         return size
 
-    def _restart_running_maximum(self) -> None:
-        """Recompute the running maximum after entries were dropped, up to the first entry where it is right already."""
-        running = None
-        for i in range(len(self)):
+    def _counted(self, at: int) -> int:
+        """The timestamp that counts for running maxima: that of records, not that of a marker."""
+        own: int = _END.unpack_from(self._data, at + _OWN_AT)[0]
+        return NO_TIMESTAMP if _FLAGS.unpack_from(self._data, at + _FLAGS_AT)[0] & MARKER else own
+
+    def restart_running_maximum(self, first: int) -> None:
+        """Recompute the running maximum from an entry on, up to the first entry where it is right already."""
+        running = self[first - 1].running_max_timestamp if first else None
+        for i in range(first, len(self)):
             at = i * ENTRY_BYTES
-            own: int = _END.unpack_from(self._data, at + _OWN_AT)[0]
+            own = self._counted(at)
             running = own if running is None else max(running, own)
             if _RUNNING.unpack_from(self._data, at + _RUNNING_AT)[0] == running:
                 return

@@ -6,6 +6,8 @@ retried batch is always among the five and is answered with its first offset.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from headwater.state.results import Verdict
 
 RECENT_BATCHES = 5
@@ -100,9 +102,18 @@ class Producers:
         self._expired.pop(producer_id, None)
         return None
 
-    def expire(self, before_ms: int) -> int:
-        """Move producers that have not written since `before_ms` to the expired ones. Returns how many."""
-        gone = [pid for pid, producer in self._live.items() if producer.last_ms < before_ms]
+    def seen(self, producer_id: int, ms: int) -> None:
+        """Note a sign of life that is no batch: the end of a transaction."""
+        known = self._live.get(producer_id)
+        if known is not None:
+            known.last_ms = ms
+
+    def expire(self, before_ms: int, running: Container[int]) -> int:
+        """Move producers that have not written since `before_ms` to the expired ones. Returns how many.
+
+        Producers with an open transaction in the stream stay.
+        """
+        gone = [pid for pid, producer in self._live.items() if producer.last_ms < before_ms and pid not in running]
         for pid in gone:
             self._expired[pid] = self._live.pop(pid).epoch
         while len(self._expired) > MAX_EXPIRED:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -24,6 +24,7 @@ from headwater.state.commands.tables import (
     Retire,
     SegmentRun,
     Settle,
+    SettleRuns,
     Unfollow,
     WantExpired,
     WantSettled,
@@ -31,7 +32,7 @@ from headwater.state.commands.tables import (
 from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import COMPACTION, U32_MAX, StreamsDomain
-from headwater.state.streams.index import SettledEntry
+from headwater.state.streams.index import NO_TIMESTAMP, IndexEntry, SettledEntry
 from headwater.state.streams.swaps import Flaw, Swap, carry_out, check_all_used, check_run, enter, numbered
 from headwater.state.streams.tables import DataFile, ExpiryRequest, Follower, TableImage, TopicTable
 
@@ -65,7 +66,7 @@ def _leased(judge: Callable[[StreamsDomain, int, _C], Result]) -> Callable[[Stre
 
 def want_settled(state: StreamsDomain, epoch: int, command: WantSettled) -> Result:
     """See `WantSettled`. Returns how many streams are not settled."""
-    waiting = sum(s.topic == command.topic and s.settled < s.end for s in state.streams.values())
+    waiting = sum(s.topic == command.topic and s.settled < s.stable for s in state.streams.values())
     if waiting:
         state.wanted[command.topic] = None
     state.roll("want", command.topic, waiting)
@@ -73,13 +74,15 @@ def want_settled(state: StreamsDomain, epoch: int, command: WantSettled) -> Resu
 
 
 @_leased
-def settle(state: StreamsDomain, epoch: int, command: Settle) -> Result:
-    """See `Settle`."""
+def settle(state: StreamsDomain, epoch: int, command: Settle | SettleRuns) -> Result:
+    """See `Settle` and `SettleRuns`."""
     files = numbered(state, command.files)
     swaps = _plan_swaps(state, command, files)
     for swap in swaps:
         if swap.entries[0].start != swap.stream.settled:
             raise Flaw(Reason.STALE, f"stream {swap.stream.id} is settled up to {swap.stream.settled}")
+        if swap.entries[-1].end > swap.stream.stable:
+            raise Flaw(Reason.STALE, f"stream {swap.stream.id} has open transactions from {swap.stream.stable} on")
     check_all_used(files, swaps)
     table = state.tables.get(command.topic)
     if table is not None and table.dropped:
@@ -91,7 +94,8 @@ def settle(state: StreamsDomain, epoch: int, command: Settle) -> Result:
         carry_out(state, swap, files)
         end = swap.stream.settled = swap.entries[-1].end
         swap.stream.advance()
-        more = more or end < swap.stream.settled < swap.stream.end  # WAL behind a bulk append, in no plan yet
+        swap.stream.forget_aborted()
+        more = more or end < swap.stream.settled < swap.stream.stable  # WAL behind a bulk append, in no plan yet
         ends.append((swap.stream.partition, swap.stream.settled))
     if not more:
         state.wanted.pop(command.topic, None)
@@ -245,38 +249,53 @@ def _check_live(table: TopicTable, numbers: Collection[int]) -> None:
         raise Flaw(Reason.STALE, "a file to remove is not in the table any more")
 
 
-def _plan_swaps(state: StreamsDomain, command: Settle | Merge, files: list[DataFile]) -> list[Swap]:
+def _plan_swaps(state: StreamsDomain, command: Settle | SettleRuns | Merge, files: list[DataFile]) -> list[Swap]:
     """For every stream, the entries that are replaced and the new ones."""
-    by_stream: dict[int, list[SegmentRun]] = {}
-    for run in command.runs:
-        by_stream.setdefault(run.stream, []).append(run)
+    newest: Iterable[int | None] = itertools.repeat(None, len(command.runs))
+    if isinstance(command, SettleRuns):
+        newest = command.newest
+        if len(command.newest) != len(command.runs):
+            raise Flaw(Reason.INVALID, "the numbers of runs and of largest timestamps differ")
+    by_stream: dict[int, list[tuple[SegmentRun, int | None]]] = {}
+    for run, timestamp in zip(command.runs, newest, strict=True):
+        by_stream.setdefault(run.stream, []).append((run, timestamp))
     if not by_stream:
         raise Flaw(Reason.INVALID, "the command has no runs")
     return [_plan_swap(state, command, name, runs, files) for name, runs in by_stream.items()]
 
 
 def _plan_swap(
-    state: StreamsDomain, command: Settle | Merge, name: int, runs: list[SegmentRun], files: list[DataFile]
+    state: StreamsDomain,
+    command: Settle | SettleRuns | Merge,
+    name: int,
+    runs: list[tuple[SegmentRun, int | None]],
+    files: list[DataFile],
 ) -> Swap:
     stream = state.streams.get(name)
     if stream is None or stream.topic != command.topic:
         raise Flaw(Reason.UNKNOWN, f"the topic has no stream {name}")
     index = stream.index
-    first = at = index.find(runs[0].start)
-    entries, expected = [], runs[0].start
-    for run in runs:
+    start = runs[0][0].start
+    first = at = index.find(start)
+    entries, expected = [], start
+    for run, newest in runs:
         check_run(name, run, expected, files)
         size = length = 0
         largest = None
         while at < len(index) and index[at].end <= run.end:
             old = index[at]
-            if not (old.settled if isinstance(command, Merge) else old.in_wal):
+            if not _expected(command, old):
                 raise Flaw(Reason.STALE, f"stream {name}: the entry up to {old.end} is not as the plan expects")
             size, length = old.cumulative_size, length + old.length
-            largest = old.max_timestamp if largest is None else max(largest, old.max_timestamp)
+            own = NO_TIMESTAMP if old.marker else old.max_timestamp
+            largest = own if largest is None else max(largest, own)
             at += 1
         if largest is None or index[at - 1].end != run.end or length > U32_MAX:
             raise Flaw(Reason.STALE, f"stream {name}: no entry ends at {run.end}")
+        if newest is not None:
+            if not NO_TIMESTAMP <= newest <= largest:
+                raise Flaw(Reason.INVALID, f"stream {name}: the newest timestamp up to {run.end} cannot be {newest}")
+            largest = newest
         number = files[run.file].number if run.file >= 0 else 0
         entries.append(
             SettledEntry(
@@ -284,9 +303,16 @@ def _plan_swap(
             )
         )
         expected = run.end
-    if max(index[first].start, stream.log_start) != max(runs[0].start, stream.log_start):
-        raise Flaw(Reason.STALE, f"stream {name}: no entry begins at {runs[0].start}")
+    if max(index[first].start, stream.log_start) != max(start, stream.log_start):
+        raise Flaw(Reason.STALE, f"stream {name}: no entry begins at {start}")
     return Swap(stream, first, at, entries)
+
+
+def _expected(command: Settle | SettleRuns | Merge, entry: IndexEntry) -> bool:
+    """Whether a command may replace an index entry."""
+    if isinstance(command, Merge):
+        return entry.settled
+    return entry.unsettled if isinstance(command, SettleRuns) else entry.in_wal
 
 
 # --- hooks and image -----------------------------------------------------------------------------------
@@ -336,6 +362,7 @@ PART: Part[StreamsDomain, TablesImage] = Part(
     commands={
         WantSettled: want_settled,
         Settle: settle,
+        SettleRuns: settle,
         Merge: merge,
         Follow: follow,
         Unfollow: unfollow,
@@ -345,6 +372,7 @@ PART: Part[StreamsDomain, TablesImage] = Part(
         Expired: expired,
         ForgetFiles: forget_files,
     },
+    later={SettleRuns: 2},
     format=1,
     image=TablesImage,
     pack=_pack,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from headwater.state.machine import Part
-from headwater.state.streams import append, groups, heads, reserve, settle
+from headwater.state.streams import append, groups, heads, reserve, settle, transactions
 from headwater.state.streams.domain import StreamsDomain
 
 
@@ -18,4 +18,5 @@ class StreamsState(StreamsDomain):
         reserve.PART,  # before settle: a reservation that ends may still enter its table's journal
         settle.PART,
         groups.PART,
+        transactions.PART,
     )

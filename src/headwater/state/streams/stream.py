@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from headwater.state.streams.index import NO_TIMESTAMP, OffsetIndex
+from headwater.state.streams.aborted import Aborted
+from headwater.state.streams.index import MARKER_BYTES, NO_TIMESTAMP, OffsetIndex
 from headwater.state.streams.producers import Producers
 from headwater.types import StreamId
 
@@ -13,6 +14,7 @@ class Stream:
     """A stream's head and index."""
 
     __slots__ = (
+        "aborted",
         "append_time",
         "id",
         "index",
@@ -21,6 +23,7 @@ class Stream:
         "open",
         "partition",
         "producers",
+        "running",
         "settled",
         "size",
         "topic",
@@ -41,6 +44,9 @@ class Stream:
         """The total of bytes ever added to the stream: the cumulative size of the last entry."""
         self.index = OffsetIndex()
         self.producers: Producers | None = None
+        self.running: dict[int, int] = {}
+        """The first offset of each open transaction with records here, by producer id. Offsets rise."""
+        self.aborted = Aborted()
 
     def __repr__(self) -> str:
         return f"<Stream {self.id}: {self.log_start} to {self.next_offset}, {len(self.index)} entries>"
@@ -49,6 +55,28 @@ class Stream:
     def end(self) -> int:
         """The end of the log for readers: the first open reservation, if any. Appends continue at `next_offset`."""
         return self.open[0] if self.open else self.next_offset
+
+    @property
+    def stable(self) -> int:
+        """Where readers of committed records stop: the first record of the oldest open transaction, or the end."""
+        if not self.running:
+            return self.end
+        return max(self.log_start, min(self.end, next(iter(self.running.values()))))
+
+    def close(self, producer: int, epoch: int, clock_ms: int, *, commit: bool) -> None:
+        """End a producer's transaction in this stream by a marker."""
+        offset, first = self.next_offset, self.running.pop(producer, None)
+        self.size += MARKER_BYTES
+        self.index.mark(offset, self.size, clock_ms, producer, epoch, commit=commit)
+        self.next_offset = offset + 1
+        if first is not None and not commit:
+            self.aborted.add(producer, first, offset, next(iter(self.running.values()), self.next_offset))
+        if self.producers is not None:
+            self.producers.seen(producer, clock_ms)
+
+    def forget_aborted(self) -> None:
+        """Forget the aborted transactions that no reader of this stream can meet any more."""
+        self.aborted.forget(max(self.settled, self.log_start))
 
     @property
     def max_timestamp(self) -> int:

@@ -81,6 +81,7 @@ def carry_out(state: StreamsDomain, swap: Swap, files: list[DataFile]) -> None:
     stream = swap.stream
     release(state, stream, [stream.index[i] for i in range(swap.first, swap.last)])
     stream.index.replace(swap.first, swap.last, swap.entries)
+    stream.index.restart_running_maximum(swap.first + len(swap.entries))
     numbers = {file.number: file for file in files}
     for entry in swap.entries:
         if entry.file:

@@ -9,6 +9,7 @@ from headwater.state.commands.groups import ChangeGroup, ClaimShard, CommitOffse
 from headwater.state.records import Command
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams import groups as grouping
+from headwater.state.streams import offsets
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored_groups import Committed, StoredGroup, shard_of
 from headwater.types import Domain
@@ -134,7 +135,7 @@ def test_there_are_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story()
     claim = story.claim()
     other = next(f"h{i}" for i in range(10_000) if shard_of(f"h{i}") == shard_of(GROUP))
-    monkeypatch.setattr(grouping, "MAX_OFFSETS", 2)
+    monkeypatch.setattr(offsets, "MAX_OFFSETS", 2)
     assert story.commit(ONE, claim, (0, 1), (1, 1)) == Done()
     assert refused(story.commit(ONE, claim, (2, 1))) is Reason.INVALID
     assert refused(story.commit(ONE, claim, (0, 1), (2, 1))) is Reason.INVALID
@@ -143,7 +144,7 @@ def test_there_are_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(story.do(ONE, CommitOffsets(claim, other, [(TOPIC.bytes, i, 1, -1, "") for i in range(3)])))
     assert story.state.groups.get(other) is None, "a refused command makes no group"
     assert len(before) == len(story.state.image())
-    monkeypatch.setattr(grouping, "MAX_GROUPS", 1)
+    monkeypatch.setattr(offsets, "MAX_GROUPS", 1)
     assert refused(story.do(ONE, ChangeGroup(claim, other, "classic", b"", {}, ()))) is Reason.INVALID
     assert refused(story.do(ONE, CommitOffsets(claim, GROUP, [(b"short", 0, 1, -1, "")]))) is Reason.INVALID
     monkeypatch.setattr(grouping, "MAX_NAME", 0)

@@ -59,7 +59,7 @@ class IndexModel(RuleBasedStateMachine):
         )
         self.model.append(
             IndexEntry(
-                self.end - span, self.end, self.size, timestamp, 0, WalId(epoch, sequence), position, length, flags
+                self.end - span, self.end, self.size, timestamp, 0, WalId(epoch, sequence), position, length, flags, 0
             )
         )
 
@@ -85,7 +85,7 @@ class IndexModel(RuleBasedStateMachine):
         self.index.replace(first, last, [made])
         flags = SEGMENT if file else GAP
         entry = IndexEntry(
-            made.start, made.end, made.cumulative_size, stamp, 0, WalId(0, file), group << 16 | groups, length, flags
+            made.start, made.end, made.cumulative_size, stamp, 0, WalId(0, file), group << 16 | groups, length, flags, 0
         )
         self.model[first:last] = [entry]
         found = self.index[first]

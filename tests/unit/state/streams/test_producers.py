@@ -113,8 +113,8 @@ def test_expiry_and_after() -> None:
     story.send(0, 5, now_ms=100)
     story.send(0, 5, pid=PID + 1, now_ms=200)
     assert story.producers.oldest_ms == 100
-    assert story.producers.expire(100) == 0
-    assert story.producers.expire(101) == 1
+    assert story.producers.expire(100, ()) == 0
+    assert story.producers.expire(101, ()) == 1
     assert story.producers.oldest_ms == 200
     assert len(story.producers) == 1
     assert story.send(5, epoch=1)[0] is Verdict.OUT_OF_ORDER
@@ -127,7 +127,7 @@ def test_an_expired_producer_begins_anew() -> None:
     """K11"""
     story = Story()
     story.send(0, 5, epoch=2, now_ms=100)
-    story.producers.expire(1_000)
+    story.producers.expire(1_000, ())
     assert story.producers.oldest_ms > 1 << 60
     assert story.send(0, 5, epoch=3)[0] is Verdict.ACCEPTED
     assert story.send(5, epoch=2)[0] is Verdict.STALE_PRODUCER
@@ -139,8 +139,8 @@ def test_few_expired_are_remembered() -> None:
     for pid in range(MAX_EXPIRED + 10):
         story.send(0, 5, pid=pid, now_ms=pid)
     for before in range(0, MAX_EXPIRED + 11, 50):
-        story.producers.expire(before)
-    story.producers.expire(1 << 40)
+        story.producers.expire(before, ())
+    story.producers.expire(1 << 40, ())
     _, expired = story.producers.pack()
     assert [pid for pid, _ in expired] == list(range(10, MAX_EXPIRED + 10))
     assert story.send(5, pid=3)[0] is Verdict.OUT_OF_ORDER
@@ -191,7 +191,7 @@ def test_a_checkpoint_changes_no_verdict(
     one, other = Story(), Story()
     for i, (pid, epoch, first, records, writer, shared) in enumerate(sends):
         if i in expiries:
-            assert one.producers.expire(i - 3) == other.producers.expire(i - 3)
+            assert one.producers.expire(i - 3, ()) == other.producers.expire(i - 3, ())
         other.producers = Producers.unpack(*other.producers.pack())
         assert one.producers.pack() == other.producers.pack()
         assert one.send(first, records, pid=pid, epoch=epoch, writer=writer, shared=shared, now_ms=i) == other.send(
