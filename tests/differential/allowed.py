@@ -21,8 +21,24 @@ def _any_error(wanted: Any, got: Any) -> bool:
     return wanted == "unknown_server_error" and got != "none"
 
 
+def _not_joined(wanted: Any, got: Any) -> bool:
+    return {wanted, got} == {"invalid_txn_state", "transaction_abortable"}
+
+
+def _one_epoch_apart(wanted: Any, got: Any) -> bool:
+    return wanted == got + 1
+
+
+def _at_about_the_same_time(wanted: Any, got: Any) -> bool:
+    return wanted > MANY_MS and got > MANY_MS and abs(wanted - got) < 60_000
+
+
 def _both_by_default(wanted: Any, got: Any) -> bool:
     return wanted in (3, 4, 5) and got in (3, 4, 5)
+
+
+MANY_MS = 1_000_000_000_000
+"""No server tells an earlier time, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +86,27 @@ ALLOWED: dict[str, Rule] = {
         r"(.*\.)?configs\.(value|config_source|synonyms(\..*)?)",
         "create_topics|describe_configs",
         about=frozenset({"min.insync.replicas"}),
+    ),
+    "the epoch after a takeover": Rule(
+        "InitProducerId ends an open transaction. Apache Kafka leaves out an epoch then: it ends the transaction and "
+        "asks the producer to come back. Headwater does both in one step.",
+        "producer_epoch",
+        "init_producer_id",
+        _one_epoch_apart,
+    ),
+    "times of transactions": Rule(
+        "Both servers take the time from their own clocks. The times may be a minute apart.",
+        r"(.*\.)?(transaction_start_time|last_timestamp)",
+        "describe_transactions|describe_producers",
+        _at_about_the_same_time,
+    ),
+    "partitions and groups that have not joined": Rule(
+        "Versions of Produce up to 10 and of TxnOffsetCommit up to 3 say INVALID_TXN_STATE, later ones "
+        "TRANSACTION_ABORTABLE. Apache Kafka asks for several requests at once whether they have joined, and answers "
+        "all of them in the way of the first.",
+        r"(.*\.)?error_code",
+        "produce|txn_offset_commit",
+        _not_joined,
     ),
     "failures inside Apache Kafka": Rule(
         "Where Apache Kafka fails with an internal error, Headwater names the fault of the request.",

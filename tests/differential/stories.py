@@ -7,6 +7,10 @@ from tests.differential import (
     stories_records,
     stories_static,
     stories_topics,
+    stories_transactional_data,
+    stories_transactional_offsets,
+    stories_transactions,
+    stories_transactions_told,
     stories_walks,
 )
 from tests.differential.story import STORIES
@@ -19,5 +23,9 @@ __all__ = [
     "stories_records",
     "stories_static",
     "stories_topics",
+    "stories_transactional_data",
+    "stories_transactional_offsets",
+    "stories_transactions",
+    "stories_transactions_told",
     "stories_walks",
 ]
