@@ -96,9 +96,15 @@ ALLOWED: dict[str, Rule] = {
     ),
     "times of transactions": Rule(
         "Both servers take the time from their own clocks. The times may be a minute apart.",
-        r"(.*\.)?(transaction_start_time|last_timestamp)",
-        "describe_transactions|describe_producers",
+        r"(.*\.)?transaction_start_time",
+        "describe_transactions",
         _at_about_the_same_time,
+    ),
+    "what a partition remembers of producers": Rule(
+        "Apache Kafka has the epoch and the time of the last batch or marker, and the coordinator's epoch. Headwater "
+        "has the epoch of the last batch and the time at which it was appended. No coordinator has epochs.",
+        r"topics\.partitions\.active_producers\.(producer_epoch|last_sequence|last_timestamp|coordinator_epoch)",
+        "describe_producers",
     ),
     "partitions and groups that have not joined": Rule(
         "Versions of Produce up to 10 and of TxnOffsetCommit up to 3 say INVALID_TXN_STATE, later ones "
@@ -124,7 +130,25 @@ APART: dict[str, str] = {
     "consumer_groups_to_classic_calls": (
         "A group with members refuses members of the other protocol. It changes its protocol when it is empty."
     ),
-    "find_the_coordinator_of_a_transaction": "There are no transactions yet. Producers get an error and give up.",
+    **{
+        f"init_with_another_epoch_while_open_in_generation_{number}": (
+            "Apache Kafka ends the open transaction before it looks at the epoch that the producer expects. Headwater "
+            "looks first, and a producer that is fenced ends nothing."
+        )
+        for number in (1, 2)
+    },
+    **{
+        f"look_for_the_time_of_markers_v{version}": (
+            "Apache Kafka finds the markers of transactions by their time. Headwater finds records only: markers are "
+            "gone when their partition is settled."
+        )
+        for version in (1, 11)
+    },
+    "another_transactional_id_is_named": (
+        "Apache Kafka does not look at the transactional id of a request if the partition or the group has joined "
+        "with this producer. Headwater always does."
+    ),
+    "a_transactional_batch_without_a_producer": "Apache Kafka takes it. Headwater refuses it: no marker would end it.",
 }
 """Stories whose answers differ as a whole, and why."""
 

@@ -66,7 +66,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, Silence):
         return {"silence": value.why}
     if is_dataclass(value):
-        return {f.name: _field(f.name, getattr(value, f.name)) for f in fields(value)}
+        named = {f.name: _field(f.name, getattr(value, f.name)) for f in fields(value)}
+        if named.get("aborted_transactions"):
+            end = _end(bytes(value.records or b""))
+            named["aborted_transactions"] = [a for a in named["aborted_transactions"] if a["first_offset"] < end]
+        return named
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, Enum):
@@ -97,6 +101,15 @@ def _batch(batch: bytes) -> Any:
     if int.from_bytes(batch[_CHECKED : _CHECKED + 2], "big") & _CONTROL:
         rest[_TIMES], rest[_COORDINATOR_EPOCH] = bytes(16), bytes(4)
     return {"batch": rest.hex(), "producer_id": producer, "sound": sound}
+
+
+def _end(data: bytes) -> int:
+    """The offset after the last whole batch. Which transactions are told that began later is up to the server."""
+    last = b""
+    for last in _batches(data):  # noqa: B007 - the last one counts
+        pass
+    base, delta = int.from_bytes(last[:8], "big"), int.from_bytes(last[23:27], "big")
+    return base + delta + 1 if last else 0
 
 
 def _batches(data: bytes) -> Iterator[bytes]:

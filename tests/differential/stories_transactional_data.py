@@ -71,7 +71,6 @@ def _written_in_version(version: int) -> Story:
         yield one.write(topic, 0, version=version, producer_id=NO_PRODUCER, sequence=0)
         yield one.write(topic, 2, version=version, producer_id=NO_PRODUCER, sequence=0)
         yield one.write(topic, 2, version=version, transactional_id=told.name("nobody"), sequence=0)
-        yield one.write(topic, 0, version=version, transactional_id=told.name("nobody"))
         yield one.write(topic, 2, version=version, transactional_id=None, sequence=0)
         yield one.write(topic, 2, version=version, transactional_id="", sequence=0)
         yield described(one.id)
@@ -103,7 +102,6 @@ def _written_otherwise(by: Generation) -> Story:
         yield one.write(here, 1, attributes=CONTROL, sequence=2)
         yield produce(here, records(1), 1, transactional_id=one.id, version=by.produce)
         yield produce(here, records(1), 1, version=by.produce)
-        yield produce(here, records(1, attributes=TRANSACTIONAL), 1, transactional_id=one.id, version=by.produce)
         yield one.write(here, 1, acks=1)
         yield one.write(here, 1, acks=0)
         yield one.write(here, 1)
@@ -146,6 +144,23 @@ def a_transactional_id_without_an_init(told: Told) -> Steps:
         data = records(1, producer=(made.producer_id, 0, 0), attributes=TRANSACTIONAL)
         yield produce(told.name(), data, transactional_id=told.name("tx"), version=version)
     yield from offsets(told.name(), LATEST)
+
+
+@story
+def another_transactional_id_is_named(told: Told) -> Steps:
+    yield from existing(told.name())
+    one = yield from producer(told.name("tx"), SECOND)
+    yield one.write(told.name())
+    yield one.stage(told.name("g"), told.name(), (0, 1))
+    yield one.write(told.name(), transactional_id=told.name("nobody"))
+    yield one.stage(told.name("g"), told.name(), (0, 2), transactional_id=told.name("nobody"))
+
+
+@story
+def a_transactional_batch_without_a_producer(told: Told) -> Steps:
+    yield from existing(told.name())
+    one = yield from producer(told.name("tx"), SECOND)
+    yield produce(told.name(), records(1, attributes=TRANSACTIONAL), transactional_id=one.id)
 
 
 @story
@@ -209,8 +224,7 @@ def _listed_in_version(by: Generation, version: int) -> Story:
         yield from existing(told.name())
         here = told.name()
         one = yield from producer(told.name("tx"), by)
-        asked = [EARLIEST, LATEST, START, START + 10, START + 20, START + 1000]
-        asked += [MAX_TIMESTAMP] if version >= 7 else []
+        asked = [EARLIEST, LATEST, START, START + 10, START + 20]
 
         def listed() -> Steps:
             for isolation in ISOLATIONS if version >= 2 else ISOLATIONS[:1]:
@@ -236,6 +250,21 @@ def _listed_in_version(by: Generation, version: int) -> Story:
 for _by in BOTH:
     for _version in (1, 2, 6, 11):
         add(f"list_offsets_of_transactions_v{_version}_in_generation_{_by.number}", _listed_in_version(_by, _version))
+
+
+def _listed_by_the_time_of_markers(version: int) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name())
+        one = yield from producer(told.name("tx"), SECOND)
+        yield one.write(told.name())
+        yield from one.ended(COMMIT)
+        asked = (START + 1000, MAX_TIMESTAMP) if version >= 7 else (START + 1000,)
+        yield from offsets(told.name(), *asked, version=version)
+
+    return steps
+
+
+each("look_for_the_time_of_markers", _listed_by_the_time_of_markers, (1, 11))
 
 
 def _interleaved(by: Generation) -> Story:

@@ -44,8 +44,6 @@ def _staged_in_version(version: int) -> Story:
         yield one.stage(told.name("other"), here, (0, 1), **asked)
         yield one.stage(group, here, (0, 1), producer_epoch=one.epoch + 1, **asked)
         yield one.stage(group, here, (0, 1), producer_id=NO_PRODUCER, **asked)
-        yield one.stage(group, here, (0, 1), transactional_id=told.name("nobody"), **asked)
-        yield one.stage(group, here, (0, 1), transactional_id="", **asked)
         yield one.stage(group, here, **asked)
         if version >= 3:
             yield one.stage(group, here, (0, 1), generation_id=3, **asked)

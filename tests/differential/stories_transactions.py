@@ -92,12 +92,11 @@ class Producer:
             self.sequences = {} if answer.producer_epoch != self.epoch else self.sequences
             self.who, self.epoch = answer.producer_id, answer.producer_epoch
 
-    def taken_over(self, **more: Any) -> Steps:
+    def taken_over(self, *, expected: bool = False) -> Steps:
         """Start anew while a transaction is open. Apache Kafka leaves out an epoch then; after this both have."""
-        left_out = self.epoch + 2
-        answer = yield init(self.id, **more)
-        if answer.producer_id == self.who and answer.producer_epoch == left_out - 1:
-            answer = yield Until(init(self.id, **more), lambda _: True, recorded=False)
+        answer = yield self.init() if expected else init(self.id)
+        if answer.producer_id == self.who and answer.producer_epoch == self.epoch + 1:
+            answer = yield Until(init(self.id), lambda _: True, recorded=False)
         self.take(answer)
         yield settled(self.id)
 
@@ -225,21 +224,37 @@ def _init_with_what_is_expected_while_open(by: Generation) -> Story:
         one = yield from producer(told.name("tx"), by)
         yield one.add({told.name(): [0]})
         yield one.write(told.name())
-        yield init(one.id, one.who, one.epoch + 1)
         yield init(one.id, NO_PRODUCER, one.epoch)
         yield described(one.id)
         before = one.before()
-        one.take((yield one.init()))
+        yield from one.taken_over(expected=True)
         yield before.init()
-        yield settled(one.id)
         yield described(one.id)
-        yield one.write(told.name(), sequence=0)
+        yield before.write(told.name())
+        yield one.add({told.name(): [0]})
+        yield one.write(told.name())
         yield from one.ended(ABORT)
 
     return steps
 
 
 each("init_with_what_is_expected_while_open", _init_with_what_is_expected_while_open)
+
+
+def _init_with_another_epoch_while_open(by: Generation) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name())
+        one = yield from producer(told.name("tx"), by)
+        yield one.add({told.name(): [0]})
+        yield one.write(told.name())
+        yield init(one.id, one.who, one.epoch + 1)
+        yield settled(one.id)
+        yield described(one.id)
+
+    return steps
+
+
+each("init_with_another_epoch_while_open", _init_with_another_epoch_while_open)
 
 
 def _init_after_an_end(by: Generation) -> Story:
