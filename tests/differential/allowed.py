@@ -114,6 +114,16 @@ ALLOWED: dict[str, Rule] = {
         "produce|txn_offset_commit",
         _not_joined,
     ),
+    "versions of InitProducerId": Rule(
+        "Version 6 has two-phase commits, which both refuse. Apache Kafka announces it only with versions that are "
+        "not stable.",
+        r"\.?max_version",
+        "apis",
+        about=frozenset({"22"}),
+    ),
+    "the lowest version of a feature": Rule(
+        "A setting decides on `transaction.version`, so there is one version at a time.", r"\.?min_version", "features"
+    ),
     "failures inside Apache Kafka": Rule(
         "Where Apache Kafka fails with an internal error, Headwater names the fault of the request.",
         r"(.*\.)?error_code",
@@ -147,6 +157,17 @@ APART: dict[str, str] = {
     "another_transactional_id_is_named": (
         "Apache Kafka does not look at the transactional id of a request if the partition or the group has joined "
         "with this producer. Headwater always does."
+    ),
+    "a_batch_that_is_refused_does_not_join": (
+        "In Apache Kafka a batch makes its partition join the transaction before its sequence is looked at."
+    ),
+    "a_producer_that_left_markers_only": "Headwater remembers a producer in the partitions that it has written to.",
+    "a_commit_after_a_time_out": (
+        "The producer is told PRODUCER_FENCED, which Kafka Streams survives, not INVALID_TXN_STATE."
+    ),
+    "two_transactions_stage_one_offset": (
+        "Apache Kafka keeps the offset that was staged last, Headwater the one that was committed last. Consumers "
+        "wait until staged offsets are decided, so two transactions do not stage the same one."
     ),
     "a_transactional_batch_without_a_producer": "Apache Kafka takes it. Headwater refuses it: no marker would end it.",
 }

@@ -128,7 +128,7 @@ def two_producers_in_one_request(told: Told) -> Steps:
     topics = [{"name": told.name(), "partition_data": parts}]
     yield call("produce", 12, acks=-1, timeout=10_000, transactional_id=one.id, topic_data=topics)
     parts = [
-        {"index": 0, "records": records(1, producer=(one.who, one.epoch, 1), attributes=TRANSACTIONAL)},
+        {"index": 0, "records": records(1, producer=(one.who, one.epoch, 0), attributes=TRANSACTIONAL)},
         {"index": 1, "records": records(1)},
     ]
     topics = [{"name": told.name(), "partition_data": parts}]
@@ -161,6 +161,14 @@ def a_transactional_batch_without_a_producer(told: Told) -> Steps:
     yield from existing(told.name())
     one = yield from producer(told.name("tx"), SECOND)
     yield produce(told.name(), records(1, attributes=TRANSACTIONAL), transactional_id=one.id)
+
+
+@story
+def a_batch_that_is_refused_does_not_join(told: Told) -> Steps:
+    yield from existing(told.name())
+    one = yield from producer(told.name("tx"), SECOND)
+    yield one.write(told.name(), sequence=5)
+    yield described(one.id)
 
 
 @story
@@ -371,6 +379,7 @@ def _producers_described(by: Generation) -> Story:
         yield one.add({here: [0, 1]})
         yield producers(here, 0, 1)
         yield one.write(here)
+        yield one.write(here, 1)
         yield producers(here, 0, 1)
         yield one.write(here, number=3)
         yield producers(here, 0)
@@ -392,17 +401,31 @@ def _producers_described(by: Generation) -> Story:
 each("describe_producers", _producers_described)
 
 
+@story
+def a_producer_that_left_markers_only(told: Told) -> Steps:
+    yield from existing(told.name())
+    one = yield from producer(told.name("tx"), SECOND)
+    yield one.add({told.name(): [0]})
+    yield from one.ended(COMMIT)
+    yield producers(told.name())
+
+
+def _aborted(id: str) -> Until:
+    """Wait until a broker has aborted a transaction."""
+    return Until(described(id), lambda a: a.transaction_states[0].transaction_state == "CompleteAbort")
+
+
 def _takes_too_long(by: Generation) -> Story:
     """A broker ends a transaction, and its producer learns of it."""
 
     def steps(told: Told) -> Steps:
         yield from existing(told.name(), 2)
         here = told.name()
-        for number, commit in enumerate((COMMIT, ABORT)):
+        for number, outcome in enumerate((COMMIT, ABORT)):
             one = yield from producer(told.name(f"tx{number}"), by, timeout=100)
             yield one.add({here: [0]})
             yield one.write(here)
-            yield Until(described(one.id), lambda a: a.transaction_states[0].transaction_state == "CompleteAbort")
+            yield _aborted(one.id)
             yield from seen(here, 0)
             yield producers(here)
             yield one.write(here, 1, sequence=0)
@@ -410,15 +433,26 @@ def _takes_too_long(by: Generation) -> Story:
             yield one.add({here: [0]})
             yield one.add_offsets(told.name("g"))
             yield one.stage(told.name("g"), here, (0, 1))
-            yield one.end(commit)
             yield one.end(ABORT, version=4)
             yield one.end(COMMIT, version=4)
+            yield one.end(ABORT)
             yield described(one.id)
-            yield one.init()
-            yield settled(one.id)
-            yield described(one.id)
+            one.take((yield one.init()))
+            yield one.add({here: [0]})
+            yield one.write(here)
+            yield from one.ended(outcome)
+            yield from seen(here, 0)
 
     return steps
 
 
 each("a_transaction_takes_too_long", _takes_too_long)
+
+
+@story
+def a_commit_after_a_time_out(told: Told) -> Steps:
+    yield from existing(told.name())
+    one = yield from producer(told.name("tx"), SECOND, timeout=100)
+    yield one.write(told.name())
+    yield _aborted(one.id)
+    yield one.end(COMMIT)

@@ -195,14 +195,28 @@ def _two_at_once(by: Generation) -> Story:
         for who, at in ((one, 7), (other, 8)):
             yield who.add_offsets(group)
             yield who.stage(group, here, (0, at))
-        yield from other.ended(COMMIT)
         yield from one.ended(COMMIT)
+        yield from both_ways(group, {here: [0]})
+        yield from other.ended(COMMIT)
         yield from both_ways(group, {here: [0]})
 
     return steps
 
 
 each("two_transactions_of_one_group", _two_at_once)
+
+
+@story
+def two_transactions_stage_one_offset(told: Told) -> Steps:
+    yield from existing(told.name())
+    here, group = told.name(), told.name("g")
+    one = yield from producer(told.name("one"), SECOND)
+    other = yield from producer(told.name("other"), SECOND)
+    yield one.stage(group, here, (0, 7))
+    yield other.stage(group, here, (0, 8))
+    yield from other.ended(COMMIT)
+    yield from one.ended(COMMIT)
+    yield committed(group, {here: [0]})
 
 
 def _fenced(by: Generation) -> Story:

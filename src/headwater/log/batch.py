@@ -110,6 +110,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     producer_epoch: int
     base_sequence: int
     transactional: bool = False
+    """Whether the batch is part of a transaction. As in Kafka, one that claims it without a producer is not."""
 
 
 def unchecked(data: bytes) -> Batch:
@@ -148,9 +149,7 @@ def checked(data: bytes, rules: BatchRules, now_ms: int, limit: int) -> tuple[Ba
         raise InvalidRecord(f"{count} records with a last offset delta of {last_delta}")
     if producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0):
         raise InvalidRecord("an idempotent batch without a sequence or an epoch")
-    transactional = attributes & TRANSACTIONAL_BIT != 0
-    if transactional and producer_id < 0:
-        raise InvalidRecord("a transactional batch without a producer id")
+    transactional = attributes & TRANSACTIONAL_BIT != 0 and producer_id >= 0
     codec = attributes & CODEC_MASK
     opened, at = _opened(codec, data, limit)
     status, smallest, largest, null_keys = switch.walk_records(opened, at, len(opened), count)

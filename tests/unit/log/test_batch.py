@@ -264,12 +264,11 @@ def test_batches_of_transactions_are_told_from_others() -> None:
 
 
 def test_transactional_batches() -> None:
-    """K12: they are known as such, and need a producer."""
+    """K12: they are known as such, if they have a producer."""
     data = batch([b"x"], attributes=TRANSACTIONAL_BIT, producer=(7, 3, 0))
     assert check(data).transactional
     assert not check(batch([b"x"], producer=(7, 3, 0))).transactional
-    with pytest.raises(InvalidRecord, match="without a producer id"):
-        check(batch([b"x"], attributes=TRANSACTIONAL_BIT))
+    assert not check(batch([b"x"], attributes=TRANSACTIONAL_BIT)).transactional
 
 
 # --- patches -------------------------------------------------------------------------------------------

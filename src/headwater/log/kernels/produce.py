@@ -98,8 +98,6 @@ def _read_batch(frame: Array, start: int, end: int, row: Array) -> None:
     sequence = read_number(frame, start + 53, 4)
     if frame[start + 22] & _UNUSUAL or (producer >= 0 and (sequence < 0 or epoch < 0)):
         return
-    if producer < 0 and row[TRANSACTIONAL]:
-        return
     base_ms, max_ms = read_number(frame, start + 27, 8), read_number(frame, start + 35, 8)
     status, smallest, largest, null_keys = _walk(frame, start + _BATCH_HEADER, end, count)
     if status != OK or abs(base_ms) > _FAR or abs(smallest) > _FAR or abs(largest) > _FAR:

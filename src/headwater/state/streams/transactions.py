@@ -93,7 +93,10 @@ def _first_init(state: StreamsDomain, command: InitTransaction) -> Result:
 
 
 def _repeated_init(found: Transaction, command: InitTransaction) -> Result:
-    """The client expects an epoch that is not current: it lost the answer to its last bump, or it is fenced."""
+    """The client expects an epoch that is not current.
+
+    It lost the answer to its last bump, or a broker aborted its transaction, or it is fenced.
+    """
     rolled_over = found.epoch == 0 and found.previous_producer == command.expected_producer
     producer = found.previous_producer if rolled_over else found.producer
     if found.open or (producer, found.last_epoch) != (command.expected_producer, command.expected_epoch):
@@ -191,7 +194,7 @@ def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result
     if not found.open or found.number != command.number:
         return Transacted(Judgement.INVALID_STATE)
     _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
-    found.last_epoch = NOBODY
+    found.last_epoch = found.epoch  # its producer may go on: librdkafka asks for the next epoch after a time-out
     state.transactions.bump(found, command.fresh)
     return _done(state, "abort", found)
 

@@ -392,7 +392,7 @@ def size_of(values: Values) -> int:
 
 
 def _aborted(found: _Found, committed: bool) -> list[Values] | None:
-    if not committed:
+    if found.error is not ErrorCode.none or not committed:
         return [] if found.error in _NOT_LOOKED_AT else None
     return [{"producer_id": one.producer, "first_offset": one.first} for one in found.aborted]
 

@@ -299,7 +299,7 @@ def _refusal(broker: Broker, request: Request, wanted: ProduceRequest) -> tuple[
     id = wanted.transaction
     if wanted.producers and (id is None or not broker.may(request, Operation.WRITE, AclResource.TRANSACTIONAL_ID, id)):
         return ErrorCode.transactional_id_authorization_failed, None
-    if len(wanted.producers) > 1:
+    if sum(producer >= 0 for producer, _ in wanted.producers) > 1:
         return ErrorCode.invalid_producer_id_mapping, "The transactional batches are of more than one producer."
     if wanted.acks not in ACKS:
         return ErrorCode.invalid_required_acks, None

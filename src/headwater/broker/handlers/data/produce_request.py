@@ -52,7 +52,7 @@ class ProduceRequest(msgspec.Struct, frozen=True):
     topics: Topics
     batches: Batches
     producers: frozenset[tuple[int, int]] = frozenset()
-    """Producer ids and epochs of the batches that are part of a transaction."""
+    """Producer ids and epochs of the batches that claim to be part of a transaction."""
 
 
 class _Decoded:
@@ -87,7 +87,7 @@ class _Framed:
             and crc32c(frame[start + CRC_FROM : end]) == crc
         ):
             data = frame[start:end].tobytes()
-            return Batch(data, offsets, first_ms, last_ms, producer, epoch, sequence, part_of != 0)
+            return Batch(data, offsets, first_ms, last_ms, producer, epoch, sequence, part_of != 0 and producer >= 0)
         return None
 
     def data(self, partition: Partition) -> bytes:

@@ -203,9 +203,9 @@ def test_transactional_batches_are_checked_in_the_pass() -> None:
         assert read is not None
         request = read[1]
         assert (request.transaction, request.producers) == ("tx", {(7, 2), (-1, -1)})
-        [(_, [good, bad])] = request.topics
+        [(_, [good, other])] = request.topics
         assert request.batches.quick(good, LAX, NOW) == Batch(data, 1, NOW, NOW, 7, 2, 0, True)
-        assert request.batches.quick(bad, LAX, NOW) is None
+        assert request.batches.quick(other, LAX, NOW) == Batch(nobody, 1, NOW, NOW, -1, -1, -1, False)
         assert agrees(bytes(view))
 
 

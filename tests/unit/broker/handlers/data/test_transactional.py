@@ -95,10 +95,11 @@ def test_refusals() -> None:
         assert await put(one, 12, data, other) == [mapping, mapping], "a request is of one producer"
         assert await put(one, 12, other) == [mapping], "its id is another one"
         assert await put(one, 12, unknown) == [mapping]
-        assert await put(one, 12, nobody) == [ErrorCode.invalid_record]
+        assert await put(one, 12, nobody, id=None) == [ErrorCode.transactional_id_authorization_failed]
+        assert await put(one, 12, nobody) == [ErrorCode.none], "as in Kafka it is a plain one"
         assert await put(one, 12, control) == [ErrorCode.invalid_record]
         assert not one.node.domains[ONE].state.streams[stream].running
-        assert await put(one, 12, data, batch(recs(b"plain"))) == [ErrorCode.none] * 2, "plain ones may be beside them"
+        assert await put(one, 12, data, batch(recs(b"plain")), acks=1) == [ErrorCode.none] * 2, "plain ones beside them"
         plain = batch(recs(b"f"), producer=(500, 0, 1))
         assert await put(one, 12, plain) == [ErrorCode.invalid_txn_state]
 
@@ -135,7 +136,8 @@ def test_isolation() -> None:
         assert values(clean.records) == [(0, b"0"), (1, b"1")]
         beyond = await get(one, 3, 1)
         assert (beyond.error_code, beyond.records, beyond.aborted_transactions) == (ErrorCode.none, b"", ())
-        assert (await get(one, 5, 1)).error_code is ErrorCode.offset_out_of_range
+        outside = await get(one, 5, 1)
+        assert (outside.error_code, outside.aborted_transactions) == (ErrorCode.offset_out_of_range, None)
         await producer.end(commit=False)
         clean = await get(one, 0, 1)
         assert clean.last_stable_offset == 3
