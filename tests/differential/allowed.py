@@ -165,11 +165,14 @@ APART: dict[str, str] = {
     "a_commit_after_a_time_out": (
         "The producer is told PRODUCER_FENCED, which Kafka Streams survives, not INVALID_TXN_STATE."
     ),
+    "a_plain_commit_is_stable_at_once": (
+        "A commit without a transaction takes the place of an offset that was staged before it. Both servers keep it "
+        "when the transaction ends; Apache Kafka says only then that it is stable."
+    ),
     "two_transactions_stage_one_offset": (
         "Apache Kafka keeps the offset that was staged last, Headwater the one that was committed last. Consumers "
         "wait until staged offsets are decided, so two transactions do not stage the same one."
     ),
-    "a_transactional_batch_without_a_producer": "Apache Kafka takes it. Headwater refuses it: no marker would end it.",
 }
 """Stories whose answers differ as a whole, and why."""
 

@@ -1,6 +1,7 @@
 """Every story there is: importing this module fills the registry."""
 
 from tests.differential import (
+    stories_access,
     stories_classic,
     stories_consumer,
     stories_offsets,
@@ -9,6 +10,7 @@ from tests.differential import (
     stories_topics,
     stories_transactional_data,
     stories_transactional_offsets,
+    stories_transactional_walks,
     stories_transactions,
     stories_transactions_told,
     stories_walks,
@@ -17,6 +19,7 @@ from tests.differential.story import STORIES
 
 __all__ = [
     "STORIES",
+    "stories_access",
     "stories_classic",
     "stories_consumer",
     "stories_offsets",
@@ -25,6 +28,7 @@ __all__ = [
     "stories_topics",
     "stories_transactional_data",
     "stories_transactional_offsets",
+    "stories_transactional_walks",
     "stories_transactions",
     "stories_transactions_told",
     "stories_walks",

@@ -28,7 +28,6 @@ from tests.differential.stories_transactions import (
     each,
     init,
     producer,
-    settled,
 )
 from tests.differential.story import Steps, Story, Told, Until, add, call, story
 
@@ -371,7 +370,7 @@ each("records_of_transactions_are_deleted", _cut)
 
 def _producers_described(by: Generation) -> Story:
     def steps(told: Told) -> Steps:
-        yield from existing(told.name(), 2)
+        yield from existing(told.name(), 3)
         here = told.name()
         yield producers(here, 0, 1, 7)
         yield producers(told.name("unknown"))
@@ -391,8 +390,8 @@ def _producers_described(by: Generation) -> Story:
         yield from one.ended(ABORT)
         yield producers(here, 0)
         plain = yield init(None)
-        yield produce(here, records(2, producer=(plain.producer_id, 0, 0)), 1)
-        yield producers(here, 1)
+        yield produce(here, records(2, producer=(plain.producer_id, 0, 0)), 2)
+        yield producers(here, 2)
         yield call("describe_producers", 0, topics=[])
 
     return steps

@@ -178,6 +178,15 @@ def _beside_plain_commits(by: Generation) -> Story:
 each("a_plain_commit_during_a_transaction", _beside_plain_commits)
 
 
+@story
+def a_plain_commit_is_stable_at_once(told: Told) -> Steps:
+    yield from existing(told.name())
+    one = yield from producer(told.name("tx"), SECOND)
+    yield one.stage(told.name("g"), told.name(), (0, 5))
+    yield commit(told.name("g"), told.name(), (0, 9))
+    yield committed(told.name("g"), {told.name(): [0]}, stable=True)
+
+
 def _two_at_once(by: Generation) -> Story:
     def steps(told: Told) -> Steps:
         yield from existing(told.name())

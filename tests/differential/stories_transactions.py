@@ -388,6 +388,7 @@ def _ended_in_version(version: int) -> Story:
             yield before.end(outcome, version=version)
             yield before.end(not outcome, version=version)
             yield before.end(outcome, version=4 if version >= 5 else 5)
+            yield settled(one.id)
             yield described(one.id)
             again = yield one.end(outcome, version=version)
             one.take(again)

@@ -82,7 +82,10 @@ async def _flaw(broker: Broker, request: Request) -> ErrorCode | None:
     return None
 
 
-_UNREADABLE: Values = {"error_code": ErrorCode.topic_authorization_failed, "error_message": None}
+_UNREADABLE: Values = {
+    "error_code": ErrorCode.topic_authorization_failed,
+    "error_message": "Topic authorization failed.",
+}
 
 
 @api(61, 0, 0)
