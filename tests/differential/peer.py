@@ -13,8 +13,7 @@ from kio.schema.index import api_key_map
 
 from headwater.errors import CorruptFrame
 from headwater.wire.build import build
-from headwater.wire.messages import encode_request, known_versions, request_type
-from tests.differential.decoding import decoded
+from headwater.wire.messages import decode_response, encode_request, known_versions, request_type
 
 KEYS = {name: key for key, name in api_key_map.items()}
 """The number of each API by its name in words."""
@@ -74,7 +73,8 @@ class Peer:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
         if not 0 < size < MAX_ANSWER_BYTES:
             raise CorruptFrame(f"an answer of {size} bytes")
-        return decoded(key, version, memoryview(await reader.readexactly(size)).toreadonly())
+        _, answer = decode_response(key, version, memoryview(await reader.readexactly(size)).toreadonly())
+        return answer
 
     async def _hang_up(self) -> None:
         if self._streams is not None:
