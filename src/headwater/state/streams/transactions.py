@@ -49,19 +49,21 @@ def init(state: StreamsDomain, epoch: int, command: InitTransaction) -> Result:
     """See `InitTransaction`. What the client expects is judged before anything ends."""
     if not 0 < len(command.id) <= MAX_ID:
         return Refused(Reason.INVALID, f"a transactional id has 1 to {MAX_ID} characters")
-    if command.timeout_ms < 1 or not 0 <= command.fresh <= I64_MAX:
+    if command.timeout_ms < 1:
         return Refused(Reason.INVALID, f"a transaction cannot last {command.timeout_ms} ms")
     if (command.expected_producer < 0) != (command.expected_epoch < 0):
         return Refused(Reason.INVALID, "a producer id is expected without an epoch, or an epoch without a producer id")
     found = state.transactions.get(command.id)
-    if found is None:
-        return _first_init(state, command)
     last_epoch = NOBODY
-    if command.expected_producer >= 0:
+    if found is not None and command.expected_producer >= 0:
         last_epoch = found.epoch
         known = (found.producer, found.epoch) == (command.expected_producer, command.expected_epoch)
         if not known:
             return _repeated_init(found, command)
+    if _lacks_id(found, command.fresh):
+        return Transacted(Judgement.NEEDS_ID)
+    if found is None:
+        return _first_init(state, command)
     if found.open:
         _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     state.transactions.bump(found, command.fresh)
@@ -165,6 +167,8 @@ def _end_current(state: StreamsDomain, found: Transaction, command: EndTransacti
             return Transacted(Judgement.DONE, found.producer, found.epoch)
         if not command.bump or command.commit:
             return Transacted(Judgement.INVALID_STATE)
+    if command.bump and _lacks_id(found, command.fresh):
+        return Transacted(Judgement.NEEDS_ID)
     ended = Ended.BY_CLIENT_WITH_BUMP if command.bump else Ended.BY_CLIENT
     _close(state, found, commit=command.commit, ended=ended, bump=command.bump)
     if command.bump:
@@ -190,6 +194,8 @@ def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result
         return found
     if not found.open or found.number != command.number:
         return Transacted(Judgement.INVALID_STATE)
+    if _lacks_id(found, command.fresh):
+        return Transacted(Judgement.NEEDS_ID)
     _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     found.last_epoch = NOBODY
     state.transactions.bump(found, command.fresh)
@@ -203,6 +209,11 @@ def forget(state: StreamsDomain, epoch: int, command: ForgetTransactions) -> Res
         state.transactions.forget(found)
     state.roll("txn-", len(gone))
     return Done(len(gone))
+
+
+def _lacks_id(found: Transaction | None, fresh: int) -> bool:
+    """Whether the next epoch needs a fresh producer id, and there is none."""
+    return (found is None or found.epoch >= LAST_EPOCH) and not 0 <= fresh <= I64_MAX
 
 
 def _current(state: StreamsDomain, id: str, producer: int, epoch: int) -> Transaction | Transacted:
