@@ -217,7 +217,7 @@ class Compactor:
             ),
         )
         by_topic, found = await self._sound(replica, job, facts, roots)
-        commands = [_settle(state, lease, topic, roots[topic], found) for topic, found in by_topic.items()]
+        commands = [settle_command(state, lease, topic, roots[topic], found) for topic, found in by_topic.items()]
         results = await asyncio.gather(*(replica.submit([command]) for command in commands))
         for command, [result] in zip(commands, results, strict=True):
             if await self._stands(command, roots[command.topic], result):
@@ -392,7 +392,7 @@ def _by_topic(job: Job, facts: list[TaskFacts]) -> dict[uuid.UUID, list[FileFact
     return found
 
 
-def _settle(
+def settle_command(
     state: StreamsState, lease: int, topic: uuid.UUID, root: str, facts: list[FileFacts]
 ) -> Settle | SettleRuns:
     """The command for the settled files of a topic, as the level of the state knows it."""
