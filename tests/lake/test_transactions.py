@@ -160,6 +160,79 @@ def test_nobody_dies(tmp_path: Path) -> None:
     assert any(step.startswith("append") and "Merge" in step for step in steps)
 
 
+def test_retention_waits_for_an_open_transaction(tmp_path: Path) -> None:
+    """L6, T1: records older than their retention get into the tables before the log forgets them."""
+
+    async def told() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, retention_ms="60000")
+        [stream] = streams_of(node, made)
+        writing, compaction = Writing(world, made), await world.compaction()
+        await writing.start()
+        rec = [Rec(b"old", timestamp=EPOCH_MS)]
+        await writing.by.write(
+            (stream.id, PLAIN, rec), (stream.id, LONG, rec), (stream.id, PLAIN, rec), created_ms=EPOCH_MS
+        )
+        await asyncio.sleep(3_000)  # of virtual time
+        for _ in range(2):
+            await compaction.finish(2)
+            await node.housekeeper.round()
+        await node.domains[ONE].barrier()
+        assert (stream.log_start, stream.settled, stream.stable, stream.end) == (1, 1, 1, 3)
+        await writing.by.end(LONG, commit=True)
+        await node.housekeeper.round()
+        assert stream.log_start == 1
+        await compaction.finish(2)
+        await node.domains[ONE].barrier()
+        check_tables(world, node, made, writing)
+        assert len(world.delta_rows(node, made)) == 3
+        await node.housekeeper.round()
+        assert stream.log_start == 4
+        await compaction.close()
+        await writing.close()
+        await node.stop()
+
+    run(told())
+
+
+def test_a_topic_with_an_aborted_transaction_only(tmp_path: Path) -> None:
+    """T1: its table is empty, its consumers go on, and its log starts where it did."""
+
+    async def told() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, retention_ms="60000")
+        [stream] = streams_of(node, made)
+        writing, compaction = Writing(world, made), await world.compaction()
+        await writing.start()
+        await writing.by.write((stream.id, DOOMED, [Rec(b"gone", timestamp=EPOCH_MS)] * 3), created_ms=EPOCH_MS)
+        await writing.by.end(DOOMED, commit=False)
+        await asyncio.sleep(1)
+        await compaction.finish(2)
+        await node.domains[ONE].barrier()
+        check_tables(world, node, made, writing)
+        assert stream.settled == stream.next_offset == 4
+        assert await log_rows(node, made) == []
+        assert await node.broker.reader.find_time(node.domains[ONE], stream.id, 0) is None
+        await asyncio.sleep(3_000)
+        await node.housekeeper.round()
+        assert stream.log_start == 0
+        stored, _ = files_left(world, node)
+        assert not stored
+        await writing.by.write((stream.id, PLAIN, [Rec(b"kept", timestamp=EPOCH_MS + 9_000_000)]), created_ms=EPOCH_MS)
+        await asyncio.sleep(1)
+        await compaction.finish(2)
+        await node.domains[ONE].barrier()
+        check_tables(world, node, made, writing)
+        await check_log(node, made, writing)
+        await compaction.close()
+        await writing.close()
+        await node.stop()
+
+    run(told())
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_every_write(tmp_path: Path, after: bool) -> None:
