@@ -302,9 +302,8 @@ def _pack_id(found: Transaction) -> TransactionImage:
         (name, [(topic.bytes, p, at.offset, at.leader_epoch, at.metadata) for (topic, p), at in staged.items()])
         for name, staged in found.groups.items()
     ]
-    return msgspec.convert(
-        {**msgspec.structs.asdict(found), "streams": list(found.streams), "groups": groups}, TransactionImage
-    )
+    values = msgspec.structs.asdict(found)
+    return TransactionImage(**{**values, "streams": list(found.streams), "groups": groups})
 
 
 def _unpack(state: StreamsDomain, image: TransactionsImage) -> None:
