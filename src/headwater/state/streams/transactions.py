@@ -27,6 +27,7 @@ from headwater.state.results import Done, Judgement, Reason, Refused, Result, Tr
 from headwater.state.streams import offsets
 from headwater.state.streams.aborted import Aborted
 from headwater.state.streams.domain import I64_MAX, StreamsDomain
+from headwater.state.streams.stored_groups import MAX_NAME
 from headwater.state.streams.stored_transactions import (
     LAST_EPOCH,
     MAX_ID,
@@ -114,6 +115,8 @@ def join(state: StreamsDomain, epoch: int, command: JoinTransaction) -> Result:
         return Transacted(Judgement.FULL, detail=f"a transaction has {MAX_STREAMS} partitions at most")
     if len(found.groups.keys() | command.groups) > MAX_STAGED_GROUPS:
         return Transacted(Judgement.FULL, detail=f"a transaction has {MAX_STAGED_GROUPS} groups at most")
+    if any(len(group) > MAX_NAME for group in command.groups):
+        return Transacted(Judgement.FULL, detail=f"a group's name has {MAX_NAME} characters at most")
     state.transactions.open(found, state.clock_ms)
     found.streams.update(dict.fromkeys(command.streams))
     for group in command.groups:
@@ -148,6 +151,8 @@ def stage(state: StreamsDomain, epoch: int, command: StageOffsets) -> Result:
 
 def end(state: StreamsDomain, epoch: int, command: EndTransaction) -> Result:
     """See `EndTransaction`."""
+    if command.bump and command.epoch == LAST_EPOCH and not 0 <= command.fresh <= I64_MAX:
+        return Refused(Reason.INVALID, "the last epoch of a producer id ends without a fresh producer id")
     found = state.transactions.get(command.id)
     if found is None:
         return Transacted(Judgement.UNKNOWN_PRODUCER)
@@ -189,6 +194,8 @@ def _repeated_end(found: Transaction, command: EndTransaction) -> Result:
 
 def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result:
     """See `AbortTransaction`."""
+    if command.epoch == LAST_EPOCH and not 0 <= command.fresh <= I64_MAX:
+        return Refused(Reason.INVALID, "the last epoch of a producer id ends without a fresh producer id")
     found = _current(state, command.id, command.producer, command.epoch)
     if isinstance(found, Transacted):
         return found
@@ -235,11 +242,9 @@ def _close(state: StreamsDomain, found: Transaction, *, commit: bool, ended: End
             state.moved(name)
     if commit:
         for group, staged in found.groups.items():
-            offsets.commit(
-                state,
-                group,
-                [(*place, at.offset, at.leader_epoch, at.metadata) for place, at in staged.items()],
-            )
+            if staged:  # a group that only joined need not exist
+                entered = [(*place, at.offset, at.leader_epoch, at.metadata) for place, at in staged.items()]
+                offsets.commit(state, group, entered)
     state.transactions.close(found, Phase.COMMITTED if commit else Phase.ABORTED, ended, state.clock_ms)
 
 
