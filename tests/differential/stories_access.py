@@ -6,6 +6,7 @@ tests are anonymous.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from tests.differential.stories_offsets import TRANSACTION, committed
@@ -86,11 +87,10 @@ def _guarded(by: Generation, kind: int, operation: int | None) -> Story:
 
 _KINDS = {TOPIC: "topic", GROUP: "group", TRANSACTIONAL_ID: "id"}
 _OPERATIONS = {None: "nothing", READ: "read", WRITE: "write", DESCRIBE: "describe"}
-for _by in BOTH:
-    for _kind, _what in _KINDS.items():
-        for _operation, _allowed in _OPERATIONS.items():
-            _name = f"transactions_with_{_allowed}_allowed_on_the_{_what}_in_generation_{_by.number}"
-            add(_name, _guarded(_by, _kind, _operation))
+for _number, (_kind, _operation) in enumerate(itertools.product(_KINDS, _OPERATIONS)):
+    _by = BOTH[_number % 2]
+    _name = f"transactions_with_{_OPERATIONS[_operation]}_allowed_on_the_{_KINDS[_kind]}"
+    add(f"{_name}_in_generation_{_by.number}", _guarded(_by, _kind, _operation))
 
 
 def _denied(by: Generation) -> Story:

@@ -59,7 +59,7 @@ def _staged_in_version(version: int) -> Story:
     return steps
 
 
-each("commit_offsets_in_a_transaction", _staged_in_version, range(6))
+each("commit_offsets_in_a_transaction", _staged_in_version, (0, 3, 4, 5))
 
 
 def _staged(by: Generation) -> Story:

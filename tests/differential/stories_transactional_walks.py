@@ -26,7 +26,7 @@ from tests.differential.stories_transactions import (
 )
 from tests.differential.story import Steps, Story, Told, add, call, codes
 
-WALKS = 8
+WALKS = 5
 STEPS = 30
 PARTITIONS = 2
 

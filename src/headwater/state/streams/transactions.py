@@ -207,7 +207,7 @@ def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result
     if _lacks_id(found, command.fresh):
         return Transacted(Judgement.NEEDS_ID)
     _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
-    found.last_epoch = found.epoch  # its producer may go on: librdkafka asks for the next epoch after a time-out
+    found.last_epoch = found.epoch  # as in Kafka, its producer may go on unless another one takes over
     state.transactions.bump(found, command.fresh)
     return _done(state, "abort", found)
 
