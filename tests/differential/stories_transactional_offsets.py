@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.differential.stories_classic import NOBODY, alone, describe, leave
+from tests.differential.stories_consumer import LEAVE, ONE, TWO, tell
 from tests.differential.stories_offsets import commit, committed, forget
 from tests.differential.stories_topics import delete, existing, gone
 from tests.differential.stories_transactions import (
@@ -153,6 +154,40 @@ def _staged_by_a_static_member(by: Generation) -> Story:
 
 
 each("a_static_member_commits_in_a_transaction", _staged_by_a_static_member)
+
+
+def _staged_by_a_consumer(by: Generation) -> Story:
+    """A member of a group of the consumer protocol."""
+
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name())
+        here, group = told.name(), told.name("g")
+        joined = yield tell(group, subscribed_topic_names=[here])
+        one = yield from producer(told.name("tx"), by)
+        yield one.add_offsets(group)
+        right = {"member_id": ONE, "generation_id": joined.member_epoch}
+        for version in (3, by.stage):
+            yield one.stage(group, here, (0, 1), **right, version=version)
+            yield one.stage(group, here, (0, 2), **{**right, "generation_id": joined.member_epoch + 1}, version=version)
+            yield one.stage(group, here, (0, 2), **{**right, "generation_id": joined.member_epoch - 1}, version=version)
+            yield one.stage(group, here, (0, 2), **{**right, "generation_id": -1}, version=version)
+            yield one.stage(group, here, (0, 2), **{**right, "member_id": TWO}, version=version)
+            yield one.stage(group, here, (0, 2), **{**right, "member_id": ""}, version=version)
+        yield one.stage(group, here, (0, 3), version=0)
+        yield from both_ways(group, {here: [0]})
+        yield from one.ended(COMMIT)
+        yield from both_ways(group, {here: [0]})
+        yield tell(group, ONE, LEAVE)
+        yield one.add_offsets(group)
+        yield one.stage(group, here, (0, 4), **right)
+        yield one.stage(group, here, (0, 4))
+        yield from one.ended(COMMIT)
+        yield from both_ways(group, {here: [0]})
+
+    return steps
+
+
+each("a_consumer_commits_in_a_transaction", _staged_by_a_consumer)
 
 
 def _beside_plain_commits(by: Generation) -> Story:
