@@ -166,7 +166,7 @@ def test_an_id_has_a_length(story: Story, id: str) -> None:
 
 
 @pytest.mark.parametrize("command", [
-    InitTransaction(ID, 0, 1, -1, -1), InitTransaction(ID, 1, -1, -1, -1), InitTransaction(ID, 1, 1, 5, -1),
+    InitTransaction(ID, 0, 1, -1, -1), InitTransaction(ID, 1, 1, -1, 5), InitTransaction(ID, 1, 1, 5, -1),
 ])  # fmt: skip
 def test_an_init_without_sense_changes_nothing(story: Story, command: InitTransaction) -> None:
     result = story.do(command)
