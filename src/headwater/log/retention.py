@@ -14,7 +14,8 @@ def new_log_start(
 ) -> int:
     """Where the log should start, by time and by size, to the granularity of index entries.
 
-    `written_ms` says when an entry's object was written: the age of records without a timestamp.
+    `written_ms` says when an entry's object was written: the age of records without a timestamp. A marker is as old as
+    the end of its transaction, so that a log that has nothing else is not cut at once.
     """
     if "delete" not in config.cleanup:
         return stream.log_start
@@ -24,7 +25,8 @@ def new_log_start(
         keep = stream.index.find_time(cutoff)
         for i in range(keep):
             entry = stream.index[i]
-            if entry.max_timestamp < 0 and written_ms(entry) >= cutoff:
+            written = written_ms(entry) if entry.max_timestamp < 0 else entry.max_timestamp
+            if (entry.marker or entry.max_timestamp < 0) and written >= cutoff:
                 keep = i
                 break
         while keep and stream.index[keep - 1].settled and not stream.index[keep - 1].file:
