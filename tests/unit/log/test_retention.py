@@ -55,6 +55,25 @@ def test_records_without_a_timestamp_are_as_old_as_their_object() -> None:
         assert new_log_start(stream, keep, now, lambda entry: written[entry.start]) == start
 
 
+def test_a_marker_has_its_own_age() -> None:
+    """L6, K12: the end of a transaction stays as long as a record of that time would."""
+    stream = stream_of([(100, 1000)])
+    stream.close(70, 0, 5000, commit=True)
+    keep = config(retention_ms="1000")
+    for now, start in ((2000, 0), (2001, 10), (6000, 10), (6001, 11)):
+        assert new_log_start(stream, keep, now) == start
+
+
+def test_records_of_an_open_transaction_stay() -> None:
+    """L6, K12: by time and by size, up to the stable offset."""
+    stream = stream_of([(100, 1000)] * 3)
+    stream.running[70] = 10
+    for keep in (config(retention_ms="1000"), config(retention_ms="-1", retention_bytes="0")):
+        assert new_log_start(stream, keep, 10_000) == 10
+    del stream.running[70]
+    assert new_log_start(stream, config(retention_ms="1000"), 10_000) == 30
+
+
 def test_by_size() -> None:
     """L6: as in Kafka an entry goes only if what remains is still at least `retention.bytes`."""
     stream = stream_of([(100, START_MS)] * 5)

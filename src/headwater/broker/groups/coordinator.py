@@ -404,7 +404,10 @@ class Coordinator:
                     self._let_go(shard)
 
     async def _expire(self) -> None:
-        """Delete expired offsets, offsets of deleted topics, and groups without members and offsets."""
+        """Delete expired offsets, offsets of deleted topics, and groups without members and offsets.
+
+        What an open transaction may still commit does not expire.
+        """
         await self._cluster.barrier()
         state = self.replica.state
         before, idle = state.clock_ms - self.settings.offset_retention_ms, state.clock_ms - EMPTY_GROUP_MS
@@ -414,11 +417,13 @@ class Coordinator:
                 gone = list(self._expired(group, held, before))
                 for i in range(0, len(gone), OFFSETS_PER_COMMAND):
                     await self._submit(DropOffsets(claim, group.name, gone[i : i + OFFSETS_PER_COMMAND]))
-                if (held is None or held.group.is_empty) and not group.offsets and group.changed_ms <= idle:
+                used = bool(group.offsets) or bool(state.transactions.staging(group.name))
+                if (held is None or held.group.is_empty) and not used and group.changed_ms <= idle:
                     await self.delete(group.name, claim)
 
     def _expired(self, group: StoredGroup, held: Held | None, before_ms: int) -> Iterator[tuple[bytes, int]]:
         used: Set[str] = set()
+        staged = self.replica.state.transactions.is_staged
         empty = held is None or held.group.is_empty
         if held is not None and not empty:
             wanted = held.group.subscribed(self.topics)
@@ -427,7 +432,8 @@ class Coordinator:
             topic = topic_by_id(self._cluster.state, topic_id)
             for partition, committed in partitions.items():
                 since = max(group.changed_ms, committed.committed_ms) if empty else committed.committed_ms
-                if topic is None or (topic.name not in used and since <= before_ms):
+                expired = since <= before_ms and not staged(group.name, topic_id, partition)
+                if topic is None or (topic.name not in used and expired):
                     yield topic_id.bytes, partition
 
     async def delete(self, name: str, claim: int | None = None) -> None:

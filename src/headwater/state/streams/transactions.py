@@ -35,6 +35,7 @@ from headwater.state.streams.stored_transactions import (
     MAX_STREAMS,
     NOBODY,
     Ended,
+    Ending,
     Phase,
     StagedOffset,
     Transaction,
@@ -63,6 +64,7 @@ def init(state: StreamsDomain, epoch: int, command: InitTransaction) -> Result:
         if not known:
             return _repeated_init(found, command)
     if found.open:
+        _tell(state, epoch, Ending.FENCED)
         _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     state.transactions.bump(found, command.fresh)
     found.last_epoch, found.timeout_ms = last_epoch, command.timeout_ms
@@ -150,7 +152,7 @@ def end(state: StreamsDomain, epoch: int, command: EndTransaction) -> Result:
     if found is None:
         return Transacted(Judgement.UNKNOWN_PRODUCER)
     if (command.producer, command.epoch) == (found.producer, found.epoch):
-        return _end_current(state, found, command)
+        return _end_current(state, epoch, found, command)
     bumped = found.ended in (Ended.BY_CLIENT_WITH_BUMP, Ended.BY_BROKER)
     before = (found.producer, found.epoch - 1) if found.epoch else (found.previous_producer, LAST_EPOCH)
     if bumped and (command.producer, command.epoch) == before:
@@ -158,9 +160,11 @@ def end(state: StreamsDomain, epoch: int, command: EndTransaction) -> Result:
     return Transacted(Judgement.FENCED if command.producer == found.producer else Judgement.UNKNOWN_PRODUCER)
 
 
-def _end_current(state: StreamsDomain, found: Transaction, command: EndTransaction) -> Result:
+def _end_current(state: StreamsDomain, epoch: int, found: Transaction, command: EndTransaction) -> Result:
     outcome = Phase.COMMITTED if command.commit else Phase.ABORTED
-    if not found.open:
+    if found.open:
+        _tell(state, epoch, Ending.COMMITTED if command.commit else Ending.ABORTED)
+    else:
         if not command.bump and found.phase is outcome:
             return Transacted(Judgement.DONE, found.producer, found.epoch)
         if not command.bump or command.commit:
@@ -190,6 +194,7 @@ def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result
         return found
     if not found.open or found.number != command.number:
         return Transacted(Judgement.INVALID_STATE)
+    _tell(state, epoch, Ending.TIMED_OUT)
     _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     found.last_epoch = NOBODY
     state.transactions.bump(found, command.fresh)
@@ -230,6 +235,11 @@ def _close(state: StreamsDomain, found: Transaction, *, commit: bool, ended: End
                 [(*place, at.offset, at.leader_epoch, at.metadata) for place, at in staged.items()],
             )
     state.transactions.close(found, Phase.COMMITTED if commit else Phase.ABORTED, ended, state.clock_ms)
+
+
+def _tell(state: StreamsDomain, epoch: int, ending: Ending) -> None:
+    if state.on_end is not None:
+        state.on_end(epoch, ending)
 
 
 def _done(state: StreamsDomain, what: str, found: Transaction, *facts: object) -> Transacted:
