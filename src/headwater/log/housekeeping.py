@@ -43,8 +43,6 @@ from headwater.types import Domain
 
 log = logging.getLogger("headwater.housekeeping")
 BATCH = 1_000
-ID_EXPIRY_MS = 604_800_000
-"""Kafka's default for `transactional.id.expiration.ms`: seven days."""
 KEEPING = Duty("housekeeping", OnDeath.RESTART, "retention, garbage collection, checkpoints, topics half created")
 
 
@@ -57,7 +55,7 @@ class Housekeeper:
         topics: Topics,
         settings: HousekeepingSettings,
         checkpoint: Callable[[Domain], Awaitable[None]],
-        id_expiry_ms: int = ID_EXPIRY_MS,
+        id_expiry_ms: int,
     ) -> None:
         self._cluster = domains.cluster
         self._domains = domains

@@ -9,7 +9,7 @@ from harness.virtual import EPOCH_MS, run
 from headwater.app.node import Node
 from headwater.errors import StoreUnavailable
 from headwater.log.wal import format as wal
-from headwater.settings.settings import Housekeeping
+from headwater.settings.settings import Housekeeping, Transactions
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
 from headwater.state.commands.base import Fence, Tick
 from headwater.state.commands.cluster import AlterConfigs, AlterResource, CreateTopic
@@ -294,15 +294,14 @@ def test_transactional_ids_that_nobody_uses_are_forgotten() -> None:
 
     async def told() -> None:
         world = NodeWorld()
-        node = await world.node(housekeeping=SETTINGS)
-        node.housekeeper._id_expiry_ms = 3_600_000
+        node = await world.node(housekeeping=SETTINGS, transactions=Transactions(id_expiry_ms=3_600_000))
         [stream] = (await topic(node)).streams
         replica = node.domains[ONE]
         for number, name in enumerate(("idle", "open", "used")):
-            await replica.submit([InitTransaction(name, 1_000, 70 + number, -1, -1)])
+            await replica.submit([InitTransaction(name, 1 << 30, 70 + number, -1, -1)])
         await replica.submit([JoinTransaction("open", 71, 0, (stream,), ())])
         await asyncio.sleep(3590)
-        await replica.submit([InitTransaction("used", 1_000, 0, -1, -1)])
+        await replica.submit([InitTransaction("used", 1 << 30, 0, -1, -1)])
         before = await world.ledger.last(ONE)
         await node.housekeeper.round()
         known = replica.state.transactions

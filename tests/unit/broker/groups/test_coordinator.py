@@ -293,7 +293,7 @@ def test_what_a_transaction_may_still_commit_does_not_expire() -> None:
         [dropped] = await replica.submit([DropOffsets(claims["new"], "new", [(topic, 0)])])
         assert isinstance(dropped, Done)
         staged = [(topic, 0, 9, -1, "")]
-        await replica.submit([InitTransaction("id", 1_000, 70, -1, -1)])
+        await replica.submit([InitTransaction("id", 1 << 30, 70, -1, -1)])
         for group, claim in claims.items():
             [result] = await replica.submit([StageOffsets(claim, group, "id", 70, 0, joins=True, offsets=staged)])
             assert isinstance(result, Transacted) and result.judgement is Judgement.DONE, result
