@@ -16,6 +16,9 @@ from headwater.errors import ConfigError
 INIT_PRODUCER_ID, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 22, 65, 66
 ANY_AGE = -1
 IDS_PER_REQUEST = 1_000
+LONGEST_MS = 60_000
+"""The longest time-out with which an id is taken over, to abort its transaction. Brokers refuse long ones; the next
+producer sets its own."""
 
 
 class TransactionCalls(Router):
@@ -98,7 +101,7 @@ class TransactionCalls(Router):
                 INIT_PRODUCER_ID,
                 within=self.settings.request_s,
                 transactional_id=transaction.id,
-                transaction_timeout=transaction.timeout_ms,
+                transaction_timeout=min(transaction.timeout_ms, LONGEST_MS),
                 producer_id=transaction.producer.id,
                 producer_epoch=transaction.producer.epoch,
                 enable2_pc=False,
