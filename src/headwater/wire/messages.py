@@ -17,8 +17,8 @@ from kio.serial.errors import SerialError
 
 from headwater.errors import CorruptFrame
 from headwater.types import Buffer
+from headwater.wire.amended import RESPONSES
 from headwater.wire.encode import Write, encoder, sliced_encoder
-from headwater.wire.lenient import TYPES
 
 _MALFORMED = (SerialError, ValueError, OverflowError, IndexError, KeyError, struct.error)
 """Errors of kio for bytes that are not a message; `KeyError` for an unknown tagged field."""
@@ -71,7 +71,7 @@ def _request_writer(api_key: int, version: int) -> tuple[type, type, Any, Any]:
 @functools.cache
 def response_type(api_key: int, version: int) -> type:
     """The class of a response."""
-    return TYPES.get((api_key, version)) or load_response_schema(api_key, version)
+    return RESPONSES.get((api_key, version)) or load_response_schema(api_key, version)
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from headwater.state.commands.transactions import (
     TransactionsCommand,
 )
 from headwater.state.results import Appended, Judgement, Transacted
+from headwater.state.streams.stored_transactions import LAST_EPOCH
 from tests.support.virtual_nodes import ONE, NodeWorld, topic
 
 MINUTE = 60_000
@@ -113,6 +114,13 @@ def test_ends_are_counted_once() -> None:
             await do(two, InitTransaction("a", MINUTE, 0, 70, epoch))
         assert ends(one) == {"committed": 1, "timed_out": 1}
         assert ends(two) == {"aborted": 1, "fenced": 1}
+        found.epoch, epoch = LAST_EPOCH, LAST_EPOCH
+        await begin()
+        for fresh, judged in ((-1, Judgement.NEEDS_ID), (99, Judgement.DONE)):
+            end = EndTransaction("a", 70, epoch, commit=True, bump=True, fresh=fresh)
+            [result] = await one.domains[ONE].submit([end])
+            assert isinstance(result, Transacted) and result.judgement is judged
+        assert ends(one) == {"committed": 2, "timed_out": 1}, "an end that needed another producer id was none"
         three = await world.node(3)
         assert ends(three) == {}, "what was there before a broker started is not its own"
         for node in (three, two, one):
