@@ -85,6 +85,16 @@ def test_markers_are_as_old_as_their_transactions() -> None:
         assert new_log_start(stream, keep, now) == start
 
 
+def test_records_of_an_open_transaction_stay() -> None:
+    """L6, K12: by time and by size, up to the stable offset."""
+    stream = stream_of([(100, 1000)] * 3)
+    stream.running[70] = 10
+    for keep in (config(retention_ms="1000"), config(retention_ms="-1", retention_bytes="0")):
+        assert new_log_start(stream, keep, 10_000) == 10
+    del stream.running[70]
+    assert new_log_start(stream, config(retention_ms="1000"), 10_000) == 30
+
+
 def test_by_size() -> None:
     """L6: as in Kafka an entry goes only if what remains is still at least `retention.bytes`."""
     stream = stream_of([(100, START_MS)] * 5)
