@@ -2,11 +2,13 @@
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 
 import pytest
 
 from harness.virtual import EPOCH_MS, run
 from headwater.app.node import Node
+from headwater.configs.topics import TopicConfig
 from headwater.errors import StoreUnavailable
 from headwater.log.wal import format as wal
 from headwater.settings.settings import Housekeeping
@@ -69,6 +71,29 @@ def test_retention_by_time_and_size() -> None:
         assert [v for v, _ in values(await read(node, by_time, 2))] == [2]
         await node.housekeeper.round()
         assert node.housekeeper.trimmed_streams == 3
+
+    run(told())
+
+
+def test_a_topics_configs_are_parsed_once_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L6: not once per stream, of which a topic may have thousands."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS)
+        for name in ("one", "two"):
+            for stream in (await topic(node, name, partitions=3)).streams:
+                await sent(node, stream, batch([Rec(b"x")]))
+        parsed: list[Mapping[str, str]] = []
+
+        def counted(configs: Mapping[str, str], common: Mapping[str, str]) -> TopicConfig:
+            parsed.append(configs)
+            return parse(configs, common)
+
+        parse = TopicConfig.of
+        monkeypatch.setattr(TopicConfig, "of", counted)
+        await node.housekeeper.round()
+        assert len(parsed) == 4, "each topic once for its log starts and once for its streams"
 
     run(told())
 

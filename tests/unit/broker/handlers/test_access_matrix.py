@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.handlers.groups.consumer_groups import HIDDEN_TOPICS
 from headwater.broker.registry import APIS
+from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.settings.settings import Security, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation, Pattern, Permission
 from headwater.state.commands.access import Acl, DropAcls, PutAcls
@@ -29,6 +30,8 @@ TOPIC_FAILED, CLUSTER_FAILED = ErrorCode.topic_authorization_failed, ErrorCode.c
 TRANSACTION_FAILED = ErrorCode.transactional_id_authorization_failed
 NO_MAPPING = ErrorCode.invalid_producer_id_mapping
 Grant = tuple[Operation, AclResource]
+TRANSACTIONAL = batch([Rec(b"x")], attributes=TRANSACTIONAL_BIT, producer=(7, 0, 0))
+"""A batch of a producer that no transactional id has."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,10 @@ MATRIX: dict[int, list[Row]] = {
             {"name": t, "partition_data": [{"index": 0, "records": batch([Rec(b"x")])}]}]},
             [(Operation.WRITE, TOPIC)], TOPIC_FAILED, lambda r: r.responses[0].partition_responses[0].error_code),
         Row(9, lambda t: {"acks": -1, "timeout": 5000, "transactional_id": "tx", "topic_data": [
-            {"name": t, "partition_data": [{"index": 0, "records": batch([Rec(b"x")])}]}]},
+            {"name": t, "partition_data": [{"index": 0, "records": TRANSACTIONAL}]}]},
             [(Operation.WRITE, TRANSACTION)], ErrorCode.transactional_id_authorization_failed,
-            lambda r: r.responses[0].partition_responses[0].error_code, "transactional"),
+            lambda r: r.responses[0].partition_responses[0].error_code, "transactional", [(Operation.WRITE, TOPIC)],
+            ErrorCode.invalid_producer_id_mapping),
     ],
     1: [Row(11, lambda t: {"max_wait": 0, "min_bytes": 1, "max_bytes": 1000, "session_epoch": -1,
                            "topics": _partition(t, fetch_offset=0, partition_max_bytes=1000)},
@@ -328,7 +332,6 @@ def test_each_permission_is_enough(key: int, row: Row, which: int) -> None:
         code = row.code(await guest(key, row.version, **row.fields(HERE)))
         expected = {
             (19, ""): ErrorCode.topic_already_exists,
-            (0, "transactional"): ErrorCode.topic_authorization_failed,
             (22, "transactional"): ErrorCode.invalid_transaction_timeout,
         }
         assert code is expected.get((key, row.label), row.then)
