@@ -151,8 +151,6 @@ def stage(state: StreamsDomain, epoch: int, command: StageOffsets) -> Result:
 
 def end(state: StreamsDomain, epoch: int, command: EndTransaction) -> Result:
     """See `EndTransaction`."""
-    if command.bump and command.epoch == LAST_EPOCH and not 0 <= command.fresh <= I64_MAX:
-        return Refused(Reason.INVALID, "the last epoch of a producer id ends without a fresh producer id")
     found = state.transactions.get(command.id)
     if found is None:
         return Transacted(Judgement.UNKNOWN_PRODUCER)
@@ -194,8 +192,6 @@ def _repeated_end(found: Transaction, command: EndTransaction) -> Result:
 
 def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result:
     """See `AbortTransaction`."""
-    if command.epoch == LAST_EPOCH and not 0 <= command.fresh <= I64_MAX:
-        return Refused(Reason.INVALID, "the last epoch of a producer id ends without a fresh producer id")
     found = _current(state, command.id, command.producer, command.epoch)
     if isinstance(found, Transacted):
         return found
