@@ -51,6 +51,9 @@ def _staged_in_version(version: int) -> Story:
             yield one.stage(group, here, (0, 1), member_id=NOBODY, **asked)
             yield one.stage(group, here, (0, 1), generation_id=3, member_id=NOBODY, **asked)
             yield one.stage(group, here, (0, 1), group_instance_id="one", **asked)
+            yield one.add_offsets(told.name("new"))
+            for given in ({"generation_id": 3}, {"member_id": NOBODY}, {"generation_id": 3, "member_id": NOBODY}):
+                yield one.stage(told.name("new"), here, (0, 2), **given, **asked)
         yield from both_ways(group, {here: [0, 1, 7]})
         yield described(one.id)
         yield from one.ended(COMMIT)

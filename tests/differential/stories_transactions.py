@@ -160,6 +160,8 @@ def _init_in_version(version: int) -> Story:
         made = yield init(id, version=version)
         yield init(id, version=version)
         yield init(told.name("other"), version=version)
+        for id_of_nobody in ("", None):
+            yield init(id_of_nobody, version=version, timeout=0)
         yield init("", version=version)
         for timeout in (0, -1, 1, MAX_TIMEOUT_MS, MAX_TIMEOUT_MS + 1):
             yield init(told.name(f"timed{timeout}"), version=version, timeout=timeout)
@@ -334,6 +336,13 @@ def _joined_by_brokers(version: int) -> Story:
         yield add_partitions(pair, {here: [0, 1]}, version=version, verify_only=True)
         yield add_partitions([pair[0], {**pair[1], "producer_epoch": 9}], {here: [1]}, version=version)
         yield one.add({here: [1], told.name("unknown"): [0]}, version=version)
+        for wrong in (
+            {"producer_epoch": 9}, {"producer_id": NO_PRODUCER}, {"transactional_id": told.name("none")},
+            {"transactional_id": ""},
+        ):  # fmt: skip
+            for verify in (True, False):
+                yield add_partitions([{**pair[0], **wrong}], {here: [0]}, version=version, verify_only=verify)
+        yield add_partitions(pair[:1], {here: [0, 9]}, version=version, verify_only=True)
         yield described(one.id, other.id)
 
     return steps
