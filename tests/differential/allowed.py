@@ -161,6 +161,14 @@ APART: dict[str, str] = {
     "a_batch_that_is_refused_does_not_join": (
         "In Apache Kafka a batch makes its partition join the transaction before its sequence is looked at."
     ),
+    "records_of_an_open_transaction_are_deleted": (
+        "In Apache Kafka the last stable offset stays where the transaction began. In Headwater it is never before the "
+        "start of the log."
+    ),
+    "a_producer_does_not_begin_at_zero": (
+        "Up to version 11 of Produce Apache Kafka takes any first sequence of a producer that is new to a partition. "
+        "Headwater wants 0, as both do from version 12 on."
+    ),
     "a_producer_that_left_markers_only": "Headwater remembers a producer in the partitions that it has written to.",
     "a_commit_after_a_time_out": (
         "The producer is told PRODUCER_FENCED, which Kafka Streams survives, not INVALID_TXN_STATE."

@@ -367,6 +367,24 @@ def _cut(by: Generation) -> Story:
 each("records_of_transactions_are_deleted", _cut)
 
 
+@story
+def records_of_an_open_transaction_are_deleted(told: Told) -> Steps:
+    yield from existing(told.name())
+    one = yield from producer(told.name("tx"), SECOND)
+    yield one.write(told.name(), number=3)
+    topics = [{"name": told.name(), "partitions": [{"partition_index": 0, "offset": 2}]}]
+    yield call("delete_records", topics=topics, timeout=10_000)
+    yield from seen(told.name(), 2)
+
+
+@story
+def a_producer_does_not_begin_at_zero(told: Told) -> Steps:
+    yield from existing(told.name())
+    one = yield from producer(told.name("tx"), FIRST)
+    yield one.add({told.name(): [0]})
+    yield one.write(told.name(), sequence=50)
+
+
 # --- producers ---------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,8 @@ class Walker:
 
     told: Told
     now: Producer
+    both: list[Walker]
+    """This one and the other."""
     past: list[Producer] = field(default_factory=list)
     """The same producer as it was before its epochs changed."""
     open: bool = False
@@ -90,7 +92,8 @@ def _write(walker: Walker) -> Steps:
     if who.by is FIRST and partition not in walker.joined:
         yield who.write(walker.topic, partition, sequence=who.sequences.get((walker.topic, partition), 0))
         return
-    if partition in walker.joined and walker.told.chance.random() < 0.2:
+    written = partition in walker.joined and (walker.topic, partition) in who.sequences
+    if written and walker.told.chance.random() < 0.2:
         yield who.write(walker.topic, partition, sequence=walker.told.chance.choice([50, 0]))
         return
     answer = yield who.write(walker.topic, partition, walker.told.chance.randrange(1, 4))
@@ -144,6 +147,9 @@ def _plain(walker: Walker) -> Steps:
 
 
 def _cut(walker: Walker) -> Steps:
+    """Delete records. What is left of a transaction that is open then, servers tell in different ways."""
+    if any(one.open for one in walker.both):
+        return
     part = {"partition_index": walker.partition(), "offset": walker.told.chance.randrange(10)}
     yield call("delete_records", topics=[{"name": walker.topic, "partitions": [part]}], timeout=10_000)
 
@@ -156,10 +162,10 @@ TRANSACTION_STEPS: tuple[tuple[Callable[[Walker], Steps], int], ...] = (
 def _walk(by: Generation) -> Story:
     def steps(told: Told) -> Steps:
         yield from existing(told.name(), PARTITIONS)
-        walkers = []
+        walkers: list[Walker] = []
         for name in ("one", "other"):
             made = yield from producer(told.name(name), by)
-            walkers.append(Walker(told, made))
+            walkers.append(Walker(told, made, walkers))
         kinds, weights = zip(*TRANSACTION_STEPS, strict=True)
         for _ in range(STEPS):
             yield from told.chance.choices(kinds, weights)[0](told.chance.choice(walkers))
