@@ -51,7 +51,7 @@ soak: install ## runs that take two hours: 200 kills, a death at every write, 1,
 	$(BIN)/python -m tests.soak.kills
 	$(BIN)/python -m tests.soak.groups
 	$(BIN)/python -m tests.soak.moves
-	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/fuzz/test_frames.py
+	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/fuzz/test_frames.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs
 	scripts/setup-tools etcd oxia s3
