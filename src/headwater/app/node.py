@@ -89,7 +89,11 @@ class Node:
         self.broker = Broker(settings, self.domains, self.writers, reader, openers)
         self.reporter = PaceReporter(self.domains, self.broker.pace, settings.brownout, node=settings.node)
         self.housekeeper = Housekeeper(
-            self.domains, self.broker.topics, settings.housekeeping, checkpoint or self.checkpoint_here
+            self.domains,
+            self.broker.topics,
+            settings.housekeeping,
+            checkpoint or self.checkpoint_here,
+            settings.transactions.id_expiry_ms,
         )
 
     def __repr__(self) -> str:
@@ -102,6 +106,7 @@ class Node:
         await self.domains.join()
         await settle_level(self.cluster, self.domains)
         self.broker.coordinator.start()
+        self.broker.transactions.start()
         self.housekeeper.start()
         self.reporter.start()
 
@@ -109,6 +114,7 @@ class Node:
         """Finish the work under way and leave the cluster."""
         await self.reporter.close()
         await self.housekeeper.close()
+        await self.broker.transactions.close()
         await self.broker.coordinator.close()
         await self.writers.drain()
         await self.domains.leave()

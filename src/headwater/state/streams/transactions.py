@@ -27,6 +27,7 @@ from headwater.state.results import Done, Judgement, Reason, Refused, Result, Tr
 from headwater.state.streams import offsets
 from headwater.state.streams.aborted import Aborted
 from headwater.state.streams.domain import I64_MAX, StreamsDomain
+from headwater.state.streams.stored_groups import MAX_NAME
 from headwater.state.streams.stored_transactions import (
     LAST_EPOCH,
     MAX_ID,
@@ -35,6 +36,7 @@ from headwater.state.streams.stored_transactions import (
     MAX_STREAMS,
     NOBODY,
     Ended,
+    Ending,
     Phase,
     StagedOffset,
     Transaction,
@@ -65,6 +67,7 @@ def init(state: StreamsDomain, epoch: int, command: InitTransaction) -> Result:
     if found is None:
         return _first_init(state, command)
     if found.open:
+        _tell(state, epoch, Ending.FENCED)
         _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     state.transactions.bump(found, command.fresh)
     found.last_epoch, found.timeout_ms = last_epoch, command.timeout_ms
@@ -114,6 +117,8 @@ def join(state: StreamsDomain, epoch: int, command: JoinTransaction) -> Result:
         return Transacted(Judgement.FULL, detail=f"a transaction has {MAX_STREAMS} partitions at most")
     if len(found.groups.keys() | command.groups) > MAX_STAGED_GROUPS:
         return Transacted(Judgement.FULL, detail=f"a transaction has {MAX_STAGED_GROUPS} groups at most")
+    if any(len(group) > MAX_NAME for group in command.groups):
+        return Transacted(Judgement.FULL, detail=f"a group's name has {MAX_NAME} characters at most")
     state.transactions.open(found, state.clock_ms)
     found.streams.update(dict.fromkeys(command.streams))
     for group in command.groups:
@@ -152,7 +157,7 @@ def end(state: StreamsDomain, epoch: int, command: EndTransaction) -> Result:
     if found is None:
         return Transacted(Judgement.UNKNOWN_PRODUCER)
     if (command.producer, command.epoch) == (found.producer, found.epoch):
-        return _end_current(state, found, command)
+        return _end_current(state, epoch, found, command)
     bumped = found.ended in (Ended.BY_CLIENT_WITH_BUMP, Ended.BY_BROKER)
     before = (found.producer, found.epoch - 1) if found.epoch else (found.previous_producer, LAST_EPOCH)
     if bumped and (command.producer, command.epoch) == before:
@@ -160,7 +165,7 @@ def end(state: StreamsDomain, epoch: int, command: EndTransaction) -> Result:
     return Transacted(Judgement.FENCED if command.producer == found.producer else Judgement.UNKNOWN_PRODUCER)
 
 
-def _end_current(state: StreamsDomain, found: Transaction, command: EndTransaction) -> Result:
+def _end_current(state: StreamsDomain, epoch: int, found: Transaction, command: EndTransaction) -> Result:
     outcome = Phase.COMMITTED if command.commit else Phase.ABORTED
     if not found.open:
         if not command.bump and found.phase is outcome:
@@ -169,6 +174,8 @@ def _end_current(state: StreamsDomain, found: Transaction, command: EndTransacti
             return Transacted(Judgement.INVALID_STATE)
     if command.bump and _lacks_id(found, command.fresh):
         return Transacted(Judgement.NEEDS_ID)
+    if found.open:
+        _tell(state, epoch, Ending.COMMITTED if command.commit else Ending.ABORTED)
     ended = Ended.BY_CLIENT_WITH_BUMP if command.bump else Ended.BY_CLIENT
     _close(state, found, commit=command.commit, ended=ended, bump=command.bump)
     if command.bump:
@@ -196,6 +203,7 @@ def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result
         return Transacted(Judgement.INVALID_STATE)
     if _lacks_id(found, command.fresh):
         return Transacted(Judgement.NEEDS_ID)
+    _tell(state, epoch, Ending.TIMED_OUT)
     _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     found.last_epoch = NOBODY
     state.transactions.bump(found, command.fresh)
@@ -235,12 +243,15 @@ def _close(state: StreamsDomain, found: Transaction, *, commit: bool, ended: End
             state.moved(name)
     if commit:
         for group, staged in found.groups.items():
-            offsets.commit(
-                state,
-                group,
-                [(*place, at.offset, at.leader_epoch, at.metadata) for place, at in staged.items()],
-            )
+            if staged:  # a group that only joined need not exist
+                entered = [(*place, at.offset, at.leader_epoch, at.metadata) for place, at in staged.items()]
+                offsets.commit(state, group, entered)
     state.transactions.close(found, Phase.COMMITTED if commit else Phase.ABORTED, ended, state.clock_ms)
+
+
+def _tell(state: StreamsDomain, epoch: int, ending: Ending) -> None:
+    if state.on_end is not None:
+        state.on_end(epoch, ending)
 
 
 def _done(state: StreamsDomain, what: str, found: Transaction, *facts: object) -> Transacted:
