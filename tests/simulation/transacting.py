@@ -62,6 +62,12 @@ class Truth:
     plain: set[Value] = field(default_factory=set)
     """What plain producers were told is written."""
     producers: int = 1_000
+    began: dict[str, float] = field(default_factory=dict)
+    """When the last transaction of each id began."""
+    excused: set[str] = field(default_factory=set)
+    """Ids whose producers may be fenced: a broker ended a transaction, or an init may arrive once more."""
+    past: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """A producer id and epoch that each id had before."""
     stable: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def fresh(self) -> int:
@@ -95,6 +101,14 @@ class Brokers:
                 return await reply
         except TimeoutError:
             raise Disconnected from None
+
+    def throw(self, work: Callable[[Node], Awaitable[Any]]) -> None:
+        """A request of a client that does not wait for its answer: it arrives, sooner or later."""
+        world = self.cluster.world
+        reply: asyncio.Future[Any] = world.loop.create_future()
+        reply.add_done_callback(lambda done: done.exception())
+        node = self.rng.choice(list(self.cluster.brokers))
+        world.loop.outside(self.rng.random() * LATE_SECONDS, self._arrive, node, work, reply)
 
     def _arrive(self, node: int, work: Callable[[Node], Awaitable[_T]], reply: asyncio.Future[_T]) -> None:
         broker = self.cluster.brokers[node]
@@ -210,8 +224,7 @@ class Looks:
         return stream.aborted.between(offset, bound)
 
     @staticmethod
-    def look(state: StreamsState, stream: Stream, offset: int, limit: int) -> Look:
-        bound = Looks.bound(stream)
+    def look(state: StreamsState, stream: Stream, offset: int, limit: int, bound: int) -> Look:
         first = stream.index.find(offset)
         entries = []
         for i in range(first, min(len(stream.index), first + limit)):
@@ -225,6 +238,14 @@ class Looks:
     def after_reading(look: Look, state: StreamsState, stream: int) -> Look:
         """What a reader has when the objects are read."""
         return look
+
+    @staticmethod
+    def settling_bound(stream: Stream) -> int:
+        return stream.stable
+
+    @staticmethod
+    def settling_aborted(look: Look) -> list[AbortedTransaction]:
+        return look.aborted
 
     @staticmethod
     def stable_offset(state: StreamsState, topic: uuid.UUID, place: int) -> int | None:
@@ -274,13 +295,21 @@ class Worker:
         self.id = f"w{number}"
         self.streams = streams
         self.second = second
-        """The second generation. The first does not survive requests that arrive later."""
+        self.naive = False
+        """A client of the first generation that sends requests again. Those that arrive later meet the next one."""
         self.who = (-1, -1)
         self.count = 0
         self.sequences: dict[tuple[int, int, int], int] = {}
 
     async def _ask(self, work: Callable[[Node], Awaitable[_T]]) -> _T:
-        return await self.brokers.insist(work, late=self.second)
+        """A careful client of the first generation gives its transaction up if an answer is lost."""
+        if self.second or self.naive:
+            return await self.brokers.insist(work)
+        try:
+            return await self.brokers.ask(work)
+        except Disconnected:
+            self.brokers.truth.excused.add(self.id)
+            raise Fenced("an answer is lost") from None
 
     async def _told(self, command: Command) -> Judgement:
         result = await self._ask(submits(command))
@@ -290,7 +319,19 @@ class Worker:
         return result.judgement
 
     async def init(self) -> None:
-        await self._told(InitTransaction(self.id, 5_000, self.brokers.truth.fresh(), -1, -1))
+        """Start anew. If the answer is lost, the request may still be under way, and fence its own sender."""
+        truth = self.brokers.truth
+        truth.excused.discard(self.id)
+        if self.who[0] >= 0:
+            truth.past[self.id] = self.who
+        command = InitTransaction(self.id, 5_000, truth.fresh(), -1, -1)
+        try:
+            result = await self.brokers.ask(submits(command), late=False)
+        except Disconnected:
+            truth.excused.add(self.id)
+            result = await self.brokers.insist(submits(command), late=False)
+        assert isinstance(result, Transacted) and result.judgement is Judgement.DONE, result
+        self.who = result.producer, result.epoch
 
     async def write(self, key: tuple[str, int], stream: int, values: list[Value]) -> None:
         self.brokers.truth.written[key].setdefault(stream, []).extend(values)
@@ -316,6 +357,7 @@ class Worker:
             return
         self.count += 1
         key = self.id, self.count
+        truth.began[self.id] = self.brokers.cluster.world.loop.now
         truth.written[key] = {}
         streams = self.rng.sample(self.streams, self.rng.randint(1, len(self.streams)))
         number = start + self.rng.randint(1, 3)
@@ -323,23 +365,52 @@ class Worker:
             if not self.second:
                 joined = await self._told(JoinTransaction(self.id, *self.who, tuple(streams), (GROUP,)))
                 if joined is not Judgement.DONE:
-                    raise Fenced
+                    raise Fenced(joined.name)
             for n in range(start, number):
                 await self.write(key, self.rng.choice(streams), [(place, n, key)])
                 if self.rng.random() < 0.05:
                     await asyncio.sleep(self.rng.random() * 8)
-            staged = await self._ask(self.brokers.stage(self.id, self.who, self.second, place, number))
-            if staged.judgement is not Judgement.DONE:
-                raise Fenced
+            if self.rng.random() < 0.1:
+                await self._give_up(key, streams[0], (place, number, key))
+                free(place)
+                return
+            await self._stage(place, number)
             free(place)
             commit = self.rng.random() < 0.7
             ended = await self._told(EndTransaction(self.id, *self.who, commit, self.second, truth.fresh()))
             if ended is not Judgement.DONE:
-                raise Fenced
+                raise Fenced(ended.name)
             (truth.committed if commit else truth.aborted).add(key)
-        except Fenced:
+        except Fenced as fenced:
             free(place)
+            if self.id not in truth.excused:
+                raise Violation(f"{key} is fenced by nobody: {fenced}") from None
             await self.init()
+
+    async def _give_up(self, key: tuple[str, int], stream: int, value: Value) -> None:
+        """The client dies, or loses patience, while a batch is under way."""
+        truth = self.brokers.truth
+        truth.written[key].setdefault(stream, []).append(value)
+        first = self.sequences.get((stream, *self.who), 0)
+        mode = Mode.JOINS if self.second else Mode.JOINED
+        self.brokers.throw(self.brokers.append(stream, mode, (*self.who, first), [value]))
+        if not self.second or self.rng.random() < 0.5:
+            await self.init()
+            return
+        ended = await self._told(EndTransaction(self.id, *self.who, False, True, truth.fresh()))
+        if ended is not Judgement.DONE:
+            raise Fenced(ended.name)
+        truth.aborted.add(key)
+
+    async def _stage(self, place: int, number: int) -> None:
+        work = self.brokers.stage(self.id, self.who, self.second, place, number)
+        while True:
+            judgement = (await self._ask(work)).judgement
+            if judgement is Judgement.DONE:
+                return
+            if judgement is not Judgement.STALE_CLAIM:
+                raise Fenced(judgement.name)
+            await asyncio.sleep(0.05)
 
     async def _position(self, place: int) -> int | None:
         """From where to go on: after a look at the ledger's end, and only if the offset is stable."""
@@ -349,7 +420,7 @@ class Worker:
             await replica.barrier()
             return Looks.stable_offset(replica.state, self.brokers.truth.input, place)
 
-        return await self._ask(work)
+        return await self.brokers.insist(work)
 
 
 class Plain:
@@ -393,7 +464,7 @@ class Reader:
                 return None
             if asked < stream.log_start:
                 return Look(asked, asked, [], [], {}), stream.log_start
-            look = Looks.look(state, stream, asked, limit)
+            look = Looks.look(state, stream, asked, limit, Looks.bound(stream))
             self._watch(node, stream)
             await asyncio.sleep(self.brokers.cluster.world.delay())
             return Looks.after_reading(look, state, self.stream), -1

@@ -8,17 +8,19 @@ falls, every input has one output, and all comes to an end.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from headwater.app.node import Node
 from headwater.replica.checkpoint import load_state, replay
 from headwater.state.commands.base import TakeLease
 from headwater.state.commands.streams import ExpireProducers, TrimStreams
 from headwater.state.commands.tables import NewFile, Release, Reserve, SegmentRun, SettleRuns
-from headwater.state.commands.transactions import AbortTransaction
-from headwater.state.results import Done
+from headwater.state.commands.transactions import AbortTransaction, InitTransaction
+from headwater.state.results import Done, Judgement, Transacted
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
 from tests.simulation.clients import Client, History, Violation, create_topic
@@ -111,14 +113,22 @@ class Setting:
                         fresh = self.truth.fresh()
                         command = AbortTransaction(found.id, found.number, found.producer, found.epoch, fresh)
                         late.append(command)
-                        await replica.submit([command])
+                        await self._time_out(node, command)
 
             try:
                 await self.brokers.ask(work)
                 if late and rng.random() < 0.3:
-                    await self.brokers.ask(submits(late[-1]))
+                    await self.brokers.ask(partial(self._time_out, command=rng.choice(late)))
             except Disconnected:
                 continue
+
+    async def _time_out(self, node: Node, command: AbortTransaction) -> None:
+        lasted = self.world.loop.now - self.truth.began.get(command.id, 0.0)
+        self.truth.excused.add(command.id)
+        [result] = await node.domains[ONE].submit([command])
+        assert isinstance(result, Transacted), result
+        if result.judgement is Judgement.DONE and lasted < TIMEOUT_SECONDS:
+            raise Violation(f"a transaction of {command.id} timed out after {lasted:.1f} s")
 
     async def settle(self) -> None:
         """A compactor in the loop: it takes what lies below the stable offset and leaves out what was aborted."""
@@ -144,7 +154,8 @@ class Setting:
         stream = replica.state.streams.get(name)
         if stream is None:
             return
-        look = Looks.look(replica.state, stream, stream.settled, 20)
+        look = Looks.look(replica.state, stream, stream.settled, 20, Looks.settling_bound(stream))
+        look = dataclasses.replace(look, aborted=Looks.settling_aborted(look))
         entries = []
         for entry in look.entries:
             if not entry.unsettled or entry.end > look.bound:
@@ -177,7 +188,11 @@ class Setting:
                 asyncio.get_running_loop().create_task(self._trim(rng))
             elif what < 0.75:
                 asyncio.get_running_loop().create_task(self._reserve(rng))
-            elif what < 0.85:
+            elif what < 0.8 and self.truth.past:
+                id, (producer, epoch) = rng.choice(list(self.truth.past.items()))
+                zombie = InitTransaction(id, 5_000, self.truth.fresh(), producer, epoch)
+                asyncio.get_running_loop().create_task(self._once(submits(zombie)))
+            elif what < 0.88:
                 expire = ExpireProducers(1_700_000_000_000 + int(self.world.loop.now * 1_000) - rng.randint(0, 20_000))
                 asyncio.get_running_loop().create_task(self._once(submits(expire)))
             else:
@@ -253,7 +268,7 @@ class Setting:
         if stream.stable != stream.next_offset:
             raise Violation(f"{stream} is stable up to {stream.stable} only")
         while at < stream.stable:
-            look = Looks.after_reading(Looks.look(state, stream, at, 50), state, name)
+            look = Looks.after_reading(Looks.look(state, stream, at, 50, Looks.bound(stream)), state, name)
             found.update(records_of(self.truth, look))
             if end_of(look) == at:
                 raise Violation(f"stream {name}: no reader gets past {at}")
