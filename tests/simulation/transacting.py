@@ -29,7 +29,7 @@ from headwater.state.streams.stored_groups import shard_of
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain, WalId
 from tests.simulation.clients import Violation
-from tests.simulation.cluster import Disconnected, SimCluster
+from tests.simulation.cluster import EPOCH_MS, Disconnected, SimCluster
 
 _T = TypeVar("_T")
 ONE = Domain(1)
@@ -145,10 +145,11 @@ class Brokers:
         async def work(node: Node) -> tuple[Verdict, int]:
             replica = node.domains[ONE]
             await asyncio.sleep(self.cluster.world.delay())  # the upload
+            stamp = EPOCH_MS + int(self.cluster.world.loop.now * 1_000)  # older records would fall to retention
             epoch = replica.epoch
             sequence = self._sequences[epoch] = self._sequences.get(epoch, 0) + 1
             self.truth.objects[WalId(epoch, sequence)] = who[0], values
-            chunk = UnitChunk(stream, FIRST_BYTE, [(BATCH_BYTES, len(values), 7)], [who], bytes([mode]))
+            chunk = UnitChunk(stream, FIRST_BYTE, [(BATCH_BYTES, len(values), stamp)], [who], bytes([mode]))
             command = AppendUnits(sequence, CHUNK_BYTES, 0, "z", [Unit([], [chunk])])
             [result] = await replica.submit([command])
             assert isinstance(result, Appended), result
