@@ -37,6 +37,8 @@ GROUP = "g"
 PATIENCE = 4.0
 """Seconds until a client takes a request for lost."""
 LATE_SECONDS = 6.0
+EXCUSED_SECONDS = 30.0
+"""No request is under way for longer."""
 BATCH_BYTES = 50
 FIRST_BYTE = 93
 CHUNK_BYTES = FIRST_BYTE + BATCH_BYTES + 4
@@ -64,11 +66,14 @@ class Truth:
     producers: int = 1_000
     began: dict[str, float] = field(default_factory=dict)
     """When the last transaction of each id began."""
-    excused: set[str] = field(default_factory=set)
-    """Ids whose producers may be fenced: a broker ended a transaction, or an init may arrive once more."""
+    excused: dict[str, float] = field(default_factory=dict)
+    """Until when an id's producer may be fenced: a broker ended a transaction, or an init may arrive once more."""
     past: dict[str, tuple[int, int]] = field(default_factory=dict)
     """A producer id and epoch that each id had before."""
     stable: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def excuse(self, id: str, now: float) -> None:
+        self.excused[id] = now + EXCUSED_SECONDS
 
     def fresh(self) -> int:
         self.producers += 1
@@ -309,7 +314,7 @@ class Worker:
         try:
             return await self.brokers.ask(work)
         except Disconnected:
-            self.brokers.truth.excused.add(self.id)
+            self.brokers.truth.excuse(self.id, self.brokers.cluster.world.loop.now)
             raise Fenced("an answer is lost") from None
 
     async def _told(self, command: Command) -> Judgement:
@@ -322,14 +327,13 @@ class Worker:
     async def init(self) -> None:
         """Start anew. If the answer is lost, the request may still be under way, and fence its own sender."""
         truth = self.brokers.truth
-        truth.excused.discard(self.id)
         if self.who[0] >= 0:
             truth.past[self.id] = self.who
         command = InitTransaction(self.id, 5_000, truth.fresh(), -1, -1)
         try:
             result = await self.brokers.ask(submits(command), late=False)
         except Disconnected:
-            truth.excused.add(self.id)
+            truth.excuse(self.id, self.brokers.cluster.world.loop.now)
             result = await self.brokers.insist(submits(command), late=False)
         assert isinstance(result, Transacted) and result.judgement is Judgement.DONE, result
         self.who = result.producer, result.epoch
@@ -384,7 +388,7 @@ class Worker:
             (truth.committed if commit else truth.aborted).add(key)
         except Fenced as fenced:
             free(place)
-            if self.id not in truth.excused:
+            if self.brokers.cluster.world.loop.now > truth.excused.get(self.id, -1.0):
                 raise Violation(f"{key} is fenced by nobody: {fenced}") from None
             await self.init()
 

@@ -42,6 +42,8 @@ from tests.simulation.transacting import (
 
 BUSY_SECONDS = 25.0
 TIMEOUT_SECONDS = 5.0
+EXPIRY_MS = 20_000
+"""Longer than a batch is under way. A producer that is forgotten earlier could be doubled, in Kafka too."""
 QUIET_SECONDS = 12.0
 
 
@@ -124,7 +126,7 @@ class Setting:
 
     async def _time_out(self, node: Node, command: AbortTransaction) -> None:
         lasted = self.world.loop.now - self.truth.began.get(command.id, 0.0)
-        self.truth.excused.add(command.id)
+        self.truth.excuse(command.id, self.world.loop.now)
         [result] = await node.domains[ONE].submit([command])
         assert isinstance(result, Transacted), result
         if result.judgement is Judgement.DONE and lasted < TIMEOUT_SECONDS:
@@ -194,7 +196,7 @@ class Setting:
                 zombie = InitTransaction(id, 5_000, self.truth.fresh(), producer, epoch)
                 asyncio.get_running_loop().create_task(self._once(submits(zombie)))
             elif what < 0.88:
-                expire = ExpireProducers(EPOCH_MS + int(self.world.loop.now * 1_000) - rng.randint(0, 20_000))
+                expire = ExpireProducers(EPOCH_MS + int(self.world.loop.now * 1_000) - EXPIRY_MS)
                 asyncio.get_running_loop().create_task(self._once(submits(expire)))
             else:
                 for other in self.cluster.brokers:
