@@ -77,13 +77,20 @@ class Setting:
                 await asyncio.sleep(0.05)
                 continue
             place = self.free.pop(worker.rng.randrange(len(self.free)))
-            await worker.round(place, self._give)
+            await worker.round(place, self._give_once())
             if worker.rng.random() < 0.1:
                 await worker.init()
 
-    def _give(self, place: int) -> None:
-        if place not in self.free:
-            self.free.append(place)
+    def _give_once(self) -> Callable[[int], None]:
+        """Gives a place back. A second call does nothing: somebody else may have the place by then."""
+        given: list[int] = []
+
+        def give(place: int) -> None:
+            if not given:
+                given.append(place)
+                self.free.append(place)
+
+        return give
 
     async def write_plainly(self, stream: int) -> None:
         rng, plain = self._rng(), Plain(self.brokers, stream)
