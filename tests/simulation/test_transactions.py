@@ -11,8 +11,20 @@ from tests.support.soak import WHOLE
 
 pytestmark = pytest.mark.long
 SEEDS = 600 if WHOLE else 6
-LOOK_FROM: dict[str, int] = {}
+LOOK_FROM = {
+    "a retried end ends the next transaction": 1,
+    "a retried end bumps twice": 1,
+    "require_stable is ignored": 1,
+    "init ends a successor's transaction before it judges": 1,
+}
 """The seed with which the search for a defect begins, where the first seeds do not find it."""
+RARE = {
+    "staged left out of checkpoints",
+    "a batch joins after its end",
+    "the aborted list is taken after an await",
+    "a time-out ends the next transaction",
+}
+"""Defects that the first dozen seeds do not find. The soak looks for them."""
 LOOKED_AT = 1_000
 
 
@@ -28,7 +40,7 @@ def test_seeds_run_clean() -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", [name for name in PLANTED if WHOLE or name not in RARE])
 def test_planted_defects_are_found(name: str) -> None:
     """Also in a hurry: the search begins near the seed that finds the defect."""
     with PLANTED[name]():
