@@ -35,6 +35,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from harness.jvm import SHORT_LIVED
+from harness.kafka import LOGGING
 from harness.patience import Patience, eventually
 from harness.tools import ROOT, TOOLS
 from tests.compat.common import tool, unavailable
@@ -54,7 +55,15 @@ def java(main: str, *libraries: str) -> list[str]:
     found = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     classes = tool(f"faults/java/{main}.class").parent
     jars = [f"{TOOLS / name / 'libs'}/*" for name in libraries or ("kafka",)]
-    return [found, *SHORT_LIVED, "-Xmx256m", "-cp", ":".join([str(classes), *jars]), main]
+    return [
+        found,
+        *SHORT_LIVED,
+        "-Xmx256m",
+        f"-Dlog4j2.configurationFile={LOGGING}",
+        "-cp",
+        ":".join([str(classes), *jars]),
+        main,
+    ]
 
 
 def _python(module: str) -> list[str]:
@@ -82,6 +91,8 @@ class Talking(AbstractContextManager["Talking"]):
         """How often each event was said."""
         self.records: Counter[str] = Counter()
         """How many records the events named."""
+        self.last: dict[str, str] = {}
+        """What was said last with each event."""
         self._lock = threading.Lock()
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("ab"), text=True
@@ -97,6 +108,7 @@ class Talking(AbstractContextManager["Talking"]):
                 log.flush()
                 event, _, more = line.strip().partition(" ")
                 with self._lock:
+                    self.last[event] = more
                     self.heard[event] += 1
                     if more.isdecimal():
                         self.records[event] += int(more)
