@@ -45,12 +45,16 @@ test-cluster: install tools ## tests of clients, groups, security, log and fault
 sim: install ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: install ## runs that take two hours: 200 kills, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, clusters
+soak: install ## runs that take three hours: 200 kills, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, clusters
 	$(BIN)/python -m tests.soak.settles
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills
 	$(BIN)/python -m tests.soak.groups
 	$(BIN)/python -m tests.soak.moves
+	scripts/setup-tools kafka streams faults franz-copier
+	$(BIN)/python -m tests.soak.exactly_once
+	$(BIN)/python -m tests.soak.streams
+	$(BIN)/python -m tests.soak.connect
 	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/fuzz/test_frames.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs

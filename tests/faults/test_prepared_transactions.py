@@ -134,6 +134,7 @@ def test_staged_offsets_survive_the_death_of_all_brokers(tmp_path: Path) -> None
         assert not read_copies(server.bootstrap, TOPIC, PARTITIONS).places
         producers["commit"].commit_transaction(CALL_S)
         producers["abort"].abort_transaction(CALL_S)
+        eventually(lambda: read_copies(server.bootstrap, TOPIC, PARTITIONS).values, "the commit is seen", CALL_S)
         seen = read_copies(server.bootstrap, TOPIC, PARTITIONS)
         assert {key: len(values) for key, values in seen.values.items()} == {"commit": EACH}
         places = [TopicPartition(SOURCE, partition) for partition in range(PARTITIONS)]
