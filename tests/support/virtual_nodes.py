@@ -107,18 +107,20 @@ class One:
 
 
 def send(
-    node: Node, stream: int, data: bytes | Batch, profile: str = "latency"
+    node: Node, stream: int, data: bytes | Batch, profile: str = "latency", *, joins: bool = False
 ) -> "asyncio.Future[Outcome | HeadwaterError]":
     """Append one batch; returns a future of its outcome."""
     caller = One()
     checked = data if isinstance(data, Batch) else check_batch(data, LAX, EPOCH_MS)
-    node.writers.of(1, profile).append(Part(stream, checked, caller, 0))
+    node.writers.of(1, profile).append(Part(stream, checked, caller, 0, joins))
     return caller.done
 
 
-async def sent(node: Node, stream: int, data: bytes | Batch, profile: str = "latency") -> Outcome:
+async def sent(
+    node: Node, stream: int, data: bytes | Batch, profile: str = "latency", *, joins: bool = False
+) -> Outcome:
     """Append one batch and wait for its outcome. Raises if it is an error."""
-    outcome = await send(node, stream, data, profile)
+    outcome = await send(node, stream, data, profile, joins=joins)
     if isinstance(outcome, HeadwaterError):
         raise outcome
     return outcome

@@ -121,6 +121,12 @@ async def _groups(scene: Scene) -> Background:
     return node.background
 
 
+async def _transactions(scene: Scene) -> Background:
+    node = await scene.node()
+    node.broker.transactions.round = boom
+    return node.background
+
+
 async def _pace(scene: Scene) -> Background:
     node = await scene.node()
     node.reporter.round = boom
@@ -228,6 +234,7 @@ CASES: dict[str, Callable[[Scene], Awaitable[Background]]] = {
     "writer": _writer,
     "housekeeping": _housekeeping,
     "groups": _groups,
+    "transactions": _transactions,
     "pace-reporter": _pace,
     "compaction": _compaction,
     "compaction-lease": _lease,

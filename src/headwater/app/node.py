@@ -102,6 +102,7 @@ class Node:
         await self.domains.join()
         await settle_level(self.cluster, self.domains)
         self.broker.coordinator.start()
+        self.broker.transactions.start()
         self.housekeeper.start()
         self.reporter.start()
 
@@ -109,6 +110,7 @@ class Node:
         """Finish the work under way and leave the cluster."""
         await self.reporter.close()
         await self.housekeeper.close()
+        await self.broker.transactions.close()
         await self.broker.coordinator.close()
         await self.writers.drain()
         await self.domains.leave()

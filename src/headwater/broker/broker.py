@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headwater.broker.clients.fetch_sessions import FetchSessions
@@ -17,6 +17,7 @@ from headwater.broker.internal_topics import empty_stream, is_empty, topic_alike
 from headwater.broker.request import Request
 from headwater.broker.rotation.pace import Pace
 from headwater.broker.rotation.routing import Routing, zone_of
+from headwater.broker.transactions.watcher import Watcher
 from headwater.broker.turns import Turns
 from headwater.configs.topics import PRODUCER, UNCOMPRESSED, TopicConfig
 from headwater.errors import HeadwaterError, NotReady
@@ -27,6 +28,7 @@ from headwater.log.write.part import Part
 from headwater.log.write.writer import Writer
 from headwater.log.write.writers import Writers
 from headwater.replica.domains import Domains
+from headwater.replica.levels import lowest_level
 from headwater.replica.replica import Replica
 from headwater.replica.topics import ClusterFull, InvalidTopicName, TopicExists, Topics
 from headwater.security.guard import Guard
@@ -34,15 +36,13 @@ from headwater.security.logins import Logins
 from headwater.settings.settings import INTERNAL, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from headwater.state.cluster.domain import Process, Topic
-from headwater.state.commands.cluster import AllocateProducers
-from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
+from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 from headwater.threads import Offload, inline
 from headwater.types import Domain, NodeId
 from headwater.wire.codecs import NONE, WRITTEN
 
-PRODUCER_BLOCK = 1_000
 NO_OPERATIONS = -(1 << 31)
 """The value of `operations` in answers to clients that did not ask for them."""
 
@@ -134,6 +134,15 @@ class Broker:
             patience_ms=settings.brownout.groups_after_ms,
             background=background,
         )
+        self.transactions = Watcher(
+            cluster,
+            domains[min(domains)],
+            membership,
+            settings.transactions,
+            clock,
+            node=settings.node,
+            background=background,
+        )
         self.sessions = FetchSessions(settings.limits.fetch_sessions, chance)
         self.quotas = ClientQuotas(settings.quotas, clock)
         self.telemetry = Telemetry(settings.quotas, clock, chance, offload=openers[1])
@@ -146,7 +155,6 @@ class Broker:
         self.logins = Logins(settings.security, cluster.state.access, clock, chance, cluster.barrier)
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}
-        self._producer_ids: Iterator[int] = iter(())
         cluster.state.on_change = self._cluster_changed
 
     def __repr__(self) -> str:
@@ -292,15 +300,17 @@ class Broker:
 
     def missing_transactions(self) -> str:
         """Why the cluster refuses transactional ids, for the people who run the producer; empty if it accepts them."""
-        return "Transactions are not supported yet: remove transactional.id from the producer's configuration"
+        level = lowest_level(self.cluster.state, self.domains)
+        if level >= TRANSACTIONS_LEVEL:
+            return ""
+        return (
+            f"Transactions need level {TRANSACTIONS_LEVEL}, and the cluster is at level {level}: "
+            "run `headwater cluster upgrade` when all processes run this build"
+        )
 
-    async def producer_id(self) -> int:
-        """A producer id that was never used before."""
-        while True:
-            fresh = next(self._producer_ids, None)
-            if fresh is not None:
-                return fresh
-            [result] = await self.cluster.submit([AllocateProducers(PRODUCER_BLOCK)])
-            if not isinstance(result, Done):
-                raise NotReady(f"no producer ids could be allocated: {result}")
-            self._producer_ids = iter(range(result.value, result.value + PRODUCER_BLOCK))
+    async def lacks_transactions(self) -> str:
+        """The same, after a look at the ledger: another process may have raised the level just now."""
+        if self.missing_transactions():
+            await self.cluster.barrier()
+            await self.transactions.replica.barrier()
+        return self.missing_transactions()

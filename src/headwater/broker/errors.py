@@ -66,6 +66,9 @@ OF_VERDICT = {
     Verdict.STALE_PRODUCER: ErrorCode.invalid_producer_epoch,
     Verdict.NO_STREAM: ErrorCode.unknown_topic_or_partition,
     Verdict.MOVED: ErrorCode.not_leader_or_follower,
+    Verdict.NO_TRANSACTION: ErrorCode.invalid_producer_id_mapping,
+    Verdict.NOT_JOINED: ErrorCode.transaction_abortable,
+    Verdict.IN_TRANSACTION: ErrorCode.invalid_txn_state,
 }
 
 

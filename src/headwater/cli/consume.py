@@ -88,6 +88,9 @@ def consume(
     partition: Annotated[list[int] | None, typer.Option(min=0, help="Only this partition; repeatable.")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more records instead of stopping.")] = False,
+    committed: Annotated[
+        bool, typer.Option("--committed", help="Leave out records of transactions that are open or aborted.")
+    ] = False,
     key_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="With text output: print the key and this text before the value.")
     ] = None,
@@ -106,7 +109,7 @@ def consume(
     except UnicodeEncodeError as error:
         fail(ConfigError(f"--key-separator is not text: {error}"))
     write = _json_writer(topic) if output is Output.JSON else _text_writer(separator)
-    run(_consume(bootstrap, topic, start, partition, count, follow, write))
+    run(_consume(bootstrap, topic, start, partition, count, follow, write, committed))
 
 
 Write = Callable[[int, "Record"], None]
@@ -120,14 +123,15 @@ async def _consume(
     count: int | None,
     follow: bool,
     write: Write,
+    committed: bool,
 ) -> None:
     from headwater.client.reader import Reader
 
     left = count
     async with open_client(bootstrap) as client:
         partitions = await _partitions(client, topic, chosen)
-        starts, ends = await bounds(client, topic, partitions, origin)
-        reader = Reader(client, topic, starts, None if follow else ends, on_reset=_tell)
+        starts, ends = await bounds(client, topic, partitions, origin, committed=committed)
+        reader = Reader(client, topic, starts, None if follow else ends, committed=committed, on_reset=_tell)
         async with aclosing(reader.chunks()) as chunks:
             async for chunk in chunks:
                 for record in chunk.records[:left]:
@@ -151,16 +155,17 @@ async def _partitions(client: Client, topic: str, chosen: Sequence[int] | None) 
 
 
 async def bounds(
-    client: Client, topic: str, partitions: list[int], origin: Origin
+    client: Client, topic: str, partitions: list[int], origin: Origin, *, committed: bool = False
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """The start offset of each partition, and its current end."""
+    """The start offset of each partition, and its current end. See `Client.list_offsets` for `committed`."""
     from headwater.client.model import EARLIEST, LATEST
 
-    ends = {p: o.offset for p, o in (await client.list_offsets(topic, dict.fromkeys(partitions, LATEST))).items()}
+    latest = await client.list_offsets(topic, dict.fromkeys(partitions, LATEST), committed=committed)
+    ends = {p: o.offset for p, o in latest.items()}
     if origin.where is Where.END:
         return dict(ends), ends
     if origin.where is Where.TIME:
-        found = await client.list_offsets(topic, dict.fromkeys(partitions, origin.value))
+        found = await client.list_offsets(topic, dict.fromkeys(partitions, origin.value), committed=committed)
         return {p: o.offset if o.offset >= 0 else ends[p] for p, o in found.items()}, ends
     first = await client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
     starts = {p: o.offset for p, o in first.items()}

@@ -24,6 +24,7 @@ from headwater.cli.table_common import (
 if TYPE_CHECKING:
     from headwater.app.session import LedgerSession
     from headwater.errors import HeadwaterError
+    from headwater.state.streams.stream import Stream
     from headwater.state.streams.tables import TopicTable
 
 HELD_SECONDS = 1.0
@@ -50,7 +51,10 @@ def list_(data: DataOption = None, config: ConfigOption = None, output: OutputOp
     if output is Output.JSON:
         put_json(tables)
     else:
-        columns = ("topic", "rows", "files", "bytes", "version", "pending_records", "freshness_seconds")
+        columns = (
+            *("topic", "rows", "files", "bytes", "version"),
+            *("pending_records", "held_records", "freshness_seconds"),
+        )
         put_table([c.upper() for c in columns], [[t[c] for c in columns] for t in tables])
 
 
@@ -71,7 +75,14 @@ def describe(
             **_summary(found, name),
             "location": f"{found.store.url.rstrip('/')}/{table.root}" if table else None,
             "partitions": [
-                {"partition": s.partition, "start": s.log_start, "settled": s.settled, "end": s.end} for s in streams
+                {
+                    "partition": s.partition,
+                    "start": s.log_start,
+                    "settled": s.settled,
+                    "stable": s.stable,
+                    "end": s.end,
+                }
+                for s in streams
             ],
             "followers": []
             if table is None
@@ -97,9 +108,10 @@ def describe(
         f"{document['freshness_seconds']} s behind its log\n\n".encode()
     )
     put_table(
-        ["PARTITION", "START", "SETTLED", "END"],
-        [(p["partition"], p["start"], p["settled"], p["end"]) for p in document["partitions"]],
+        ["PARTITION", "START", "SETTLED", "STABLE", "END"],
+        [(p["partition"], p["start"], p["settled"], p["stable"], p["end"]) for p in document["partitions"]],
     )
+    _put_held(document, before=b"\n")
     if document["followers"]:
         put(b"\n")
         put_table(
@@ -148,11 +160,16 @@ def settle(
     name: NameArgument,
     data: DataOption = None,
     config: ConfigOption = None,
-    wait: Annotated[bool, typer.Option(help="Wait until all current records of the log are in the tables.")] = True,
+    wait: Annotated[
+        bool, typer.Option(help="Wait until all records below the stable offset are in the tables.")
+    ] = True,
     timeout: WaitOption = 120.0,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Settle a topic now, and say what was settled. Needs a running compactor."""
+    """Settle a topic now, and say what was settled. Needs a running compactor.
+
+    Records from the first open transaction of a partition on are held back until the transaction ends.
+    """
 
     async def order(found: LedgerSession) -> dict[str, Any]:
         return await _settle(found, name, wait, timeout)
@@ -162,14 +179,25 @@ def settle(
         put_json(document)
     elif not wait:
         put(f"{name}: {document['pending_records']} records are to be settled\n".encode())
+        _put_held(document)
     elif document["records"]:
         put(
             f"{name}: {document['records']} records settled, {document['files']} segments, "
             f"version {document['version']}\n\n".encode()
         )
         put_table(["PARTITION", "FROM", "TO"], [tuple(p.values()) for p in document["partitions"]])
+        _put_held(document, before=b"\n")
     else:
         put(f"{name}: there was nothing to settle, version {document['version']}\n".encode())
+        _put_held(document)
+
+
+def _put_held(document: dict[str, Any], before: bytes = b"") -> None:
+    """Say how many records wait for the end of a transaction, if any do."""
+    held = document["held_records"]
+    if held:
+        records = f"{held} records are" if held > 1 else "1 record is"
+        put(before + f"{document['topic']}: {records} held back by open transactions\n".encode())
 
 
 async def _settle(found: LedgerSession, name: str, wait: bool, timeout: float) -> dict[str, Any]:
@@ -177,13 +205,13 @@ async def _settle(found: LedgerSession, name: str, wait: bool, timeout: float) -
 
     topic, replica = found.topic(name), replica_of(found, name)
     table, streams = table_of(found, name)
-    ends = {int(stream.id): stream.end for stream in streams}
+    ends = {int(stream.id): stream.stable for stream in streams}
     settled = {int(stream.id): stream.settled for stream in streams}
     version = table.last_sequence if table else 0
-    pending = sum(stream.end - stream.settled for stream in streams)
+    waiting = _waiting(streams)
     await replica.submit([WantSettled(topic.id)])
     if not wait:
-        return {"topic": name, "pending_records": pending}
+        return {"topic": name, **waiting}
     await _wait_until_settled(found, name, ends, timeout)
     table, streams = table_of(found, name)
     partitions = [
@@ -196,7 +224,7 @@ async def _settle(found: LedgerSession, name: str, wait: bool, timeout: float) -
         "records": sum(p["to"] - p["from"] for p in partitions),
         "files": sum(f.added > version for f in table.live()) if table else 0,
         "version": table.last_sequence if table else 0,
-        "pending_records": sum(s.end - s.settled for s in streams),
+        **_waiting(streams),
         "partitions": partitions,
     }
 
@@ -281,8 +309,16 @@ def _summary(found: LedgerSession, name: str) -> dict[str, Any]:
         "files": len(live),
         "bytes": sum(f.size for f in live),
         "version": table.last_sequence if table else 0,
-        "pending_records": sum(s.end - s.settled for s in streams),
+        **_waiting(streams),
         "freshness_seconds": _seconds(max(lags)),
+    }
+
+
+def _waiting(streams: Sequence[Stream]) -> dict[str, int]:
+    """The offsets that can be settled now, and those that are held back by open transactions."""
+    return {
+        "pending_records": sum(s.stable - s.settled for s in streams),
+        "held_records": sum(s.end - s.stable for s in streams),
     }
 
 

@@ -44,10 +44,13 @@ class Client(AccessCalls, GroupCalls, FeatureCalls):
 
     # --- offsets -------------------------------------------------------------------------------------
 
-    async def list_offsets(self, topic: str, wanted: Mapping[int, int]) -> dict[int, FoundOffset]:
+    async def list_offsets(
+        self, topic: str, wanted: Mapping[int, int], *, committed: bool = False
+    ) -> dict[int, FoundOffset]:
         """The first offset in each partition whose record is not older than its timestamp.
 
-        `EARLIEST` and `LATEST` instead of a timestamp ask for the log's start and end.
+        `EARLIEST` and `LATEST` instead of a timestamp ask for the log's start and end. For readers of committed
+        records the log ends before the first open transaction.
         """
         found: dict[int, FoundOffset] = {}
 
@@ -57,6 +60,7 @@ class Client(AccessCalls, GroupCalls, FeatureCalls):
                 LIST_OFFSETS,
                 within=self.settings.request_s,
                 replica_id=CONSUMER,
+                isolation_level=int(committed),
                 topics=[{"name": topic, "partitions": asked}],
                 timeout=int(self.settings.request_s * 1000),
             )
@@ -136,8 +140,12 @@ class Client(AccessCalls, GroupCalls, FeatureCalls):
         max_wait_s: float = 0.5,
         min_bytes: int = 1,
         partition_bytes: int = 1 << 20,
+        committed: bool = False,
     ) -> dict[int, Fetched | KafkaError]:
-        """Batches of several partitions, in one attempt. Each partition may fail on its own."""
+        """Batches of several partitions, in one attempt. Each partition may fail on its own.
+
+        With `committed` they end before the first open transaction, and the answers name the aborted ones.
+        """
 
         async def ask(known: Topic, connection: Connection, group: list[int]) -> dict[int, Fetched | KafkaError]:
             asked = [
@@ -150,6 +158,7 @@ class Client(AccessCalls, GroupCalls, FeatureCalls):
                 max_wait=int(max_wait_s * 1000),
                 min_bytes=min_bytes,
                 max_bytes=MAX_FETCH_BYTES,
+                isolation_level=int(committed),
                 session_id=NO_SESSION,
                 session_epoch=NO_SESSION_EPOCH,
                 topics=[{"topic": topic, "topic_id": known.id, "partitions": asked}],
@@ -235,4 +244,5 @@ def _only(answers: Any) -> Any:
 def _fetched(topic: str, answer: Any) -> Fetched | KafkaError:
     if answer.error_code is not ErrorCode.none:
         return kafka_error(answer.error_code, _place(topic, answer.partition_index))
-    return Fetched(answer.records or b"", answer.high_watermark, getattr(answer, "log_start_offset", -1))
+    aborted = tuple((one.producer_id, one.first_offset) for one in answer.aborted_transactions or ())
+    return Fetched(answer.records or b"", answer.high_watermark, getattr(answer, "log_start_offset", -1), aborted)

@@ -128,6 +128,8 @@ class Fetched:
     data: bytes
     high_watermark: int
     log_start: int
+    aborted: tuple[tuple[int, int], ...] = ()
+    """Producer id and first offset of aborted transactions, if only committed records were asked for."""
 
 
 @dataclass(frozen=True, slots=True)

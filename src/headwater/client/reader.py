@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from kio.schema.errors import ErrorCode
 
@@ -12,7 +12,7 @@ from headwater.background import launch
 from headwater.client.client import Client
 from headwater.client.errors import KafkaError, ProtocolError, RetriableKafkaError
 from headwater.client.model import EARLIEST, LATEST, Fetched
-from headwater.client.records import Record, decode_batches
+from headwater.client.records import Batch, Record, decode_batches
 from headwater.client.routing import all_of
 
 MAX_PARTITIONS = 10_000
@@ -35,10 +35,26 @@ class Reset:
     resumed: int
 
 
+def without_aborted(batches: Iterable[Batch], aborted: Iterable[tuple[int, int]]) -> Iterator[Batch]:
+    """The batches, those of aborted transactions without their records.
+
+    `aborted` has producer ids and first offsets, as a fetch answers them. A transaction ends at its control batch.
+    """
+    coming = sorted(aborted, key=lambda one: one[1], reverse=True)
+    running: set[int] = set()
+    for batch in batches:
+        while coming and coming[-1][1] < batch.next_offset:
+            running.add(coming.pop()[0])
+        if batch.control and batch.aborts:
+            running.discard(batch.producer)
+        yield replace(batch, records=()) if batch.producer in running else batch
+
+
 class Reader:
     """Reads partitions, one request per leader at a time.
 
-    It continues behind records that retention removed, and calls `on_reset`.
+    It continues behind records that retention removed, and calls `on_reset`. With `committed` it leaves out the
+    records of aborted transactions, and waits where an open one begins.
     """
 
     def __init__(
@@ -50,6 +66,7 @@ class Reader:
         *,
         max_wait_s: float = 0.5,
         partition_bytes: int = 1 << 20,
+        committed: bool = False,
         on_reset: Callable[[Reset], None] | None = None,
     ) -> None:
         if len(starts) > MAX_PARTITIONS:
@@ -61,6 +78,7 @@ class Reader:
         self._ends = ends
         self._max_wait_s = max_wait_s
         self._partition_bytes = partition_bytes
+        self._committed = committed
         self._on_reset = on_reset
 
     def __repr__(self) -> str:
@@ -107,6 +125,7 @@ class Reader:
                 {p: self.positions[p] for p in group},
                 max_wait_s=self._max_wait_s,
                 partition_bytes=self._partition_bytes,
+                committed=self._committed,
             )
             found: dict[int, Fetched] = {}
             failed: list[KafkaError] = []
@@ -147,7 +166,7 @@ class Reader:
         position = self.positions[partition]
         end = None if self._ends is None else self._ends[partition]
         taken: list[Record] = []
-        for batch in decode_batches(fetched.data):
+        for batch in without_aborted(decode_batches(fetched.data), fetched.aborted):
             if batch.next_offset <= position:
                 continue
             if end is not None and batch.base_offset >= end:

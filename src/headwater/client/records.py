@@ -29,7 +29,10 @@ _CRC_FROM = 21
 _PRODUCER = struct.Struct(">q")
 _PRODUCER_AT = 43
 _MAGIC = 2
-_CODEC_MASK, _APPEND_TIME_BIT, _CONTROL_BIT = 0x07, 0x08, 0x20
+_CODEC_MASK, _APPEND_TIME_BIT, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
+_CONTROL_KEY = struct.Struct(">hh")
+_ABORT = 0
+"""The kind of a control record that ends an aborted transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,10 @@ class Batch:
     next_offset: int
     control: bool
     records: tuple[Record, ...]
+    producer: int = NO_PRODUCER
+    """The producer id of a batch of a transaction; -1 for other batches."""
+    aborts: bool = False
+    """Whether a control batch ends an aborted transaction."""
 
 
 # --- writing -----------------------------------------------------------------------------------------
@@ -159,19 +166,32 @@ def _decode(view: memoryview, base: int, opened_limit: int) -> Batch:
         raise UnsupportedBatch(f"the batch at offset {base} has format {magic}; only format 2 is read")
     if len(view) < _HEADER.size:
         raise CorruptBatch(f"the batch at offset {base} has only {len(view)} bytes")
-    _, _, _, _, crc, attributes, last, first_ms, max_ms, _, _, _, count = _HEADER.unpack_from(view)
+    _, _, _, _, crc, attributes, last, first_ms, max_ms, producer, _, _, count = _HEADER.unpack_from(view)
     if crc32c(view[_CRC_FROM:]) != crc:
         raise CorruptBatch(f"the CRC of the batch at offset {base} does not match its bytes")
     control = bool(attributes & _CONTROL_BIT)
     records: tuple[Record, ...] = ()
-    if count > 0 and not control:
+    if count > 0:
         opened = bytes(decompress(attributes & _CODEC_MASK, view[_HEADER.size :], opened_limit))
         append_ms = max_ms if attributes & _APPEND_TIME_BIT else None
         try:
             records = tuple(_records(opened, count, base, first_ms, append_ms))
         except IndexError:
             raise CorruptBatch(f"the batch at offset {base} ends within a record") from None
-    return Batch(base, base + last + 1, control, records)
+    if not attributes & _TRANSACTIONAL_BIT:
+        producer = NO_PRODUCER
+    if not control:
+        return Batch(base, base + last + 1, control, records, producer)
+    return Batch(base, base + last + 1, control, (), producer, _is_abort(records))
+
+
+def _is_abort(records: tuple[Record, ...]) -> bool:
+    """Whether these are the records of a control batch that ends an aborted transaction."""
+    key = records[0].key if records else None
+    if key is None or len(key) < _CONTROL_KEY.size:
+        return False
+    kind: int = _CONTROL_KEY.unpack_from(key)[1]
+    return kind == _ABORT
 
 
 def _records(data: bytes, count: int, base: int, first_ms: int, append_ms: int | None) -> Iterator[Record]:

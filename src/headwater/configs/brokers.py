@@ -97,6 +97,13 @@ _STATIC: list[tuple[str, Kind, Callable[[Settings], object], str]] = [
     ("quota.window.num", Kind.INT, lambda s: s.quotas.samples, "How many samples a rate is measured over."),
     ("quota.window.size.seconds", Kind.INT, lambda s: max(1, s.quotas.sample_ms // 1000), "How long a sample is."),
     ("socket.request.max.bytes", Kind.INT, lambda s: s.limits.frame_bytes, "The largest request."),
+    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT,
+     lambda s: s.transactions.check_interval_ms, "How often transactions past their time-outs are aborted."),
+    ("transaction.max.timeout.ms", Kind.INT, lambda s: s.transactions.max_timeout_ms,
+     "The longest time-out of a transaction."),
+    ("transaction.two.phase.commit.enable", Kind.BOOLEAN, lambda s: "false", "Two-phase commit is not served."),
+    ("transactional.id.expiration.ms", Kind.INT, lambda s: s.transactions.id_expiry_ms,
+     "How long an unused transactional id is remembered."),
     ("telemetry.max.bytes", Kind.INT, lambda s: s.quotas.telemetry_bytes, "The largest push of a client's metrics."),
 ]  # fmt: skip
 _UNSET = Settings()

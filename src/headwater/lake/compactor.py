@@ -29,12 +29,13 @@ from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
 from headwater.settings.settings import Lake
 from headwater.state.commands.base import TakeLease
-from headwater.state.commands.tables import ForgetFiles, Merge, NewFile, Retire, SegmentRun, Settle
+from headwater.state.commands.tables import ForgetFiles, Merge, NewFile, Retire, SegmentRun, Settle, SettleRuns
 from headwater.state.results import Done, Result
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import TopicTable
+from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.compactor")
@@ -216,7 +217,7 @@ class Compactor:
             ),
         )
         by_topic, found = await self._sound(replica, job, facts, roots)
-        commands = [Settle(lease, topic, roots[topic], *_files_and_runs(found)) for topic, found in by_topic.items()]
+        commands = [settle_command(state, lease, topic, roots[topic], found) for topic, found in by_topic.items()]
         results = await asyncio.gather(*(replica.submit([command]) for command in commands))
         for command, [result] in zip(commands, results, strict=True):
             if await self._stands(command, roots[command.topic], result):
@@ -225,7 +226,7 @@ class Compactor:
         return bool(commands) or found
 
     def _prepare_for(self, plans: list[TopicPlan]) -> None:
-        waiting = any(stream.settled < stream.end for plan in plans for stream in plan.streams)
+        waiting = any(stream.settled < stream.stable for plan in plans for stream in plan.streams)
         if waiting and self._prepare is not None:
             self._preparing.spawn(self._warm_up(self._prepare), "warm-up")
             self._prepare = None
@@ -256,7 +257,7 @@ class Compactor:
         )
         by_topic, _ = await self._sound(replica, job, facts, {table.topic: table.root for table in tables})
         commands = [
-            Merge(lease, topic, job.removed[topic], *_files_and_runs(found)) for topic, found in by_topic.items()
+            Merge(lease, topic, job.removed[topic], *_files_and_runs(found)[:2]) for topic, found in by_topic.items()
         ]
         results = await asyncio.gather(*(replica.submit([command]) for command in commands))
         for command, [result] in zip(commands, results, strict=True):
@@ -281,7 +282,7 @@ class Compactor:
         finally:
             self._running.discard(number)
 
-    async def _stands(self, command: Settle | Merge, root: str, result: Result) -> bool:
+    async def _stands(self, command: Settle | SettleRuns | Merge, root: str, result: Result) -> bool:
         """Whether the command was applied. If it was refused, its files can never enter a table, and are deleted."""
         if isinstance(result, Done):
             return True
@@ -391,10 +392,23 @@ def _by_topic(job: Job, facts: list[TaskFacts]) -> dict[uuid.UUID, list[FileFact
     return found
 
 
-def _files_and_runs(facts: list[FileFacts]) -> tuple[list[NewFile], list[SegmentRun]]:
-    """The files of a topic, and the runs of its streams in them, each stream's runs sorted by offset."""
+def settle_command(
+    state: StreamsState, lease: int, topic: uuid.UUID, root: str, facts: list[FileFacts]
+) -> Settle | SettleRuns:
+    """The command for the settled files of a topic, as the level of the state knows it."""
+    files, runs, newest = _files_and_runs(facts)
+    if state.level < TRANSACTIONS_LEVEL:
+        return Settle(lease, topic, root, files, runs)
+    return SettleRuns(lease, topic, root, files, runs, newest)
+
+
+def _files_and_runs(facts: list[FileFacts]) -> tuple[list[NewFile], list[SegmentRun], list[int]]:
+    """The files of a topic, the runs of its streams in them, and the largest timestamp of each run, or -1.
+
+    Each stream's runs are sorted by offset.
+    """
     files: list[NewFile] = []
-    runs: list[SegmentRun] = []
+    runs: list[tuple[SegmentRun, int]] = []
     for fact in facts:
         number = -1
         if fact.file is not None:
@@ -402,9 +416,10 @@ def _files_and_runs(facts: list[FileFacts]) -> tuple[list[NewFile], list[Segment
             files.append(fact.file)
         for run in fact.runs:
             held = number if run.groups else -1
-            runs.append(SegmentRun(run.stream, run.start, run.end, held, run.first_group, run.groups))
-    runs.sort(key=lambda run: (run.stream, run.start))
-    return files, runs
+            made = SegmentRun(run.stream, run.start, run.end, held, run.first_group, run.groups)
+            runs.append((made, run.newest))
+    runs.sort(key=lambda item: (item[0].stream, item[0].start))
+    return files, [run for run, _ in runs], [newest for _, newest in runs]
 
 
 def _writer_of(path: str) -> tuple[int, int] | None:

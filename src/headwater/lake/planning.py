@@ -1,5 +1,8 @@
 """Which WAL runs become which files: plain decisions over the state, without I/O.
 
+Only records below the stable offset are settled: all of their transactions have ended. The markers of transactions go
+along with the runs around them, and a task names the aborted ones, whose records get into no file.
+
 Runs are cut in the order in which they were written, not stream by stream, so a task reads each WAL object that it
 needs once. Small topics share a task.
 """
@@ -59,8 +62,7 @@ class TopicPlan:
 
     def bytes_waiting(self, stream: Stream) -> int:
         """Bytes of a stream past its settled end, up to where settling stops."""
-        stop = self.stops.get(stream.id)
-        return pending_bytes(stream) - (stream.bytes_from(stop) if stop is not None else 0)
+        return pending_bytes(stream, self.stops.get(stream.id))
 
 
 @dataclass(slots=True)
@@ -83,34 +85,42 @@ def table_root(name: str, topic: uuid.UUID) -> str:
 
 
 def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
-    """The entries of a stream that can be settled now, oldest first. They end at the first bulk append."""
+    """The entries of a stream that can be settled now, oldest first.
+
+    They end at the first bulk append, or at the stable offset.
+    """
+    stable = stream.stable
     for i in range(stream.index.find(stream.settled), len(stream.index)):
         entry = stream.index[i]
-        if not entry.in_wal:
+        if not entry.unsettled or entry.end > stable:
             return
         yield entry
 
 
 def oldest_pending_ms(state: StreamsState, stream: Stream) -> int | None:
-    """When a stream's oldest unsettled object was written; None if all is settled."""
+    """When the oldest entry of a stream that can be settled now was written; None if there is none."""
     entry = next(pending(state, stream), None)
     return _created_ms(state, entry) if entry is not None else None
 
 
 def _created_ms(state: StreamsState, entry: IndexEntry) -> int:
+    """When an entry was written: the creation time of its object, or the ledger's time of a marker."""
+    if entry.marker:
+        return entry.max_timestamp
     known = state.objects.get(entry.object)
     return known.created_ms if known is not None else 0
 
 
 def lag_ms(state: StreamsState, streams: Iterable[Stream], now_ms: int) -> int:
-    """The age of the oldest object of these streams that is not settled; 0 if all is settled."""
+    """The age of the oldest entry of these streams that can be settled now; 0 if there is none."""
     oldest = [ms for stream in streams if (ms := oldest_pending_ms(state, stream)) is not None]
     return max(0, now_ms - min(oldest)) if oldest else 0
 
 
-def pending_bytes(stream: Stream) -> int:
-    """Bytes of a stream past its settled end, bulk appends included."""
-    return stream.bytes_from(stream.settled)
+def pending_bytes(stream: Stream, stop: int | None = None) -> int:
+    """Bytes of a stream from its settled end to its stable offset or to a stop before it, bulk appends included."""
+    end = stream.stable if stop is None else min(stop, stream.stable)
+    return max(0, stream.bytes_from(stream.settled) - stream.bytes_from(end))
 
 
 def due(state: StreamsState, plan: TopicPlan, now_ms: int, limits: Limits) -> bool:
@@ -150,7 +160,8 @@ def _files_of(
     for i, stream in enumerate(plan.streams):
         newest = (0, 0, 0)
         for entry in plan.pending(state, stream):
-            newest = max(newest, (_created_ms(state, entry), entry.object.epoch, entry.object.sequence))
+            place = (0, 0) if entry.marker else (entry.object.epoch, entry.object.sequence)
+            newest = max(newest, (_created_ms(state, entry), *place))
             ordered.append((newest, i, entry))
     ordered.sort(key=lambda item: (item[0], item[1], item[2].start))
     taken: dict[int, list[IndexEntry]] = {}
@@ -177,13 +188,16 @@ def _file(state: StreamsState, plan: TopicPlan, prefix: str, taken: dict[int, li
         stream, entries = plan.streams[i], taken[i]
         runs = []
         for entry in entries:
+            if entry.marker:
+                continue
             known = state.objects.get(entry.object)
             assert known is not None, f"the index names {entry.object}, which the state does not know"
             path = wal.path_of(known.zone, state.domain, known.created_ms, entry.object)
             append_ms = entry.max_timestamp if entry.append_time else -1
-            runs.append(WalRun(path, entry.position, entry.length, entry.start, append_ms))
-        start = max(entries[0].start, stream.settled)
-        parts.append(StreamPart(stream.id, stream.partition, start, entries[-1].end, runs))
+            runs.append(WalRun(path, entry.position, entry.length, entry.start, entry.end, append_ms))
+        start, end = max(entries[0].start, stream.settled), entries[-1].end
+        aborted = [(gone.producer, gone.first, gone.marker) for gone in stream.aborted.between(start, end)]
+        parts.append(StreamPart(stream.id, stream.partition, start, end, runs, aborted if runs else []))
     return FileTask(plan.topic.bytes, plan.root, f"{DATA}{prefix}", parts, [])
 
 
@@ -303,7 +317,7 @@ def _merge_file(table: TopicTable, streams: list[Stream], files: list[DataFile],
         between = [stream.index[i] for i in range(places[0], places[-1] + 1)]
         if not all(entry.settled and (not entry.file or entry.file in numbers) for entry in between):
             return None
-        parts.append(StreamPart(stream.id, stream.partition, between[0].start, between[-1].end, []))
+        parts.append(StreamPart(stream.id, stream.partition, between[0].start, between[-1].end, [], []))
         named += len(places)
     if not parts or named != sum(file.references for file in files):
         return None

@@ -10,7 +10,7 @@ import msgspec
 from headwater.settings.objects import StoreOptions
 from headwater.state.commands.tables import NewFile
 
-VERSION = 3
+VERSION = 4
 """Both sides must agree: an executor refuses a task of another version."""
 _ADDRESSES = ("endpoint", "endpoint_url", "region", "virtual_hosted_style_request", "account_name")
 
@@ -23,18 +23,25 @@ class WalRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     length: int
     start: int
     """The offset of its first record."""
+    end: int
+    """The offset behind its last record."""
     append_ms: int
     """The timestamp of the records if the topic has log-append time, else -1."""
 
 
 class StreamPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Offsets of one stream that go into a file. A merge has no runs: the rows come from other files."""
+    """Offsets of one stream that go into a file. A merge has no runs: the rows come from other files.
+
+    Offsets between runs are markers of transactions.
+    """
 
     stream: int
     partition: int
     start: int
     end: int
     runs: list[WalRun]
+    aborted: list[tuple[int, int, int]]
+    """The aborted transactions that may have records in the runs: producer id, first offset, offset of the marker."""
 
 
 class FileTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -72,6 +79,8 @@ class PartRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
     end: int
     first_group: int
     groups: int
+    newest: int
+    """The largest timestamp in the row groups, or -1."""
 
 
 class DamagedInput(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -40,6 +40,8 @@ _BASE_TIMESTAMP = struct.Struct(">q")
 _BASE_TIMESTAMP_AT = 27
 _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_AT = 35
+_PRODUCER = struct.Struct(">qh")
+_PRODUCER_AT = 43
 
 MAGIC = 2
 CODEC_MASK = 0x07
@@ -107,6 +109,8 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    transactional: bool = False
+    """Whether the batch is part of a transaction. As in Kafka, one that claims it without a producer is not."""
 
 
 def unchecked(data: bytes) -> Batch:
@@ -145,6 +149,7 @@ def checked(data: bytes, rules: BatchRules, now_ms: int, limit: int) -> tuple[Ba
         raise InvalidRecord(f"{count} records with a last offset delta of {last_delta}")
     if producer_id >= 0 and (base_sequence < 0 or producer_epoch < 0):
         raise InvalidRecord("an idempotent batch without a sequence or an epoch")
+    transactional = attributes & TRANSACTIONAL_BIT != 0 and producer_id >= 0
     codec = attributes & CODEC_MASK
     opened, at = _opened(codec, data, limit)
     status, smallest, largest, null_keys = switch.walk_records(opened, at, len(opened), count)
@@ -160,7 +165,8 @@ def checked(data: bytes, rules: BatchRules, now_ms: int, limit: int) -> tuple[Ba
         raise _refusal(opened, at, count, base_timestamp, rules, now_ms)
     if not rules.append_time and last != max_timestamp:
         data = _with_max_timestamp(data, attributes, last)
-    return Batch(data, count, first, last, producer_id, producer_epoch, base_sequence), len(opened) - at
+    made = Batch(data, count, first, last, producer_id, producer_epoch, base_sequence, transactional)
+    return made, len(opened) - at
 
 
 def _opened(codec: int, data: bytes, limit: int) -> tuple[Buffer, int]:
@@ -218,12 +224,13 @@ def with_append_time(data: Buffer, append_ms: int) -> bytes:
     return _with_max_timestamp(data, attributes | APPEND_TIME_BIT, append_ms)
 
 
-def is_transactional(data: Buffer) -> bool:
-    """Whether the data for a partition begins with a transactional batch."""
+def transactional_producer(data: Buffer) -> tuple[int, int] | None:
+    """Producer id and epoch, if the data for a partition begins with a transactional batch."""
     if len(data) < HEADER_BYTES or data[_MAGIC_AT] != MAGIC:
-        return False
+        return None
     attributes: int = _ATTRIBUTES.unpack_from(data, CRC_FROM)[0]
-    return attributes & TRANSACTIONAL_BIT != 0
+    producer: tuple[int, int] = _PRODUCER.unpack_from(data, _PRODUCER_AT)
+    return producer if attributes & TRANSACTIONAL_BIT else None
 
 
 def codec_of(data: Buffer) -> int:

@@ -7,8 +7,9 @@ it. Reads that begin before it end there, and reads that begin behind it do not 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headwater.errors import BadInput, CorruptObject, HeadwaterError, NotFound
@@ -19,25 +20,25 @@ from headwater.log.batch import (
     max_timestamp_of,
     offsets_of,
     split_batches,
-    with_append_time,
 )
 from headwater.log.damage import BadRange, Damage, DamagedRange, path_of
+from headwater.log.gathering import Hit, Objects, parts
+from headwater.log.looking import Look, bound_of, look
 from headwater.log.segment.cache import MAX_EMPTY, DamagedRows, Segment, SegmentCache
-from headwater.log.wal import format as wal
 from headwater.log.wal.cache import AbsentWal, CachedWal, WalCache
 from headwater.objects import ObjectMissing
 from headwater.replica.replica import Replica
+from headwater.state.streams.aborted import AbortedTransaction
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from headwater.threads import Offload, inline
-from headwater.types import Buffer, Domain, WalId
+from headwater.types import Buffer
 
 if TYPE_CHECKING:
     from headwater.log.segment.encode import Encoded
 
 MAX_ENTRIES_PER_STREAM = 1_000
-MAX_ENTRIES_PER_CALL = 20_000
 LEAST_OBJECT_BYTES = 16 << 20
 """A call gets at least this many bytes of objects that are not in memory, if it needs them: half of the cache, if that
 is more. So streams that share objects are served together from the objects that one call gets."""
@@ -55,15 +56,20 @@ class Want:
     stream: int
     offset: int
     max_bytes: int
+    committed: bool = False
+    """Whether to stop at the first open transaction, and to tell which transactions were aborted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Batches from an offset on, and the high watermark and log start of the stream at that moment."""
+    """Batches from an offset on, and the borders of the stream when its index entries were chosen."""
 
     records: Buffer
     high_watermark: int
     log_start: int
+    stable: int
+    aborted: Sequence[AbortedTransaction] = ()
+    """The aborted transactions with records among the batches. Only for readers of committed records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,85 +78,6 @@ class TimedOffset:
 
     offset: int
     timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The index entries for one `Want`. There are none if the call has no room for them."""
-
-    stream: Stream
-    entries: list[IndexEntry]
-
-
-class _Hit(Exception):
-    """A read begins in a damaged range."""
-
-    def __init__(self, start: int, end: int, reason: str) -> None:
-        super().__init__(reason)
-        self.start = start
-        self.end = end
-
-
-@dataclass(slots=True)
-class _Objects:
-    """The WAL objects of one call."""
-
-    cache: WalCache
-    bytes_left: int
-    entries_left: int = MAX_ENTRIES_PER_CALL
-    held: dict[tuple[Domain, WalId], CachedWal] = field(default_factory=dict)
-    wanted: dict[Domain, dict[WalId, str]] = field(default_factory=dict)
-    sizes: dict[tuple[Domain, WalId], int] = field(default_factory=dict)
-    """How much of each object that is not in memory is wanted."""
-    failures: dict[Domain, HeadwaterError] = field(default_factory=dict)
-
-    def take(self, state: StreamsState, entry: IndexEntry) -> bool:
-        """Whether the call can use the object of an entry. One that is not in memory is noted for `load`."""
-        domain, object_id = state.domain, entry.object
-        if (domain, object_id) in self.held:
-            return True
-        if (domain, object_id) in self.sizes:
-            self.sizes[(domain, object_id)] += entry.length
-            return True
-        cached = self.cache.get(domain, object_id)
-        known = state.objects.get(object_id) if cached is None else None
-        if cached is None and known is None:
-            cached = AbsentWal(f"the metadata does not know the object {object_id}")
-        if cached is not None:
-            self.held[(domain, object_id)] = cached
-            return True
-        assert known is not None
-        if self.wanted and known.size > self.bytes_left:
-            return False
-        self.bytes_left -= known.size
-        path = wal.path_of(known.zone, domain, known.created_ms, object_id)
-        self.wanted.setdefault(domain, {})[object_id] = path
-        self.sizes[(domain, object_id)] = entry.length
-        return True
-
-    async def load(self) -> None:
-        """Get the objects that are not in memory. A failure is kept for the entries that need them."""
-        for domain, wanted in self.wanted.items():
-            try:
-                loaded = await self.cache.load(domain, list(wanted.items()))
-            except HeadwaterError as error:
-                self.failures[domain] = error
-                continue
-            for object_id, cached in zip(wanted, loaded, strict=True):
-                cached.expect(self.sizes[(domain, object_id)])
-                self.held[(domain, object_id)] = cached
-
-    def of(self, domain: Domain, entries: list[IndexEntry]) -> list[CachedWal]:
-        """The objects of the first entries, as far as they could be loaded. Raises if there is none."""
-        found: list[CachedWal] = []
-        for entry in entries:
-            cached = self.held.get((domain, entry.object))
-            if cached is None:
-                break
-            found.append(cached)
-        if entries and not found:
-            raise self.failures[domain]
-        return found
 
 
 class Reader:
@@ -198,7 +125,7 @@ class Reader:
         with the bytes of each stream, so that the caller can give other work a turn.
         """
         objects = self._new_objects()
-        plans: list[_Plan | HeadwaterError] = []
+        plans: list[Look | HeadwaterError] = []
         room = limit
         for want in wants:
             try:
@@ -230,62 +157,63 @@ class Reader:
             found.append(result)
         return found
 
-    def _new_objects(self) -> _Objects:
-        return _Objects(self._cache, max(self._cache.limit // 2, LEAST_OBJECT_BYTES))
+    def _new_objects(self) -> Objects:
+        return Objects(self._cache, max(self._cache.limit // 2, LEAST_OBJECT_BYTES))
 
-    def _plan(self, want: Want, objects: _Objects, room: int) -> _Plan:
-        """The index entries that a read needs, as far as the call has room for them."""
+    def _plan(self, want: Want, objects: Objects, room: int) -> Look:
+        """A look at the index entries that a read needs, as far as the call has room for them."""
         stream = _located(want)
         known = self.damage.recent(want.replica.domain, want.stream, want.offset) if self.damage else None
         if known is not None:
             raise DamagedRange(known)
-        entries: list[IndexEntry] = []
-        state, index = want.replica.state, stream.index
-        i, size, room = index.find(want.offset), 0, min(max(want.max_bytes, 0), room)
-        last = min(len(index), i + MAX_ENTRIES_PER_STREAM)
-        while i < last and size < room + 1 and objects.entries_left > 0:
-            entry = index[i]
-            if not entry.in_wal:
-                if not entries:
-                    entries.append(entry)
-                break
-            if not objects.take(state, entry):
-                break
-            entries.append(entry)
-            objects.entries_left -= 1
-            size += entry.length
-            i += 1
-        return _Plan(stream, entries)
+        state, size, count, room = want.replica.state, 0, 0, min(max(want.max_bytes, 0), room)
 
-    async def _carry_out(self, want: Want, plan: _Plan, objects: _Objects, room: int, first_whole: bool) -> ReadResult:
+        def admit(entry: IndexEntry) -> bool:
+            """Take runs and markers; or one entry of a segment, with which `_read_settled` begins."""
+            nonlocal size, count
+            if size > room or count == MAX_ENTRIES_PER_STREAM or objects.entries_left <= 0:
+                return False
+            if not entry.unsettled:
+                size, count = room + 1, count + 1
+                return count == 1
+            if not objects.take(state, entry):
+                return False
+            objects.entries_left -= 1
+            size, count = size + entry.length, count + 1
+            return True
+
+        return look(stream, want.offset, want.committed, admit)
+
+    async def _carry_out(self, want: Want, plan: Look, objects: Objects, room: int, first_whole: bool) -> ReadResult:
         """Read what was planned. If nothing was found for the streams before, this one is read in any case."""
-        stream, entries = plan.stream, plan.entries
         if room <= 0 and not first_whole:
-            return ReadResult(b"", stream.end, stream.log_start)
-        if not entries and first_whole and want.offset < stream.end:
+            return _result([], want.offset, plan)
+        if not plan.entries and first_whole and want.offset < plan.bound:
             objects = self._new_objects()
-            entries = self._plan(want, objects, room).entries
+            plan = self._plan(want, objects, room)
             await objects.load()
-        if entries and not entries[0].in_wal:
+        if plan.entries and not plan.entries[0].unsettled:
             return await self._read_settled(want, room, first_whole)
         try:
-            return _assemble(stream, entries, objects.of(want.replica.domain, entries), want.offset, room, first_whole)
-        except _Hit:
+            return _assemble(plan, objects.of(want.replica.domain, plan.entries), want.offset, room, first_whole)
+        except Hit:
             return await self._read_again(want, room, first_whole)
 
     async def _read_again(self, want: Want, room: int, first_whole: bool) -> ReadResult:
         """Read a range that is missing or damaged a second time: by the newest index, and from the store itself."""
         await want.replica.barrier()
         stream = _located(want)
-        i = stream.index.find(want.offset)
-        if i == len(stream.index):
-            return ReadResult(b"", stream.end, stream.log_start)
-        entry = stream.index[i]
-        if not entry.in_wal:
+        taken = itertools.count()
+        plan = look(stream, want.offset, want.committed, lambda _: next(taken) == 0)
+        if not plan.entries:
+            return _result([], want.offset, plan)
+        [entry] = plan.entries
+        if not entry.unsettled:
             return await self._read_settled(want, room, first_whole)
+        cached = None if entry.marker else await self._fresh(want, stream, entry)
         try:
-            return _assemble(stream, [entry], [await self._fresh(want, stream, entry)], want.offset, room, first_whole)
-        except _Hit as hit:
+            return _assemble(plan, [cached], want.offset, room, first_whole)
+        except Hit as hit:
             raise self._noted(want, stream, entry, hit.start, hit.end, str(hit)) from hit
 
     async def _fresh(self, want: Want, stream: Stream, entry: IndexEntry) -> CachedWal:
@@ -311,6 +239,8 @@ class Reader:
             if i == len(stream.index) or not stream.index[i].settled:
                 break
             entry = stream.index[i]
+            if max(at, entry.start) >= bound_of(stream, want.committed):
+                break  # a bulk append behind an open transaction
             try:
                 encoded = await self._encode(want, stream, entry, at, room, first_whole and not pieces)
             except (ObjectMissing, CorruptObject) as error:
@@ -329,7 +259,7 @@ class Reader:
             room -= len(encoded.records)
             at = encoded.next_offset
         stream = _stream(want.replica, want.stream)
-        return ReadResult(b"".join(pieces), stream.end, stream.log_start)
+        return ReadResult(b"".join(pieces), stream.end, stream.log_start, stream.stable)
 
     async def _encode(
         self, want: Want, stream: Stream, entry: IndexEntry, offset: int, room: int, first_whole: bool
@@ -342,17 +272,22 @@ class Reader:
         segment = _segment(want.replica.state, stream, entry)
         return await self._segments.encode(segment, stream.partition, offset, entry.end, room, first_whole)
 
-    async def find_time(self, replica: Replica[StreamsState], stream_id: int, timestamp: int) -> TimedOffset | None:
-        """The first record whose timestamp is at least `timestamp`. Raises if it may be in a damaged range."""
+    async def find_time(
+        self, replica: Replica[StreamsState], stream_id: int, timestamp: int, *, committed: bool = False
+    ) -> TimedOffset | None:
+        """The first record whose timestamp is at least `timestamp`. Raises if it may be in a damaged range.
+
+        With `committed` there is none if it is part of an open transaction, or behind the first one.
+        """
         stream = _stream(replica, stream_id)
         offset, again = stream.log_start, False
         i = stream.index.find_time(timestamp)
-        while i < len(stream.index) and stream.index[i].end <= stream.end:
+        while i < len(stream.index) and stream.index[i].start < bound_of(stream, committed):
             entry = stream.index[i]
             want = Want(replica, stream_id, max(offset, entry.start), 0)
             try:
                 found = await self._find_in(want, stream, entry, timestamp, again)
-            except (_Hit, ObjectMissing, CorruptObject) as error:
+            except (Hit, ObjectMissing, CorruptObject) as error:
                 if again:
                     raise self._noted(want, stream, entry, entry.start, entry.end, str(error)) from error
                 again = True
@@ -361,7 +296,7 @@ class Reader:
                 i = stream.index.find(entry.start)
                 continue
             if found is not None:
-                return found
+                return found if found.offset < bound_of(stream, committed) else None
             again = False
             i = max(stream.index.find(entry.end), stream.index.find_time(timestamp))
         return None
@@ -384,9 +319,9 @@ class Reader:
         objects.take(want.replica.state, entry)
         await objects.load()
         [cached] = objects.of(want.replica.domain, [entry])
-        for at, batches, damage in _parts(entry, cached):
+        for at, batches, damage in parts(entry, cached):
             if damage is not None:
-                raise _Hit(at, *damage)
+                raise Hit(at, *damage)
             base = at
             for batch in batches:
                 if max_timestamp_of(batch) >= timestamp:
@@ -396,12 +331,14 @@ class Reader:
                 base += offsets_of(batch)
         return None
 
-    async def find_max_timestamp(self, replica: Replica[StreamsState], stream_id: int) -> TimedOffset | None:
-        """The first record with the largest timestamp of the log."""
+    async def find_max_timestamp(
+        self, replica: Replica[StreamsState], stream_id: int, *, committed: bool = False
+    ) -> TimedOffset | None:
+        """The first record with the largest timestamp of the log. See `find_time` for `committed`."""
         stream = _stream(replica, stream_id)
         if not len(stream.index):
             return None
-        return await self.find_time(replica, stream_id, stream.max_timestamp)
+        return await self.find_time(replica, stream_id, stream.max_timestamp, committed=committed)
 
 
 def _located(want: Want) -> Stream:
@@ -426,60 +363,42 @@ def _segment(state: StreamsState, stream: Stream, entry: IndexEntry) -> Segment:
     return Segment(f"{table.root}/{file.name}", file.size, file.footer_checksum)
 
 
-def _parts(entry: IndexEntry, cached: CachedWal) -> list[tuple[int, list[Buffer], tuple[int, str] | None]]:
-    """The batches of an entry with the offset of the first, or a damaged range with its end and the reason."""
-    try:
-        batches = cached.batches(entry.position, entry.position + entry.length, entry.end - entry.start)
-    except wal.DamagedRun as error:
-        start = entry.start + sum(map(offsets_of, error.before))
-        end = entry.end - sum(map(offsets_of, error.behind))
-        before, behind = _stamped(entry, error.before), _stamped(entry, error.behind)
-        return [(entry.start, before, None), (start, [], (end, str(error))), (end, behind, None)]
-    return [(entry.start, _stamped(entry, batches), None)]
-
-
-def _stamped(entry: IndexEntry, batches: list[Buffer]) -> list[Buffer]:
-    """The batches as the topic serves them. A new CRC is only made for batches that were checked."""
-    return [with_append_time(batch, entry.max_timestamp) for batch in batches] if entry.append_time else batches
-
-
-def _assemble(
-    stream: Stream,
-    entries: list[IndexEntry],
-    objects: list[CachedWal],
-    offset: int,
-    room: int,
-    first_whole: bool,
-) -> ReadResult:
-    """Whole batches from the one that holds the offset on, up to `room` bytes, or up to a damaged range."""
+def _assemble(look: Look, objects: list[CachedWal | None], offset: int, room: int, first_whole: bool) -> ReadResult:
+    """Whole batches from the one that holds the offset on, up to `room` bytes, a damaged range or the bound."""
     chosen: list[Buffer] = []
     base = -1
-    for entry, cached in zip(entries, objects, strict=False):
-        for at, batches, damage in _parts(entry, cached):
+    for entry, cached in zip(look.entries, objects, strict=False):
+        for at, batches, damage in parts(entry, cached):
+            if at >= look.bound:
+                break
             if damage is not None:
                 if chosen:
-                    return _result(chosen, base, stream)
+                    return _result(chosen, base, look)
                 if offset < damage[0]:
-                    raise _Hit(at, *damage)
+                    raise Hit(at, *damage)
             size = sum(map(len, batches))
-            if size <= room and batches and (chosen or offset <= at):  # most runs are taken as a whole
+            whole = size <= room and entry.end <= look.bound
+            if whole and batches and (chosen or offset <= at):  # most runs are taken as a whole
                 base = base if chosen else at
                 chosen += batches
                 room -= size
                 continue
+            following = at
             for batch in batches:
+                first, following = following, following + offsets_of(batch)
+                if first >= look.bound:
+                    return _result(chosen, base, look)
                 if not chosen:
-                    end = at + offsets_of(batch)
-                    if end <= offset:
-                        at = end
+                    if following <= offset:
                         continue
-                    base = at
+                    base = first
                 if len(batch) > room and (chosen or not first_whole):
-                    return _result(chosen, base, stream)
+                    return _result(chosen, base, look)
                 chosen.append(batch)
                 room -= len(batch)
-    return _result(chosen, base, stream)
+    return _result(chosen, base, look)
 
 
-def _result(batches: list[Buffer], base: int, stream: Stream) -> ReadResult:
-    return ReadResult(join_patched(batches, base) if batches else b"", stream.end, stream.log_start)
+def _result(batches: list[Buffer], base: int, look: Look) -> ReadResult:
+    records = join_patched(batches, base) if batches else b""
+    return ReadResult(records, look.end, look.log_start, look.stable, look.aborted if batches else [])

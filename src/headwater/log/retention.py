@@ -27,6 +27,8 @@ def new_log_start(
             if entry.max_timestamp < 0 and written_ms(entry) >= cutoff:
                 keep = i
                 break
+        while keep and stream.index[keep - 1].settled and not stream.index[keep - 1].file:
+            keep -= 1  # a range without records goes with the records behind it: a reader may stand in it
     if config.retention_bytes >= 0:
         keep = max(keep, _first_within(stream, config.retention_bytes))
     if not keep:

@@ -166,6 +166,21 @@ class Groups(_Section, frozen=True):
     """How often a coordinator takes over shards of groups that have none, and removes what has expired."""
 
 
+class Transactions(_Section, frozen=True):
+    """Transactions of producers. The defaults are Kafka's."""
+
+    version: int = 2
+    """Kafka's `transaction.version` that clients are offered, 1 or 2. In version 2 every transaction has an epoch of
+    its own, so that no late request can meet the next one; older clients use version 1 in any case."""
+    max_timeout_ms: int = 900_000
+    """Longest time-out that a producer may ask for. Longer ones are refused with INVALID_TRANSACTION_TIMEOUT. An open
+    transaction holds up consumers of committed records, tables and retention of its partitions."""
+    id_expiry_ms: int = 604_800_000
+    """How long a transactional id is remembered after its last use. Open transactions stay."""
+    check_interval_ms: int = 1_000
+    """How often a broker looks for transactions that are past their time-outs."""
+
+
 class Spark(_Section, frozen=True):
     """Where settling jobs run."""
 
@@ -281,6 +296,7 @@ class Settings(_Section, frozen=True):
     brownout: Brownout = Brownout()
     housekeeping: Housekeeping = Housekeeping()
     groups: Groups = Groups()
+    transactions: Transactions = Transactions()
     lake: Lake = Lake()
     security: Security = Security()
 
@@ -342,7 +358,7 @@ def _put(tree: dict[str, Any], keys: list[str], value: object) -> None:
 
 
 def _check(settings: Settings) -> None:
-    for section in ("limits", "quotas", "cache", "housekeeping", "peers"):
+    for section in ("limits", "quotas", "cache", "housekeeping", "peers", "transactions"):
         numbers = getattr(settings, section)
         for name in numbers.__struct_fields__:
             if getattr(numbers, name) <= 0:
@@ -354,6 +370,8 @@ def _check(settings: Settings) -> None:
     settings.object_store.check()
     _check_lake(settings.lake)
     _check_groups(settings.groups)
+    if settings.transactions.version > 2:
+        raise ConfigError("settings: transactions.version must be 1 or 2")
     check_security(settings.security, _protected(settings))
     brownout = settings.brownout
     if min(brownout.interval_ms, brownout.floor_ms, brownout.factor, brownout.after_ms, brownout.back_ms) <= 0:

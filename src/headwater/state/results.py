@@ -89,6 +89,8 @@ class Judgement(enum.IntEnum):
     """Another process coordinates the group."""
     FULL = 7
     """A limit is reached."""
+    NEEDS_ID = 8
+    """A fresh producer id is needed, and the command has none. Nothing was changed."""
 
 
 class Transacted(msgspec.Struct, frozen=True):

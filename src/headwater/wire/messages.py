@@ -17,6 +17,7 @@ from kio.serial.errors import SerialError
 
 from headwater.errors import CorruptFrame
 from headwater.types import Buffer
+from headwater.wire.amended import RESPONSES
 from headwater.wire.encode import Write, encoder, sliced_encoder
 
 _MALFORMED = (SerialError, ValueError, OverflowError, IndexError, KeyError, struct.error)
@@ -70,7 +71,7 @@ def _request_writer(api_key: int, version: int) -> tuple[type, type, Any, Any]:
 @functools.cache
 def response_type(api_key: int, version: int) -> type:
     """The class of a response."""
-    return load_response_schema(api_key, version)
+    return RESPONSES.get((api_key, version)) or load_response_schema(api_key, version)
 
 
 @functools.cache
@@ -81,7 +82,7 @@ def request_type(api_key: int, version: int) -> type:
 
 @functools.cache
 def _response_reader(api_key: int, version: int) -> tuple[Any, Any]:
-    schema = load_response_schema(api_key, version)
+    schema: Any = response_type(api_key, version)
     return entity_reader(schema.__header_schema__), entity_reader(schema)
 
 

@@ -28,10 +28,13 @@ from headwater.lake.tables import make_followers
 from headwater.lake.tasks import Task, TaskFacts
 from headwater.ledger import open_ledger
 from headwater.objects import open_store
-from headwater.replica.domains import STREAM_DOMAINS
+from headwater.replica.domains import STREAM_DOMAINS, Domains
 from headwater.settings.settings import Lake, Settings
 from headwater.state.commands.cluster import Listener
+from headwater.state.records import Command
+from headwater.state.results import Result
 from tests.support.batches import Rec, batch
+from tests.support.transactions import PLAIN, Transactor
 from tests.support.virtual_nodes import sent, topic
 
 LAKE = Lake(interval_ms=20, freshness_ms=1 << 40, merge_files=4, orphan_interval_ms=1 << 40, foreign_retry_ms=100)
@@ -44,6 +47,7 @@ class Cluster:
 
     def __init__(self, data: Path) -> None:
         self.settings = Settings(data=str(data), lake=LAKE)
+        self.other: Domains | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -75,11 +79,26 @@ class Cluster:
             await store.close()
 
     async def stop(self) -> None:
+        if self.other is not None:
+            await self.other.leave()
         await self._compactor.close()
         await self._following.close()
         await self.node.stop()
         await self._ledger.close()
         await self._store.close()
+
+    async def transactor(self) -> Transactor:
+        """A process beside the node that writes transactions."""
+        self.other = Domains(self._ledger, self._store, SystemClock(), SystemChance())
+        await self.other.follow()
+        await self.other.join()
+        replica = self.other[STREAM_DOMAINS[0]]
+
+        async def submit(command: Command) -> Result:
+            [result] = await replica.submit([command])
+            return result
+
+        return Transactor(replica.epoch, submit, self._store, STREAM_DOMAINS[0])
 
     def close(self) -> None:
         self.do(self.stop())
@@ -178,10 +197,44 @@ def test_settle_says_what_it_settled(headwater: Commands) -> None:
         "files": 1,
         "version": 2,
         "pending_records": 0,
+        "held_records": 0,
         "partitions": [{"partition": 0, "from": 0, "to": 2}, {"partition": 1, "from": 3, "to": 4}],
     }
     cluster.do(cluster.produce("said", 1, b"g"))
     assert headwater.ok("settle", "said", "--no-wait") == "said: 1 records are to be settled\n"
+
+
+def test_settle_returns_at_the_stable_offset(headwater: Commands) -> None:
+    """T1, T5: it does not wait for open transactions, and says how many records they hold back."""
+    cluster = headwater.cluster
+    [stream] = cluster.do(topic(cluster.node, "txn", 1)).streams
+    writer = cluster.do(cluster.transactor())
+
+    def write(*parts: tuple[str, list[bytes]]) -> None:
+        sent = [(stream, name, [Rec(value) for value in values]) for name, values in parts]
+        cluster.do(writer.write(*sent, created_ms=SystemClock().wall_ms()))
+
+    write((PLAIN, [b"a", b"b"]), ("one", [b"c"]), (PLAIN, [b"d"]), ("two", [b"e"]))
+    assert headwater.json("describe", "txn")["pending_records"] == 2
+    said = headwater.ok("settle", "txn", "--timeout", "60").splitlines()
+    assert said[0] == "txn: 2 records settled, 1 segments, version 1"
+    assert said[-1] == "txn: 3 records are held back by open transactions"
+    assert headwater.ok("settle", "txn").splitlines() == [
+        "txn: there was nothing to settle, version 1",
+        "txn: 3 records are held back by open transactions",
+    ]
+    described = headwater.json("describe", "txn")
+    assert (described["rows"], described["pending_records"], described["held_records"]) == (2, 0, 3)
+    assert described["partitions"] == [{"partition": 0, "start": 0, "settled": 2, "stable": 2, "end": 5}]
+    assert described["freshness_seconds"] == 0, "a table is not behind because of an open transaction"
+    assert "txn: 3 records are held back" in headwater.ok("describe", "txn")
+    cluster.do(writer.end("one", commit=False))
+    assert headwater.json("settle", "txn", "--timeout", "60")["held_records"] == 2
+    cluster.do(writer.end("two", commit=True))
+    settled = headwater.json("settle", "txn", "--timeout", "60")
+    assert (settled["pending_records"], settled["held_records"]) == (0, 0)
+    assert sum(f["rows"] for f in headwater.json("files", "txn")) == 4
+    assert "held back" not in headwater.ok("describe", "txn")
 
 
 def test_settle_waits_for_followers_that_have_not_begun(headwater: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

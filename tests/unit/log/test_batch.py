@@ -24,13 +24,13 @@ from headwater.log.batch import (
     NotABatch,
     base_offset_of,
     check_batch,
-    is_transactional,
     join_patched,
     max_timestamp_of,
     offsets_of,
     read_varint,
     record_timestamps,
     split_batches,
+    transactional_producer,
     with_append_time,
 )
 from tests.support.batches import Rec, batch, record, varint
@@ -256,10 +256,19 @@ def test_refused_records_are_told_apart(codec: int) -> None:
 
 def test_batches_of_transactions_are_told_from_others() -> None:
     """K12"""
-    assert is_transactional(batch([b"x"], attributes=TRANSACTIONAL_BIT))
-    assert not is_transactional(batch([b"x"]))
-    assert not is_transactional(batch([b"x"], attributes=TRANSACTIONAL_BIT, magic=1))
-    assert not is_transactional(b"short")
+    producer = (7, 3, 0)
+    assert transactional_producer(batch([b"x"], attributes=TRANSACTIONAL_BIT, producer=producer)) == (7, 3)
+    assert transactional_producer(batch([b"x"], producer=producer)) is None
+    assert transactional_producer(batch([b"x"], attributes=TRANSACTIONAL_BIT, magic=1)) is None
+    assert transactional_producer(b"short") is None
+
+
+def test_transactional_batches() -> None:
+    """K12: they are known as such, if they have a producer."""
+    data = batch([b"x"], attributes=TRANSACTIONAL_BIT, producer=(7, 3, 0))
+    assert check(data).transactional
+    assert not check(batch([b"x"], producer=(7, 3, 0))).transactional
+    assert not check(batch([b"x"], attributes=TRANSACTIONAL_BIT)).transactional
 
 
 # --- patches -------------------------------------------------------------------------------------------

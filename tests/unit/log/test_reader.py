@@ -11,10 +11,12 @@ from harness.virtual import EPOCH_MS, run
 from headwater.errors import CorruptObject, NotFound, StoreUnavailable
 from headwater.log.batch import base_offset_of, max_timestamp_of, offsets_of, split_batches
 from headwater.log.damage import RECHECK_SECONDS
-from headwater.log.reader import OffsetOutOfRange, TimedOffset
+from headwater.log.reader import OffsetOutOfRange, ReadResult, TimedOffset, Want
 from headwater.settings.settings import Cache
 from headwater.state.commands.streams import TrimStreams
+from headwater.state.streams.index import MARKER_BYTES
 from tests.support.batches import Rec, batch, values
+from tests.support.transacting import Transactor, data_of, is_control
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic
 
 NO_CACHE = Cache(wal_bytes=1)
@@ -270,5 +272,134 @@ def test_batches_carry_their_offsets() -> None:
         node, stream = await filled(world, [[1, 2], [3]])
         data = await read(node, stream)  # type: ignore[arg-type]
         assert [(base_offset_of(b), offsets_of(b)) for b in split_batches(data)] == [(0, 1), (1, 2), (3, 3)]
+
+    run(told())
+
+
+def test_markers_are_batches_of_the_log() -> None:
+    """K12: from every offset, from memory and from the store, the same bytes, and offsets without holes."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node()
+        [stream] = (await topic(node)).streams
+        first = await Transactor.start(node, "a", 500)
+        for commit in (True, False, True):
+            await sent(node, stream, first.batch(stream, [b"x", b"y"]), joins=True)
+            await sent(node, stream, batch([b"plain"]))
+            await first.end(commit=commit)
+        other = await world.node(2, cache=NO_CACHE)
+        whole = await read(node, stream)
+        assert whole == await read(other, stream)
+        batches = split_batches(whole)
+        assert [base_offset_of(one) for one in batches] == [0, 2, 3, 4, 6, 7, 8, 10, 11]
+        assert [base_offset_of(one) for one in batches if is_control(one)] == [3, 7, 11]
+        for reader in (node, other):
+            for offset in range(12):
+                found = await read(reader, stream, offset)
+                assert whole.endswith(found)
+                assert base_offset_of(found) <= offset < base_offset_of(found) + offsets_of(found)
+            assert await read(reader, stream, 12) == b""
+            assert await read(reader, stream, 3, max_bytes=MARKER_BYTES + 1) == bytes(batches[2])
+            assert await read(reader, stream, 3, max_bytes=10, first_whole=False) == b""
+
+    run(told())
+
+
+def test_readers_of_committed_records() -> None:
+    """K4, K12: they stop at the first open transaction, in the middle of an entry too, and learn what was aborted."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node()
+        [stream] = (await topic(node)).streams
+        reader, replica = node.broker.reader, node.domains[ONE]
+        one, two = await Transactor.start(node, "a", 500), await Transactor.start(node, "b", 600)
+
+        async def committed(offset: int) -> ReadResult:
+            [found] = await reader.read_many([Want(replica, stream, offset, 1 << 20, committed=True)], 1 << 20)
+            assert isinstance(found, ReadResult)
+            return found
+
+        waiting = [
+            send(node, stream, batch([b"0", b"1"])),
+            send(node, stream, one.batch(stream, [b"2", b"3"]), joins=True),
+            send(node, stream, two.batch(stream, [b"4"]), joins=True),
+        ]
+        await asyncio.gather(*waiting)
+        assert len(replica.state.streams[stream].index) == 1, "one entry for all"
+        found = await committed(0)
+        assert values(found.records) == [(0, b"0"), (1, b"1")]
+        assert (found.high_watermark, found.stable, list(found.aborted)) == (5, 2, [])
+        assert (await committed(2)).records == (await committed(4)).records == b""
+        await one.end(commit=False)
+        found = await committed(0)
+        assert [(a.producer, a.first) for a in found.aborted] == [(500, 2)]
+        assert (values(data_of(found.records))[-1], found.stable) == ((3, b"3"), 4)
+        await two.end(commit=True)
+        found = await committed(3)
+        assert [(a.producer, a.first) for a in found.aborted] == [(500, 2)], "it began before the offset"
+        assert [base_offset_of(b) for b in split_batches(found.records)] == [2, 4, 5, 6]
+        assert found.stable == found.high_watermark == 7
+        assert list((await committed(6)).aborted) == []
+        plain = await reader.read(replica, stream, 0, 1 << 20, True)
+        assert list(plain.aborted) == []
+
+    run(told())
+
+
+def test_the_aborted_list_is_as_old_as_the_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K12: settling that forgets an aborted transaction while its object is on the way does not let it through."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node()
+        [stream] = (await topic(node)).streams
+        one = await Transactor.start(node, "a", 500)
+        await sent(node, stream, one.batch(stream, [b"x"]), joins=True)
+        await one.end(commit=False)
+        other = await world.node(2, cache=NO_CACHE)
+        replica = other.domains[ONE]
+        load = other.broker.reader._cache.load
+
+        async def slow(*arguments: object) -> object:
+            replica.state.streams[stream].aborted.forget(99)
+            return await load(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(other.broker.reader._cache, "load", slow)
+        [found] = await other.broker.reader.read_many([Want(replica, stream, 0, 1 << 20, committed=True)], 1 << 20)
+        assert isinstance(found, ReadResult)
+        assert values(data_of(found.records)) == [(0, b"x")]
+        assert [a.producer for a in found.aborted] == [500]
+        assert len(replica.state.streams[stream].aborted) == 0
+
+    run(told())
+
+
+def test_times_of_committed_records() -> None:
+    """K5: nothing at or behind the stable offset is found, by a time or as the largest one; markers have no time."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node()
+        [stream] = (await topic(node)).streams
+        reader, replica = node.broker.reader, node.domains[ONE]
+        one = await Transactor.start(node, "a", 500)
+        await asyncio.gather(
+            send(node, stream, batch([Rec(b"0", None, 5), Rec(b"1", None, 7)])),
+            send(node, stream, one.batch(stream, [Rec(b"2", None, 9)]), joins=True),
+            send(node, stream, batch([Rec(b"3", None, 8)])),
+        )
+
+        async def at(timestamp: int, committed: bool = True) -> TimedOffset | None:
+            return await reader.find_time(replica, stream, timestamp, committed=committed)
+
+        assert await at(6) == TimedOffset(1, 7)
+        assert (await at(8), await at(9)) == (None, None)
+        assert await at(8, committed=False) == TimedOffset(2, 9)
+        assert await reader.find_max_timestamp(replica, stream, committed=True) is None
+        await one.end(commit=True)
+        assert (await at(8), await at(10)) == (TimedOffset(2, 9), None)
+        assert await reader.find_max_timestamp(replica, stream, committed=True) == TimedOffset(2, 9)
 
     run(told())

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from headwater.configs.topics import TopicConfig
 from headwater.log.retention import new_log_start
+from headwater.state.streams.index import SettledEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain
@@ -44,6 +45,22 @@ def test_by_time_with_disordered_clocks() -> None:
     assert new_log_start(stream, keep, 6000) == 0
     assert new_log_start(stream, keep, 6001) == 20
     assert new_log_start(stream, keep, 10_001) == 40
+
+
+def test_a_range_without_records_goes_with_the_records_behind_it() -> None:
+    """L6, T1: an aborted transaction has no age. A consumer that stands in it must not find itself before the log."""
+    stream = stream_of([(100, START_MS + i * 1000) for i in range(4)])
+    for place in (0, 2):
+        old = stream.index[place]
+        gone = SettledEntry(old.start, old.end, old.cumulative_size, -1, old.length, 0, 0, 0)
+        stream.index.replace(place, place + 1, [gone])
+    stream.index.restart_running_maximum(0)
+    keep = config(retention_ms="1500")
+    for now, start in ((2500, 0), (2501, 20), (4500, 20), (4501, 40)):
+        assert new_log_start(stream, keep, START_MS + now) == start
+    stream = stream_of([(100, START_MS)])
+    stream.index.replace(0, 1, [SettledEntry(0, 10, 100, -1, 100, 0, 0, 0)])
+    assert new_log_start(stream, keep, START_MS + 10**9) == 0
 
 
 def test_records_without_a_timestamp_are_as_old_as_their_object() -> None:

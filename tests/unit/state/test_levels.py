@@ -10,15 +10,25 @@ from headwater import __version__
 from headwater.errors import Halted
 from headwater.state import machine
 from headwater.state.cluster.state import ClusterState
-from headwater.state.commands.base import Fence, SetLevel
+from headwater.state.commands.base import Fence, SetLevel, Tick
 from headwater.state.commands.cluster import TakeEpoch
 from headwater.state.commands.groups import ClaimShard
+from headwater.state.commands.streams import AppendUnits, Unit, UnitChunk
+from headwater.state.commands.tables import SegmentRun, SettleRuns
+from headwater.state.commands.transactions import (
+    AbortTransaction,
+    EndTransaction,
+    ForgetTransactions,
+    InitTransaction,
+    JoinTransaction,
+    StageOffsets,
+)
 from headwater.state.machine import FIRST_LEVEL, LEVEL, Part, State
 from headwater.state.results import Done, Reason, Refused
 from headwater.state.streams import groups
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Position
-from tests.support.scribe import Scribe
+from tests.support.scribe import TOPIC, Scribe
 
 ONE = Domain(1)
 NEXT = LEVEL + 1
@@ -66,6 +76,35 @@ def test_a_part_works_from_its_level_on() -> None:
     assert (other.level, other.build, other.image()) == (NEXT, "9.9.9", scribe.state.image())
     assert other.groups.claims == scribe.state.groups.claims  # type: ignore[attr-defined]
     assert Scribe(other).do(2, ClaimShard(4)) == Done(2)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        InitTransaction("id", 1, 1, -1, -1),
+        JoinTransaction("id", 1, 0, (1,), ()),
+        StageOffsets(1, "g", "id", 1, 0, True, []),
+        EndTransaction("id", 1, 0, True, True, 2),
+        AbortTransaction("id", 1, 1, 0, 2),
+        ForgetTransactions(5),
+        AppendUnits(1, 200, 0, "z", [Unit([], [UnitChunk(1, 93, [(9, 1, 0)], [], b"")])]),
+        SettleRuns(1, TOPIC, "root", [], [SegmentRun(1, 0, 1, -1, 0, 0)], [-1]),
+    ],
+)
+def test_transactions_need_the_second_level(command: Any) -> None:
+    """M5, K12: before it a command of theirs changes no byte, and the refusal says what to do."""
+    scribe, other = Scribe(StreamsState(ONE)), Scribe(StreamsState(ONE))
+    for each in (scribe, other):
+        each.streams(1)
+    refused = scribe.do(1, command)
+    other.do(1, Tick())
+    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
+    wanted = f"{type(command).__name__} needs level 2, the cluster is at 1: run `headwater cluster upgrade`"
+    assert refused.detail == wanted
+    assert scribe.state.image() == other.state.image()
+    scribe.do(1, SetLevel(2, machine.LEVELS[2]))
+    taken = scribe.do(1, command)
+    assert not isinstance(taken, Refused) or taken.detail != wanted
 
 
 @pytest.mark.usefixtures("newer")

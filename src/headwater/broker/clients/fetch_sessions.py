@@ -26,8 +26,8 @@ class Wanted:
     offset: int
     max_bytes: int
     leader_epoch: int
-    told: tuple[int, int] | None = None
-    """High watermark and log start of the last answer in this session."""
+    told: tuple[int, int, int] | None = None
+    """High watermark, stable offset and log start of the last answer in this session."""
 
 
 @dataclass(slots=True)

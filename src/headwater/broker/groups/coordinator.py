@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Set
 from typing import TypeVar
 
 from headwater.background import Background, Duty, OnDeath, Supervised, Tasks
+from headwater.broker import placing
 from headwater.broker.groups.held import ClusterTopics, Held
 from headwater.broker.internal_topics import topic_by_id
 from headwater.clock import Chance, Clock
@@ -22,7 +23,6 @@ from headwater.coordination.group import Group, GroupContext
 from headwater.coordination.kinds import kind_of
 from headwater.errors import HeadwaterError, Retriable
 from headwater.replica.membership import Membership
-from headwater.replica.placement import choose
 from headwater.replica.replica import Replica
 from headwater.security.guard import Guard
 from headwater.settings.settings import Groups as GroupSettings
@@ -30,8 +30,9 @@ from headwater.state.cluster.domain import Process
 from headwater.state.cluster.resources import ConfigResource
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.groups import ChangeGroup, ClaimShard, DropGroup, DropOffsets
+from headwater.state.commands.transactions import StageOffsets
 from headwater.state.records import Command
-from headwater.state.results import Done, Reason, Refused
+from headwater.state.results import Done, Reason, Refused, Result, Transacted
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored_groups import MAX_NAME, SHARDS, StoredGroup, shard_of
 
@@ -39,8 +40,6 @@ _G = TypeVar("_G", bound=Group)
 log = logging.getLogger("headwater.groups")
 GROUPS = Duty("groups", OnDeath.RESTART, "claims shards of groups and forgets groups and offsets past their time")
 
-_SHARD_KEYS = 1 << 40
-"""Keeps the hash keys of shards apart from those of streams."""
 _CLAIM_SECONDS = 5.0
 LOOK_SECONDS = 5.0
 """How long a request for committed offsets waits for the ledger. Shorter than the time-outs of clients' requests."""
@@ -123,25 +122,18 @@ class Coordinator:
         return self._place(shard_of(group))
 
     def _place(self, shard: int) -> Process | None:
-        members = {member.node: member for member in self._candidates(shard)}
-        return members.get(choose(_SHARD_KEYS + shard, list(members)))
-
-    def _candidates(self, shard: int) -> list[Process]:
-        """The brokers in rotation, of all zones: a group has one coordinator, wherever its members are.
+        """The broker for a shard. A group has one coordinator, wherever its members are.
 
         The current coordinator stays a candidate for a while after it goes out of rotation. Members begin a new session
         with every move, so a group that moved each time a broker goes out and comes back would never notice that a
         member is gone.
         """
         state = self._cluster.state
-        members = state.serving()
-        if not state.rotation.out:
-            return members
         claim = self.replica.state.groups.claims.get(shard)
         holder = claim.holder if claim is not None else 0
         if state.rotation.is_out_since(holder, state.clock_ms - self._patience_ms):
             holder = 0
-        return [member for member in members if state.in_rotation(member) or member.epoch == holder]
+        return placing.place(state, placing.GROUPS + shard, holder)
 
     def _is_ours(self, shard: int) -> bool:
         place = self._place(shard)
@@ -333,24 +325,39 @@ class Coordinator:
 
     async def _submit(self, command: Command) -> int:
         """Commit a decision of this coordinator. It is refused if another one has taken over."""
+        result = await self._judged(command)
+        if isinstance(result, Done):
+            return result.value
+        raise GroupError("not_coordinator")
+
+    async def _judged(self, command: Command) -> Result:
+        """Append a command and wait for what `apply` says."""
         try:
             [result] = await self.replica.submit([command])
         except ValueError as error:  # the command is larger than a record may be
             raise GroupError("unknown_server_error", str(error)) from error
         except HeadwaterError as error:
             raise GroupError("coordinator_not_available", str(error)) from error
-        if isinstance(result, Done):
-            return result.value
         if isinstance(result, Refused) and result.reason is Reason.INVALID:
             raise GroupError("unknown_server_error", result.detail)
-        raise GroupError("not_coordinator")
+        return result
 
-    async def submit(self, group: str, make: Callable[[int], Command]) -> int:
-        """Commit a command about a group. `make` gets the number of the claim."""
+    def _claimed_number(self, group: str) -> int:
         claim = self._claims.get(shard_of(group))
         if claim is None:
             raise GroupError("not_coordinator")
-        return await self._submit(make(claim))
+        return claim
+
+    async def submit(self, group: str, make: Callable[[int], Command]) -> int:
+        """Commit a command about a group. `make` gets the number of the claim."""
+        return await self._submit(make(self._claimed_number(group)))
+
+    async def stage(self, group: str, make: Callable[[int], StageOffsets]) -> Transacted:
+        """Stage offsets of a group in a transaction. `make` gets the number of the claim."""
+        result = await self._judged(make(self._claimed_number(group)))
+        if not isinstance(result, Transacted):
+            raise GroupError("not_coordinator")
+        return result
 
     def _abandon(self, held: Held, code: str) -> None:
         """Drop a group from memory. The ledger has the group as it was stored, for this or another coordinator."""
@@ -414,7 +421,8 @@ class Coordinator:
                 gone = list(self._expired(group, held, before))
                 for i in range(0, len(gone), OFFSETS_PER_COMMAND):
                     await self._submit(DropOffsets(claim, group.name, gone[i : i + OFFSETS_PER_COMMAND]))
-                if (held is None or held.group.is_empty) and not group.offsets and group.changed_ms <= idle:
+                unused = not group.offsets and not state.transactions.staging(group.name)
+                if (held is None or held.group.is_empty) and unused and group.changed_ms <= idle:
                     await self.delete(group.name, claim)
 
     def _expired(self, group: StoredGroup, held: Held | None, before_ms: int) -> Iterator[tuple[bytes, int]]:
@@ -423,10 +431,13 @@ class Coordinator:
         if held is not None and not empty:
             wanted = held.group.subscribed(self.topics)
             used = {t.name for t in self._cluster.state.topics.values()} if wanted is None else wanted
+        staged = self.replica.state.transactions.is_staged
         for topic_id, partitions in group.offsets.items():
             topic = topic_by_id(self._cluster.state, topic_id)
             for partition, committed in partitions.items():
                 since = max(group.changed_ms, committed.committed_ms) if empty else committed.committed_ms
+                if topic is not None and staged(group.name, topic_id, partition):
+                    continue  # its transaction may still end
                 if topic is None or (topic.name not in used and since <= before_ms):
                     yield topic_id.bytes, partition
 

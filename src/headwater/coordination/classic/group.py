@@ -434,11 +434,13 @@ class ClassicGroup(Roster):
         if commit.epoch < 0 and self.state == EMPTY:
             return
         if commit.epoch < 0 and not commit.member_id and commit.instance_id is None:
+            if commit.is_transactional:
+                return  # its first versions do not name a member
             raise GroupError("unknown_member_id")
         code = self._flaw(commit.member_id, commit.instance_id)
         if code is None and commit.epoch != self.generation:
             code = "illegal_generation"
-        if code is None and self.state == COMPLETING:
+        if code is None and self.state == COMPLETING and not commit.is_transactional:
             code = "rebalance_in_progress"
         if code is not None:
             raise GroupError(code)

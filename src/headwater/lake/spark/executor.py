@@ -102,11 +102,10 @@ def _damaged_runs(task: FileTask, ranges: _Ranges) -> list[DamagedInput]:
     """The first run of each stream that cannot be decoded."""
     damaged = []
     for part in task.parts:
-        ends = [run.start for run in part.runs[1:]] + [part.end]
-        for run, end in zip(part.runs, ends, strict=False):
+        for run in part.runs:
             try:
                 data = ranges.get(run)
-                sound_batches(data, 0, len(data), end - run.start)
+                sound_batches(data, 0, len(data), run.end - run.start)
                 for _ in decode_runs(part.partition, [(data, run.start, run.append_ms)], run.start, OPENED_LIMIT):
                     pass
             except _UNREADABLE as error:
@@ -176,10 +175,15 @@ async def _write(store: ObjectStore, task: FileTask, ranges: _Ranges) -> FileFac
 
 def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges, sizes: Sizes) -> PartRun:
     runs: Iterator[tuple[Buffer, int, int]] = ((ranges.get(run), run.start, run.append_ms) for run in part.runs)
-    for piece in decode_runs(part.partition, runs, part.start, OPENED_LIMIT, sizes):
+    for piece in decode_runs(part.partition, runs, part.start, OPENED_LIMIT, sizes, part.aborted):
         writer.add(part.partition, piece)
+    return _end_part(writer, part)
+
+
+def _end_part(writer: SegmentWriter, part: StreamPart) -> PartRun:
+    newest = writer.newest
     first, groups = writer.end_part()
-    return PartRun(part.stream, part.start, part.end, first, groups)
+    return PartRun(part.stream, part.start, part.end, first, groups, newest)
 
 
 async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter) -> list[PartRun]:
@@ -194,8 +198,9 @@ async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter) -> l
         for piece in sorted((p for p in pieces if p.partition == partition), key=lambda p: p.first_offset):
             for batch in piece.batches():
                 writer.add(partition, batch)
-        first, groups = writer.end_part()
         part = streams.get(partition)
         if part is not None:
-            runs.append(PartRun(part.stream, part.start, part.end, first, groups))
+            runs.append(_end_part(writer, part))
+        else:
+            writer.end_part()
     return runs

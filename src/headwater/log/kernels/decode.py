@@ -44,6 +44,9 @@ POSITION, END, LEFT, LAST_DELTA, DELTA, BASE, BASE_TIME, FIXED_TIME = range(18, 
 ATTRIBUTES, PRODUCER, EPOCH, SEQUENCE, CODEC = range(26, 31)
 STATE_NUMBERS = 31
 
+ABORTED_NUMBERS = 3
+"""The numbers of an aborted transaction: producer id, offset of the first record, offset of the marker."""
+
 ROW_COLUMN, KEY_COLUMN, VALUE_COLUMN, RAW_COLUMN, NAME_COLUMN, CONTENT_COLUMN, HEADER_COLUMN = range(7)
 """Columns that grow: all columns of fixed width together, the five of bytes, and the borders of headers."""
 
@@ -58,7 +61,7 @@ _PREFIX = 4
 _BATCH_HEADER = 61
 _LENGTH_OVERHEAD = 12
 _CRC_FROM = 21
-_CODEC_MASK, _APPEND_TIME, _CONTROL = 0x07, 0x08, 0x20
+_CODEC_MASK, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _LAST_OFFSET = 1 << 62
 
 
@@ -270,8 +273,29 @@ def fill_records(
 
 
 @compiled
-def _enter_batch(data: Array, end: int, append_ms: int, state: Array) -> int:
-    """Check the batch at the current position of a run and enter it into `state`; returns OPEN if it is compressed."""
+def _is_aborted(aborted: Array, producer: int, offset: int) -> bool:
+    """Whether a transactional batch at an offset is part of an aborted transaction.
+
+    The transactions are sorted. Those of one producer do not overlap, so only the last one that begins at or before
+    the offset can contain it.
+    """
+    low, high = 0, len(aborted)
+    while low < high:
+        middle = (low + high) // 2
+        first = aborted[middle, 1]
+        if aborted[middle, 0] < producer or (aborted[middle, 0] == producer and first <= offset):
+            low = middle + 1
+        else:
+            high = middle
+    return low > 0 and aborted[low - 1, 0] == producer and offset < aborted[low - 1, 2]
+
+
+@compiled
+def _enter_batch(data: Array, end: int, append_ms: int, aborted: Array, state: Array) -> int:
+    """Check the batch at the current position of a run and enter it into `state`; returns OPEN if it is compressed.
+
+    Batches without records to copy are passed over: those of aborted transactions, and those before the first offset.
+    """
     at = state[AT]
     if end - at < _PREFIX + _BATCH_HEADER:
         return BAD_BATCH
@@ -292,6 +316,9 @@ def _enter_batch(data: Array, end: int, append_ms: int, state: Array) -> int:
     if attributes & _CONTROL or count == 0 or offset + last < state[FIRST_OFFSET]:
         state[LEFT] = 0
         return DONE
+    if attributes & _TRANSACTIONAL and len(aborted) and _is_aborted(aborted, read_number(data, at + 43, 8), offset):
+        state[LEFT] = 0
+        return DONE
     state[BASE_TIME], state[FIXED_TIME] = read_number(data, at + 27, 8), 0
     if append_ms != -1:
         state[BASE_TIME], state[FIXED_TIME] = append_ms, 1
@@ -308,12 +335,13 @@ def _enter_batch(data: Array, end: int, append_ms: int, state: Array) -> int:
 
 @compiled
 def fill_batches(
-    data: Array, runs: Array, state: Array, longs: Array, ints: Array, borders: Array, flags: Array, key: Array,
-    value: Array, raw: Array, name: Array, content: Array, header_borders: Array, header_flags: Array,
+    data: Array, runs: Array, aborted: Array, state: Array, longs: Array, ints: Array, borders: Array, flags: Array,
+    key: Array, value: Array, raw: Array, name: Array, content: Array, header_borders: Array, header_flags: Array,
 ) -> Number:  # fmt: skip
     """Copy the batches of runs, which follow each other in `data`, into the columns of a piece.
 
-    A row of `runs` is (end in `data`, offset of the first record, log-append time or -1).
+    A row of `runs` is (end in `data`, offset of the first record, log-append time or -1). A row of `aborted` is
+    (producer id, offset of the first record, offset of the marker); rows are sorted.
     """
     while True:
         if state[LEFT] > 0:
@@ -331,6 +359,6 @@ def fill_batches(
                 return BAD_OFFSET
             state[RUN], state[OFFSET] = run, runs[run, 1]
             continue
-        status = _enter_batch(data, runs[run, 0], runs[run, 2], state)
+        status = _enter_batch(data, runs[run, 0], runs[run, 2], aborted, state)
         if status != DONE:
             return status

@@ -14,12 +14,14 @@ from headwater.log.kernels.records import OK
 from headwater.native.compiling import compiled
 
 # Row 0 describes the request, ...
-ACKS, TIMEOUT_MS, CLIENT_AT, CLIENT_END = range(4)
+ACKS, TIMEOUT_MS, CLIENT_AT, CLIENT_END, ID_AT, ID_END = range(6)
 # ... then comes a row for each topic, ...
 NAME_AT, NAME_END, PARTITIONS = range(3)
 # ... followed by a row for each of its partitions.
-INDEX, START, END, PLAIN, CRC, OFFSETS, FIRST_MS, LAST_MS, PRODUCER, EPOCH, SEQUENCE, NULL_KEYS = range(12)
-COLUMNS = 12
+INDEX, START, END, PLAIN, CRC, OFFSETS, FIRST_MS, LAST_MS, PRODUCER, EPOCH, SEQUENCE, NULL_KEYS, TRANSACTIONAL = range(
+    13
+)
+COLUMNS = 13
 
 DECLINED = -1
 _HEADER_AT = 8
@@ -59,11 +61,11 @@ def _length(frame: Array, at: int, flexible: bool, size: int) -> tuple[int, int]
 
 
 @compiled
-def _is_null(frame: Array, at: int, flexible: bool) -> tuple[bool, int]:
-    """Whether a string of the body is null, and the position after it if it is."""
+def _is_null(frame: Array, at: int, flexible: bool) -> bool:
+    """Whether a string of the body is null."""
     if flexible:
-        return at < len(frame) and frame[at] == 0, at + 1
-    return at + 2 <= len(frame) and frame[at] == 0xFF and frame[at + 1] == 0xFF, at + 2
+        return at < len(frame) and frame[at] == 0
+    return at + 2 <= len(frame) and frame[at] == 0xFF and frame[at + 1] == 0xFF
 
 
 @compiled
@@ -78,15 +80,21 @@ def _untagged(frame: Array, at: int, flexible: bool) -> int:
 
 @compiled
 def _read_batch(frame: Array, start: int, end: int, row: Array) -> None:
-    """Enter the numbers of a batch, and whether it is plain: valid (without a check of the CRC) and stored as it is."""
-    row[PLAIN] = 0
+    """Enter the numbers of a batch, and whether it is plain: valid (without a check of the CRC) and stored as it is.
+
+    Producer, epoch and whether the batch is transactional are entered for every batch of the known format.
+    """
+    row[PLAIN] = row[TRANSACTIONAL] = 0
     size = end - start
     if size < _BATCH_HEADER or frame[start + 16] != _MAGIC:
         return
+    producer, epoch = read_number(frame, start + 43, 8), read_number(frame, start + 51, 2)
+    row[PRODUCER], row[EPOCH] = producer, epoch
+    if frame[start + 22] & _TRANSACTIONAL:
+        row[TRANSACTIONAL] = 1
     count, last_delta = read_number(frame, start + 57, 4), read_number(frame, start + 23, 4)
     if read_number(frame, start + 8, 4) + _LENGTH_OVERHEAD != size or count <= 0 or last_delta != count - 1:
         return
-    producer, epoch = read_number(frame, start + 43, 8), read_number(frame, start + 51, 2)
     sequence = read_number(frame, start + 53, 4)
     if frame[start + 22] & _UNUSUAL or (producer >= 0 and (sequence < 0 or epoch < 0)):
         return
@@ -99,7 +107,7 @@ def _read_batch(frame: Array, start: int, end: int, row: Array) -> None:
     row[PLAIN] = 1
     row[CRC] = read_number(frame, start + 17, 4) & 0xFFFFFFFF
     row[OFFSETS], row[FIRST_MS], row[LAST_MS] = count, base_ms + smallest, max_ms
-    row[PRODUCER], row[EPOCH], row[SEQUENCE], row[NULL_KEYS] = producer, epoch, sequence, null_keys
+    row[SEQUENCE], row[NULL_KEYS] = sequence, null_keys
 
 
 @compiled
@@ -126,8 +134,6 @@ def _read_topic(frame: Array, at: int, version: int, rows: Array, used: int) -> 
         length, at = _length(frame, at + 4, flexible, 4)
         if length < 0 or length > end - at:
             return -1, used
-        if length >= _BATCH_HEADER and frame[at + 16] == _MAGIC and frame[at + 22] & _TRANSACTIONAL:
-            return -1, used
         row[START], row[END] = at, at + length
         _read_batch(frame, at, at + length, row)
         used += 1
@@ -149,8 +155,15 @@ def read_produce(frame: Array, version: int, rows: Array) -> int:
     at = _untagged(frame, at + length, flexible)
     if at < 0:
         return DECLINED
-    no_transaction, at = _is_null(frame, at, flexible)
-    if not no_transaction or at + 6 > end:
+    request[ID_AT] = request[ID_END] = 0
+    null = _is_null(frame, at, flexible)
+    length, at = _length(frame, at, flexible, 2)
+    if not null:
+        if length < 0 or length > end - at:
+            return DECLINED
+        request[ID_AT], request[ID_END] = at, at + length
+        at += length
+    if at + 6 > end:
         return DECLINED
     request[ACKS], request[TIMEOUT_MS] = read_number(frame, at, 2), read_number(frame, at + 2, 4)
     topics, at = _length(frame, at + 6, flexible, 4)

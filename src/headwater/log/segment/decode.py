@@ -6,7 +6,7 @@ Memory is bounded by the size of a piece, whatever the size of the runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headwater.errors import BadInput, CorruptObject
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Run: TypeAlias = tuple[Buffer, int, int]
 """Bytes of a WAL object, the offset of the first record in them, and the log-append time or -1."""
+
+AbortedRange: TypeAlias = tuple[int, int, int]
+"""An aborted transaction: producer id, offset of the first record, offset of the marker."""
 
 JOINED_BYTES = 1 << 20
 """Small runs are joined up to this size, so that a run with a single record costs little."""
@@ -44,14 +47,20 @@ class Sizes:
 
 
 def decode_runs(
-    partition: int, runs: Iterable[Run], first_offset: int, opened_limit: int, sizes: Sizes | None = None
+    partition: int,
+    runs: Iterable[Run],
+    first_offset: int,
+    opened_limit: int,
+    sizes: Sizes | None = None,
+    aborted: Sequence[AbortedRange] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of runs that rise by offset, from `first_offset` on, in pieces of bounded size.
 
-    A compressed batch may decompress to at most `opened_limit` bytes. An invalid run raises `CorruptObject`. Callers
-    that decode similar rows several times pass the same `sizes` to each call.
+    Records of `aborted` transactions are left out. The transactions of one producer must not overlap. A compressed
+    batch may decompress to at most `opened_limit` bytes. An invalid run raises `CorruptObject`. Callers that decode
+    similar rows several times pass the same `sizes` to each call.
     """
-    return _Decoder(partition, first_offset, opened_limit, sizes or Sizes()).decode(runs)
+    return _Decoder(partition, first_offset, opened_limit, sizes or Sizes(), aborted).decode(runs)
 
 
 def compile_kernels() -> None:
@@ -207,13 +216,18 @@ def _widened(array: Array, width: int) -> Array:
 class _Decoder:
     """The state of one `decode_runs`."""
 
-    def __init__(self, partition: int, first_offset: int, opened_limit: int, sizes: Sizes) -> None:
+    def __init__(
+        self, partition: int, first_offset: int, opened_limit: int, sizes: Sizes, aborted: Sequence[AbortedRange]
+    ) -> None:
+        import numpy as np
+
         from headwater.log.kernels import decode as segment_kernels
 
         self._kernels = segment_kernels
         self._partition = partition
         self._opened_limit = opened_limit
         self._sizes = sizes
+        self._aborted = np.array(sorted(aborted), dtype=np.int64).reshape(-1, segment_kernels.ABORTED_NUMBERS)
         self._columns = _Columns(partition, sizes.columns)
         self._columns.state[segment_kernels.FIRST_OFFSET] = first_offset
 
@@ -235,7 +249,7 @@ class _Decoder:
         if runs[0][1] < state[kernels.OFFSET]:
             raise CorruptObject(f"a run that starts at offset {runs[0][1]} comes before {state[kernels.OFFSET]}")
         state[kernels.RUN], state[kernels.AT], state[kernels.OFFSET] = 0, 0, runs[0][1]
-        while (status := kernels.fill_batches(data, table, *self._columns.arguments())) != kernels.DONE:
+        while (status := kernels.fill_batches(data, table, self._aborted, *self._columns.arguments())) != kernels.DONE:
             if status != kernels.OPEN:
                 yield from self._settle(status)
                 continue

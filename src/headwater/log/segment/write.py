@@ -97,6 +97,8 @@ class SegmentWriter:
         self._pending_rows = self._pending_bytes = 0
         self._groups = self._groups_before_part = self._rows = self._nulls = 0
         self._last = (-1, -1)
+        self.newest = -1
+        """The largest timestamp since the last `end_part`, or -1."""
         self._partitions: list[int] = []
         self._offsets: list[int] = []
         self._timestamps: list[int] = []
@@ -134,6 +136,7 @@ class SegmentWriter:
         self._partitions = [min([partition, *self._partitions]), partition]
         self._offsets = [min([first, *self._offsets]), max([last, *self._offsets])]
         self._timestamps = [min([times["min"], *self._timestamps]), max([times["max"], *self._timestamps])]
+        self.newest = max(self.newest, times["max"])
         self._nulls += batch.column("timestamp").null_count
         self._rows += batch.num_rows
         self._last = (partition, last)
@@ -151,6 +154,7 @@ class SegmentWriter:
     def end_part(self) -> tuple[int, int]:
         """Close the row group; returns (first, number) of the row groups since the last call."""
         self._flush()
+        self.newest = -1
         first, self._groups_before_part = self._groups_before_part, self._groups
         return first, self._groups - first
 

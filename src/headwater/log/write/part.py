@@ -8,6 +8,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError
 from headwater.log.batch import Batch
+from headwater.state.commands.streams import Mode
 from headwater.state.results import Verdict
 
 
@@ -37,3 +38,12 @@ class Part(msgspec.Struct, gc=False, eq=False):
     batch: Batch
     caller: Caller
     number: int
+    joins: bool = False
+    """Whether a transactional batch makes its stream a part of the transaction. If not, the stream must be one."""
+
+    @property
+    def mode(self) -> Mode:
+        """What the batch has to do with a transaction."""
+        if not self.batch.transactional:
+            return Mode.PLAIN
+        return Mode.JOINS if self.joins else Mode.JOINED

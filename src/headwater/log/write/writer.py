@@ -29,7 +29,7 @@ from headwater.objects import ObjectStore
 from headwater.replica.replica import Replica
 from headwater.replica.room import OBJECTS
 from headwater.settings.settings import Profile
-from headwater.state.commands.streams import AppendWal, Chunk
+from headwater.state.commands.streams import AppendUnits, AppendWal, Chunk, Unit, UnitChunk
 from headwater.state.records import encode_command
 from headwater.state.results import Appended, ChunkResult, Reason, Refused, Result, Verdict
 from headwater.state.streams.index import NO_TIMESTAMP, OffsetIndex
@@ -54,7 +54,7 @@ class _Flush:
     """The bytes of the batches."""
     chunks: list[tuple[int, list[Part]]]
     image: wal.WalImage
-    command: AppendWal
+    command: AppendWal | AppendUnits
     encoded: msgspec.Raw
     """The bytes of the command, encoded while the object is being uploaded."""
     path: str
@@ -370,7 +370,8 @@ class Writer:
 
     def _command(
         self, object_id: WalId, image: wal.WalImage, created_ms: int, chunks: list[tuple[int, list[Part]]]
-    ) -> AppendWal:
+    ) -> AppendWal | AppendUnits:
+        """The command of an object. Only one with transactional batches is an `AppendUnits`, which is larger."""
         entered = []
         for (stream, parts), position in zip(chunks, image.positions, strict=True):
             batches = [(len(p.batch.data), p.batch.offsets, p.batch.max_timestamp) for p in parts]
@@ -378,7 +379,10 @@ class Writer:
             if any(p.batch.producer_id != NO_PRODUCER for p in parts):
                 producers = [(p.batch.producer_id, p.batch.producer_epoch, p.batch.base_sequence) for p in parts]
             entered.append(Chunk(stream, position, batches, producers))
-        return AppendWal(object_id.sequence, image.size, created_ms, self._zone, entered)
+        if not any(part.batch.transactional for _, parts in chunks for part in parts):
+            return AppendWal(object_id.sequence, image.size, created_ms, self._zone, entered)
+        unit = Unit([], [_with_modes(chunk, parts) for chunk, (_, parts) in zip(entered, chunks, strict=True)])
+        return AppendUnits(object_id.sequence, image.size, created_ms, self._zone, [unit])
 
     def _report(self, flush: _Flush, results: list[ChunkResult]) -> bool:
         """Call every caller with its outcomes; returns whether any batch was accepted."""
@@ -437,3 +441,10 @@ class Writer:
     async def _remove(self, path: str) -> None:
         with contextlib.suppress(Retriable):
             await self._store.delete(path)
+
+
+def _with_modes(chunk: Chunk, parts: list[Part]) -> UnitChunk:
+    modes = b""
+    if any(part.batch.transactional for part in parts):
+        modes = bytes(part.mode for part in parts)
+    return UnitChunk(chunk.stream, chunk.position, chunk.batches, chunk.producers, modes)

@@ -13,8 +13,8 @@ from headwater.state.commands.base import Command
 class InitTransaction(Command, frozen=True, tag="txn+"):
     """A producer starts under a transactional id. It fences earlier producers and ends what they left open.
 
-    `fresh` is a new producer id. It is taken if the id is new or its epochs are used up. The expected producer id and
-    epoch are -1 if the client does not name any.
+    `fresh` is a new producer id, or -1. It is taken if the id is new or its epochs are used up. The expected producer
+    id and epoch are -1 if the client does not name any.
     """
 
     id: str

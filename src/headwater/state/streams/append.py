@@ -132,6 +132,11 @@ def _append_chunk(
             if stream.producers is None:
                 stream.producers = Producers()
             if modes and modes[i]:
+                if producers[i][0] not in stream.running:  # the stable offset may come to lie here: an entry ends here
+                    _add_run(
+                        epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms
+                    )
+                    run_position, run_offset, run_timestamp = position, offset, NO_TIMESTAMP
                 refused = _take_transactional(state, stream, modes[i], producers[i], offsets, offset, epoch, shared)
             elif stream.running and producers[i][0] in stream.running:
                 refused = Verdict.IN_TRANSACTION, 0

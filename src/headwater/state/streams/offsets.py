@@ -49,11 +49,12 @@ def commit(state: StreamsDomain, name: str, offsets: Iterable[tuple[uuid.UUID, i
 
 
 def _count_after(state: StreamsDomain, name: str, offsets: Sequence[Offset]) -> int:
-    """How many offsets a group has after a commit. Offsets that are replaced do not count twice."""
+    """How many offsets a group has after a commit. Offsets that are replaced, or staged again, do not count twice."""
     group = state.groups.get(name)
     count = (group.count if group is not None else 0) + state.transactions.staged_count(name)
     if count + len(offsets) <= MAX_OFFSETS:
         return count + len(offsets)  # at most so many: no need to look at each
     known = group.offsets if group is not None else {}
-    named = {(topic, partition) for topic, partition, *_ in offsets}
-    return count + sum(partition not in known.get(uuid.UUID(bytes=topic), ()) for topic, partition in named)
+    named = {(uuid.UUID(bytes=topic), partition) for topic, partition, *_ in offsets}
+    staged = state.transactions.is_staged
+    return count + sum(p not in known.get(topic, ()) and not staged(name, topic, p) for topic, p in named)

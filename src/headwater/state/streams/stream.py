@@ -84,14 +84,22 @@ class Stream:
         entries = self.index.find(self.open[0]) if self.open else len(self.index)
         return self.index[entries - 1].running_max_timestamp if entries else NO_TIMESTAMP
 
-    def bytes_from(self, offset: int) -> int:
-        """The stored bytes from an offset to the log's end, in whole index entries."""
-        i = self.index.find(offset)
+    def bytes_from(self, offset: int, *, committed: bool = False) -> int:
+        """The stored bytes from an offset to the log's end, in whole index entries.
+
+        With `committed` up to the stable offset. Of an entry that reaches beyond that, a share is counted.
+        """
+        i, bound = self.index.find(offset), self.stable if committed else self.end
         if i == len(self.index):
             return 0
         entry = self.index[i]
-        size = self.index[self.index.find(self.open[0])].cumulative_size if self.open else self.size
-        return max(0, size - entry.cumulative_size + entry.length)
+        before, size, last = entry.cumulative_size - entry.length, self.size, self.index.find(bound)
+        if last < len(self.index):
+            end = self.index[last]
+            size = end.cumulative_size - end.length
+            if end.start < bound:
+                size += end.length * (bound - end.start) // (end.end - end.start)
+        return max(0, size - before)
 
     def advance(self) -> bool:
         """Move the settled end past all settled entries. Returns whether one of them has rows of a segment."""

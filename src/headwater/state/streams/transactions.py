@@ -27,6 +27,7 @@ from headwater.state.results import Done, Judgement, Reason, Refused, Result, Tr
 from headwater.state.streams import offsets
 from headwater.state.streams.aborted import Aborted
 from headwater.state.streams.domain import I64_MAX, StreamsDomain
+from headwater.state.streams.stored_groups import MAX_NAME
 from headwater.state.streams.stored_transactions import (
     LAST_EPOCH,
     MAX_ID,
@@ -49,19 +50,21 @@ def init(state: StreamsDomain, epoch: int, command: InitTransaction) -> Result:
     """See `InitTransaction`. What the client expects is judged before anything ends."""
     if not 0 < len(command.id) <= MAX_ID:
         return Refused(Reason.INVALID, f"a transactional id has 1 to {MAX_ID} characters")
-    if command.timeout_ms < 1 or not 0 <= command.fresh <= I64_MAX:
+    if command.timeout_ms < 1:
         return Refused(Reason.INVALID, f"a transaction cannot last {command.timeout_ms} ms")
     if (command.expected_producer < 0) != (command.expected_epoch < 0):
         return Refused(Reason.INVALID, "a producer id is expected without an epoch, or an epoch without a producer id")
     found = state.transactions.get(command.id)
-    if found is None:
-        return _first_init(state, command)
     last_epoch = NOBODY
-    if command.expected_producer >= 0:
+    if found is not None and command.expected_producer >= 0:
         last_epoch = found.epoch
         known = (found.producer, found.epoch) == (command.expected_producer, command.expected_epoch)
         if not known:
             return _repeated_init(found, command)
+    if _lacks_id(found, command.fresh):
+        return Transacted(Judgement.NEEDS_ID)
+    if found is None:
+        return _first_init(state, command)
     if found.open:
         _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     state.transactions.bump(found, command.fresh)
@@ -112,6 +115,8 @@ def join(state: StreamsDomain, epoch: int, command: JoinTransaction) -> Result:
         return Transacted(Judgement.FULL, detail=f"a transaction has {MAX_STREAMS} partitions at most")
     if len(found.groups.keys() | command.groups) > MAX_STAGED_GROUPS:
         return Transacted(Judgement.FULL, detail=f"a transaction has {MAX_STAGED_GROUPS} groups at most")
+    if any(len(group) > MAX_NAME for group in command.groups):
+        return Transacted(Judgement.FULL, detail=f"a group's name has {MAX_NAME} characters at most")
     state.transactions.open(found, state.clock_ms)
     found.streams.update(dict.fromkeys(command.streams))
     for group in command.groups:
@@ -146,6 +151,8 @@ def stage(state: StreamsDomain, epoch: int, command: StageOffsets) -> Result:
 
 def end(state: StreamsDomain, epoch: int, command: EndTransaction) -> Result:
     """See `EndTransaction`."""
+    if command.bump and command.epoch == LAST_EPOCH and not 0 <= command.fresh <= I64_MAX:
+        return Refused(Reason.INVALID, "the last epoch of a producer id ends without a fresh producer id")
     found = state.transactions.get(command.id)
     if found is None:
         return Transacted(Judgement.UNKNOWN_PRODUCER)
@@ -165,6 +172,8 @@ def _end_current(state: StreamsDomain, found: Transaction, command: EndTransacti
             return Transacted(Judgement.DONE, found.producer, found.epoch)
         if not command.bump or command.commit:
             return Transacted(Judgement.INVALID_STATE)
+    if command.bump and _lacks_id(found, command.fresh):
+        return Transacted(Judgement.NEEDS_ID)
     ended = Ended.BY_CLIENT_WITH_BUMP if command.bump else Ended.BY_CLIENT
     _close(state, found, commit=command.commit, ended=ended, bump=command.bump)
     if command.bump:
@@ -185,11 +194,15 @@ def _repeated_end(found: Transaction, command: EndTransaction) -> Result:
 
 def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result:
     """See `AbortTransaction`."""
+    if command.epoch == LAST_EPOCH and not 0 <= command.fresh <= I64_MAX:
+        return Refused(Reason.INVALID, "the last epoch of a producer id ends without a fresh producer id")
     found = _current(state, command.id, command.producer, command.epoch)
     if isinstance(found, Transacted):
         return found
     if not found.open or found.number != command.number:
         return Transacted(Judgement.INVALID_STATE)
+    if _lacks_id(found, command.fresh):
+        return Transacted(Judgement.NEEDS_ID)
     _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     found.last_epoch = NOBODY
     state.transactions.bump(found, command.fresh)
@@ -203,6 +216,11 @@ def forget(state: StreamsDomain, epoch: int, command: ForgetTransactions) -> Res
         state.transactions.forget(found)
     state.roll("txn-", len(gone))
     return Done(len(gone))
+
+
+def _lacks_id(found: Transaction | None, fresh: int) -> bool:
+    """Whether the next epoch needs a fresh producer id, and there is none."""
+    return (found is None or found.epoch >= LAST_EPOCH) and not 0 <= fresh <= I64_MAX
 
 
 def _current(state: StreamsDomain, id: str, producer: int, epoch: int) -> Transaction | Transacted:
@@ -224,11 +242,9 @@ def _close(state: StreamsDomain, found: Transaction, *, commit: bool, ended: End
             state.moved(name)
     if commit:
         for group, staged in found.groups.items():
-            offsets.commit(
-                state,
-                group,
-                [(*place, at.offset, at.leader_epoch, at.metadata) for place, at in staged.items()],
-            )
+            if staged:  # a group that only joined need not exist
+                entered = [(*place, at.offset, at.leader_epoch, at.metadata) for place, at in staged.items()]
+                offsets.commit(state, group, entered)
     state.transactions.close(found, Phase.COMMITTED if commit else Phase.ABORTED, ended, state.clock_ms)
 
 
@@ -291,9 +307,8 @@ def _pack_id(found: Transaction) -> TransactionImage:
         (name, [(topic.bytes, p, at.offset, at.leader_epoch, at.metadata) for (topic, p), at in staged.items()])
         for name, staged in found.groups.items()
     ]
-    return msgspec.convert(
-        {**msgspec.structs.asdict(found), "streams": list(found.streams), "groups": groups}, TransactionImage
-    )
+    values = msgspec.structs.asdict(found)
+    return TransactionImage(**{**values, "streams": list(found.streams), "groups": groups})
 
 
 def _unpack(state: StreamsDomain, image: TransactionsImage) -> None:

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.handlers.groups.consumer_groups import HIDDEN_TOPICS
 from headwater.broker.registry import APIS
+from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.settings.settings import Security, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation, Pattern, Permission
 from headwater.state.commands.access import Acl, DropAcls, PutAcls
@@ -26,7 +27,11 @@ SETTINGS = Settings(objects="memory://", security=Security(acls=True, super_user
 TOPIC, CLUSTER, TRANSACTION = AclResource.TOPIC, AclResource.CLUSTER, AclResource.TRANSACTIONAL_ID
 GROUP, GROUP_FAILED = AclResource.GROUP, ErrorCode.group_authorization_failed
 TOPIC_FAILED, CLUSTER_FAILED = ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed
+TRANSACTION_FAILED = ErrorCode.transactional_id_authorization_failed
+NO_MAPPING = ErrorCode.invalid_producer_id_mapping
 Grant = tuple[Operation, AclResource]
+TRANSACTIONAL = batch([Rec(b"x")], attributes=TRANSACTIONAL_BIT, producer=(7, 0, 0))
+"""A batch of a producer that no transactional id has."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +63,34 @@ def _partition(name: str, **fields: Any) -> list[dict[str, Any]]:
     return [{"name": name, "topic": name, "partitions": [{"partition_index": 0, "partition": 0, **fields}]}]
 
 
+V3 = "v3_and_below_"
+
+
+def _txn(prefix: str = "", **fields: Any) -> dict[str, Any]:
+    """The fields of a producer that nobody has started."""
+    return {f"{prefix}transactional_id": "tx", f"{prefix}producer_id": 7, f"{prefix}producer_epoch": 0, **fields}
+
+
+def _added(answer: Any) -> ErrorCode:
+    code: ErrorCode = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    return code
+
+
+def _staged(answer: Any) -> ErrorCode:
+    code: ErrorCode = answer.topics[0].partitions[0].error_code
+    return code
+
+
 MATRIX: dict[int, list[Row]] = {
     0: [
         Row(9, lambda t: {"acks": -1, "timeout": 5000, "topic_data": [
             {"name": t, "partition_data": [{"index": 0, "records": batch([Rec(b"x")])}]}]},
             [(Operation.WRITE, TOPIC)], TOPIC_FAILED, lambda r: r.responses[0].partition_responses[0].error_code),
         Row(9, lambda t: {"acks": -1, "timeout": 5000, "transactional_id": "tx", "topic_data": [
-            {"name": t, "partition_data": [{"index": 0, "records": batch([Rec(b"x")])}]}]},
+            {"name": t, "partition_data": [{"index": 0, "records": TRANSACTIONAL}]}]},
             [(Operation.WRITE, TRANSACTION)], ErrorCode.transactional_id_authorization_failed,
-            lambda r: r.responses[0].partition_responses[0].error_code, "transactional"),
+            lambda r: r.responses[0].partition_responses[0].error_code, "transactional", [(Operation.WRITE, TOPIC)],
+            ErrorCode.invalid_producer_id_mapping),
     ],
     1: [Row(11, lambda t: {"max_wait": 0, "min_bytes": 1, "max_bytes": 1000, "session_epoch": -1,
                            "topics": _partition(t, fetch_offset=0, partition_max_bytes=1000)},
@@ -96,8 +120,7 @@ MATRIX: dict[int, list[Row]] = {
         Row(4, lambda g: {"key_type": 0, "coordinator_keys": [g]}, [(Operation.DESCRIBE, GROUP)], GROUP_FAILED,
             lambda r: r.coordinators[0].error_code),
         Row(4, lambda t: {"key_type": 1, "coordinator_keys": ["tx"]}, [(Operation.DESCRIBE, TRANSACTION)],
-            ErrorCode.transactional_id_authorization_failed, lambda r: r.coordinators[0].error_code, "transactional",
-            then=CLUSTER_FAILED),
+            ErrorCode.transactional_id_authorization_failed, lambda r: r.coordinators[0].error_code, "transactional"),
     ],
     11: [Row(5, lambda g: {"group_id": g, "session_timeout": 10_000, "rebalance_timeout": 10_000, "member_id": "",
                            "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]},
@@ -159,6 +182,37 @@ MATRIX: dict[int, list[Row]] = {
         Row(4, lambda t: {"transactional_id": "tx", "transaction_timeout": 0}, [(Operation.WRITE, TRANSACTION)],
             ErrorCode.transactional_id_authorization_failed, lambda r: r.error_code, "transactional"),
     ],
+    24: [
+        Row(3, lambda t: _txn(V3, v3_and_below_topics=[{"name": HERE, "partitions": [0]}]),
+            [(Operation.WRITE, TRANSACTION)], TRANSACTION_FAILED, _added, also=[(Operation.WRITE, TOPIC)],
+            then=NO_MAPPING),
+        Row(3, lambda t: _txn(V3, v3_and_below_topics=[{"name": t, "partitions": [0]}]),
+            [(Operation.WRITE, TOPIC)], TOPIC_FAILED, _added, "topic", also=[(Operation.WRITE, TRANSACTION)],
+            then=NO_MAPPING),
+        Row(4, lambda t: {"transactions": []}, [(Operation.CLUSTER_ACTION, CLUSTER)], CLUSTER_FAILED,
+            lambda r: r.error_code, "brokers"),
+    ],
+    25: [
+        Row(4, lambda g: _txn(group_id=HERE), [(Operation.WRITE, TRANSACTION)], TRANSACTION_FAILED,
+            lambda r: r.error_code, also=[(Operation.READ, GROUP)], then=NO_MAPPING),
+        Row(4, lambda g: _txn(group_id=g), [(Operation.READ, GROUP)], GROUP_FAILED,
+            lambda r: r.error_code, "group", also=[(Operation.WRITE, TRANSACTION)], then=NO_MAPPING),
+    ],
+    26: [Row(5, lambda t: _txn(committed=True), [(Operation.WRITE, TRANSACTION)], TRANSACTION_FAILED,
+             lambda r: r.error_code, then=NO_MAPPING)],
+    28: [
+        Row(5, lambda t: _txn(group_id=HERE, topics=_partition(t, committed_offset=1)),
+            [(Operation.WRITE, TRANSACTION)], TRANSACTION_FAILED, _staged,
+            also=[(Operation.READ, GROUP), (Operation.READ, TOPIC)], then=NO_MAPPING),
+        Row(5, lambda g: _txn(group_id=g, topics=_partition(HERE, committed_offset=1)), [(Operation.READ, GROUP)],
+            GROUP_FAILED, _staged, "group", also=[(Operation.WRITE, TRANSACTION), (Operation.READ, TOPIC)],
+            then=NO_MAPPING),
+        Row(5, lambda t: _txn(group_id=HERE, topics=_partition(t, committed_offset=1)), [(Operation.READ, TOPIC)],
+            TOPIC_FAILED, _staged, "topic", also=[(Operation.WRITE, TRANSACTION), (Operation.READ, GROUP)],
+            then=NO_MAPPING),
+    ],
+    65: [Row(0, lambda t: {"transactional_ids": ["tx"]}, [(Operation.DESCRIBE, TRANSACTION)], TRANSACTION_FAILED,
+             lambda r: r.transaction_states[0].error_code, then=ErrorCode.transactional_id_not_found)],
     23: [Row(4, lambda t: {"topics": _partition(t, leader_epoch=0, current_leader_epoch=-1)},
              [(Operation.DESCRIBE, TOPIC)], TOPIC_FAILED, lambda r: r.topics[0].partitions[0].error_code)],
     29: [Row(3, _acl_filter, [(Operation.DESCRIBE, CLUSTER)], CLUSTER_FAILED, lambda r: r.error_code)],
@@ -190,6 +244,7 @@ MATRIX: dict[int, list[Row]] = {
 
 FOR_EVERYBODY = {
     16: "it shows the groups that may be described; see the test of that",
+    66: "it shows the transactional ids that may be described; see the test of that",
     17: "it comes before it is known who it is",
     18: "clients ask before they log in",
     36: "it comes before it is known who it is",
@@ -252,6 +307,8 @@ def test_each_missing_permission(key: int, row: Row) -> None:
         assert await asked() is row.denied
         others = [rule(grant, principal="User:other") for grant in row.grants]
         unrelated = [rule((Operation.ALTER_CONFIGS, CLUSTER)), rule((Operation.CLUSTER_ACTION, CLUSTER))]
+        if row.grants[0] == (Operation.CLUSTER_ACTION, CLUSTER):
+            unrelated = unrelated[:1]
         if row.grants[0] in [(Operation.DESCRIBE_CONFIGS, CLUSTER), (Operation.ALTER_CONFIGS, CLUSTER)]:
             unrelated = unrelated[1:]  # ALTER_CONFIGS allows that too
         await put(root, *others, *unrelated)
@@ -275,7 +332,6 @@ def test_each_permission_is_enough(key: int, row: Row, which: int) -> None:
         code = row.code(await guest(key, row.version, **row.fields(HERE)))
         expected = {
             (19, ""): ErrorCode.topic_already_exists,
-            (0, "transactional"): ErrorCode.invalid_txn_state,
             (22, "transactional"): ErrorCode.invalid_transaction_timeout,
         }
         assert code is expected.get((key, row.label), row.then)
@@ -562,5 +618,33 @@ def test_lists_of_groups_show_only_what_may_be_described() -> None:
         assert [t.name for t in everything.groups[0].topics] == [HERE]
         await put(root, rule((Operation.DESCRIBE, CLUSTER)))
         assert await listed(guest) == await listed(root) == ["mine", "theirs"]
+
+    run(test)
+
+
+def test_lists_of_transactions_show_only_what_may_be_described() -> None:
+    """K12, S2: neither ids nor topics that the caller may not describe."""
+
+    async def test(root: Caller, guest: Caller) -> None:
+        for id in ("tx", "theirs"):
+            made = await root(22, 4, transactional_id=id, transaction_timeout=1000)
+            topics = [{"name": HERE, "partitions": [0]}]
+            who = {f"{V3}producer_id": made.producer_id, f"{V3}producer_epoch": made.producer_epoch}
+            joined = await root(24, 3, **{f"{V3}transactional_id": id, f"{V3}topics": topics, **who})
+            assert _added(joined) is ErrorCode.none
+
+        async def listed(who: Caller) -> list[str]:
+            return sorted(x.transactional_id for x in (await who(66, 2)).transaction_states)
+
+        async def topics_of(who: Caller) -> list[str]:
+            [state] = (await who(65, 0, transactional_ids=["tx"])).transaction_states
+            return [topic.topic for topic in state.topics]
+
+        assert await listed(guest) == [] and await listed(root) == ["theirs", "tx"]
+        await put(root, rule((Operation.DESCRIBE, TRANSACTION)))
+        assert await listed(guest) == ["tx"]
+        assert await topics_of(guest) == [] and await topics_of(root) == [HERE]
+        await put(root, rule((Operation.DESCRIBE, TOPIC)))
+        assert await topics_of(guest) == [HERE]
 
     run(test)

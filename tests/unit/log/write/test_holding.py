@@ -8,6 +8,7 @@ from headwater.log.write.part import Outcome
 from headwater.settings.settings import Wal
 from headwater.state.results import Verdict
 from tests.support.batches import batch, values
+from tests.support.transacting import Transactor
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic
 
 PID = 7
@@ -187,5 +188,29 @@ def test_draining_lets_all_go() -> None:
             done = await outcome
             assert isinstance(done, Outcome)
             assert done.verdict is Verdict.MOVED
+
+    run(told())
+
+
+def test_batches_of_transactions_wait_too() -> None:
+    """K12: in the first epoch and after each bump, and the missing ones are told by an error that clients retry."""
+
+    async def told() -> None:
+        _, one, two, stream = await two_nodes()
+        transactor = await Transactor.start(one, "a", 500)
+        offset = 0
+        for _ in range(2):
+            first, second = transactor.batch(stream, [b"0"]), transactor.batch(stream, [b"1"])
+            early = send(two, stream, second, joins=True)
+            await asyncio.sleep(0.05)
+            assert not early.done()
+            assert (await sent(one, stream, first, joins=True)).offset == offset
+            assert await early == Outcome(Verdict.ACCEPTED, offset + 1, 0, -1)
+            await transactor.end(commit=True)
+            offset += 3
+        transactor.batch(stream, [b"lost"])
+        await one.domains[ONE].barrier()
+        assert (await sent(two, stream, transactor.batch(stream, [b"x"]), joins=True)).verdict is Verdict.MOVED
+        assert not two.domains[ONE].state.streams[stream].running, "a batch that is refused joins nothing"
 
     run(told())

@@ -1,18 +1,22 @@
 """The write path: gathering, order, acknowledgement after the commit only, failures (L1, L3, L5, K3, K11)."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from harness.virtual import EPOCH_MS, run
 from headwater.errors import EpochLost, HeadwaterError, NotReady, OutcomeUnknown, StoreUnavailable
+from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.log.wal import format as wal
 from headwater.log.write.part import Outcome
 from headwater.settings.settings import Profile, Wal
 from headwater.state.commands.base import Fence
+from headwater.state.commands.streams import AppendUnits, AppendWal, Mode
 from headwater.state.results import Verdict
 from headwater.types import WalId
 from tests.support.batches import Rec, batch, values
+from tests.support.transacting import Transactor, data_of
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic, way_of
 
 ACCEPTED = Verdict.ACCEPTED
@@ -381,5 +385,70 @@ def test_an_unexpected_failure_of_a_flush_ends_the_process() -> None:
         assert "writer-1-latency" in str(node.background.failure)
         assert node.background.status == "unhealthy"
         await node.stop()  # it does not wait for what never ends
+
+    run(told())
+
+
+def test_only_batches_of_transactions_need_units() -> None:
+    """K12: an object without them is entered as before, so that a cluster of an older level understands it."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node()
+        streams = (await topic(node, partitions=2)).streams
+        replica, entered = node.domains[ONE], []
+        enqueue = replica.enqueue
+
+        def noting(commands: list[Any], *arguments: Any, **options: Any) -> Any:
+            entered.extend(commands)
+            return enqueue(commands, *arguments, **options)
+
+        replica.enqueue = noting  # type: ignore[method-assign]
+        one = await Transactor.start(node, "a", 500)
+        await one.join(streams[1])
+        entered.clear()
+        await sent(node, streams[0], batch([b"x"], producer=(7, 0, 0)))
+        await asyncio.gather(
+            send(node, streams[0], numbered(1)),
+            send(node, streams[1], numbered(2)),
+            send(node, streams[1], one.batch(streams[1], [b"y"])),
+            send(node, streams[1], one.batch(streams[1], [b"z"]), joins=True),
+        )
+        assert [type(command) for command in entered] == [AppendWal, AppendUnits]
+        [unit] = entered[1].units
+        assert unit.conditions == []
+        assert [(chunk.stream, list(chunk.modes)) for chunk in unit.chunks] == [
+            (streams[0], []), (streams[1], [Mode.PLAIN, Mode.JOINED, Mode.JOINS]),
+        ]  # fmt: skip
+        assert values(await read(node, streams[1])) == [(0, b"2"), (1, b"y"), (2, b"z")]
+
+    run(told())
+
+
+def test_batches_that_are_not_of_an_open_transaction() -> None:
+    """K12: each is refused alone, and says why; what lies beside it in the object is written."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node()
+        [stream] = (await topic(node)).streams
+        one = await Transactor.start(node, "a", 500)
+        early = one.batch(stream, [b"early"])
+        outcomes = await asyncio.gather(
+            send(node, stream, early),
+            send(node, stream, batch([b"x"], producer=(9, 0, 0), attributes=TRANSACTIONAL_BIT), joins=True),
+            send(node, stream, batch([b"x"], producer=(500, 1, 0), attributes=TRANSACTIONAL_BIT), joins=True),
+            send(node, stream, numbered(0)),
+            send(node, stream, early, joins=True),
+            send(node, stream, early, joins=True),
+            send(node, stream, batch([b"x"], producer=(500, 0, 1))),
+        )
+        assert [o.verdict for o in outcomes if isinstance(o, Outcome)] == [
+            Verdict.NOT_JOINED, Verdict.NO_TRANSACTION, Verdict.STALE_PRODUCER, ACCEPTED, ACCEPTED, Verdict.DUPLICATE,
+            Verdict.IN_TRANSACTION,
+        ]  # fmt: skip
+        await one.end(commit=True)
+        assert (await sent(node, stream, early, joins=True)).verdict is Verdict.STALE_PRODUCER
+        assert values(data_of(await read(node, stream))) == [(0, b"0"), (1, b"early")]
 
     run(told())

@@ -1,5 +1,6 @@
 """The offset index against a plain list (L1, K5)."""
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,9 +8,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headwater.state.streams.index import (
     APPEND_TIME,
+    COMMIT,
     ENTRY_BYTES,
     GAP,
+    MARKER,
+    MARKER_BYTES,
     MAX_GROUPS,
+    NO_TIMESTAMP,
     SEGMENT,
     IndexEntry,
     OffsetIndex,
@@ -19,6 +24,11 @@ from headwater.types import WalId
 
 U32 = st.integers(0, (1 << 32) - 1)
 TIMESTAMPS = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-1, 50)
+
+
+def counted(entry: IndexEntry) -> int:
+    """The timestamp that running maxima count."""
+    return NO_TIMESTAMP if entry.flags & MARKER else entry.max_timestamp
 
 
 class IndexModel(RuleBasedStateMachine):
@@ -63,6 +73,35 @@ class IndexModel(RuleBasedStateMachine):
             )
         )
 
+    @rule(
+        clock=st.integers(0, (1 << 63) - 1) | st.integers(0, 50),
+        producer=st.integers(0, (1 << 63) - 1),
+        epoch=st.integers(0, 32_767),
+        commit=st.booleans(),
+    )
+    def mark(self, clock: int, producer: int, epoch: int, commit: bool) -> None:
+        self.size += MARKER_BYTES
+        self.index.mark(self.end, self.size, clock, producer, epoch, commit=commit)
+        self.end += 1
+        place = WalId(producer >> 32, producer & 0xFFFFFFFF)
+        flags = MARKER | COMMIT * commit
+        self.model.append(IndexEntry(self.end - 1, self.end, self.size, clock, 0, place, 0, MARKER_BYTES, flags, epoch))
+        found = self.index[-1]
+        assert (found.marker, found.commits, found.producer, found.producer_epoch) == (True, commit, producer, epoch)
+        assert (found.in_wal, found.settled, found.unsettled, found.file) == (False, False, True, 0)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def restate(self, data: st.DataObject) -> None:
+        """Sizes and running maxima are derived anew behind an entry."""
+        behind = data.draw(st.integers(0, len(self.model) - 1))
+        size = self.model[behind].cumulative_size
+        for i in range(behind + 1, len(self.model)):
+            size += self.model[i].length
+            self.model[i] = msgspec.structs.replace(self.model[i], cumulative_size=size)
+        assert self.index.restate(behind) == size
+        self.size = size
+
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
@@ -77,12 +116,13 @@ class IndexModel(RuleBasedStateMachine):
         first = data.draw(st.integers(0, len(self.model) - 1))
         last = data.draw(st.integers(first + 1, len(self.model)))
         gone = self.model[first:last]
-        stamp = max(e.max_timestamp for e in gone)
+        stamp = max(map(counted, gone))
         length = gone[-1].length
         made = SettledEntry(gone[0].start, gone[-1].end, gone[-1].cumulative_size, stamp, length, file, group, groups)
         if made.end - made.start >= 1 << 32:
             return
         self.index.replace(first, last, [made])
+        self.index.restart_running_maximum(first + 1)
         flags = SEGMENT if file else GAP
         entry = IndexEntry(
             made.start, made.end, made.cumulative_size, stamp, 0, WalId(0, file), group << 16 | groups, length, flags, 0
@@ -109,7 +149,7 @@ class IndexModel(RuleBasedStateMachine):
         timestamp = data.draw(st.sampled_from([0, *(e.max_timestamp for e in self.model)])) + data.draw(
             st.integers(-1, 1)
         )
-        wanted = next((i for i, e in enumerate(self.model) if e.max_timestamp >= timestamp), len(self.model))
+        wanted = next((i for i, e in enumerate(self.model) if counted(e) >= timestamp), len(self.model))
         assert self.index.find_time(timestamp) == wanted
 
     @invariant()
@@ -117,7 +157,7 @@ class IndexModel(RuleBasedStateMachine):
         assert len(self.index) == len(self.model)
         running = None
         for i, (entry, wanted) in enumerate(zip(self.index, self.model, strict=True)):
-            running = wanted.max_timestamp if running is None else max(running, wanted.max_timestamp)
+            running = counted(wanted) if running is None else max(running, counted(wanted))
             assert entry.running_max_timestamp == running
             assert (entry.start, entry.end, entry.cumulative_size) == (
                 wanted.start,

@@ -2,11 +2,14 @@
 
 Records are answered from the local replica at once. Before an empty answer or an error, the handler waits for a read of
 the ledger that began after the request arrived, so that no reader misses records that another broker has acknowledged.
+
+Readers of committed records stop at the stable offset. Their answers name the aborted transactions among the records.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,9 +23,11 @@ from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.turns import SLICE_ITEMS
 from headwater.errors import HeadwaterError
+from headwater.log.looking import bound_of
 from headwater.log.reader import Want
 from headwater.replica.watch import Watch
 from headwater.state.cluster.access import AclResource, Operation
+from headwater.state.streams.aborted import AbortedTransaction
 from headwater.state.streams.stream import Stream
 from headwater.types import Buffer, Domain
 
@@ -50,7 +55,9 @@ class _Found:
     error: ErrorCode = ErrorCode.none
     records: Buffer = b""
     high_watermark: int = -1
+    stable: int = -1
     log_start: int = -1
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 @api(KEY, 4, 18, serial=True)
@@ -78,8 +85,14 @@ async def fetch(broker: Broker, request: Request) -> Values:
     return {
         "error_code": ErrorCode.none,
         "session_id": session.id if session is not None else 0,
-        "responses": _by_topic(answered, committed=body.isolation_level == READ_COMMITTED),
+        "responses": _by_topic(answered, _is_committed(request)),
     }
+
+
+def _is_committed(request: Request) -> bool:
+    """Whether the client reads committed records only."""
+    committed: bool = request.body.isolation_level == READ_COMMITTED
+    return committed
 
 
 def _silence(broker: Broker, session: FetchSession | None, epoch: int, seconds: float) -> Values:
@@ -160,7 +173,7 @@ def _wanted(request: Request) -> dict[Key, Wanted]:
 
 def _worth_telling(found: _Found, incremental: bool) -> bool:
     """Whether a partition belongs in the answer of an incremental fetch. Notes what the answer says of it."""
-    borders = (found.high_watermark, found.log_start)
+    borders = (found.high_watermark, found.stable, found.log_start)
     news = (
         not incremental or found.error is not ErrorCode.none or len(found.records) > 0 or found.wanted.told != borders
     )
@@ -177,8 +190,8 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
     began = broker.clock.monotonic()
     deadline = began + min(max(body.max_wait.total_seconds(), 0), MAX_WAIT_SECONDS)
     limit = min(max(body.max_bytes, 0), broker.settings.limits.fetch_response_bytes)
-    views = _views(broker, wanted)
-    with _Arrivals(broker, views, wanted) as arrivals:
+    views, committed = _views(broker, wanted), _is_committed(request)
+    with _Arrivals(broker, views, wanted, committed) as arrivals:
         enough = arrivals.bytes >= max(body.min_bytes, 1)
         if not enough and arrivals.at_the_end:
             enough = await arrivals.reach(max(body.min_bytes, 1), min(began + TAIL_SECONDS, deadline))
@@ -193,7 +206,7 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
         views = _views(broker, wanted)
     for domain in {view.replica.domain for view in views.values() if view is not None}:
         await broker.domains[domain].barrier()
-    with _Arrivals(broker, views, wanted) as arrivals:
+    with _Arrivals(broker, views, wanted, committed) as arrivals:
         in_time = bool(arrivals.partitions)
         while True:
             arrivals.any = False
@@ -207,28 +220,38 @@ async def _collect(broker: Broker, request: Request, wanted: list[Wanted]) -> li
 
 
 class _Arrivals:
-    """Counts the bytes that requested partitions have, and those that arrive. It looks at changed partitions only."""
+    """Counts the bytes that requested partitions have, and those that arrive. It looks at changed partitions only.
 
-    def __init__(self, broker: Broker, views: dict[str | uuid.UUID, TopicView | None], wanted: list[Wanted]) -> None:
+    For a reader of committed records, bytes arrive when transactions end.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        views: dict[str | uuid.UUID, TopicView | None],
+        wanted: list[Wanted],
+        committed: bool,
+    ) -> None:
         self._domains = broker.domains
+        self._committed = committed
         self._watch = Watch(broker.clock)
         self.partitions: dict[tuple[int, int], tuple[TopicView, Wanted]] = {}
         """By domain and stream."""
         self.at_the_end = bool(wanted)
-        """Whether all partitions begin at the end of the log, as far as the local replica knows."""
+        """Whether all partitions begin where the reader has to stop, as far as the local replica knows."""
         self.any = False
         """Whether a partition has changed since this was set."""
         self.bytes = 0
         self._bytes: dict[tuple[int, int], int] = {}
         for w, view in _pairs(views, wanted):
             stream = view.stream(w.partition) if view is not None else None
-            if view is None or stream is None or w.offset != stream.end:
+            if view is None or stream is None or not bound_of(stream, committed) <= w.offset <= stream.end:
                 self.at_the_end = False
             stream_id = view.stream_id(w.partition) if view is not None else None
             if view is not None and stream_id is not None:
                 key = (view.replica.domain, stream_id)
                 self.partitions[key] = (view, w)
-                self._bytes[key] = 0 if self.at_the_end else _available(view, w)
+                self._bytes[key] = 0 if self.at_the_end else _available(view, w, committed)
                 self.bytes += self._bytes[key]
 
     def __enter__(self) -> Self:
@@ -258,17 +281,18 @@ class _Arrivals:
                 stream = view.stream(w.partition)
                 if stream is None or _objection(w, stream) is not ErrorCode.none:
                     return True
-                now = _available(view, w)
+                now = _available(view, w, self._committed)
                 self.bytes += now - self._bytes[key]
                 self._bytes[key] = now
         return True
 
 
-def _available(view: TopicView, wanted: Wanted) -> int:
+def _available(view: TopicView, wanted: Wanted, committed: bool) -> int:
     """How many bytes there are to read, as far as the local replica knows."""
     stream = view.stream(wanted.partition)
-    readable = stream is not None and stream.log_start <= wanted.offset < stream.end
-    return stream.bytes_from(wanted.offset) if stream is not None and readable else 0
+    if stream is None or not stream.log_start <= wanted.offset < bound_of(stream, committed):
+        return 0
+    return stream.bytes_from(wanted.offset, committed=committed)
 
 
 def _size(found: list[_Found]) -> int:
@@ -324,7 +348,7 @@ async def _read_all(
     """Read all partitions in one call of the reader, which gets each object that several of them need once."""
     found: list[_Found] = []
     reading: list[tuple[_Found, Want]] = []
-    work = broker.turns.work()
+    work, committed = broker.turns.work(), _is_committed(request)
     async for w, view in work.over(_pairs(views, wanted)):
         one = _Found(w)
         found.append(one)
@@ -339,18 +363,18 @@ async def _read_all(
         one.error = ErrorCode.not_leader_or_follower if broker.turns_away(request, stream.id) else _objection(w, stream)
         if one.error is not ErrorCode.none:
             continue
-        one.high_watermark, one.log_start = stream.end, stream.log_start
-        if w.offset != stream.end:
-            reading.append((one, Want(view.replica, stream.id, w.offset, w.max_bytes)))
+        one.high_watermark, one.stable, one.log_start = stream.end, stream.stable, stream.log_start
+        if w.offset < bound_of(stream, committed):
+            reading.append((one, Want(view.replica, stream.id, w.offset, w.max_bytes, committed)))
     results = await broker.reader.read_many(
         [want for _, want in reading], limit, did=lambda size: work.did(size // BYTES_PER_ITEM)
     )
     for (one, _), result in zip(reading, results, strict=True):
         if isinstance(result, HeadwaterError):
-            one.error, one.high_watermark, one.log_start = code_of(result), -1, -1
+            one.error, one.high_watermark, one.stable, one.log_start = code_of(result), -1, -1, -1
         else:
-            one.records = result.records
-            one.high_watermark, one.log_start = result.high_watermark, result.log_start
+            one.records, one.aborted = result.records, result.aborted
+            one.high_watermark, one.stable, one.log_start = result.high_watermark, result.stable, result.log_start
     return found
 
 
@@ -367,6 +391,12 @@ def size_of(values: Values) -> int:
     return sum(len(p["records"] or b"") for topic in values["responses"] for p in topic["partitions"])
 
 
+def _aborted(found: _Found, committed: bool) -> list[Values] | None:
+    if found.error is not ErrorCode.none or not committed:
+        return [] if found.error in _NOT_LOOKED_AT else None
+    return [{"producer_id": one.producer, "first_offset": one.first} for one in found.aborted]
+
+
 def _by_topic(found: list[_Found], committed: bool) -> list[Values]:
     topics: dict[str | uuid.UUID, list[Values]] = {}
     for f in found:
@@ -375,9 +405,9 @@ def _by_topic(found: list[_Found], committed: bool) -> list[Values]:
                 "partition_index": f.wanted.partition,
                 "error_code": f.error,
                 "high_watermark": f.high_watermark,
-                "last_stable_offset": f.high_watermark,
+                "last_stable_offset": f.stable,
                 "log_start_offset": f.log_start,
-                "aborted_transactions": [] if committed or f.error in _NOT_LOOKED_AT else None,
+                "aborted_transactions": _aborted(f, committed),
                 "records": f.records,
             }
         )

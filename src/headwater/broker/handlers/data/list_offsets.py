@@ -1,6 +1,7 @@
 """ListOffsets, versions 1 to 11, and OffsetForLeaderEpoch, versions 2 to 4.
 
 The end of the log must include all records that any broker has acknowledged, so every answer reads the ledger first.
+For readers of committed records the log ends at the stable offset, and a record at or behind it is not found.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from headwater.broker.errors import code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.errors import HeadwaterError
+from headwater.log.looking import bound_of
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.streams.stream import Stream
 
@@ -22,6 +24,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The versions since which special timestamps have a meaning."""
 LEADER_EPOCH = 0
+READ_COMMITTED = 1
 
 
 async def _up_to_date(broker: Broker, names: list[str]) -> dict[str, TopicView | None]:
@@ -81,8 +84,9 @@ async def _offset(broker: Broker, request: Request, view: TopicView | None, want
         return {"error_code": ErrorCode.not_leader_or_follower}
     if version >= 4 and wanted.current_leader_epoch > LEADER_EPOCH:
         return {"error_code": ErrorCode.unknown_leader_epoch}
+    committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
     if wanted.timestamp == LATEST:
-        return _found(stream.end, -1)
+        return _found(bound_of(stream, committed), -1)
     if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
         return _found(stream.log_start, -1)
     if wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -91,9 +95,9 @@ async def _offset(broker: Broker, request: Request, view: TopicView | None, want
         if not len(stream.index):
             timed = None
         elif wanted.timestamp == MAX_TIMESTAMP:
-            timed = await broker.reader.find_max_timestamp(view.replica, stream.id)
+            timed = await broker.reader.find_max_timestamp(view.replica, stream.id, committed=committed)
         else:
-            timed = await broker.reader.find_time(view.replica, stream.id, wanted.timestamp)
+            timed = await broker.reader.find_time(view.replica, stream.id, wanted.timestamp, committed=committed)
     except HeadwaterError as error:
         return {"error_code": code_of(error)}
     if timed is None:

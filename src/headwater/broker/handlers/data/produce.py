@@ -2,6 +2,9 @@
 
 The call itself only checks and enqueues batches, in the order of arrival, so that the requests of one connection share
 a flush. Only a request for a topic that is unknown here waits for the metadata first.
+
+Batches of transactions are judged when their record is applied, as all others are. From version 12 on they make their
+partition a part of the transaction themselves; clients of earlier versions do so by AddPartitionsToTxn.
 """
 
 from __future__ import annotations
@@ -32,12 +35,16 @@ from headwater.log.write.opening import Wanted, Work
 from headwater.log.write.part import Outcome, Part
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.results import Verdict
+from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 from headwater.wire.encode import item_type, template
 from headwater.wire.messages import response_type
 
 ACKS = (-1, 0, 1)
 KEY = 0
 LOG_START_SINCE = 5
+ABORTABLE_SINCE = 11
+"""Clients of this version know the error after which a transaction can only be aborted."""
+JOINS_SINCE = 12
 ACCEPTED_FIELDS = ("index", "base_offset", "log_append_time", "log_start_offset")
 
 
@@ -52,6 +59,7 @@ class _Produce(Pending):
     """One request until its last partition is decided. Partitions are numbered over all topics."""
 
     __slots__ = (
+        "_abortable",
         "_accepted",
         "_answers",
         "_indexes",
@@ -71,6 +79,7 @@ class _Produce(Pending):
         self._pace = (gauge, gauge.begin(clock.monotonic()), clock)
         self._accepted = _accepted(version)
         self._with_start = version >= LOG_START_SINCE
+        self._abortable = version >= ABORTABLE_SINCE
         self._topics = [(topic, len(partitions)) for topic, partitions in wanted.topics]
         self._indexes = [partition[0] for _, partitions in wanted.topics for partition in partitions]
         self._silent = not wanted.acks
@@ -120,7 +129,10 @@ class _Produce(Pending):
         elif outcome.verdict is Verdict.DUPLICATE:
             self.accepted(number, outcome.offset, outcome.log_start, outcome.append_ms)
         else:
-            self.refuse(number, OF_VERDICT[outcome.verdict], log_start_offset=outcome.log_start)
+            code = OF_VERDICT[outcome.verdict]
+            if code is ErrorCode.transaction_abortable and not self._abortable:
+                code = ErrorCode.invalid_txn_state
+            self.refuse(number, code, log_start_offset=outcome.log_start)
 
     def refuse(
         self,
@@ -263,27 +275,44 @@ def _begin(
     unknown = ErrorCode.unknown_topic_id if version >= TOPIC_IDS_SINCE else ErrorCode.unknown_topic_or_partition
     number = 0
     for (_, partitions), view in zip(wanted.topics, views, strict=True):
-        if refusal is None and isinstance(view, TopicView):
+        flaw = refusal
+        if flaw is None and wanted.producers and isinstance(view, TopicView):
+            flaw = _transaction_flaw(view, wanted)
+        if flaw is None and isinstance(view, TopicView):
             _append(broker, request, view, wanted, partitions, state, number)
         else:
-            code = refusal or (view if isinstance(view, ErrorCode) else unknown)
+            code = flaw or (view if isinstance(view, ErrorCode) else unknown)
             for i in range(len(partitions)):
                 state.refuse(number + i, code)
         number += len(partitions)
 
 
 def _refusal(broker: Broker, request: Request, wanted: ProduceRequest) -> ErrorCode | None:
-    transaction = wanted.transaction
-    if transaction is None and wanted.transactional:
+    """The error for the whole request. As in Kafka, only batches of transactions need a transactional id."""
+    id = wanted.transaction
+    if wanted.producers and (id is None or not broker.may(request, Operation.WRITE, AclResource.TRANSACTIONAL_ID, id)):
         return ErrorCode.transactional_id_authorization_failed
-    if transaction is not None and not broker.may(request, Operation.WRITE, AclResource.TRANSACTIONAL_ID, transaction):
-        return ErrorCode.transactional_id_authorization_failed
+    if sum(producer >= 0 for producer, _ in wanted.producers) > 1:
+        return ErrorCode.invalid_producer_id_mapping
     if wanted.acks not in ACKS:
         return ErrorCode.invalid_required_acks
-    if transaction is not None and broker.missing_transactions():
-        return ErrorCode.invalid_txn_state
     if not broker.membership.in_contact:
         return ErrorCode.not_leader_or_follower
+    return None
+
+
+def _transaction_flaw(view: TopicView, wanted: ProduceRequest) -> ErrorCode | None:
+    """Why the batches of a request cannot be part of its transaction, as far as is known here.
+
+    The command that appends them does not name the transactional id, so it is compared here.
+    """
+    state = view.replica.state
+    if state.level < TRANSACTIONS_LEVEL:
+        return ErrorCode.invalid_txn_state
+    for producer, _ in wanted.producers:
+        known = state.transactions.of_producer(producer)
+        if known is not None and known.id != wanted.transaction:
+            return ErrorCode.invalid_producer_id_mapping
     return None
 
 
@@ -318,6 +347,7 @@ def _append(
     now, rules, target, quick = broker.clock.wall_ms(), view.rules, view.target, wanted.batches.quick
     strict = broker.settings.routing.enforce_owner and wanted.acks != 0
     direct = target is None and not broker.opening.busy(request.connection)
+    joins = request.version >= JOINS_SINCE
     parts: list[Part] = []
     others: list[Wanted] = []
     size = records = opened = 0
@@ -333,10 +363,10 @@ def _append(
         if batch is not None and direct:
             size += len(batch.data)
             records += batch.offsets
-            parts.append(Part(stream, batch, state, number))
+            parts.append(Part(stream, batch, state, number, joins))
             continue
         work = Work(rules if batch is None else None, now, target)
-        part = Part(stream, batch or unchecked(wanted.batches.data(partition)), state, number)
+        part = Part(stream, batch or unchecked(wanted.batches.data(partition)), state, number, joins)
         opened += len(part.batch.data)
         refuse = functools.partial(_refuse_batch, state, number, view, stream)
         others.append(Wanted(part, work, view.writer, refuse))

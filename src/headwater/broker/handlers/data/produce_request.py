@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 from crc32c import crc32c
 
-from headwater.log.batch import CRC_FROM, Batch, BatchRules, is_transactional
+from headwater.log.batch import CRC_FROM, Batch, BatchRules, transactional_producer
 from headwater.log.kernels import switch
 from headwater.wire.messages import RequestStart
 
@@ -51,8 +51,8 @@ class ProduceRequest(msgspec.Struct, frozen=True):
     """The transactional id, if there is one."""
     topics: Topics
     batches: Batches
-    transactional: bool = False
-    """Whether any batch is part of a transaction."""
+    producers: frozenset[tuple[int, int]] = frozenset()
+    """Producer ids and epochs of the batches that claim to be part of a transaction."""
 
 
 class _Decoded:
@@ -77,7 +77,7 @@ class _Framed:
         self._frame = frame
 
     def quick(self, partition: Partition, rules: BatchRules, now_ms: int) -> Batch | None:
-        _, start, end, plain, crc, offsets, first_ms, last_ms, producer, epoch, sequence, null_keys = partition
+        _, start, end, plain, crc, offsets, first_ms, last_ms, producer, epoch, sequence, null_keys, part_of = partition
         frame = self._frame
         if (
             plain
@@ -86,7 +86,8 @@ class _Framed:
             and (rules.append_time or rules.admits(first_ms, last_ms, now_ms))
             and crc32c(frame[start + CRC_FROM : end]) == crc
         ):
-            return Batch(frame[start:end].tobytes(), offsets, first_ms, last_ms, producer, epoch, sequence)
+            data = frame[start:end].tobytes()
+            return Batch(data, offsets, first_ms, last_ms, producer, epoch, sequence, part_of != 0 and producer >= 0)
         return None
 
     def data(self, partition: Partition) -> bytes:
@@ -107,8 +108,9 @@ def of_body(version: int, body: Any) -> ProduceRequest:
         for topic in body.topic_data
     ]
     timeout_ms = round(body.timeout.total_seconds() * 1000)
-    transactional = any(is_transactional(records or b"") for _, partitions in topics for _, records in partitions)
-    return ProduceRequest(body.acks, timeout_ms, body.transactional_id, topics, _Decoded(), transactional)
+    found = [transactional_producer(records or b"") for _, partitions in topics for _, records in partitions]
+    producers = frozenset(producer for producer in found if producer is not None)
+    return ProduceRequest(body.acks, timeout_ms, body.transactional_id, topics, _Decoded(), producers)
 
 
 def without_repetition(wanted: ProduceRequest) -> ProduceRequest:
@@ -130,20 +132,27 @@ def read_frame(start: RequestStart, frame: memoryview) -> tuple[str, ProduceRequ
     rows = switch.produce_rows(frame, start.version)
     if rows is None or len(rows) > MANY_ROWS:
         return None
-    acks, timeout_ms, client_at, client_end, *_ = rows[0]
+    acks, timeout_ms, client_at, client_end, id_at, id_end, *_ = rows[0]
+    transaction: str | None = None
+    producers: frozenset[tuple[int, int]] = frozenset()
     topics: Topics = []
     at = 1
     try:
         client = str(frame[client_at:client_end], "utf-8")
+        if id_at:
+            transaction = str(frame[id_at:id_end], "utf-8")
         while at < len(rows):
             name_at, name_end, partitions, *_ = rows[at]
             name = frame[name_at:name_end]
             named = _topic_id(bytes(name)) if start.version >= TOPIC_IDS_SINCE else str(name, "utf-8")
             at += 1 + partitions
-            topics.append((named, [*rows[at - partitions : at]]))
+            found = rows[at - partitions : at]
+            topics.append((named, [*found]))
+            if any(row[-1] for row in found):
+                producers |= {(producer, epoch) for *_, producer, epoch, _, _, part_of in found if part_of}
     except UnicodeDecodeError:
         return None
-    return client, ProduceRequest(acks, timeout_ms, None, topics, _Framed(frame))
+    return client, ProduceRequest(acks, timeout_ms, transaction, topics, _Framed(frame), producers)
 
 
 @functools.lru_cache(maxsize=1024)

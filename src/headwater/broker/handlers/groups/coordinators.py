@@ -18,10 +18,10 @@ NO_ERROR = "NONE"
 
 @api(10, 0, 6)
 async def find_coordinator(broker: Broker, request: Request) -> Values:
-    """The broker that coordinates a group."""
+    """The broker that coordinates a group, or watches a transactional id."""
     body = request.body
     key_type = body.key_type if request.version >= 1 else GROUP
-    failure = await broker.read_cluster() if key_type == GROUP else None
+    failure = await broker.read_cluster() if key_type in (GROUP, TRANSACTION) else None
     if request.version >= 4:
         keys = broker.turns.work().over(body.coordinator_keys)
         found = [{"key": key, **_place(broker, request, key_type, key, failure)} async for key in keys]
@@ -37,12 +37,12 @@ def _place(broker: Broker, request: Request, key_type: int, key: str, failure: H
         return _nobody(ErrorCode.transactional_id_authorization_failed, "")
     if key_type == SHARE and (request.version < SHARE_SINCE or key.count(":") != 2):
         return _nobody(ErrorCode.invalid_request, "not the key of a partition of a share group")
-    if key_type == TRANSACTION and (reason := broker.missing_transactions()):
+    if key_type == TRANSACTION and failure is None and (reason := broker.missing_transactions()):
         # librdkafka gives up at once on this code and on one other, for which Java's producer hides the message.
         return _nobody(ErrorCode.cluster_authorization_failed, reason)
-    if key_type != GROUP:
+    if key_type == SHARE:
         return _nobody(ErrorCode.coordinator_not_available, "there are no share groups yet")
-    if not broker.may(request, Operation.DESCRIBE, AclResource.GROUP, key):
+    if key_type == GROUP and not broker.may(request, Operation.DESCRIBE, AclResource.GROUP, key):
         return _nobody(ErrorCode.group_authorization_failed, "")
     try:
         broker.check_contact()
@@ -50,7 +50,7 @@ def _place(broker: Broker, request: Request, key_type: int, key: str, failure: H
             raise failure
     except HeadwaterError as error:
         return _nobody(ErrorCode.coordinator_not_available, str(error))
-    member = broker.coordinator.place(key)
+    member = broker.coordinator.place(key) if key_type == GROUP else broker.transactions.place(key)
     address = None if member is None else broker.address(member, request.connection.listener)
     if member is None or address is None:
         return _nobody(ErrorCode.coordinator_not_available, "no broker is available")

@@ -1,9 +1,9 @@
-"""Offsets of groups: OffsetCommit, versions 2 to 10, OffsetFetch, 1 to 10, OffsetDelete, version 0."""
+"""Offsets of groups: OffsetCommit, versions 2 to 10, TxnOffsetCommit, 0 to 5, OffsetFetch, 1 to 10, OffsetDelete, 0."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -13,6 +13,7 @@ from headwater.broker.handlers.groups.groups import code_of, enter, enter_at_end
 from headwater.broker.internal_topics import topic_by_id, topic_by_name
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
+from headwater.broker.transactions import codes as txn_codes
 from headwater.broker.turns import Work
 from headwater.coordination.common import GroupError
 from headwater.coordination.group import Commit
@@ -20,10 +21,20 @@ from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.groups import CommitOffsets, DropOffsets
+from headwater.state.commands.transactions import StageOffsets
+from headwater.state.results import Judgement
+from headwater.state.streams.offsets import Offset
 from headwater.state.streams.stored_groups import Committed, StoredGroup
 
 BY_ID = 10
 """From this version on topics are named by their ids."""
+
+JOINS = 5
+"""From this version of TxnOffsetCommit on a group joins the transaction by it."""
+KNOWS_ABORTABLE = 4
+"""From this version of TxnOffsetCommit on clients know TRANSACTION_ABORTABLE."""
+KNOWS_LOADING = 2
+"""Clients that send older versions of TxnOffsetCommit fail for good at COORDINATOR_LOAD_IN_PROGRESS."""
 
 _NONE = Committed(-1, -1, "", 0)
 
@@ -50,6 +61,31 @@ def _named(topic: Any, version: int) -> Values:
 @api(8, 2, 10)
 async def offset_commit(broker: Broker, request: Request) -> Values:
     """The group checks the request as a whole, then each partition is checked. One command stores the valid offsets."""
+    unknown = ErrorCode.unknown_topic_id if request.version >= BY_ID else ErrorCode.unknown_topic_or_partition
+    offsets, codes = await _checked(broker, request, unknown)
+    try:
+        await _commit(broker, request, offsets)
+    except (GroupError, HeadwaterError) as error:
+        codes = _refused(codes, code_of(error))
+    return _told(request, codes)
+
+
+@api(28, 0, 5)
+async def txn_offset_commit(broker: Broker, request: Request) -> Values:
+    """The same in a transaction: the offsets are staged, and committed with it."""
+    offsets, codes = await _checked(broker, request, ErrorCode.unknown_topic_or_partition)
+    id = request.body.transactional_id
+    try:
+        if not broker.may(request, Operation.WRITE, AclResource.TRANSACTIONAL_ID, id):
+            raise GroupError("transactional_id_authorization_failed")
+        refusal = await _stage(broker, request, offsets)
+    except (GroupError, HeadwaterError) as error:
+        refusal = _code_of_staging(error, request.version)
+    return _told(request, codes if refusal is ErrorCode.none else _refused(codes, refusal))
+
+
+async def _checked(broker: Broker, request: Request, unknown: ErrorCode) -> tuple[list[Offset], list[ErrorCode]]:
+    """The offsets that can be committed, and the error code of each partition."""
     body, version = request.body, request.version
     topics = [_topic(broker, topic, version) for topic in body.topics]
     if any(not _has(found, p) for topic, found in zip(body.topics, topics, strict=True) for p in topic.partitions):
@@ -58,7 +94,6 @@ async def offset_commit(broker: Broker, request: Request) -> Values:
         except HeadwaterError:
             pass  # the topics stay unknown here, which is an error that clients retry
         topics = [_topic(broker, topic, version) for topic in body.topics]
-    unknown = ErrorCode.unknown_topic_id if version >= BY_ID else ErrorCode.unknown_topic_or_partition
     offsets, codes = [], []
     work = broker.turns.work()
     for topic, found in zip(body.topics, topics, strict=True):
@@ -70,23 +105,27 @@ async def offset_commit(broker: Broker, request: Request) -> Values:
             codes.append(code)
             if found is not None and code is ErrorCode.none:
                 offsets.append(_offset(found.id, partition))
-    try:
-        await _commit(broker, request, offsets)
-    except (GroupError, HeadwaterError) as error:
-        refusal = code_of(error)
-        hidden = refusal is ErrorCode.group_authorization_failed
-        codes = [refusal if hidden or code is ErrorCode.none else code for code in codes]
+    return offsets, codes
+
+
+def _refused(codes: list[ErrorCode], refusal: ErrorCode) -> list[ErrorCode]:
+    """The error codes of partitions after the commit was refused. Who may not commit at all learns nothing else."""
+    hidden = refusal in (ErrorCode.group_authorization_failed, ErrorCode.transactional_id_authorization_failed)
+    return [refusal if hidden or code is ErrorCode.none else code for code in codes]
+
+
+def _told(request: Request, codes: list[ErrorCode]) -> Values:
     told = iter(codes)
     return {
         "topics": [
             {
-                **_named(topic, version),
+                **_named(topic, request.version),
                 "partitions": [
                     {"partition_index": partition.partition_index, "error_code": next(told)}
                     for partition in topic.partitions
                 ],
             }
-            for topic in body.topics
+            for topic in request.body.topics
             if topic.partitions
         ]
     }
@@ -104,28 +143,69 @@ def _flaw(broker: Broker, topic: Topic, partition: Any) -> ErrorCode:
     return ErrorCode.none
 
 
-def _offset(topic: uuid.UUID, partition: Any) -> tuple[bytes, int, int, int, str]:
+def _offset(topic: uuid.UUID, partition: Any) -> Offset:
     leader_epoch = getattr(partition, "committed_leader_epoch", -1)
     metadata = partition.committed_metadata or ""
     return topic.bytes, partition.partition_index, partition.committed_offset, leader_epoch, metadata
 
 
-async def _commit(broker: Broker, request: Request, offsets: list[tuple[bytes, int, int, int, str]]) -> None:
+async def _commit(broker: Broker, request: Request, offsets: list[Offset]) -> None:
     body, coordinator = request.body, broker.coordinator
-    name, generation = body.group_id, body.generation_id_or_member_epoch
+    name = body.group_id
+    await _enter_to_commit(broker, request, body.generation_id_or_member_epoch)
+    if offsets:
+        await coordinator.submit(name, lambda claim: CommitOffsets(claim, name, offsets))
+        coordinator.commits += len(offsets)
+
+
+async def _stage(broker: Broker, request: Request, offsets: list[Offset]) -> ErrorCode:
+    body, version = request.body, request.version
+    name, id, producer, epoch = body.group_id, body.transactional_id, body.producer_id, body.producer_epoch
+    generation = getattr(body, "generation_id", -1)
+    await _enter_to_commit(broker, request, generation, is_transactional=True)
+    if not offsets:
+        return ErrorCode.none
+    if await broker.lacks_transactions():
+        return txn_codes.code_of(Judgement.UNKNOWN_PRODUCER)
+    joins = version >= JOINS
+    result = await broker.coordinator.stage(
+        name, lambda claim: StageOffsets(claim, name, id, producer, epoch, joins, offsets)
+    )
+    return txn_codes.code_of(result.judgement, knows_fenced=False, knows_abortable=version >= KNOWS_ABORTABLE)
+
+
+def _code_of_staging(error: GroupError | HeadwaterError, version: int) -> ErrorCode:
+    """The error code of a refusal, in words that producers know."""
+    code = code_of(error)
+    if code is ErrorCode.stale_member_epoch:
+        return ErrorCode.illegal_generation
+    if code is ErrorCode.coordinator_load_in_progress and version < KNOWS_LOADING:
+        return ErrorCode.coordinator_not_available
+    return code
+
+
+async def _enter_to_commit(
+    broker: Broker, request: Request, generation: int, *, is_transactional: bool = False
+) -> None:
+    """Become the group's coordinator, and let the group check who commits."""
+    body, coordinator = request.body, broker.coordinator
+    name = body.group_id
     await enter(broker, request, Operation.READ, name, nameless=True)
     held = coordinator.find(name)
     if held is not None:
-        instance = getattr(body, "group_instance_id", None)
-        commit = Commit(member_id=body.member_id, instance_id=instance, epoch=generation, version=request.version)
+        commit = Commit(
+            member_id=getattr(body, "member_id", ""),
+            instance_id=getattr(body, "group_instance_id", None),
+            epoch=generation,
+            version=request.version,
+            is_transactional=is_transactional,
+        )
         held.group.check_commit(commit, coordinator.now_ms())
     elif generation >= 0:
         if coordinator.stored(name) is not None:  # the group has offsets, but never had members
             raise GroupError("unknown_member_id")
-        raise GroupError("group_id_not_found" if request.version >= 9 else "illegal_generation")
-    if offsets:
-        await coordinator.submit(name, lambda claim: CommitOffsets(claim, name, offsets))
-        coordinator.commits += len(offsets)
+        newer = request.version >= 9 and not is_transactional
+        raise GroupError("group_id_not_found" if newer else "illegal_generation")
 
 
 # --- fetch -------------------------------------------------------------------------------------------
@@ -178,8 +258,9 @@ async def _fetch_group(broker: Broker, request: Request, group: Any) -> Values:
 
 async def _answer(broker: Broker, request: Request, name: str, topics: Any) -> list[Values]:
     stored, version, work = broker.coordinator.stored(name), request.version, broker.turns.work()
+    is_unstable = _unstable(broker, request, name)
     if topics is None:
-        return await _all(broker, request, stored, work)
+        return await _all(broker, request, stored, is_unstable, work)
     answer: list[Values] = []
     async for topic in work.over(topics):
         found = _topic(broker, topic, version)
@@ -190,12 +271,27 @@ async def _answer(broker: Broker, request: Request, name: str, topics: Any) -> l
             answer += _failed([topic], ErrorCode.unknown_topic_id)
             continue
         offsets = stored.offsets.get(found.id, {}) if stored is not None and found is not None else {}
-        wanted = [(index, offsets.get(index, _NONE)) for index in topic.partition_indexes]
+        topic_id = found.id if found is not None else None
+        wanted = [(index, offsets.get(index, _NONE), is_unstable(topic_id, index)) for index in topic.partition_indexes]
         answer.append({**_named(topic, version), "partitions": await _partitions(wanted, work)})
     return answer
 
 
-async def _all(broker: Broker, request: Request, stored: StoredGroup | None, work: Work) -> list[Values]:
+def _unstable(broker: Broker, request: Request, group: str) -> Callable[[uuid.UUID | None, int], bool]:
+    """Whether the client asks for stable offsets, and an open transaction may still change that of a partition."""
+    transactions = broker.coordinator.replica.state.transactions
+    if not getattr(request.body, "require_stable", False) or not transactions.staging(group):
+        return lambda topic, index: False
+    return lambda topic, index: topic is not None and transactions.is_staged(group, topic, index)
+
+
+async def _all(
+    broker: Broker,
+    request: Request,
+    stored: StoredGroup | None,
+    is_unstable: Callable[[uuid.UUID | None, int], bool],
+    work: Work,
+) -> list[Values]:
     found: list[Values] = []
     # Copies, because offsets may be committed between two slices.
     for topic_id, offsets in list(stored.offsets.items()) if stored is not None else ():
@@ -203,22 +299,30 @@ async def _all(broker: Broker, request: Request, stored: StoredGroup | None, wor
         if topic is None:
             continue
         if broker.may(request, Operation.DESCRIBE, AclResource.TOPIC, topic.name):
-            partitions = await _partitions(list(offsets.items()), work)
+            wanted = [(index, committed, is_unstable(topic_id, index)) for index, committed in offsets.items()]
+            partitions = await _partitions(wanted, work)
             found.append({"name": topic.name, "topic_id": topic_id, "partitions": partitions})
     return found
 
 
-async def _partitions(offsets: Iterable[tuple[int, Committed]], work: Work) -> list[Values]:
+async def _partitions(offsets: Iterable[tuple[int, Committed, bool]], work: Work) -> list[Values]:
+    """The answer for partitions: index, committed offset, and whether an open transaction may change it."""
     return [
-        {
-            "partition_index": index,
-            "committed_offset": committed.offset,
-            "committed_leader_epoch": committed.leader_epoch,
-            "metadata": committed.metadata,
-            "error_code": ErrorCode.none,
-        }
-        async for index, committed in work.over(offsets)
+        _partition(index, _NONE, ErrorCode.unstable_offset_commit)
+        if unstable
+        else _partition(index, committed, ErrorCode.none)
+        async for index, committed, unstable in work.over(offsets)
     ]
+
+
+def _partition(index: int, committed: Committed, code: ErrorCode) -> Values:
+    return {
+        "partition_index": index,
+        "committed_offset": committed.offset,
+        "committed_leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "error_code": code,
+    }
 
 
 def _failed(topics: Iterable[Any], code: ErrorCode) -> list[Values]:

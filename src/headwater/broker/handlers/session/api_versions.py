@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
@@ -49,14 +51,14 @@ def api_versions(broker: Broker, request: Request) -> Values:
         if not all(_plain(name) for name in names):
             return {"error_code": ErrorCode.invalid_request}
         request.connection.software = names
-    level = lowest_level(broker.cluster.state, broker.domains)
+    level, fixed = lowest_level(broker.cluster.state, broker.domains), features.fixed(broker)
     telemetry = bool(broker.cluster.state.resources.names(ConfigResource.CLIENT_METRICS))
     return {
         "error_code": ErrorCode.none,
         "api_keys": supported(telemetry=telemetry),
-        "supported_features": _supported_features(),
+        "supported_features": _supported_features(fixed),
         "finalized_features_epoch": broker.cluster.state.position,
-        "finalized_features": _finalized_features(level),
+        "finalized_features": _finalized_features(level, fixed),
     }
 
 
@@ -64,16 +66,16 @@ def _plain(name: str) -> bool:
     return bool(name) and name[0].isalnum() and name[-1].isalnum() and all(c.isalnum() or c in ".-" for c in name)
 
 
-def _supported_features() -> list[Values]:
+def _supported_features(fixed: Mapping[str, int]) -> list[Values]:
     """The features that this build knows, with their versions."""
     ranges = {
         features.NAME: (features.LOWEST, LEVEL),
-        **{name: (version, version) for name, version in features.FIXED.items()},
+        **{name: (version, version) for name, version in fixed.items()},
     }
     return [{"name": name, "min_version": low, "max_version": high} for name, (low, high) in ranges.items()]
 
 
-def _finalized_features(level: int) -> list[Values]:
+def _finalized_features(level: int, fixed: Mapping[str, int]) -> list[Values]:
     """The features of a cluster at a level."""
-    versions = {features.NAME: level, **features.FIXED}
+    versions = {features.NAME: level, **fixed}
     return [{"name": name, "max_version_level": at, "min_version_level": at} for name, at in versions.items()]

@@ -24,12 +24,19 @@ NAME = "headwater.level"
 LOWEST = FIRST_LEVEL
 FIXED = {"group.version": 1, "metadata.version": 30}
 """Kafka's features: groups of KIP-848, and the metadata version of Kafka 4.3, whose protocol this is. The others
-(transactions, share groups, streams groups, eligible leader replicas) have version 0, which is not shown."""
+(share groups, streams groups, eligible leader replicas) have version 0, which is not shown."""
+TRANSACTIONS = "transaction.version"
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 class InvalidUpdate(BadInput):
     """A feature level that the cluster cannot have."""
+
+
+def fixed(broker: Broker) -> dict[str, int]:
+    """Kafka's features with the versions that they have here. Transactions have one from their level on."""
+    transactions = {} if broker.missing_transactions() else {TRANSACTIONS: broker.settings.transactions.version}
+    return {**FIXED, **transactions}
 
 
 @api(57, 0, 2)
@@ -61,11 +68,12 @@ def _check(broker: Broker, version: int, update: Any) -> None:
     invalid = f"Invalid update version {level} for feature {name}."
     downgrade = SAFE_DOWNGRADE if version < 1 and update.allow_downgrade else UPGRADE
     kind = update.upgrade_type if version >= 1 else downgrade
-    if name not in (NAME, *FIXED):
+    known = fixed(broker)
+    if name not in (NAME, *known):
         raise InvalidUpdate(f"{invalid} Local controller {broker.node} does not support this feature.")
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         raise InvalidUpdate(f"{invalid} The controller does not support the given upgrade type.")
-    lowest, highest = (LOWEST, LEVEL) if name == NAME else (FIXED[name], FIXED[name])
+    lowest, highest = (LOWEST, LEVEL) if name == NAME else (known[name], known[name])
     if not lowest <= level <= highest:
         raise InvalidUpdate(f"{invalid} Local controller {broker.node} only supports versions {lowest}-{highest}")
     if name == NAME and level < broker.cluster.state.level:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headwater.settings.settings import Settings
+from headwater.settings.settings import Settings, Transactions
+from headwater.state.machine import LEVEL
 from tests.support.batches import batch
 from tests.support.nodes import Caller
 from tests.unit.broker.calling import create, produce, recs, run
@@ -163,24 +164,36 @@ def test_the_feature_level_only_rises(version: int) -> None:
             return response.error_code  # type: ignore[no-any-return]
 
         invalid = ErrorCode.invalid_update_version
-        assert await update("headwater.level", 1) is NONE
-        for level in (-1, 0, 99):
+        assert await update("headwater.level", LEVEL) is NONE
+        for level in (-1, 0, LEVEL - 1, 99):
             assert await update("headwater.level", level) is invalid
         assert await update("metadata.version", 7) is invalid
         if version:
-            assert await update("headwater.level", 1, kind=7) is invalid
+            assert await update("headwater.level", LEVEL, kind=7) is invalid
         told = await one(API_VERSIONS, 4, client_software_name="test", client_software_version="1")
-        versions = {"headwater.level": 1, "group.version": 1, "metadata.version": 30}
+        versions = {"headwater.level": LEVEL, "group.version": 1, "metadata.version": 30, "transaction.version": 2}
         assert {f.name: (f.min_version, f.max_version) for f in told.supported_features} == {
-            name: (version, version) for name, version in versions.items()
+            name: (1 if name == "headwater.level" else version, version) for name, version in versions.items()
         }
         assert {f.name: f.max_version_level for f in told.finalized_features} == versions
         assert await update("metadata.version", 30) is NONE
         for level in (29, 31):
             assert await update("metadata.version", level) is invalid
+        assert await update("transaction.version", 2) is NONE
+        assert await update("transaction.version", 1) is invalid
         assert told.finalized_features_epoch > 0
 
     run(test)
+
+
+def test_only_the_first_generation_of_transactions_may_be_offered() -> None:
+    """K12: by a setting; clients then keep to it."""
+
+    async def test(one: Caller) -> None:
+        told = await one(API_VERSIONS, 4, client_software_name="test", client_software_version="1")
+        assert {f.name: f.max_version_level for f in told.finalized_features}["transaction.version"] == 1
+
+    run(test, settings=Settings(objects="memory://", transactions=Transactions(version=1)))
 
 
 def test_endpoints_that_are_not_brokers() -> None:

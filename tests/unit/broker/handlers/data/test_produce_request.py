@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headwater.broker.handlers.data.produce_request import ProduceRequest, of_body, read_frame, without_repetition
 from headwater.errors import CorruptFrame, HeadwaterError
-from headwater.log.batch import CRC_FROM, Batch, BatchRules, check_batch, is_transactional
+from headwater.log.batch import CRC_FROM, Batch, BatchRules, check_batch
 from headwater.log.kernels import switch
 from headwater.wire.build import build
 from headwater.wire.messages import decode_request, encode_request, read_start, request_type
@@ -45,6 +45,13 @@ sound = st.builds(
     st.lists(st.builds(Rec, blobs, blobs, st.integers(NOW, NOW + 2_000)), min_size=1, max_size=5),
     producer=st.sampled_from([(-1, -1, -1), (7, 0, 0), (1 << 40, 3, (1 << 31) - 1)]),
 )
+transactional = st.builds(
+    batch,
+    st.lists(st.builds(Rec, blobs, blobs, st.integers(NOW, NOW + 2_000)), min_size=1, max_size=5),
+    producer=st.sampled_from([(7, 0, 0), (7, 1, 5), (1 << 40, 32_766, (1 << 31) - 1)]),
+    codec=st.sampled_from([0, 0, 0, 4]),
+    attributes=st.just(0x10),
+)
 odd = st.builds(
     batch,
     st.lists(recs, max_size=4),
@@ -76,7 +83,9 @@ def framed(version: int, **fields: Any) -> bytes:
 def sound_frames(draw: st.DrawFn) -> bytes:
     version = draw(versions)
     acks, timeout = draw(st.integers(-2, 2)), draw(st.integers(0, 100_000))
-    return framed(version, acks=acks, timeout=timeout, topic_data=draw(topics_of(version, sound, 4)))
+    id, data = draw(st.sampled_from([(None, sound), ("tx", transactional), ("", sound | transactional)]))
+    topic_data = draw(topics_of(version, data, 4))
+    return framed(version, acks=acks, timeout=timeout, transactional_id=id, topic_data=topic_data)
 
 
 @st.composite
@@ -107,9 +116,8 @@ def agrees(frame: bytes) -> bool:
     header, body = decode_request(start, skim(request_type(PRODUCE, start.version), view))
     general = of_body(start.version, body)
     assert client == (header.client_id or "")
-    assert (quick.acks, quick.timeout_ms, quick.transaction) == (general.acks, general.timeout_ms, None)
-    assert general.transaction is None
-    assert quick.transactional is general.transactional is False
+    assert (quick.acks, quick.timeout_ms) == (general.acks, general.timeout_ms)
+    assert (quick.transaction, quick.producers) == (general.transaction, general.producers)
     assert [topic for topic, _ in quick.topics] == [topic for topic, _ in general.topics]
     assert quick.batches.keep(quick.topics) == len(frame)
     for (_, ours), (_, theirs) in zip(quick.topics, general.topics, strict=True):
@@ -123,7 +131,7 @@ def agrees(frame: bytes) -> bool:
 @settings(max_examples=200, deadline=None)
 @given(frame=sound_frames())
 def test_sound_requests_are_read_in_one_pass(frame: bytes) -> None:
-    """K3: every version; nothing that clients usually send is declined."""
+    """K3, K12: every version, with and without transactions; nothing that clients usually send is declined."""
     assert agrees(frame)
 
 
@@ -135,9 +143,8 @@ def test_odd_batches_get_the_same_verdicts(frame: bytes) -> None:
     header, body = decode_request(read_start(view), view)
     declined = (
         header.client_id is None
-        or body.transactional_id is not None
         or not body.topic_data
-        or any(p.records is None or is_transactional(p.records) for t in body.topic_data for p in t.partition_data)
+        or any(p.records is None for t in body.topic_data for p in t.partition_data)
     )
     assert agrees(frame) is not declined
 
@@ -180,7 +187,26 @@ def test_spoiled_records_under_a_sound_crc(good: bytes, version: int, data: st.D
     topic = {"topic_id": uuid.UUID(int=5)} if version >= LAST else {"name": "t"}
     partitions = [{"index": 0, "records": bytes(spoiled)}, {"index": 1, "records": good}]
     frame = framed(version, acks=1, timeout=1, topic_data=[{**topic, "partition_data": partitions}])
-    assert agrees(frame) is not is_transactional(bytes(spoiled))
+    assert agrees(frame)
+
+
+def test_transactional_batches_are_checked_in_the_pass() -> None:
+    """K12: `check_batch` sees none of them, unless it is compressed or wrong."""
+    data = batch([Rec(b"x", b"k", NOW)], attributes=0x10, producer=(7, 2, 0))
+    nobody = batch([Rec(b"x", b"k", NOW)], attributes=0x10)
+    for version in range(FIRST, LAST + 1):
+        topic = {"topic_id": uuid.UUID(int=5)} if version >= LAST else {"name": "t"}
+        partitions = [{"index": 0, "records": data}, {"index": 1, "records": nobody}]
+        fields = {"acks": -1, "timeout": 1, "topic_data": [{**topic, "partition_data": partitions}]}
+        view = memoryview(framed(version, transactional_id="tx", **fields))
+        read = read_frame(read_start(view), view)
+        assert read is not None
+        request = read[1]
+        assert (request.transaction, request.producers) == ("tx", {(7, 2), (-1, -1)})
+        [(_, [good, other])] = request.topics
+        assert request.batches.quick(good, LAX, NOW) == Batch(data, 1, NOW, NOW, 7, 2, 0, True)
+        assert request.batches.quick(other, LAX, NOW) == Batch(nobody, 1, NOW, NOW, -1, -1, -1, False)
+        assert agrees(bytes(view))
 
 
 def test_many_partitions_are_declined() -> None:

@@ -1,0 +1,1 @@
+"""Handlers of producers and their transactions."""
