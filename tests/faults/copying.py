@@ -94,9 +94,10 @@ class Talking(AbstractContextManager["Talking"]):
         self.last: dict[str, str] = {}
         """What was said last with each event."""
         self._lock = threading.Lock()
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("ab"), text=True
-        )
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.faults.copiers.common import say
 
@@ -44,15 +44,11 @@ class Holding:
             self._producer.begin_transaction()
             self._open = True
         for number in range(count):
-            self._producer.produce(self._topic, str(number), self._id, 0, on_delivery=self._delivered)
+            self._producer.produce(self._topic, str(number), self._id, 0)
         self._producer.flush(CALL_S)
         if self._refused:
             raise RuntimeError(self._refused[0])
         say("written", count)
-
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._refused.append(repr(error))
 
     def _failed(self, error: KafkaError) -> None:
         if error.fatal():
