@@ -55,7 +55,7 @@ soak: install ## runs that take three hours: 200 kills, transactions, a death at
 	$(BIN)/python -m tests.soak.exactly_once
 	$(BIN)/python -m tests.soak.streams
 	$(BIN)/python -m tests.soak.connect
-	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/fuzz/test_frames.py
+	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/fuzz/test_frames.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs
 	scripts/setup-tools etcd oxia s3

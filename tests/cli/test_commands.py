@@ -1,5 +1,6 @@
 """The commands `topic`, `produce` and `consume` against a real server, and their exit codes."""
 
+import asyncio
 import base64
 import contextlib
 import io
@@ -17,7 +18,9 @@ import pytest
 import typer
 
 from harness.ports import free_port
-from headwater.cli import common, consume, group, produce, topic
+from headwater.cli import common, consume, group, produce, topic, txn
+from headwater.client.client import Client
+from headwater.client.routing import TRANSACTION_KEY
 from headwater.errors import (
     ConfigError,
 )
@@ -36,7 +39,7 @@ sys.exit(common.call(app))
 @pytest.fixture(scope="module")
 def app() -> typer.Typer:
     made = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
-    for module in (topic, produce, consume, group):
+    for module in (topic, produce, consume, group, txn):
         module.register(made)
     return made
 
@@ -331,3 +334,46 @@ def test_a_groups_offsets_are_not_set_to_nonsense(headwater: Commands) -> None:
     result = headwater("group", "reset", "g", "--topic", of, "--to", "somewhere")
     assert result.code == common.exit_code(ConfigError(""))
     assert "--to" in result.err
+
+
+# --- transactions ----------------------------------------------------------------------------------
+
+
+async def begin(bootstrap: str, id: str, topic: str, partitions: list[int]) -> int:
+    """Open a transaction, as a producer of the first generation does; returns its producer id."""
+    async with Client(bootstrap) as client:
+        connection = await client.coordinator(id, TRANSACTION_KEY)
+        made = await connection.request(
+            22, transactional_id=id, transaction_timeout=600_000, producer_id=-1, producer_epoch=-1,
+            enable2_pc=False, keep_prepared_txn=False,
+        )  # fmt: skip
+        joined = await connection.request(
+            24,
+            newest=3,
+            v3_and_below_transactional_id=id,
+            v3_and_below_producer_id=made.producer_id,
+            v3_and_below_producer_epoch=made.producer_epoch,
+            v3_and_below_topics=[{"name": topic, "partitions": partitions}],
+        )
+        for result in joined.results_by_topic_v3_and_below[0].results_by_partition:
+            assert result.partition_error_code == 0
+        return int(made.producer_id)
+
+
+def test_transactions_are_listed_described_and_aborted(headwater: Commands, name: str) -> None:
+    """K12: on a real server. An abort ends the transaction and fences its producer."""
+    id = fresh()
+    producer = asyncio.run(begin(headwater.bootstrap, id, name, [2, 0]))
+    rows = headwater.ok("txn", "list", "--state", "Ongoing", "--output", "json").json
+    [row] = [row for row in rows if row["id"] == id]
+    assert (row["producer"], row["epoch"], row["timeout_ms"]) == (producer, 0, 600_000)
+    assert row["partitions"] == [{"topic": name, "partition": 0}, {"topic": name, "partition": 2}]
+    assert headwater.ok("txn", "list", "--older-than", "7d", "--output", "json").json == []
+    assert f"transactional id {id}, Ongoing" in headwater.ok("txn", "describe", id).out.decode()
+    assert (headwater("txn", "abort", id).code, headwater("txn", "abort", fresh(), "--yes").code) == (1, 2)
+    assert headwater.ok("txn", "abort", id, "--yes").out == f"transaction {id} aborted\n".encode()
+    after = headwater.ok("txn", "describe", id, "--output", "json").json
+    assert (after["state"], after["producer"], after["epoch"], after["partitions"]) == ("Empty", producer, 1, [])
+    described = headwater.ok("topic", "describe", name, "--output", "json").json
+    assert [p["end"] for p in described["partitions"]] == [1, 0, 1], "markers take an offset each"
+    assert "no open transaction" in headwater("txn", "abort", id, "--yes").err

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from harness.jvm import SHORT_LIVED
@@ -179,12 +180,13 @@ def test_producer_performance_under_a_quota(tools: Tools) -> None:
     assert throttled is not None and float(throttled.group(1)) > 0
 
 
-def test_transactions_are_refused_at_once(tools: Tools, topic: str) -> None:
-    """K12: until there are transactions, Java's producer gives up for good instead of waiting for a coordinator."""
-    client = ("--producer-props", f"bootstrap.servers={tools.bootstrap}", "max.block.ms=600000")
-    amount = ("--num-records", "1", "--record-size", "1", "--throughput", "-1", "--transactional-id", "tx")
-    said = tools.run("ProducerPerformance", "--topic", topic, *amount, *client, fails=True)
-    assert "Transactions are not supported yet" in said
+def test_transactions(tools: Tools) -> None:
+    """K12: kafka-transactions lists and describes ids."""
+    id = new_topic("tx")
+    confluent_kafka.Producer({"bootstrap.servers": tools.bootstrap, "transactional.id": id}).init_transactions(600)
+    assert re.search(rf"{id}\s+\d+\s+\d+\s+Empty", tools.ask("TransactionsCommand", "list"))
+    said = tools.ask("TransactionsCommand", "describe", "--transactional-id", id)
+    assert re.search(rf"\d+\s+{id}\s+\d+\s+0\s+Empty\s+60000\s+None", said)
 
 
 def test_elections_and_reassignments(tools: Tools, topic: str, tmp_path: Path) -> None:

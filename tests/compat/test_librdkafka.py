@@ -2,7 +2,9 @@
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compat.common import new_topic
 from tests.compat.contract import ReaderContract, WriterContract
 from tests.compat.librdkafka import Librdkafka
 
@@ -20,11 +22,35 @@ class TestReader(ReaderContract):
     pass
 
 
-def test_transactions_are_refused_at_once(bootstrap: str) -> None:
-    """K12: until there are transactions, the producer gives up for good instead of waiting for a coordinator."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx"})
+def test_offsets_in_transactions(bootstrap: str) -> None:
+    """K12: committed with the transaction, dropped with it, and refused to a producer that another one replaced."""
+    topic = new_topic("offsets")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [made] = admin.create_topics([NewTopic(topic, 1)]).values()
+    made.result()
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": topic})
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(600)
+
+    def stage(offset: int) -> None:
+        producer.begin_transaction()
+        places = [confluent_kafka.TopicPartition(topic, 0, offset)]
+        producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), 600)
+
+    def committed() -> int:
+        [found] = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], 600)
+        return int(found.offset)
+
+    stage(10)
+    producer.commit_transaction(600)
+    assert committed() == 10
+    stage(11)
+    producer.abort_transaction(600)
+    assert committed() == 10
+    confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic}).init_transactions(600)
     with pytest.raises(confluent_kafka.KafkaException) as refused:
-        producer.init_transactions(600)
-    error = refused.value.args[0]
-    assert error.fatal() and not error.retriable()
-    assert "Transactions are not supported yet" in error.str()
+        stage(12)
+        producer.commit_transaction(600)
+    assert refused.value.args[0].fatal()
+    assert committed() == 10
+    consumer.close()

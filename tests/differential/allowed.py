@@ -87,7 +87,6 @@ APART: dict[str, str] = {
     "consumer_groups_to_classic_calls": (
         "A group with members refuses members of the other protocol. It changes its protocol when it is empty."
     ),
-    "find_the_coordinator_of_a_transaction": "There are no transactions yet. Producers get an error and give up.",
 }
 """Stories whose answers differ as a whole, and why."""
 

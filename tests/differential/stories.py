@@ -7,6 +7,7 @@ from tests.differential import (
     stories_records,
     stories_static,
     stories_topics,
+    stories_transactions,
     stories_walks,
 )
 from tests.differential.story import STORIES
@@ -19,5 +20,6 @@ __all__ = [
     "stories_records",
     "stories_static",
     "stories_topics",
+    "stories_transactions",
     "stories_walks",
 ]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from headwater.app.doctor_objects import ObjectCheck, Progress
 from headwater.app.doctor_tables import check_followers, check_segments, check_tables
+from headwater.app.doctor_transactions import check_transactions
 from headwater.app.report import Report
 from headwater.errors import CorruptObject, HeadwaterError, Truncated
 from headwater.lake.tables import make_followers
@@ -43,6 +44,7 @@ async def examine(settings: Settings, *, deep: bool = False, tell: Callable[[Pro
                     check_stream(stream, report)
                 check_references(state, report)
                 check_reservations(state, report)
+                check_transactions(state, report)
                 check_tables(state, report)
                 await check_segments(store, state, report)
                 await check_followers(followers, state, report)
@@ -111,11 +113,12 @@ def check_stream(stream: Stream, report: Report) -> None:
         where = f"stream {stream.id} at {entry.start}"
         if end is not None and entry.start != end:
             report.add("index", where, f"begins at {entry.start}, but {end} is next")
-        if entry.end <= entry.start or (entry.length <= 0 and (entry.in_wal or entry.file)):
+        if entry.end <= entry.start or (entry.length <= 0 and (entry.unsettled or entry.file)):
             report.add("index", where, "is empty")
         if size is not None and entry.cumulative_size != size + entry.length:
             report.add("index", where, "sizes do not add up")
-        running = max(running, entry.max_timestamp)
+        if not entry.marker:  # a marker's timestamp is not that of a record
+            running = max(running, entry.max_timestamp)
         if entry.running_max_timestamp != running:
             report.add("index", where, "the running maximum of timestamps is wrong")
         end, size = entry.end, entry.cumulative_size

@@ -89,7 +89,11 @@ class Node:
         self.broker = Broker(settings, self.domains, self.writers, reader, openers)
         self.reporter = PaceReporter(self.domains, self.broker.pace, settings.brownout, node=settings.node)
         self.housekeeper = Housekeeper(
-            self.domains, self.broker.topics, settings.housekeeping, checkpoint or self.checkpoint_here
+            self.domains,
+            self.broker.topics,
+            settings.housekeeping,
+            checkpoint or self.checkpoint_here,
+            settings.transactions.id_expiry_ms,
         )
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from headwater.broker.clients.fetch_sessions import FetchSessions
 from headwater.broker.clients.quotas import ClientQuotas
@@ -37,6 +38,7 @@ from headwater.settings.settings import INTERNAL, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from headwater.state.cluster.domain import Process, Topic
 from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stored_transactions import Ending
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 from headwater.threads import Offload, inline
@@ -88,6 +90,8 @@ class Stats:
     fetched_bytes: int = 0
     throttled_requests: int = 0
     throttle_seconds: float = 0.0
+    transactions_ended: dict[Ending, int] = field(default_factory=lambda: dict.fromkeys(Ending, 0))
+    """Transactions whose end this broker has entered into the ledger, by how they ended."""
 
     def refuse(self, reason: str) -> None:
         """Count a refusal."""
@@ -156,6 +160,8 @@ class Broker:
         self.draining = False
         self._views: dict[uuid.UUID, TopicView] = {}
         cluster.state.on_change = self._cluster_changed
+        for replica in domains.values():
+            replica.state.on_end = partial(self._transaction_ended, replica)
 
     def __repr__(self) -> str:
         return f"<Broker {self.node}, epoch {self.membership.epoch}>"
@@ -165,6 +171,11 @@ class Broker:
         self.routing.refresh()
         resources = self.cluster.state.resources
         self.quotas.refresh(resources.quotas, resources.quota_version)
+
+    def _transaction_ended(self, replica: Replica[StreamsState], epoch: int, ending: Ending) -> None:
+        """Count an end once in the cluster: by the broker that entered it into the ledger."""
+        if epoch == replica.epoch:
+            self.stats.transactions_ended[ending] += 1
 
     # --- topics ------------------------------------------------------------------------------------
 

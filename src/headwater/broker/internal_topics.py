@@ -1,7 +1,8 @@
 """Topics as clients see them: those of the cluster, and Kafka's internal topics, which have an empty log here.
 
-Offsets of groups are in the ledger, not in a topic. Tools still look for the internal topics, so clients find them with
-fixed ids. A real topic of such a name, which an earlier build may have created, takes the place of the internal one.
+Offsets of groups and transactional ids are in the ledger, not in topics. Tools still look for the internal topics, so
+clients find them with fixed ids. A real topic of such a name, which an earlier build may have created, takes the place
+of the internal one.
 """
 
 from __future__ import annotations

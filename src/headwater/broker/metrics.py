@@ -13,6 +13,7 @@ from headwater.log.wal.zone_cache import ZoneCache
 from headwater.ops.metrics import Metric
 from headwater.replica.replica import Replica
 from headwater.replica.room import LEDGER, OBJECTS
+from headwater.state.streams.state import StreamsState
 
 
 def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[Metric]:
@@ -93,12 +94,41 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                [({"domain": str(d)}, len(r.state.reservations)) for d, r in broker.domains.items()]),
         Metric("headwater_reservations_expired_total", "counter", "Bulk appends that did not come in time.",
                one(housekeeper.released_reservations)),
+        *of_transactions(broker),
+        Metric("headwater_transactional_ids_forgotten_total", "counter",
+               "Transactional ids forgotten, because nobody had used them for long.", one(housekeeper.forgotten_ids)),
         Metric("headwater_out_of_rotation", "gauge", "1 while clients are not sent here, because this broker is slow.",
                one(broker.membership.epoch in broker.cluster.state.rotation.out)),
         Metric("headwater_pace_microseconds", "gauge", "Time for nine of ten requests of late, -1 if there were none.",
                [({"kind": "publish"}, broker.pace.publish.last_us), ({"kind": "fetch"}, broker.pace.fetch.last_us)]),
         Metric("headwater_epoch", "gauge", "This process's epoch, 0 if none.", one(broker.membership.epoch)),
     ]  # fmt: skip
+
+
+def of_transactions(broker: Broker) -> list[Metric]:
+    """Metrics of transactions. Gauges are of a whole domain and the same at every broker; ends are counted once."""
+    states = [({"domain": str(domain)}, replica.state) for domain, replica in broker.domains.items()]
+    ended = broker.stats.transactions_ended
+    return [
+        Metric("headwater_transactional_ids", "gauge", "Transactional ids of a domain.",
+               [(labels, len(state.transactions)) for labels, state in states]),
+        Metric("headwater_transactions_open", "gauge", "Open transactions of a domain.",
+               [(labels, state.transactions.open_count) for labels, state in states]),
+        Metric("headwater_transactions_oldest_seconds", "gauge",
+               "How long the oldest transaction of a domain is open, 0 if none is.",
+               [(labels, _oldest_ms(state) / 1000) for labels, state in states]),
+        Metric("headwater_stable_lag", "gauge",
+               "Offsets between the stable offset and the end, in the partition of a domain that has most of them.",
+               [(labels, max((s.end - s.stable for s in state.streams.values() if s.running), default=0))
+                for labels, state in states]),
+        Metric("headwater_transactions_ended_total", "counter", "Transactions ended through this broker, by how.",
+               [({"kind": ending.value}, count) for ending, count in ended.items()]),
+    ]  # fmt: skip
+
+
+def _oldest_ms(state: StreamsState) -> int:
+    opened = state.transactions.oldest_open()
+    return max(0, state.clock_ms - opened.opened_ms) if opened is not None else 0
 
 
 def of_peers(asking: ZoneCache | None, answering: PeerServer | None) -> list[Metric]:

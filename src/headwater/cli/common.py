@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import signal
 import sys
 import traceback
@@ -52,7 +53,13 @@ BootstrapOption = Annotated[
     str, typer.Option("--bootstrap", metavar="HOST:PORT", help="Addresses of brokers, separated by commas.")
 ]
 OutputOption = Annotated[Output, typer.Option("--output", help="text for people, json for programs.")]
+AgeOption = Annotated[
+    str | None, typer.Option("--older-than", metavar="DURATION", help="Age such as 90s, 30m, 12h or 7d.")
+]
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(rf"(\d{{1,15}})({'|'.join(_UNITS)})")
 
 
 # --- running and failing -------------------------------------------------------------------------------
@@ -169,6 +176,14 @@ def unique_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
             raise ConfigError(f"{what} {name!r} is given twice")
         found[name] = value
     return found
+
+
+def parse_duration(text: str) -> int:
+    """The milliseconds in `90s`, `30m`, `12h` or `7d`."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{text!r} is not a duration: give a number and ms, s, m, h or d")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 # --- output --------------------------------------------------------------------------------------------

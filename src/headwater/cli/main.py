@@ -145,9 +145,9 @@ def doctor(
 
 def main() -> None:
     """The console script."""
-    from headwater.cli import acl, cluster, common, consume, cost, group, metadata, produce, table, topic, user
+    from headwater.cli import acl, cluster, common, consume, cost, group, metadata, produce, table, topic, txn, user
 
-    for module in (topic, produce, consume, group, table, metadata, user, acl, cluster, cost):
+    for module in (topic, produce, consume, group, txn, table, metadata, user, acl, cluster, cost):
         module.register(app)
     _leave(common.call(app))
 

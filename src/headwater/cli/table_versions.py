@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli.common import Output, OutputOption, complain, flush, json_bytes, put, put_json, put_table
+from headwater.cli.common import (
+    AgeOption,
+    Output,
+    OutputOption,
+    complain,
+    flush,
+    json_bytes,
+    parse_duration,
+    put,
+    put_json,
+    put_table,
+)
 from headwater.cli.table_common import (
     POLL_SECONDS,
     ConfigOption,
@@ -21,7 +31,6 @@ from headwater.cli.table_common import (
     table_of,
     time_text,
 )
-from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
     from headwater.app.session import LedgerSession
@@ -36,26 +45,12 @@ ToOption = Annotated[
 ]
 RecordsOption = Annotated[bool, typer.Option("--records", help="Print the records themselves, as JSON lines.")]
 KeepOption = Annotated[int | None, typer.Option(min=1, help="Versions to keep, fewer than in the settings.")]
-AgeOption = Annotated[
-    str | None, typer.Option("--older-than", metavar="DURATION", help="Age such as 90s, 30m, 12h or 7d.")
-]
-
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(rf"(\d{{1,15}})({'|'.join(_UNITS)})")
 
 
 def register(table: typer.Typer) -> None:
     """Add the commands to those of `headwater table`."""
     for command in (snapshots, changes, expire):
         table.command(command.__name__)(command)
-
-
-def parse_duration(text: str) -> int:
-    """The milliseconds in `90s`, `30m`, `12h` or `7d`."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(f"{text!r} is not a duration: give a number and ms, s, m, h or d")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 async def _versions(found: LedgerSession, table: TopicTable | None) -> dict[str, list[Version]]:

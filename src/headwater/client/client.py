@@ -16,6 +16,7 @@ from headwater.client.groups import GroupCalls
 from headwater.client.model import Fetched, FoundOffset, Produced, ProducerIdentity, Topic
 from headwater.client.records import MAX_BATCH_BYTES, NO_PRODUCER, producer_of
 from headwater.client.routing import ClientSettings, Repeat, all_of
+from headwater.client.transactions import TransactionCalls
 from headwater.errors import BatchTooLarge
 
 PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS, INIT_PRODUCER_ID = 0, 1, 2, 21, 22
@@ -31,7 +32,7 @@ _TRANSACTION_TIMEOUT_MS = 60_000
 __all__ = ["Client", "ClientSettings"]
 
 
-class Client(AccessCalls, GroupCalls, FeatureCalls):
+class Client(AccessCalls, GroupCalls, FeatureCalls, TransactionCalls):
     """A connection to a cluster. Usable as `async with Client("HOST:PORT,…") as client`."""
 
     async def __aenter__(self) -> Self:

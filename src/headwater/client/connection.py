@@ -196,13 +196,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _received(self, frame: memoryview) -> None:
         correlation_id, start_of_body = _CORRELATION_AND_ERROR.unpack_from(frame)
-        sent = self._sent.pop(correlation_id, None)
+        sent = self._sent.get(correlation_id)
         if sent is None:
             raise CorruptFrame(f"the broker answered request {correlation_id}, which was not sent")
         version = sent.version
         if sent.api_key == API_VERSIONS and start_of_body == _UNSUPPORTED_VERSION:
             version = 0
         _, body = decode_response(sent.api_key, version, frame)
+        del self._sent[correlation_id]  # a request whose answer cannot be read fails with the connection
         if not sent.answer.done():
             sent.answer.set_result(body)
 

@@ -77,6 +77,9 @@ _WORDS = {
     ErrorCode.unknown_member_id: "the group has members, who alone may commit its offsets",
     ErrorCode.group_subscribed_to_topic: "the group's members read that topic",
     ErrorCode.invalid_topic_exception: "that is not a valid topic name",
+    ErrorCode.transactional_id_not_found: "there is no such transactional id",
+    ErrorCode.producer_fenced: "another producer has started under the id meanwhile, or the transaction has ended",
+    ErrorCode.transactional_id_authorization_failed: "the user may not use the transactional id",
 }
 
 

@@ -7,14 +7,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater.client.connection import Connection
 from headwater.client.errors import ProtocolError, check
 from headwater.client.model import Group, GroupListing, GroupMember
-from headwater.client.routing import Repeat, Router
+from headwater.client.routing import GROUP_KEY, Repeat, Router
 
-FIND_COORDINATOR, LIST_GROUPS, DESCRIBE_GROUPS, DELETE_GROUPS = 10, 16, 15, 42
+LIST_GROUPS, DESCRIBE_GROUPS, DELETE_GROUPS = 16, 15, 42
 OFFSET_COMMIT, OFFSET_FETCH, OFFSET_DELETE = 8, 9, 47
-GROUP_KEY = 0
 NAMES = 9
 """The last version in which requests for offsets have topic names instead of ids."""
 
@@ -28,21 +26,8 @@ def _only(answers: Sequence[Any]) -> Any:
 class GroupCalls(Router):
     """Calls about groups. Each goes to the coordinator of the group."""
 
-    async def _coordinator(self, group: str) -> Connection:
-        connection = await self.any_broker()
-        response = await connection.request(
-            FIND_COORDINATOR,
-            within=self.settings.request_s,
-            key=group,
-            key_type=GROUP_KEY,
-            coordinator_keys=[group],
-        )
-        found = _only(response.coordinators) if hasattr(response, "coordinators") else response
-        check(found.error_code, f"coordinator of group {group!r}", getattr(found, "error_message", None))
-        return await self.connection_to(found.host, found.port)
-
     async def _ask(self, group: str, api_key: int, **fields: Any) -> Any:
-        connection = await self._coordinator(group)
+        connection = await self.coordinator(group, GROUP_KEY)
         return await connection.request(api_key, within=self.settings.request_s, **fields)
 
     async def list_groups(self) -> list[GroupListing]:

@@ -178,3 +178,25 @@ class Group:
     protocol_type: str
     protocol: str
     members: tuple[GroupMember, ...]
+
+
+OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""Kafka's states of a transaction that has not ended in every partition. Headwater has the first of them only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id, with its open or its last transaction."""
+
+    id: str
+    state: str
+    producer: ProducerIdentity
+    timeout_ms: int
+    started_ms: int
+    """When the transaction was opened, by the brokers' time; -1 if there was none since a producer has started."""
+    partitions: tuple[tuple[str, int], ...]
+    """The (topic, partition) pairs of an open transaction."""
+
+    @property
+    def open(self) -> bool:
+        return self.state in OPEN_STATES

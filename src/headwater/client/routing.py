@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from headwater.client.connection import CONNECT_SECONDS, REQUEST_SECONDS, Connection, connect
-from headwater.client.errors import AnswerLost, KafkaError, Unreachable, check, kafka_error
+from headwater.client.errors import AnswerLost, KafkaError, ProtocolError, Unreachable, check, kafka_error
 from headwater.client.model import Broker, Cluster, Partition, Topic
 from headwater.client.security import ClientSecurity
 from headwater.clock import Chance, Clock, SystemChance, SystemClock
 from headwater.errors import ConfigError, HeadwaterError, OutcomeUnknown, Retriable
 from headwater.settings.settings import parse_address
 
-METADATA = 3
+METADATA, FIND_COORDINATOR = 3, 10
+GROUP_KEY, TRANSACTION_KEY = 0, 1
 MAX_BOOTSTRAP = 64
 MAX_CACHED_TOPICS = 10_000
 
@@ -173,6 +174,23 @@ class Router:
         if any(broker.node == self._cluster.controller for broker in self._cluster.brokers):
             return await self._node(self._cluster.controller)
         return await self.any_broker()
+
+    async def coordinator(self, name: str, key_type: int) -> Connection:
+        """The broker that coordinates a group or a transactional id."""
+        connection = await self.any_broker()
+        response = await connection.request(
+            FIND_COORDINATOR,
+            within=self.settings.request_s,
+            key=name,
+            key_type=key_type,
+            coordinator_keys=[name],
+        )
+        answers = response.coordinators if hasattr(response, "coordinators") else [response]
+        what = f"coordinator of {'group' if key_type == GROUP_KEY else 'transactional id'} {name!r}"
+        if len(answers) != 1:
+            raise ProtocolError(f"{what}: {len(answers)} answers to a request for one item")
+        check(answers[0].error_code, what, getattr(answers[0], "error_message", None))
+        return await self.connection_to(answers[0].host, answers[0].port)
 
     # --- metadata ------------------------------------------------------------------------------------
 

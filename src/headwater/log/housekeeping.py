@@ -32,11 +32,13 @@ from headwater.state.commands.streams import (
     TrimStreams,
 )
 from headwater.state.commands.tables import Release
+from headwater.state.commands.transactions import ForgetTransactions
 from headwater.state.results import Done
 from headwater.state.streams.domain import HOUSEKEEPING
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
+from headwater.state.streams.transactions import LEVEL as TRANSACTIONS
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.housekeeping")
@@ -53,6 +55,7 @@ class Housekeeper:
         topics: Topics,
         settings: HousekeepingSettings,
         checkpoint: Callable[[Domain], Awaitable[None]],
+        id_expiry_ms: int,
     ) -> None:
         self._cluster = domains.cluster
         self._domains = domains
@@ -62,6 +65,7 @@ class Housekeeper:
         self._clock = domains.clock
         self._chance = domains.chance
         self._checkpoint = checkpoint
+        self._id_expiry_ms = id_expiry_ms
         self._duty: Supervised | None = None
         self._checkpointed: dict[Domain, tuple[int, int]] = {}
         self._swept: dict[Domain, tuple[float, int]] = {}
@@ -69,6 +73,7 @@ class Housekeeper:
         self.deleted_orphans = 0
         self.trimmed_streams = 0
         self.released_reservations = 0
+        self.forgotten_ids = 0
         self.waiting_streams: dict[Domain, int] = {}
         """Streams whose retention waits until their records are settled."""
 
@@ -132,6 +137,7 @@ class Housekeeper:
         await self._release_expired(replica)
         await self._retain(replica)
         await self._expire_producers(replica)
+        await self._forget_transactions(replica)
         await self._collect(replica, lease)
         await self._sweep(replica)
         await self._write_checkpoint(replica)
@@ -189,6 +195,15 @@ class Housekeeper:
         before = state.clock_ms - self._settings.producer_expiry_ms
         if any(s.producers is not None and s.producers.oldest_ms < before for s in state.streams.values()):
             await replica.submit([ExpireProducers(before)])
+
+    async def _forget_transactions(self, replica: Replica[StreamsState]) -> None:
+        """Forget transactional ids that nobody has used for long. Those with an open transaction stay."""
+        state = replica.state
+        before = state.clock_ms - self._id_expiry_ms
+        idle = any(not found.open and found.changed_ms < before for found in state.transactions)
+        if state.level >= TRANSACTIONS and idle:
+            [result] = await replica.submit([ForgetTransactions(before)])
+            self.forgotten_ids += result.value if isinstance(result, Done) else 0
 
     async def _collect(self, replica: Replica[StreamsState], lease: int) -> None:
         """Delete unreferenced objects from the store, then remove them from the state.

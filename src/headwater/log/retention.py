@@ -14,7 +14,8 @@ def new_log_start(
 ) -> int:
     """Where the log should start, by time and by size, to the granularity of index entries.
 
-    `written_ms` says when an entry's object was written: the age of records without a timestamp.
+    `written_ms` says when an entry's object was written: the age of records without a timestamp. Markers have their own
+    time, which no running maximum counts. Records of open transactions stay.
     """
     if "delete" not in config.cleanup:
         return stream.log_start
@@ -24,7 +25,7 @@ def new_log_start(
         keep = stream.index.find_time(cutoff)
         for i in range(keep):
             entry = stream.index[i]
-            if entry.max_timestamp < 0 and written_ms(entry) >= cutoff:
+            if (entry.max_timestamp if entry.max_timestamp >= 0 else written_ms(entry)) >= cutoff:
                 keep = i
                 break
         while keep and stream.index[keep - 1].settled and not stream.index[keep - 1].file:
@@ -33,7 +34,7 @@ def new_log_start(
         keep = max(keep, _first_within(stream, config.retention_bytes))
     if not keep:
         return stream.log_start
-    return max(stream.log_start, min(stream.index[keep - 1].end, stream.end))
+    return max(stream.log_start, min(stream.index[keep - 1].end, stream.stable))
 
 
 def _first_within(stream: Stream, limit: int) -> int:

@@ -33,3 +33,13 @@ from headwater.errors import (
 )
 def test_exit_codes(error: BaseException, code: int) -> None:
     assert common.exit_code(error) == code
+
+
+def test_durations() -> None:
+    """T5"""
+    assert [common.parse_duration(text) for text in ("250ms", "90s", "30m", "12h", "7d", " 0s ")] == [
+        250, 90_000, 1_800_000, 43_200_000, 604_800_000, 0,
+    ]  # fmt: skip
+    for text in ("", "s", "1", "1w", "-1s", "1.5h", "9" * 16 + "s"):
+        with pytest.raises(ConfigError):
+            common.parse_duration(text)

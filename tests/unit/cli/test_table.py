@@ -18,9 +18,7 @@ from harness.patience import eventually
 from headwater.app.node import Node
 from headwater.cli import common
 from headwater.cli import table as table_commands
-from headwater.cli.table_versions import parse_duration
 from headwater.clock import SystemChance, SystemClock
-from headwater.errors import ConfigError
 from headwater.lake.compactor import Compactor
 from headwater.lake.following import Following
 from headwater.lake.spark.executor import perform
@@ -362,16 +360,6 @@ def test_what_cannot_be(headwater: Commands, arguments: list[str], code: int, sa
     result = headwater(*arguments)
     assert (result[0], result[1]) == (code, "")
     assert says in result[2]
-
-
-def test_durations() -> None:
-    """T5"""
-    assert [parse_duration(text) for text in ("250ms", "90s", "30m", "12h", "7d", " 0s ")] == [
-        250, 90_000, 1_800_000, 43_200_000, 604_800_000, 0,
-    ]  # fmt: skip
-    for text in ("", "s", "1", "1w", "-1s", "1.5h", "9" * 16 + "s"):
-        with pytest.raises(ConfigError):
-            parse_duration(text)
 
 
 def test_expiry(tmp_path: Path) -> None:

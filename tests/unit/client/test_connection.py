@@ -66,6 +66,26 @@ async def open_to(port: int) -> Connection:
     return await connect("127.0.0.1", port, "test", within=5)
 
 
+def test_an_answer_that_cannot_be_read_fails_its_request() -> None:
+    """At once, not when the time limit passes."""
+
+    async def spoilt(request: bytes, writer: asyncio.StreamWriter) -> bool:
+        start = read_start(memoryview(request))
+        if start.api_key == API_VERSIONS:
+            return await polite(request, writer)
+        writer.write(struct.pack(">iiB", 5, start.correlation_id, 0))
+        return True
+
+    async def main() -> None:
+        async with broker(spoilt) as port:
+            connection = await open_to(port)
+            with pytest.raises(ProtocolError):
+                await connection.request(METADATA, within=3600, topics=None)
+            await connection.close()
+
+    asyncio.run(main())
+
+
 def test_the_highest_common_version_is_used() -> None:
     async def main() -> None:
         async with broker(polite) as port:

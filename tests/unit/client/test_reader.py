@@ -1,8 +1,12 @@
 """Which records a reader leaves out: those of control batches, and those of aborted transactions."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
-from headwater.client.reader import without_aborted
+from headwater.client.model import Fetched
+from headwater.client.reader import Reader, without_aborted
 from headwater.client.records import NO_PRODUCER, Batch, Record, decode_batches
 from headwater.log.batch import TRANSACTIONAL_BIT, join_patched
 from headwater.log.marker import marker_batch
@@ -53,3 +57,43 @@ def test_records_that_are_left_out_leave_their_offsets() -> None:
     """A reader goes on behind them."""
     [one] = without_aborted([Batch(3, 5, False, (Record(3, 0, None, b"x"),), A)], [(A, 3)])
     assert (one.base_offset, one.next_offset, one.records) == (3, 5, ())
+
+
+class Broker:
+    """A client whose only partition answers fetches from a list, and then with nothing new."""
+
+    def __init__(self, *answers: Fetched) -> None:
+        self.answers = list(answers)
+        self.asked: list[bool] = []
+
+    async def retrying(self, attempt: Callable[[], Awaitable[Any]], **_: object) -> Any:
+        return await attempt()
+
+    async def by_leader(self, topic: str, partitions: list[int]) -> list[tuple[None, None, list[int]]]:
+        return [(None, None, partitions)]
+
+    async def fetch_many(self, topic: str, offsets: dict[int, int], *, committed: bool, **_: object) -> dict[int, Any]:
+        self.asked.append(committed)
+        return {0: self.answers.pop(0)}
+
+
+def test_a_reader_of_committed_records() -> None:
+    """K12: it asks for them, and goes on behind what it leaves out until it reaches its end."""
+    log = [data(A, b"a0"), data(B, b"b1"), marker(A, commit=False)]
+    rest = [marker(B, commit=True), batch([b"plain 4"])]
+    told = [
+        Fetched(bytes(join_patched(log, 0)), 5, 0, ((A, 0),)),
+        Fetched(b"", 5, 0),
+        Fetched(bytes(join_patched(rest, 3)), 5, 0),
+    ]
+    for committed in (True, False):
+        client = Broker(*(told if committed else [replace(one, aborted=()) for one in told]))
+        reader = Reader(client, "t", {0: 0}, {0: 5}, committed=committed)  # type: ignore[arg-type]
+
+        async def everything(reader: Reader = reader) -> list[bytes | None]:
+            return [record.value async for chunk in reader.chunks() for record in chunk.records]
+
+        expected = [b"b1", b"plain 4"] if committed else [b"a0", b"b1", b"plain 4"]
+        assert asyncio.run(everything()) == expected
+        assert client.asked == [committed] * 3
+        assert reader.positions == {0: 5}

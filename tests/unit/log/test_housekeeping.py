@@ -11,11 +11,12 @@ from headwater.app.node import Node
 from headwater.configs.topics import TopicConfig
 from headwater.errors import StoreUnavailable
 from headwater.log.wal import format as wal
-from headwater.settings.settings import Housekeeping
+from headwater.settings.settings import Housekeeping, Transactions
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
 from headwater.state.commands.base import Fence, Tick
 from headwater.state.commands.cluster import AlterConfigs, AlterResource, CreateTopic
 from headwater.state.commands.streams import CreateStreams, TrimStreams
+from headwater.state.commands.transactions import InitTransaction, JoinTransaction
 from headwater.state.records import Command
 from headwater.state.results import Result, Verdict
 from headwater.state.streams.domain import HOUSEKEEPING
@@ -309,6 +310,35 @@ def test_producers_expire() -> None:
         assert after > before
         await node.housekeeper.round()
         assert (await sent(node, stream, batch([b"y"], producer=(7, 0, 40)))).verdict is Verdict.ACCEPTED
+
+    run(told())
+
+
+def test_transactional_ids_that_nobody_uses_are_forgotten() -> None:
+    """K12: after seven days, as in Kafka, or what is set. An open transaction keeps its id."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS, transactions=Transactions(id_expiry_ms=3_600_000))
+        [stream] = (await topic(node)).streams
+        replica = node.domains[ONE]
+        for number, name in enumerate(("idle", "open", "used")):
+            await replica.submit([InitTransaction(name, 1 << 30, 70 + number, -1, -1)])
+        await replica.submit([JoinTransaction("open", 71, 0, (stream,), ())])
+        await asyncio.sleep(3590)
+        await replica.submit([InitTransaction("used", 1 << 30, 0, -1, -1)])
+        before = await world.ledger.last(ONE)
+        await node.housekeeper.round()
+        known = replica.state.transactions
+        assert len(known) == 3
+        await asyncio.sleep(20)
+        await tick(node)
+        await node.housekeeper.round()
+        assert [found.id for found in known] == ["open", "used"]
+        assert node.housekeeper.forgotten_ids == 1 and await world.ledger.last(ONE) > before
+        at = await world.ledger.last(ONE)
+        await node.housekeeper.round()
+        assert await world.ledger.last(ONE) == at, "there is nothing to forget"
 
     run(told())
 

@@ -87,5 +87,11 @@ def test_bytes_for_readers_of_committed_records() -> None:
     one.running[A] = 7
     assert (one.bytes_from(0), one.bytes_from(0, committed=True)) == (200, 120)
     assert one.bytes_from(5, committed=True) == 20
+    one.running[A] = 5
+    assert (one.bytes_from(0, committed=True), one.bytes_from(5, committed=True)) == (100, 0)
+    many = stream()
+    write(many, 100_000)
+    many.running[A] = 1
+    assert many.bytes_from(0, committed=True) == 1, "a waiting fetch has to notice it"
     one.close(A, 1, 9, commit=True)
     assert one.bytes_from(0, committed=True) == one.bytes_from(0) == 200 + MARKER_BYTES

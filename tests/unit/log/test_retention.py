@@ -72,6 +72,29 @@ def test_records_without_a_timestamp_are_as_old_as_their_object() -> None:
         assert new_log_start(stream, keep, now, lambda entry: written[entry.start]) == start
 
 
+def test_markers_are_as_old_as_their_transactions() -> None:
+    """L6, K12: a log of a marker alone is not cut at once; records before one still go by their own time."""
+    stream = stream_of([])
+    stream.close(7, 0, 2000, commit=True)
+    keep = config(retention_ms="1000")
+    for now, start in ((2500, 0), (3000, 0), (3001, 1)):
+        assert new_log_start(stream, keep, now) == start
+    stream = stream_of([(100, 500)])
+    stream.close(7, 0, 2000, commit=False)
+    for now, start in ((1500, 0), (1501, 10), (3000, 10), (3001, 11)):
+        assert new_log_start(stream, keep, now) == start
+
+
+def test_records_of_an_open_transaction_stay() -> None:
+    """L6, K12: by time and by size, up to the stable offset."""
+    stream = stream_of([(100, 1000)] * 3)
+    stream.running[70] = 10
+    for keep in (config(retention_ms="1000"), config(retention_ms="-1", retention_bytes="0")):
+        assert new_log_start(stream, keep, 10_000) == 10
+    del stream.running[70]
+    assert new_log_start(stream, config(retention_ms="1000"), 10_000) == 30
+
+
 def test_by_size() -> None:
     """L6: as in Kafka an entry goes only if what remains is still at least `retention.bytes`."""
     stream = stream_of([(100, START_MS)] * 5)

@@ -112,6 +112,9 @@ def test_variables_of_the_tests_are_no_settings() -> None:
         {"lake.niceness": -1},
         {"lake.version_age_ms": -1},
         {"lake.foreign_retry_ms": 0},
+        {"transactions.version": 0},
+        {"transactions.version": 3},
+        {"transactions.max_timeout_ms": 0},
     ],
 )
 def test_refused(flags: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ _CODES = {
     Judgement.NO_STREAM: ErrorCode.unknown_topic_or_partition,
     Judgement.STALE_CLAIM: ErrorCode.not_coordinator,
     Judgement.FULL: ErrorCode.policy_violation,
+    Judgement.NEEDS_ID: ErrorCode.coordinator_not_available,
 }
 
 

@@ -39,7 +39,7 @@ TRANSACTIONS = Duty("transactions", OnDeath.RESTART, "aborts transactions that t
 
 ABORTS_AT_ONCE = 1_000
 """Transactions that are aborted by one record. The others wait for the next."""
-UNUSED = 0
+UNUSED = -1
 """The fresh producer id of a command that cannot take one."""
 
 

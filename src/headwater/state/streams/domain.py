@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.state.machine import State
 from headwater.state.streams.stored_groups import Groups
-from headwater.state.streams.stored_transactions import Transactions
+from headwater.state.streams.stored_transactions import Ending, Transactions
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import TopicTable
 from headwater.state.streams.wal_objects import WalObjects
@@ -62,6 +62,10 @@ class StreamsDomain(State):
         self.transactions = Transactions()
         self.on_append: Callable[[int], None] | None = None
         """Called for every stream whose end or start has moved. The replica sets it; it is not part of the state."""
+
+        self.on_end: Callable[[int, Ending], None] | None = None
+        """Called with the writer's epoch when an open transaction ends. The broker sets it; it is not part of the
+        state. A request that is repeated ends nothing."""
 
     def moved(self, stream: int) -> None:
         """Notify the listener: a stream's end or start has moved, or the stream was dropped."""

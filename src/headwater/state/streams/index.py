@@ -199,7 +199,7 @@ class OffsetIndex:
     ) -> None:
         """Add a marker at the end."""
         flags = MARKER | COMMIT if commit else MARKER
-        running = self[-1].running_max_timestamp if self._data else NO_TIMESTAMP
+        running = max(self[-1].running_max_timestamp, NO_TIMESTAMP) if self._data else NO_TIMESTAMP
         self._data += _ENTRY.pack(
             offset + 1, cumulative_size, clock_ms, running, 1, producer >> 32, producer & 0xFFFFFFFF, 0, MARKER_BYTES,
             flags, epoch,

@@ -43,6 +43,17 @@ class Ended(enum.IntEnum):
     """After a time-out, or for the producer that started next. The epoch moved on."""
 
 
+class Ending(enum.StrEnum):
+    """How a transaction ended, for those who count."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    """By its own producer."""
+    TIMED_OUT = "timed_out"
+    FENCED = "fenced"
+    """By the producer that started next under the same id."""
+
+
 class StagedOffset(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """An offset that is committed with its transaction."""
 
@@ -126,6 +137,14 @@ class Transactions:
     def opened(self) -> list[Transaction]:
         """The open transactions, in the order in which they were opened."""
         return list(self._open.values())
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def oldest_open(self) -> Transaction | None:
+        """The open transaction that was opened first."""
+        return next(iter(self._open.values()), None)
 
     def put(self, transaction: Transaction) -> None:
         """Add an id."""

@@ -87,7 +87,8 @@ class Stream:
     def bytes_from(self, offset: int, *, committed: bool = False) -> int:
         """The stored bytes from an offset to the log's end, in whole index entries.
 
-        With `committed` up to the stable offset. Of an entry that reaches beyond that, a share is counted.
+        With `committed` up to the stable offset. Of an entry that reaches beyond that a share is counted, at least a
+        byte, because there are records to read.
         """
         i, bound = self.index.find(offset), self.stable if committed else self.end
         if i == len(self.index):
@@ -98,7 +99,7 @@ class Stream:
             end = self.index[last]
             size = end.cumulative_size - end.length
             if end.start < bound:
-                size += end.length * (bound - end.start) // (end.end - end.start)
+                size += max(1, end.length * (bound - end.start) // (end.end - end.start))
         return max(0, size - before)
 
     def advance(self) -> bool:

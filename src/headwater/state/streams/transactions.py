@@ -36,6 +36,7 @@ from headwater.state.streams.stored_transactions import (
     MAX_STREAMS,
     NOBODY,
     Ended,
+    Ending,
     Phase,
     StagedOffset,
     Transaction,
@@ -66,6 +67,7 @@ def init(state: StreamsDomain, epoch: int, command: InitTransaction) -> Result:
     if found is None:
         return _first_init(state, command)
     if found.open:
+        _tell(state, epoch, Ending.FENCED)
         _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     state.transactions.bump(found, command.fresh)
     found.last_epoch, found.timeout_ms = last_epoch, command.timeout_ms
@@ -151,13 +153,11 @@ def stage(state: StreamsDomain, epoch: int, command: StageOffsets) -> Result:
 
 def end(state: StreamsDomain, epoch: int, command: EndTransaction) -> Result:
     """See `EndTransaction`."""
-    if command.bump and command.epoch == LAST_EPOCH and not 0 <= command.fresh <= I64_MAX:
-        return Refused(Reason.INVALID, "the last epoch of a producer id ends without a fresh producer id")
     found = state.transactions.get(command.id)
     if found is None:
         return Transacted(Judgement.UNKNOWN_PRODUCER)
     if (command.producer, command.epoch) == (found.producer, found.epoch):
-        return _end_current(state, found, command)
+        return _end_current(state, epoch, found, command)
     bumped = found.ended in (Ended.BY_CLIENT_WITH_BUMP, Ended.BY_BROKER)
     before = (found.producer, found.epoch - 1) if found.epoch else (found.previous_producer, LAST_EPOCH)
     if bumped and (command.producer, command.epoch) == before:
@@ -165,7 +165,7 @@ def end(state: StreamsDomain, epoch: int, command: EndTransaction) -> Result:
     return Transacted(Judgement.FENCED if command.producer == found.producer else Judgement.UNKNOWN_PRODUCER)
 
 
-def _end_current(state: StreamsDomain, found: Transaction, command: EndTransaction) -> Result:
+def _end_current(state: StreamsDomain, epoch: int, found: Transaction, command: EndTransaction) -> Result:
     outcome = Phase.COMMITTED if command.commit else Phase.ABORTED
     if not found.open:
         if not command.bump and found.phase is outcome:
@@ -174,6 +174,8 @@ def _end_current(state: StreamsDomain, found: Transaction, command: EndTransacti
             return Transacted(Judgement.INVALID_STATE)
     if command.bump and _lacks_id(found, command.fresh):
         return Transacted(Judgement.NEEDS_ID)
+    if found.open:
+        _tell(state, epoch, Ending.COMMITTED if command.commit else Ending.ABORTED)
     ended = Ended.BY_CLIENT_WITH_BUMP if command.bump else Ended.BY_CLIENT
     _close(state, found, commit=command.commit, ended=ended, bump=command.bump)
     if command.bump:
@@ -194,8 +196,6 @@ def _repeated_end(found: Transaction, command: EndTransaction) -> Result:
 
 def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result:
     """See `AbortTransaction`."""
-    if command.epoch == LAST_EPOCH and not 0 <= command.fresh <= I64_MAX:
-        return Refused(Reason.INVALID, "the last epoch of a producer id ends without a fresh producer id")
     found = _current(state, command.id, command.producer, command.epoch)
     if isinstance(found, Transacted):
         return found
@@ -203,6 +203,7 @@ def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result
         return Transacted(Judgement.INVALID_STATE)
     if _lacks_id(found, command.fresh):
         return Transacted(Judgement.NEEDS_ID)
+    _tell(state, epoch, Ending.TIMED_OUT)
     _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
     found.last_epoch = NOBODY
     state.transactions.bump(found, command.fresh)
@@ -246,6 +247,11 @@ def _close(state: StreamsDomain, found: Transaction, *, commit: bool, ended: End
                 entered = [(*place, at.offset, at.leader_epoch, at.metadata) for place, at in staged.items()]
                 offsets.commit(state, group, entered)
     state.transactions.close(found, Phase.COMMITTED if commit else Phase.ABORTED, ended, state.clock_ms)
+
+
+def _tell(state: StreamsDomain, epoch: int, ending: Ending) -> None:
+    if state.on_end is not None:
+        state.on_end(epoch, ending)
 
 
 def _done(state: StreamsDomain, what: str, found: Transaction, *facts: object) -> Transacted:

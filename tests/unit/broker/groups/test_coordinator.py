@@ -10,8 +10,9 @@ from kio.schema.errors import ErrorCode
 from headwater.errors import StoreUnavailable
 from headwater.settings.settings import Groups
 from headwater.state.commands.base import Fence
-from headwater.state.commands.groups import ClaimShard, CommitOffsets
-from headwater.state.results import Done
+from headwater.state.commands.groups import ClaimShard, CommitOffsets, DropOffsets
+from headwater.state.commands.transactions import EndTransaction, InitTransaction, StageOffsets
+from headwater.state.results import Done, Judgement, Transacted
 from headwater.state.streams.stored_groups import shard_of
 from tests.support.nodes import Caller
 from tests.support.virtual_nodes import ONE, topic, way_of
@@ -276,6 +277,32 @@ def test_many_offsets_expire_in_pieces() -> None:
         group = replica.state.groups.get("many")
         assert group is None or not group.count
         assert await world.committed("other") == -1
+
+    over(1, test, Groups(initial_rebalance_delay_ms=0, offset_retention_ms=100_000))
+
+
+def test_what_a_transaction_may_still_commit_does_not_expire() -> None:
+    """K12: neither the committed offset that it replaces, nor a group that has staged offsets only."""
+
+    async def test(world: Coordinators) -> None:
+        replica = world.nodes[0].domains[ONE]
+        await world.commit("old", 1)
+        await world.commit("new", 1)
+        topic = world.nodes[0].cluster.state.names["t"].id.bytes
+        claims = {group: replica.state.groups.claims[shard_of(group)].number for group in ("old", "new")}
+        [dropped] = await replica.submit([DropOffsets(claims["new"], "new", [(topic, 0)])])
+        assert isinstance(dropped, Done)
+        staged = [(topic, 0, 9, -1, "")]
+        await replica.submit([InitTransaction("id", 1 << 30, 70, -1, -1)])
+        for group, claim in claims.items():
+            [result] = await replica.submit([StageOffsets(claim, group, "id", 70, 0, joins=True, offsets=staged)])
+            assert isinstance(result, Transacted) and result.judgement is Judgement.DONE, result
+        await asyncio.sleep(3_000)
+        groups = {group: replica.state.groups.get(group) for group in claims}
+        assert [found.count if found is not None else None for found in groups.values()] == [1, 0]
+        await replica.submit([EndTransaction("id", 70, 0, commit=False, bump=True, fresh=0)])
+        await asyncio.sleep(3_000)
+        assert [replica.state.groups.get(group) for group in claims] == [None, None]
 
     over(1, test, Groups(initial_rebalance_delay_ms=0, offset_retention_ms=100_000))
 

@@ -89,10 +89,12 @@ class Story:
             self.heard()
         self.now = end
 
-    def commit(self, member_id: str, generation: int) -> str:
+    def commit(self, member_id: str, generation: int, *, in_transaction: bool = False) -> str:
         """What the group says of a commit; `none` if it may be made."""
         try:
-            commit = Commit(member_id=member_id, instance_id=None, epoch=generation, version=8)
+            commit = Commit(
+                member_id=member_id, instance_id=None, epoch=generation, version=8, is_transactional=in_transaction
+            )
             self.group.check_commit(commit, self.now)
         except GroupError as error:
             return error.code

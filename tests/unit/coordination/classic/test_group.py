@@ -237,6 +237,20 @@ def test_who_may_commit_offsets() -> None:
     assert story.commit(one, 2) == "rebalance_in_progress"
 
 
+def test_who_may_commit_offsets_in_a_transaction() -> None:
+    """K12: older producers name no member; those that do must be current, also while the group rebalances."""
+    story = Story()
+    assert story.commit("", -1, in_transaction=True) == "none"
+    [one] = story.stable(1)
+    assert story.commit(one, 1, in_transaction=True) == "none"
+    assert story.commit("", -1, in_transaction=True) == "none"
+    assert story.commit("x", 1, in_transaction=True) == "unknown_member_id"
+    assert story.commit("x", -1, in_transaction=True) == "unknown_member_id"
+    assert story.commit(one, 2, in_transaction=True) == "illegal_generation"
+    story.join(one)
+    assert story.commit(one, 2, in_transaction=True) == "none"
+
+
 def test_a_successor_goes_on_where_the_coordinator_stopped() -> None:
     """What was told is stored: generation, members, assignments."""
     story = Story()

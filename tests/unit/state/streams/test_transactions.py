@@ -166,7 +166,7 @@ def test_an_id_has_a_length(story: Story, id: str) -> None:
 
 
 @pytest.mark.parametrize("command", [
-    InitTransaction(ID, 0, 1, -1, -1), InitTransaction(ID, 1, -1, -1, -1), InitTransaction(ID, 1, 1, 5, -1),
+    InitTransaction(ID, 0, 1, -1, -1), InitTransaction(ID, 1, 1, -1, 5), InitTransaction(ID, 1, 1, 5, -1),
 ])  # fmt: skip
 def test_an_init_without_sense_changes_nothing(story: Story, command: InitTransaction) -> None:
     result = story.do(command)
@@ -292,8 +292,7 @@ def test_the_last_epoch_does_not_end_without_a_fresh_producer_id() -> None:
         EndTransaction(ID, 100, LAST_EPOCH, True, True, -1),
         AbortTransaction(ID, 1, 100, LAST_EPOCH, -1),
     ):
-        result = story.do(command)
-        assert isinstance(result, Refused) and result.reason is Reason.INVALID
+        assert story.do(command) == Transacted(Judgement.NEEDS_ID)
     assert story.id.open
     assert story.end(bump=False, fresh=-1) == (Judgement.DONE, 100, LAST_EPOCH)
 
@@ -491,3 +490,9 @@ def test_a_checkpoint_has_open_aborted_and_staged_transactions(story: Story) -> 
     for record in story.scribe.records:
         whole.apply(Position(whole.position + 1), decode(record))
     assert (whole.image(), whole.digest) == (restored.image(), restored.digest)
+
+
+def test_a_new_id_needs_a_fresh_producer_id(story: Story) -> None:
+    assert story.do(InitTransaction("new", 1_000, -1, -1, -1)) == Transacted(Judgement.NEEDS_ID)
+    assert story.state.transactions.get("new") is None
+    assert story.do(InitTransaction(ID, 1_000, -1, -1, -1)) == Transacted(Judgement.DONE, 100, 1)

@@ -97,7 +97,7 @@ def _described(broker: Broker, request: Request, id: str, failure: HeadwaterErro
     elif found is None:
         code = ErrorCode.transactional_id_not_found
     if found is None or code is not ErrorCode.none:
-        return {"error_code": code, "transactional_id": id, "topics": []}
+        return {"error_code": code, "transactional_id": id, "transaction_start_time": 0, "topics": []}
     return {
         "error_code": code,
         "transactional_id": id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
+from headwater.errors import StoreUnavailable
 from headwater.settings.settings import Settings, Transactions
 from headwater.state.commands.transactions import AbortTransaction
 from headwater.state.streams.stored_transactions import LAST_EPOCH, MAX_STREAMS
@@ -12,6 +13,8 @@ from tests.unit.broker.calling import create, run
 from tests.unit.broker.handlers.transactions.calls import (
     ADD_PARTITIONS,
     COMMIT_OFFSETS,
+    DESCRIBE,
+    LIST,
     OK,
     add,
     add_group,
@@ -305,5 +308,54 @@ def test_a_late_end_after_a_broker_has_aborted() -> None:
         assert (await end(node, who))[0] is FENCED
         assert (await end(node, who, version=1))[0] is OLD_FENCED
         assert await end(node, who, commit=False) == (OK, (who[0], who[1] + 1))
+
+    run(test)
+
+
+def test_a_broker_that_does_not_reach_the_ledger() -> None:
+    """K12: clients look for the coordinator again. A producer id of unknown fate is not given again."""
+
+    async def test(node: Caller) -> None:
+        await create(node)
+        who = await started(node)
+        assert await stage(node, who, 1) is OK
+        broker, away = node.node.broker, ErrorCode.coordinator_not_available
+        submit, barrier = broker.transactions.replica.submit, broker.transactions.replica.barrier
+
+        async def lost(*_: object) -> None:
+            raise StoreUnavailable("the ledger is away")
+
+        broker.transactions.replica.submit = lost  # type: ignore[assignment, method-assign]
+        broker.transactions.replica.barrier = lost  # type: ignore[method-assign]
+        assert await init(node) == (away, (-1, -1))
+        assert await add(node, who, {"t": [0]}) == {("t", 0): away}
+        assert await add_group(node, who) is away
+        assert await end(node, who) == (away, (-1, -1))
+        assert await stage(node, who, 1) is away
+        assert (await node(LIST, 2, duration_filter=-1)).error_code is away
+        [state] = (await node(DESCRIBE, 0, transactional_ids=["tx"])).transaction_states
+        assert state.error_code is away
+        broker.transactions.replica.submit = submit  # type: ignore[method-assign]
+        broker.transactions.replica.barrier = barrier  # type: ignore[method-assign]
+        assert (await started(node, "other"))[0] == who[0] + 2
+        assert await stage(node, who, 1) is OK
+
+    run(test)
+
+
+def test_a_request_that_is_too_large_for_the_ledger() -> None:
+    """K12: it is refused for good."""
+
+    async def test(node: Caller) -> None:
+        await create(node)
+        who = await started(node)
+
+        def too_large(*_: object, **__: object) -> None:
+            raise ValueError("the commands have too many bytes")
+
+        replica = node.node.broker.transactions.replica
+        enqueue, replica.enqueue = replica.enqueue, too_large  # type: ignore[assignment, method-assign]
+        assert await add(node, who, {"t": [0]}) == {("t", 0): ErrorCode.invalid_request}
+        replica.enqueue = enqueue  # type: ignore[method-assign]
 
     run(test)
