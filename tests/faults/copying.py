@@ -162,7 +162,9 @@ class Source(AbstractContextManager["Source"]):
         self.written: Counter[int] = Counter()
         """How many values each key has."""
         self._topic = topic
-        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+        )
         self._copied = copied
         self._stopping = threading.Event()
         self._failed: list[KafkaError] = []
