@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,9 +26,12 @@ with warnings.catch_warnings():
     # It reads its schemas by a function that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
-    from kafka.errors import KafkaError, KafkaTimeoutError
+    from kafka.errors import KafkaError
     from kafka.structs import OffsetAndMetadata
 
+CALL_S = 10
+"""The longest time of a call that has no limit of its own. kafka-python 3.0.12 loses a request to a coordinator that
+refuses its connection, and the call waits for an answer for ever."""
 CLOSE_S = 5
 
 
@@ -35,7 +39,7 @@ CLOSE_S = 5
 def _failing() -> Iterator[None]:
     try:
         yield
-    except KafkaError as error:
+    except (KafkaError, TimeoutError) as error:
         raise Failed(repr(error)) from error
 
 
@@ -45,7 +49,8 @@ class KafkaPython:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._servers = job.bootstrap.split(",")
-        self._producer = self._made()
+        self._calls = ThreadPoolExecutor(1)
+        self._producer = self._first()
         self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=self._servers,
             client_id=job.id,
@@ -66,14 +71,27 @@ class KafkaPython:
             transactional_id=self._job.id,
             transaction_timeout_ms=self._job.timeout_ms,
             linger_ms=LINGER_MS,
+            max_block_ms=CALL_S * 1000,
         )
         with _failing():
-            while True:
-                try:
-                    made.init_transactions()
-                    return made
-                except KafkaTimeoutError as error:
-                    say("again", error)
+            made.init_transactions()
+        return made
+
+    def _first(self) -> Any:
+        while True:
+            try:
+                return self._made()
+            except Failed as error:
+                say("again", error)
+
+    def _within(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Call it on a thread, which is left behind if the call does not end."""
+        with _failing():
+            try:
+                self._calls.submit(call, *arguments).result(CALL_S)
+            except TimeoutError:
+                self._calls = ThreadPoolExecutor(1)
+                raise
 
     def poll(self) -> Sequence[Read]:
         with _failing():
@@ -96,17 +114,15 @@ class KafkaPython:
             kafka.TopicPartition(self._job.source, partition): OffsetAndMetadata(end, "", -1)
             for partition, end in ends.items()
         }
+        self._within(self._producer.send_offsets_to_transaction, places, self._consumer.group_metadata())
         with _failing():
-            self._producer.send_offsets_to_transaction(places, self._consumer.group_metadata())
-            self._producer.flush()  # an abort would drop what is not sent yet
+            self._producer.flush(CALL_S)  # an abort would drop what is not sent yet
 
     def commit(self) -> None:
-        with _failing():
-            self._producer.commit_transaction()
+        self._within(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        with _failing():
-            self._producer.abort_transaction()
+        self._within(self._producer.abort_transaction)
 
     def renew(self) -> None:
         self._producer.close(timeout=CLOSE_S)
