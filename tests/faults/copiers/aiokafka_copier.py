@@ -39,7 +39,7 @@ class Aiokafka:
     def _wait(self, call: Awaitable[T]) -> T:
         try:
             return self._loop.run_until_complete(asyncio.wait_for(call, CALL_S))
-        except (KafkaError, TimeoutError) as error:
+        except (KafkaError, TimeoutError, AssertionError) as error:  # a producer that is lost asserts
             raise Failed(repr(error)) from error
 
     async def _made(self) -> AIOKafkaProducer:

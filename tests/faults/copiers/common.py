@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 POLL_S = 0.2
 MOST_RECORDS = 100
@@ -79,6 +80,23 @@ class Copying(Protocol):
 
 class Failed(Exception):
     """A call of the client failed. The transaction has to be aborted."""
+
+
+class Limited:
+    """Calls of a client that may never end, each on a thread that is left behind after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._thread = ThreadPoolExecutor(1)
+
+    def __call__(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Raises `TimeoutError` for a call that does not end."""
+        under_way = self._thread.submit(call, *arguments)
+        try:
+            under_way.result(self._seconds)
+        except TimeoutError:
+            self._thread = ThreadPoolExecutor(1)
+            raise
 
 
 def say(event: str, *more: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.faults.copiers.common import (
     SESSION_MS,
     Failed,
     Job,
+    Limited,
     Read,
     copy,
     say,
@@ -49,7 +49,7 @@ class KafkaPython:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._servers = job.bootstrap.split(",")
-        self._calls = ThreadPoolExecutor(1)
+        self._limited = Limited(CALL_S)
         self._producer = self._first()
         self._consumer = kafka.KafkaConsumer(
             bootstrap_servers=self._servers,
@@ -85,13 +85,8 @@ class KafkaPython:
                 say("again", error)
 
     def _within(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Call it on a thread, which is left behind if the call does not end."""
         with _failing():
-            try:
-                self._calls.submit(call, *arguments).result(CALL_S)
-            except TimeoutError:
-                self._calls = ThreadPoolExecutor(1)
-                raise
+            self._limited(call, *arguments)
 
     def poll(self) -> Sequence[Read]:
         with _failing():
