@@ -46,7 +46,7 @@ SOURCE_PARTITIONS, TARGET_PARTITIONS = 4, 3
 KEYS = 20
 AHEAD = 400
 """So many records of the source may wait for their copies."""
-END_S = 60.0
+END_S = 120.0
 READ_S = 90.0
 
 
@@ -79,6 +79,14 @@ CLIENTS: Mapping[str, Callable[[], list[str]]] = {
 }
 ALONE = {"aiokafka"}
 """Clients whose transactions name no member of their group. Two copiers of theirs would copy records twice."""
+
+
+def waiting(look: Callable[[], bool], what: str, who: object, seconds: float) -> None:
+    """As `eventually`, with what is known of somebody when it gives up."""
+    try:
+        eventually(look, what, seconds)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}: {who}") from None
 
 
 class Talking(AbstractContextManager["Talking"]):
@@ -122,7 +130,7 @@ class Talking(AbstractContextManager["Talking"]):
 
     def waits_for(self, event: str, times: int = 1, seconds: float = END_S) -> None:
         """Wait until an event was said so often."""
-        eventually(lambda: self._said(event, times), f"{event} is said {times} times: {self}", seconds)
+        waiting(lambda: self._said(event, times), f"{event} is said {times} times", self, seconds)
 
     def _said(self, event: str, times: int) -> bool:
         if self.heard[event] < times and self.process.poll() is not None:
@@ -138,7 +146,7 @@ class Talking(AbstractContextManager["Talking"]):
         """End its input and wait for its end, which must be a good one."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        eventually(lambda: self.process.poll() is not None, f"{self} ends", seconds)
+        waiting(lambda: self.process.poll() is not None, "the program ends", self, seconds)
         self._reader.join(END_S)
         assert self.process.returncode == 0, f"{self} ended with {self.process.returncode}"
 

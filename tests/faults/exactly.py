@@ -7,8 +7,18 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Self
 
-from harness.patience import eventually
-from tests.faults.copying import CLIENTS, GROUP, SOURCE, TARGET, TARGET_PARTITIONS, Seen, Source, Talking, read_copies
+from tests.faults.copying import (
+    CLIENTS,
+    GROUP,
+    SOURCE,
+    TARGET,
+    TARGET_PARTITIONS,
+    Seen,
+    Source,
+    Talking,
+    read_copies,
+    waiting,
+)
 
 SPOIL_EVERY = 5
 PROGRESS_S = 90.0
@@ -64,7 +74,7 @@ class Copy(AbstractContextManager["Copy"]):
     def progress(self, records: int) -> None:
         """Wait until committed readers have seen so many records more."""
         wanted = self.seen.count + records
-        eventually(lambda: self._has_seen(wanted), f"{records} more copies are seen: {self}", PROGRESS_S)
+        waiting(lambda: self._has_seen(wanted), f"{records} more copies are seen", self, PROGRESS_S)
 
     def _has_seen(self, count: int) -> bool:
         ended = [str(copier) for copier in self.copiers.values() if copier.process.poll() is not None]
@@ -74,7 +84,7 @@ class Copy(AbstractContextManager["Copy"]):
     def finish(self) -> int:
         """Copy what is left, end everything well, and check it; answers how many records there were."""
         count = self.source.finish()
-        eventually(lambda: self._has_seen(count), f"all of {count} copies are seen: {self}", PROGRESS_S)
+        waiting(lambda: self._has_seen(count), f"all of {count} copies are seen", self, PROGRESS_S)
         for copier in self.copiers.values():
             copier.finish()
             self.heard += copier.heard

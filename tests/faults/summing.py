@@ -12,8 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
-from harness.patience import eventually
-from tests.faults.copying import SOURCE, TARGET, Copies, Seen, Source, Talking, java, read_copies
+from tests.faults.copying import SOURCE, TARGET, Copies, Seen, Source, Talking, java, read_copies, waiting
 
 APPLICATION = "sums"
 DIGITS = 10
@@ -84,7 +83,7 @@ class Summing(AbstractContextManager["Summing"]):
     def progress(self, records: int) -> None:
         """Wait until committed readers have seen so many sums more."""
         wanted = self.seen.count + records
-        eventually(lambda: self._has_seen(wanted), f"{records} more sums are seen: {self}", PROGRESS_S)
+        waiting(lambda: self._has_seen(wanted), f"{records} more sums are seen", self, PROGRESS_S)
 
     def _has_seen(self, count: int) -> bool:
         for instance in self.instances.values():
@@ -94,7 +93,7 @@ class Summing(AbstractContextManager["Summing"]):
     def finish(self) -> int:
         """Sum what is left, end all instances well, and check it; answers how many records there were."""
         count = self.source.finish()
-        eventually(lambda: self._has_seen(count), f"all of {count} sums are seen: {self}", PROGRESS_S)
+        waiting(lambda: self._has_seen(count), f"all of {count} sums are seen", self, PROGRESS_S)
         for instance in self.instances.values():
             instance.finish()
         committed = read_copies(self.bootstrap)

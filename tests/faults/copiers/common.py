@@ -82,6 +82,10 @@ class Failed(Exception):
     """A call of the client failed. The transaction has to be aborted."""
 
 
+class Lost(Failed):
+    """A call of the client does not end. Only a new producer helps."""
+
+
 class Limited:
     """Calls of a client that may never end, each on a thread that is left behind after so many seconds."""
 
@@ -90,13 +94,15 @@ class Limited:
         self._thread = ThreadPoolExecutor(1)
 
     def __call__(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Raises `TimeoutError` for a call that does not end."""
+        """Raises `Lost` for a call that does not end."""
         under_way = self._thread.submit(call, *arguments)
         try:
             under_way.result(self._seconds)
         except TimeoutError:
+            if under_way.done():
+                raise
             self._thread = ThreadPoolExecutor(1)
-            raise
+            raise Lost(f"{call.__name__} did not end in {self._seconds:g} s") from None
 
 
 def say(event: str, *more: object) -> None:
@@ -157,12 +163,15 @@ def _transact(job: Job, client: Copying, records: Sequence[Read], *, spoiled: bo
 
 
 def _recover(client: Copying, error: Failed) -> None:
-    try:
-        client.abort()
-        say("undone", error)
-        return
-    except Failed as fatal:
-        say("renewed", error, "then", fatal)
+    if isinstance(error, Lost):
+        say("renewed", error)
+    else:
+        try:
+            client.abort()
+            say("undone", error)
+            return
+        except Failed as fatal:
+            say("renewed", error, "then", fatal)
     while True:
         try:
             client.renew()

@@ -12,7 +12,6 @@ from tests.faults.copiers.common import (
     HEARTBEAT_MS,
     LINGER_MS,
     MOST_RECORDS,
-    POLL_S,
     SESSION_MS,
     Failed,
     Job,
@@ -33,6 +32,8 @@ CALL_S = 10
 """The longest time of a call that has no limit of its own. kafka-python 3.0.12 loses a request to a coordinator that
 refuses its connection, and the call waits for an answer for ever."""
 CLOSE_S = 5
+POLL_MS = 3_100
+"""Long, because of joins that it loses between two polls: see tests/compat/members/kafka_python_members.py."""
 
 
 @contextmanager
@@ -90,7 +91,7 @@ class KafkaPython:
 
     def poll(self) -> Sequence[Read]:
         with _failing():
-            found = self._consumer.poll(timeout_ms=int(POLL_S * 1000))
+            found = self._consumer.poll(timeout_ms=POLL_MS)
         return [Read(place.partition, m.offset, m.key, m.value) for place, messages in found.items() for m in messages]
 
     def has_partitions(self) -> bool:
