@@ -14,12 +14,13 @@ from tests.support.running import Running
 BROKERS = 3
 STEP = 500
 """Records between two kills."""
+QUICK_GROUPS = "[groups]\ninitial_rebalance_delay_ms = 100\n"
 
 pytestmark = pytest.mark.long
 
 
 def serving(directory: Path) -> Running:
-    return Running(directory / "server", brokers=BROKERS)
+    return Running(directory / "server", brokers=BROKERS, settings=QUICK_GROUPS)
 
 
 def create_topics(server: Running) -> None:
