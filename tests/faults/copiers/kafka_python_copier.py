@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tests.faults.copiers.common import (
@@ -121,7 +121,8 @@ class KafkaPython:
         self._within(self._producer.abort_transaction)
 
     def renew(self) -> None:
-        self._producer.close(timeout=CLOSE_S)
+        with suppress(KafkaError):  # what it could not send any more
+            self._producer.close(timeout=CLOSE_S)
         self._producer = self._made()
 
     def rewind(self) -> None:
