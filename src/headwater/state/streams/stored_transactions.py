@@ -77,7 +77,7 @@ class Transaction(msgspec.Struct):
     previous_producer: int
     """The producer id before the current one, which a repeated request may still name."""
     last_epoch: int
-    """The epoch before the last bump that a client asked for. -1 if another producer took over since."""
+    """The epoch before the last bump. -1 if another producer took over since."""
     timeout_ms: int
     phase: Phase
     ended: Ended

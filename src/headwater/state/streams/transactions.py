@@ -98,7 +98,10 @@ def _first_init(state: StreamsDomain, command: InitTransaction) -> Result:
 
 
 def _repeated_init(found: Transaction, command: InitTransaction) -> Result:
-    """The client expects an epoch that is not current: it lost the answer to its last bump, or it is fenced."""
+    """The client expects an epoch that is not current.
+
+    It lost the answer to its last bump, or a broker aborted its transaction, or it is fenced.
+    """
     rolled_over = found.epoch == 0 and found.previous_producer == command.expected_producer
     producer = found.previous_producer if rolled_over else found.producer
     if found.open or (producer, found.last_epoch) != (command.expected_producer, command.expected_epoch):
@@ -205,7 +208,7 @@ def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result
         return Transacted(Judgement.NEEDS_ID)
     _tell(state, epoch, Ending.TIMED_OUT)
     _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
-    found.last_epoch = NOBODY
+    found.last_epoch = found.epoch  # as in Kafka, its producer may go on unless another one takes over
     state.transactions.bump(found, command.fresh)
     return _done(state, "abort", found)
 

@@ -259,7 +259,18 @@ def test_after_a_time_out_an_abort_is_a_repetition_and_a_commit_is_fenced(story:
     assert story.end(commit=False) == (Judgement.DONE, 100, 1)
     assert story.end(commit=False, bump=False)[0] is Judgement.FENCED
     assert len(story.markers()) == 1
-    assert story.init((100, 0))[0] is Judgement.FENCED
+
+
+def test_after_a_time_out_its_producer_may_go_on_unless_another_took_over(story: Story) -> None:
+    story.send()
+    story.told(AbortTransaction(ID, 1, 100, 0, FRESH))
+    assert story.init((100, 0)) == story.init((100, 0)) == (Judgement.DONE, 100, 1)
+    assert story.init((100, 1)) == (Judgement.DONE, 100, 2), "it goes on"
+    story.epoch = 2
+    story.send()
+    story.told(AbortTransaction(ID, 2, 100, 2, FRESH))
+    assert story.init() == (Judgement.DONE, 100, 4)
+    assert story.init((100, 2))[0] is Judgement.FENCED
 
 
 # --- used up epochs --------------------------------------------------------------------------------------

@@ -82,7 +82,10 @@ async def _flaw(broker: Broker, request: Request) -> ErrorCode | None:
     return None
 
 
-_UNREADABLE: Values = {"error_code": ErrorCode.topic_authorization_failed, "error_message": None}
+_UNREADABLE: Values = {
+    "error_code": ErrorCode.topic_authorization_failed,
+    "error_message": "Topic authorization failed.",
+}
 
 
 @api(61, 0, 0)
@@ -111,7 +114,8 @@ async def _producers(broker: Broker, name: str, index: int) -> Values:
             await broker.cluster.barrier()
             view = broker.by_name(name)
         if view is None or view.stream_id(index) is None:
-            return {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": None}
+            message = f"there is no partition {index} of a topic {name!r}"
+            return {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": message}
         await view.replica.barrier()
     except InvalidTopicName as error:
         return {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}
