@@ -8,6 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.virtual import run
+from headwater.app.doctor import check_references, check_stream
+from headwater.app.doctor_tables import check_tables
+from headwater.app.doctor_transactions import check_transactions
+from headwater.app.report import Report
 from headwater.lake.compactor import settle_command
 from headwater.lake.planning import Limits, TopicPlan, lag_ms, pending_bytes, plan_settle, table_root
 from headwater.lake.spark.executor import perform
@@ -158,11 +162,23 @@ class History:
             assert bool(entry.file) or entry.max_timestamp == NO_TIMESTAMP
 
 
+def check_doctor(state: StreamsState) -> None:
+    """O6: `headwater doctor` finds nothing."""
+    report = Report()
+    for stream in state.streams.values():
+        check_stream(stream, report)
+    check_references(state, report)
+    check_tables(state, report)
+    check_transactions(state, report)
+    assert not report.findings
+
+
 async def told(history: list[Any], commits: bool) -> None:
     made = History()
     for step in history:
         await made.step(*step)
         made.check()
+        check_doctor(made.state)
     for name in made.writer.open:
         await made.writer.end(name, commit=commits)
     while await made.settle(300):
@@ -170,6 +186,7 @@ async def told(history: list[Any], commits: bool) -> None:
     assert all(stream.settled == stream.next_offset for stream in made.state.streams.values())
     made.check()
     made.check_times()
+    check_doctor(made.state)
 
 
 @settings(deadline=None, max_examples=150)

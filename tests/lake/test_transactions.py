@@ -17,6 +17,7 @@ from headwater.state.records import Command
 from headwater.state.results import Result
 from headwater.state.streams.stream import Stream
 from tests.support.batches import Rec
+from tests.support.bulk import Loader, numbered
 from tests.support.lake import ONE, Fate, LakeWorld, Row, files_left, log_rows
 from tests.support.soak import first_middle_last
 from tests.support.transactions import PLAIN, Sent, Transactor
@@ -228,6 +229,45 @@ def test_a_topic_with_an_aborted_transaction_only(tmp_path: Path) -> None:
         await check_log(node, made, writing)
         await compaction.close()
         await writing.close()
+        await node.stop()
+
+    run(told())
+
+
+@pytest.mark.parametrize("commit", [False, True], ids=["aborted", "committed"])
+def test_a_bulk_append_inside_a_transaction(tmp_path: Path, commit: bool) -> None:
+    """T1, L8: its rows are in the tables at once, and the records around them when the transaction has ended."""
+
+    async def told() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node)
+        [stream] = streams_of(node, made)
+        writing, compaction = Writing(world, made), await world.compaction()
+        await writing.start()
+        await writing.by.write((stream.id, PLAIN, [Rec(b"a")]), (stream.id, LONG, [Rec(b"b")]), created_ms=EPOCH_MS)
+        loader = await Loader(world).start()
+        await loader.bulk(made).append(numbered(5))
+        await writing.by.write((stream.id, LONG, [Rec(b"c")]), (stream.id, PLAIN, [Rec(b"d")]), created_ms=EPOCH_MS)
+        await asyncio.sleep(1)
+        await compaction.finish()
+        await node.domains[ONE].barrier()
+        world.lay_out()
+        bulk = [b"bulk-%d" % i for i in range(5)]
+        assert [value for *_, value, _ in world.delta_rows(node, made)] == [b"a", *bulk]
+        assert (stream.settled, stream.stable, stream.end) == (1, 1, 9)
+        await writing.by.end(LONG, commit=commit)
+        await compaction.finish()
+        await node.domains[ONE].barrier()
+        world.lay_out()
+        around = [b"b"] if commit else [], [b"c"] if commit else []
+        rows = world.delta_rows(node, made)
+        assert [value for *_, value, _ in rows] == [b"a", *around[0], *bulk, *around[1], b"d"]
+        assert rows == world.iceberg_rows(node, made) == await log_rows(node, made)
+        assert stream.settled == stream.end == 10
+        assert not len(stream.aborted)
+        for process in (loader, compaction, writing):
+            await process.close()
         await node.stop()
 
     run(told())

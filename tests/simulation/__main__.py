@@ -14,8 +14,9 @@ from rich.progress import Progress
 from tests.simulation.backends import BACKENDS
 from tests.simulation.moving import MOVING
 from tests.simulation.run import LIFE, Outcome, simulate, simulate_all
+from tests.simulation.transactions import TRANSACTIONS
 
-SCENES = {"life": LIFE, "moving": MOVING}
+SCENES = {"life": LIFE, "moving": MOVING, "transactions": TRANSACTIONS}
 
 
 def main() -> int:

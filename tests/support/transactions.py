@@ -16,6 +16,8 @@ from tests.support.virtual_nodes import LAX
 
 FIRST_PRODUCER = 5 << 32
 """Producer ids that would be the names of WAL objects of an epoch, if somebody mistook a marker for a run."""
+TIMEOUT_MS = 1 << 30
+"""No broker ends a transaction of a test."""
 PLAIN = ""
 Sent = tuple[int, str, Sequence[Rec]]
 """Records of one batch: their stream, and their transactional id or `PLAIN`."""
@@ -101,7 +103,7 @@ class Transactor:
 
     async def _init(self, name: str) -> _Producer:
         fresh = FIRST_PRODUCER + len(self._producers) + 1
-        result = await self._submit(InitTransaction(name, 60_000, fresh, -1, -1))
+        result = await self._submit(InitTransaction(name, TIMEOUT_MS, fresh, -1, -1))
         assert isinstance(result, Transacted) and result.judgement is Judgement.DONE, result
         made = self._producers[name] = _Producer(result.producer, result.epoch)
         return made

@@ -2,11 +2,20 @@
 
 import uuid
 
-from headwater.lake.planning import Limits, TopicPlan, due, plan_settle, table_root
+from harness.virtual import run
+from headwater.lake.planning import Limits, TopicPlan, due, lag_ms, pending, pending_bytes, plan_settle, table_root
+from headwater.objects.memory import MemoryStore
+from headwater.state.commands.base import SetLevel
 from headwater.state.commands.streams import Chunk
+from headwater.state.machine import LEVEL, LEVELS
+from headwater.state.records import Command
+from headwater.state.results import Result
+from headwater.state.streams.index import MARKER_BYTES
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
+from tests.support.batches import Rec
 from tests.support.scribe import FIRST_CHUNK, START_MS, TOPIC, Scribe
+from tests.support.transactions import PLAIN, Transactor
 
 LIMITS = Limits(file_bytes=1_000, job_bytes=10_000, min_task_bytes=100)
 
@@ -45,8 +54,8 @@ def test_each_object_is_in_one_task() -> None:
         for file in task.files:
             assert file.wal_bytes <= LIMITS.file_bytes
             for part in file.parts:
-                for run in part.runs:
-                    seen.setdefault(run.path, set()).add(number)
+                for found in part.runs:
+                    seen.setdefault(found.path, set()).add(number)
     assert len(seen) == 10
     assert sum(len(tasks) for tasks in seen.values()) <= 10 + len(job.tasks)  # only where a file ends
 
@@ -102,3 +111,101 @@ def test_when_a_turn_comes() -> None:
     assert due(state, plan, START_MS + 10_000, LIMITS)
     made.append(1, 1, [(900, 1, 5)])
     assert due(state, plan, START_MS, LIMITS)
+
+
+class Written:
+    """A stream with transactions, and the ledger's time of the next command."""
+
+    def __init__(self) -> None:
+        self.scribe = scribe(1)
+        self.scribe.do(5, SetLevel(LEVEL, LEVELS[LEVEL]))
+        self.state = state_of(self.scribe)
+        self.stream = self.state.streams[1]
+        self.now = START_MS
+        self.by = Transactor(5, self._submit, MemoryStore(), Domain(1))
+
+    async def _submit(self, command: Command) -> Result:
+        return self.scribe.do(5, command, self.now)
+
+    async def write(self, *names: str) -> None:
+        """Batches of two records, in one object."""
+        await self.by.write(*((1, name, [Rec(b"x"), Rec(b"y")]) for name in names), created_ms=self.now)
+
+
+def test_up_to_the_stable_offset() -> None:
+    """T1, T10: what lies behind it neither settles, nor waits, nor makes a topic due."""
+
+    async def told() -> None:
+        written = Written()
+        state, stream, plan = written.state, written.stream, plan_of(written.scribe)
+        await written.write("a", PLAIN)
+        assert not list(pending(state, stream))
+        assert pending_bytes(stream) == lag_ms(state, [stream], START_MS + 1_000_000) == 0
+        assert not due(state, plan, START_MS + 1_000_000, LIMITS)
+        assert not plan_settle(state, [plan], store="m://", prefix="x", slots=1, limits=LIMITS)
+        written.now += 5_000
+        await written.write(PLAIN, "b")
+        await written.by.end("a", commit=True)
+        assert [(entry.start, entry.end) for entry in pending(state, stream)] == [(0, 4), (4, 6)]
+        assert pending_bytes(stream) == stream.index[1].cumulative_size
+        assert lag_ms(state, [stream], START_MS + 9_000) == 9_000
+        assert due(state, plan, START_MS + 10_000, LIMITS)
+        await written.by.end("b", commit=True)
+        assert pending_bytes(stream) == stream.size
+        assert plan.bytes_waiting(stream) == stream.size
+        stopped = TopicPlan(TOPIC, plan.root, plan.streams, plan.freshness_ms, {1: 6})
+        assert stopped.bytes_waiting(stream) == stream.index[1].cumulative_size
+
+    run(told())
+
+
+def test_markers_and_aborted_transactions() -> None:
+    """T1: markers are in no run, and a task names the aborted transactions that may be in its runs."""
+
+    async def told() -> None:
+        written = Written()
+        await written.write("a", "b")
+        await written.by.end("a", commit=False)
+        await written.write("b")
+        await written.by.end("b", commit=False)
+        await written.write("a")
+        await written.by.end("a", commit=True)
+        one, two = 1 + (5 << 32), 2 + (5 << 32)
+        limits = Limits(file_bytes=1 << 20)
+        plan = plan_of(written.scribe)
+        job = plan_settle(written.state, [plan], store="m://", prefix="x", slots=1, limits=limits)
+        [part] = job.tasks[0].files[0].parts
+        assert (part.start, part.end) == (0, 11)
+        assert [(found.start, found.end) for found in part.runs] == [(0, 2), (2, 4), (5, 7), (8, 10)]
+        assert sorted(part.aborted) == [(one, 0, 4), (two, 2, 7)]
+        small = Limits(file_bytes=1, job_bytes=1 << 20)
+        job = plan_settle(written.state, [plan], store="m://", prefix="x", slots=1, limits=small)
+        parts = [part for task in job.tasks for file in task.files for part in file.parts]
+        assert [(part.start, part.end) for part in parts] == [
+            (0, 2), (2, 4), (4, 5), (5, 7), (7, 8), (8, 10), (10, 11)
+        ]  # fmt: skip
+        assert [sorted(part.aborted) for part in parts if part.runs] == [
+            [(one, 0, 4)], [(one, 0, 4), (two, 2, 7)], [(two, 2, 7)], []
+        ]  # fmt: skip
+
+    run(told())
+
+
+def test_a_marker_is_as_old_as_the_ledger_says() -> None:
+    """T10: its numbers name no object, also if there is an object of that name."""
+
+    async def told() -> None:
+        written = Written()
+        state, stream, plan = written.state, written.stream, plan_of(written.scribe)
+        await written.write("a")
+        await written.by.delete(1, 2, 0)
+        written.now += 60_000
+        await written.by.end("a", commit=False)
+        assert [(entry.marker, entry.length) for entry in pending(state, stream)] == [(True, MARKER_BYTES)]
+        assert lag_ms(state, [stream], written.now + 500) == 500
+        assert not due(state, plan, written.now + 9_999, LIMITS)
+        assert due(state, plan, written.now + 10_000, LIMITS)
+        job = plan_settle(state, [plan], store="m://", prefix="x", slots=1, limits=LIMITS)
+        assert [(part.start, part.end, part.runs) for part in job.tasks[0].files[0].parts] == [(2, 3, [])]
+
+    run(told())

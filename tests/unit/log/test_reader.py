@@ -307,7 +307,7 @@ def test_markers_are_batches_of_the_log() -> None:
 
 
 def test_readers_of_committed_records() -> None:
-    """K4, K12: they stop at the first open transaction, in the middle of an entry too, and learn what was aborted."""
+    """K4, K12: they stop at the first open transaction, in the middle of an object too, and learn what was aborted."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -327,7 +327,7 @@ def test_readers_of_committed_records() -> None:
             send(node, stream, two.batch(stream, [b"4"]), joins=True),
         ]
         await asyncio.gather(*waiting)
-        assert len(replica.state.streams[stream].index) == 1, "one entry for all"
+        assert len(replica.state.streams[stream].index) == 3, "an entry ends where a transaction begins"
         found = await committed(0)
         assert values(found.records) == [(0, b"0"), (1, b"1")]
         assert (found.high_watermark, found.stable, list(found.aborted)) == (5, 2, [])

@@ -1,0 +1,96 @@
+"""T1: what a task makes of WAL runs, with transactions in them."""
+
+from harness.virtual import run
+from headwater.lake.planning import Limits, TopicPlan, plan_settle, table_root
+from headwater.lake.spark.executor import perform
+from headwater.lake.tasks import FileFacts, Task
+from headwater.objects.memory import MemoryStore
+from headwater.state.commands.base import SetLevel
+from headwater.state.machine import LEVEL, LEVELS
+from headwater.state.records import Command
+from headwater.state.results import Result
+from headwater.state.streams.state import StreamsState
+from headwater.types import Domain
+from tests.support.batches import Rec
+from tests.support.scribe import START_MS, TOPIC, Scribe
+from tests.support.transactions import PLAIN, Transactor
+
+ONE = Domain(1)
+A = 1
+
+
+class Written:
+    """A stream with real objects."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.state = StreamsState(ONE)
+        self.scribe = Scribe(self.state)
+        self.scribe.do(5, SetLevel(LEVEL, LEVELS[LEVEL]))
+        self.scribe.streams(A, epoch=5)
+        self.by = Transactor(5, self._submit, self.store, ONE)
+
+    async def _submit(self, command: Command) -> Result:
+        return self.scribe.do(5, command)
+
+    async def write(self, name: str, *times: int) -> None:
+        await self.by.write((A, name, [Rec(b"x" * 40, timestamp=time) for time in times]), created_ms=START_MS)
+
+    def task(self) -> Task:
+        plan = TopicPlan(TOPIC, table_root("t", TOPIC), list(self.state.streams.values()), 1_000)
+        [task] = plan_settle(self.state, [plan], store="m://", prefix="1-1-", slots=1, limits=Limits()).tasks
+        return task
+
+    async def settle(self) -> FileFacts:
+        [facts] = (await perform(self.store, self.task())).files
+        return facts
+
+
+def test_newest_timestamps() -> None:
+    """T1, K5: the largest timestamp of a run is that of a record that is left."""
+
+    async def told() -> None:
+        written = Written()
+        await written.write(PLAIN, 5, 9, 7)
+        await written.write("a", 50)
+        await written.by.end("a", commit=False)
+        facts = await written.settle()
+        assert [(run.start, run.end, run.groups, run.newest) for run in facts.runs] == [(0, 5, 1, 9)]
+        assert facts.file is not None and facts.file.max_timestamp == 9
+
+    run(told())
+
+
+def test_nothing_is_left() -> None:
+    """T1: no file is written if all records are aborted, or if there are markers only."""
+
+    async def told() -> None:
+        written = Written()
+        await written.write("a", 50)
+        await written.by.end("a", commit=False)
+        objects = dict(written.store.objects)
+        facts = await written.settle()
+        assert facts.file is None
+        assert [(run.start, run.end, run.groups, run.newest) for run in facts.runs] == [(0, 2, 0, -1)]
+        assert written.store.objects == objects
+
+    run(told())
+
+
+def test_damage_among_markers() -> None:
+    """T1: the run that is damaged is named, and not the whole ones in front of markers."""
+
+    async def told() -> None:
+        written = Written()
+        for name in ("a", "b", "c"):
+            await written.write(name, 1, 2)
+            await written.by.end(name, commit=True)
+        paths = [found.path for found in written.task().files[0].parts[0].runs]
+        data = bytearray(written.store.objects[paths[1]])
+        data[-20] ^= 1
+        written.store.objects[paths[1]] = bytes(data)
+        facts = await written.settle()
+        assert facts.file is None
+        assert [(found.stream, found.start, found.path) for found in facts.damaged] == [(A, 3, paths[1])]
+
+    run(told())
