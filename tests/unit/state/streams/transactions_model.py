@@ -274,7 +274,8 @@ class Model:
         if mode != Mode.PLAIN:
             owner = self.of_producer(pid)
             if owner is None:
-                return "no transaction", 0
+                replaced = any(found.former == pid for found in self.ids.values())
+                return ("stale" if replaced else "no transaction"), 0
             if owner.epoch != epoch:
                 return "stale", 0
             if stream not in owner.streams and mode == Mode.JOINED:

@@ -92,16 +92,16 @@ _UNREADABLE: Values = {
 async def describe_producers(broker: Broker, request: Request) -> Values:
     """The producers that a partition remembers, with the first offsets of their open transactions."""
     topics, work = [], broker.turns.work()
-    async for topic in work.over(request.body.topics):
-        readable = broker.may(request, Operation.READ, AclResource.TOPIC, topic.name)
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.body.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    async for name in work.over(wanted):
+        readable = broker.may(request, Operation.READ, AclResource.TOPIC, name)
         partitions = [
-            {
-                "partition_index": index,
-                **(await _producers(broker, topic.name, index) if readable else _UNREADABLE),
-            }
-            async for index in work.over(topic.partition_indexes)
+            {"partition_index": index, **(await _producers(broker, name, index) if readable else _UNREADABLE)}
+            async for index in work.over(wanted[name])
         ]
-        topics.append({"name": topic.name, "partitions": partitions})
+        topics.append({"name": name, "partitions": partitions})
     return {"topics": topics}
 
 

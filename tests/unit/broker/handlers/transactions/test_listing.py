@@ -134,6 +134,22 @@ def test_producers_are_told_with_the_start_of_their_transactions() -> None:
     run(test)
 
 
+def test_what_is_named_twice_is_told_once() -> None:
+    """K16: a small request cannot ask for the same long answer many times."""
+
+    async def test(node: Caller) -> None:
+        await create(node, partitions=2)
+        who = await started(node)
+        await add(node, who, {"t": [0, 1]})
+        answer = await node(DESCRIBE, 0, transactional_ids=["tx", "none", "tx"])
+        assert [state.transactional_id for state in answer.transaction_states] == ["tx", "none"]
+        topics = [{"name": "t", "partition_indexes": [1, 1]}, {"name": "t", "partition_indexes": [0, 1]}]
+        [told] = (await node(DESCRIBE_PRODUCERS, 0, topics=topics)).topics
+        assert [partition.partition_index for partition in told.partitions] == [1, 0]
+
+    run(test)
+
+
 def test_a_transaction_of_offsets_alone_has_no_partitions() -> None:
     """K12"""
 
