@@ -79,6 +79,41 @@ def test_a_quick_run_has_every_step_of_a_full_one() -> None:
     assert steps(QUICK) == steps(Plan())
 
 
+def test_transactions_are_measured_by_a_run_of_their_own() -> None:
+    assert Kind.TRANSACTIONS not in {step.kind for group in Plan().groups() for step in group.steps}
+    (group,) = Plan(only=(Kind.TRANSACTIONS,)).groups()
+    assert group.fills_itself and group.systems == (KAFKA, LOG)
+    produce, read = group.steps
+    assert (produce.kind, read.kind) == (Kind.TRANSACTIONS, Kind.ISOLATION)
+    for step in group.steps:
+        titles = {way.title for way in step.ways}
+        assert all(way.base in titles for way in step.ways if way.base)
+        assert len(set(step.cases)) == len(step.ways)
+        assert step.limit_seconds > step.turns * len(step.systems) * len(step.ways) * step.counted_seconds
+        firsts = Counter(order(step.ways, turn)[0] for turn in range(len(step.ways)))
+        assert set(firsts) == {*step.ways}
+
+
+def test_ways_of_a_turn_are_kept_apart_and_counted_together() -> None:
+    plan = Plan(only=(Kind.TRANSACTIONS,))
+    step = plan.groups()[0].steps[0]
+    results = Results(plan=plan, facts=FACTS)
+    for turn, slow in enumerate((0.9, 0.6, 0.7)):
+        for system in step.systems:
+            for way in step.ways:
+                rate = 100 * slow if way.word == "100" else 100.0
+                results.samples += [sample(system, step.case(way), turn, THROUGHPUT, rate)]
+                results.samples += [sample(system, step.case(way), turn, CPU, 1 / rate)]
+    assert results.turns_done(step) == 3
+    results.samples = [s for s in results.samples if (s.system, s.turn) != (LOG, 2)]
+    assert results.begin(step) == 2
+    assert {s.turn for s in results.samples} == {0, 1}
+    (row,) = [row for row in peer_report.ways(results).rows if "100 ms" in row[0]]
+    assert row[:5] == ["produce 100 ms transactions 1 KB × 12", "produce plain", "0.80", "0.75 (0.60..0.90)", row[4]]
+    assert row[4] == "1.39 (1.11..1.67)"
+    assert "0.80" not in peer_report.ways(complete(Plan())).columns and not peer_report.ways(complete(Plan())).rows
+
+
 def test_a_step_is_given_up_at_its_limit() -> None:
     now = 0.0
     deadline = Deadline(10, "produce", lambda: now)
