@@ -194,15 +194,18 @@ class Transactions:
             return Verdict.NO_TRANSACTION
         if epoch != transaction.epoch:
             return Verdict.STALE_PRODUCER
-        if transaction.open and stream in transaction.streams:
+        if stream in transaction.streams:  # only an open transaction has any
             return None
         return None if mode == Mode.JOINS and len(transaction.streams) < MAX_STREAMS else Verdict.NOT_JOINED
 
     def enter(self, producer: int, stream: int, clock_ms: int) -> None:
         """Note an accepted batch: its stream is part of the transaction."""
         transaction = self._by_producer[producer]
+        if stream in transaction.streams:  # so it is open
+            transaction.changed_ms = clock_ms
+            return
         self.open(transaction, clock_ms)
-        transaction.streams.setdefault(stream)
+        transaction.streams[stream] = None
 
     # --- staged offsets ----------------------------------------------------------------------------
 
