@@ -12,7 +12,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from benchmarks import peer, peer_report, report
+from benchmarks import peer, peer_report, report, transactions
 from benchmarks.plan import HOUR_SECONDS, KAFKA, LAKE, LOG, QUICK, Kind, Plan, Step, order
 from benchmarks.results import IDLE, LOADED, THROUGHPUT, Results, Sample, Store
 from benchmarks.systems import BROKER, COMPACTOR, SUPERVISOR, BenchError, HeadwaterSystem, cpu_of, differing, parts_of
@@ -321,6 +321,24 @@ def test_other_settings_are_found() -> None:
     (found,) = differing(changed, lake=True)
     assert found.startswith("lake is") and "'interval_ms': 1" in found
     assert differing(broker_settings(Settings())[0], lake=False)
+
+
+# --- transactions -----------------------------------------------------------------------------------------
+
+
+def look(count: float, commits: float, size: float) -> transactions.Look:
+    return transactions.Look(transactions=count, commits=commits, size=size, entries=0, backlog=0)
+
+
+def test_what_a_transaction_costs_is_divided_by_those_that_ended() -> None:
+    assert transactions.per_transaction(look(10, 100, 1_000), look(20, 120, 5_000)) == (2.0, 400.0)
+    assert transactions.per_transaction(look(10, 100, 1_000), look(10, 101, 1_050)) == (1.0, 50.0)
+
+
+def test_an_index_that_grows_is_not_flat() -> None:
+    assert transactions.flat([0, 900, 100, 1_000, 90, 1_100])
+    assert not transactions.flat([0, 100, 200, 300, 400, 500])
+    assert not transactions.flat([5])
 
 
 # --- the tables -------------------------------------------------------------------------------------------
