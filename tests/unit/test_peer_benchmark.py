@@ -326,8 +326,10 @@ def test_other_settings_are_found() -> None:
 # --- transactions -----------------------------------------------------------------------------------------
 
 
-def look(count: float, commits: float, size: float) -> transactions.Look:
-    return transactions.Look(transactions=count, commits=commits, size=size, entries=0, backlog=0)
+def look(
+    count: float = 0, commits: float = 0, size: float = 0, entries: float = 0, settled: float = 0
+) -> transactions.Look:
+    return transactions.Look(transactions=count, commits=commits, size=size, entries=entries, settled=settled)
 
 
 def test_what_a_transaction_costs_is_divided_by_those_that_ended() -> None:
@@ -335,10 +337,11 @@ def test_what_a_transaction_costs_is_divided_by_those_that_ended() -> None:
     assert transactions.per_transaction(look(10, 100, 1_000), look(10, 101, 1_050)) == (1.0, 50.0)
 
 
-def test_an_index_that_grows_is_not_flat() -> None:
-    assert transactions.flat([0, 900, 100, 1_000, 90, 1_100])
-    assert not transactions.flat([0, 100, 200, 300, 400, 500])
-    assert not transactions.flat([5])
+def test_the_index_is_compared_only_if_something_was_settled() -> None:
+    looks = [look(entries=n, settled=n > 900) for n in (0, 900, 1_000, 90, 1_100, 80)]
+    assert transactions.halves(looks) == (1_000, 1_100)
+    assert transactions.halves([look(entries=n) for n in (0, 100, 200, 300)]) is None
+    assert transactions.halves([look()]) is None
 
 
 # --- the tables -------------------------------------------------------------------------------------------
