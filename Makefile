@@ -5,7 +5,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost demo clean docs
+.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -78,6 +78,10 @@ bench-settle: install ## settling end to end, beside a plain PySpark append and 
 
 bench-catchup: install ## reading settled records beside reading those just written
 	$(BIN)/python -m benchmarks.catchup $(ARGS)
+
+bench-transactions: install ## ledger records, bytes and index entries of ten transactions a second while they settle
+	scripts/setup-tools spark
+	$(BIN)/python -m benchmarks.transactions $(ARGS)
 
 bench-ledgers: install ## commits a second on every ledger backend whose server is built
 	$(BIN)/python -m benchmarks.ledgers $(ARGS)

@@ -1,8 +1,8 @@
 """Client programs as processes: ProducerPerformance, and those that take turns.
 
 A program of ours connects and prints ``ready``. Then it takes one turn for every line on stdin: two numbers, the
-milliseconds in which the load does not count and those in which it does. It answers with one line of JSON. So a
-program that runs for the whole of a step is started and compiled once.
+milliseconds in which the load does not count and those in which it does, and a word if it knows several ways of load.
+It answers with one line of JSON. So a program that runs for the whole of a step is started and compiled once.
 """
 
 from __future__ import annotations
@@ -47,6 +47,14 @@ class LatencyResult(ClientResult, frozen=True, kw_only=True):
     p50_ms: float
     p99_ms: float
     p999_ms: float
+
+
+class TransactionsResult(ClientResult, frozen=True, kw_only=True):
+    """What a producer with or without transactions measured. The times are those of EndTxn."""
+
+    transactions: int
+    p50_ms: float
+    p99_ms: float
 
 
 Result = TypeVar("Result", bound=ClientResult)
@@ -100,11 +108,11 @@ class Client(Measured):
         if line != "ready":
             raise self._failed(f"said {line!r} instead of 'ready'")
 
-    def begin(self, lead: float, counted: float) -> None:
+    def begin(self, lead: float, counted: float, way: str = "") -> None:
         """Begin a turn: so many seconds of load that do not count, then so many that do."""
         assert self._process is not None and self._process.stdin is not None
         try:
-            self._process.stdin.write(f"{round(lead * 1000)} {round(counted * 1000)}\n")
+            self._process.stdin.write(f"{round(lead * 1000)} {round(counted * 1000)} {way}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._failed("ended") from None
@@ -117,9 +125,9 @@ class Client(Measured):
         except msgspec.DecodeError:
             raise self._failed(f"said {line!r} instead of its result") from None
 
-    def turn(self, kind: type[Result], lead: float, counted: float) -> Result:
+    def turn(self, kind: type[Result], lead: float, counted: float, way: str = "") -> Result:
         """Take a whole turn."""
-        self.begin(lead, counted)
+        self.begin(lead, counted, way)
         return self.result(kind)
 
     def _line(self) -> str:

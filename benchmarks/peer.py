@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from benchmarks.peer_report import markdown, settling_line, shares_line, summary, tables, turn_line
-from benchmarks.plan import HOUR_SECONDS, QUICK, TITLES, Kind, Plan, Step
+from benchmarks.plan import CHOICES, HOUR_SECONDS, QUICK, TITLES, Plan, Step
 from benchmarks.report import PAGE_FILE, gather_facts, publish_section
 from benchmarks.results import IDLE, LOADED, STARTUP, Failure, Results, Sample, Store
 from benchmarks.systems import SYSTEMS, BenchError, KafkaSystem, System, compile_java
@@ -186,7 +186,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 def main(
     turns: Annotated[int, typer.Option(min=1, help="Turns of each system in a step.")] = Plan().turns,
-    only: Annotated[str, typer.Option(help="Kinds of load to run: " + ", ".join(Kind) + ".")] = "",
+    only: Annotated[str, typer.Option(help="Kinds of load to run: " + ", ".join(CHOICES) + ".")] = "",
     systems: Annotated[str, typer.Option(help="Systems to run.")] = ",".join(SYSTEMS),
     linger: Annotated[str, typer.Option(help="linger.ms of the latency probe, or 'default'.")] = "default",
     workdir: Annotated[Path, typer.Option(help="Data of the systems, logs and results.json.")] = Path("build/bench"),
@@ -200,7 +200,7 @@ def main(
     """Measures Headwater and Apache Kafka side by side and prints medians and ratios. At most an hour."""
     plan = msgspec.structs.replace(
         QUICK if quick else Plan(turns=turns),
-        only=_choice(only, tuple(Kind), "--only") if only else (),
+        only=_choice(only, CHOICES, "--only") if only else (),
         systems=_choice(systems, tuple(SYSTEMS), "--systems"),
         linger=linger,
         kafka_syncs=kafka_syncs,

@@ -134,8 +134,27 @@ def shares(results: Results) -> Grid:
     return Grid("percent of the machine that others had in the turns", columns, 1, rows)
 
 
+def ways(results: Results) -> Grid:
+    """What one way of a load costs over another: medians of the ratios of every turn, rate and CPU of each system."""
+    measured = (f"{TITLES[name]}: {what}" for name in (KAFKA, LOG, LAKE) for what in ("rate", "CPU"))
+    columns = ("case", "over", "wanted", *measured)
+    rows = []
+    for step in (step for group in results.plan.groups() for step in group.steps):
+        bases = {way.title: step.case(way) for way in step.ways}
+        for way in (way for way in step.ways if way.base):
+            row = [step.case(way), way.base, number(way.wanted) if way.wanted else NONE]
+            for name in (KAFKA, LOG, LAKE):
+                for metric in (THROUGHPUT, CPU):
+                    ours, theirs = (results.values(name, case, metric) for case in (step.case(way), bases[way.base]))
+                    ratios = [one / other for one, other in zip(ours, theirs, strict=True) if other]
+                    row.append(_spread(ratios))
+            rows.append(row)
+    return Grid("ratios of ways, turn by turn: medians (min..max)", columns, 2, rows)
+
+
 def tables(results: Results) -> list[Table]:
-    return [grid(results).terminal() for grid in (rates, cpu, shares)]
+    grids = [grid(results) for grid in (rates, ways, cpu, shares)]
+    return [grid.terminal() for grid in grids if grid.rows]
 
 
 def settling_ratio(results: Results) -> float | None:
@@ -215,7 +234,8 @@ def markdown(results: Results) -> str:
 
 def _metrics(results: Results) -> list[tuple[str, str, str]]:
     """Every case with its metrics and their units: steps in the order of the plan, then startup, idling and memory."""
-    labels = [step.label for group in results.plan.groups() for step in group.steps] + [STARTUP, IDLE, LOADED]
+    labels = [case for group in results.plan.groups() for step in group.steps for case in step.cases]
+    labels += [STARTUP, IDLE, LOADED]
     found = dict.fromkeys((sample.case, sample.metric, sample.unit) for sample in results.samples)
     return sorted(found, key=lambda row: labels.index(row[0]))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 
@@ -28,6 +29,9 @@ PAUSE_SECONDS = 2.0
 """What a turn takes beside the load: dirty pages are written back, counters are read."""
 
 
+Item = TypeVar("Item")
+
+
 class Kind(StrEnum):
     """A kind of load."""
 
@@ -41,10 +45,44 @@ class Kind(StrEnum):
     """A Java producer and a Java consumer at a fixed rate."""
     RDKAFKA_PRODUCE = "librdkafka produce"
     RDKAFKA_CATCH_UP = "librdkafka catch up"
+    TRANSACTIONS = "transactions"
+    """Java producers with and without transactions, in one JVM. Only a run that names this kind measures it."""
+    ISOLATION = "isolation"
+    """Java consumers of all and of committed records, in one JVM. Measured after the transactions that it reads."""
 
 
-WRITES = frozenset({Kind.PRODUCE, Kind.TAIL, Kind.LATENCY, Kind.RDKAFKA_PRODUCE})
+WRITES = frozenset({Kind.PRODUCE, Kind.TAIL, Kind.LATENCY, Kind.RDKAFKA_PRODUCE, Kind.TRANSACTIONS})
 """Kinds after which a compactor has something to settle."""
+CHOICES = tuple(kind for kind in Kind if kind is not Kind.ISOLATION)
+"""Kinds that a run may be limited to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One of several ways of a kind of load. They are measured in every turn, one right after the other."""
+
+    word: str
+    """What the client is told."""
+    title: str
+    base: str = ""
+    """The title of the way that it is compared with."""
+    wanted: float = 0.0
+    """What its rate must reach of that way's rate; 0 if nothing is asked for."""
+
+
+PLAIN, UNCOMMITTED = "produce plain", "read uncommitted"
+WAYS = {
+    Kind.TRANSACTIONS: (
+        Way("plain", PLAIN),
+        Way("idempotent", "produce idempotent", PLAIN, 0.95),
+        Way("100", "produce 100 ms transactions", PLAIN, 0.8),
+        Way("small", "produce small transactions"),
+    ),
+    Kind.ISOLATION: (
+        Way("read_uncommitted", UNCOMMITTED),
+        Way("read_committed", "read committed", UNCOMMITTED, 0.95),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +105,19 @@ class Step:
     def label(self) -> str:
         return f"{self.kind.value} {shape(self.size, self.partitions)}"
 
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        return WAYS.get(self.kind, ())
+
+    def case(self, way: Way) -> str:
+        """Under what the samples of a way are kept."""
+        return f"{way.title} {shape(self.size, self.partitions)}"
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """Under what the samples of the step are kept."""
+        return tuple(self.case(way) for way in self.ways) or (self.label,)
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -76,6 +127,11 @@ class Group:
     partitions: int
     systems: tuple[str, ...]
     steps: tuple[Step, ...]
+
+    @property
+    def fills_itself(self) -> bool:
+        """Whether the clients of the steps write all that is read, so that no other producer is needed."""
+        return bool(self.steps) and all(step.ways for step in self.steps)
 
     @property
     def label(self) -> str:
@@ -110,15 +166,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kafka_syncs: bool = False
 
     def groups(self) -> list[Group]:
-        """The full matrix at one shape, then one variation at a time."""
+        """The full matrix at one shape, then one variation at a time. Its hour is full.
+
+        Transactions are measured by a run of their own.
+        """
         full = (Kind.PRODUCE, Kind.TAIL, Kind.CATCH_UP, Kind.LATENCY)
         short = (Kind.PRODUCE, Kind.CATCH_UP)
         librdkafka = (Kind.RDKAFKA_PRODUCE, Kind.RDKAFKA_CATCH_UP)
+        transactions = tuple(WAYS) if Kind.TRANSACTIONS in self.only else ()
         found = [
-            self._group(1024, 12, full, self.systems),
-            *(self._group(1024, partitions, short, self._pair) for partitions in (1, 4, 100)),
-            self._group(100, 12, short, self._pair),
-            self._group(1024, 12, librdkafka, self._pair),
+            self._group(1024, 12, self._wanted(full), self.systems, long=True),
+            *(self._group(1024, partitions, self._wanted(short), self._pair) for partitions in (1, 4, 100)),
+            self._group(100, 12, self._wanted(short), self._pair),
+            self._group(1024, 12, self._wanted(librdkafka), self._pair),
+            self._group(1024, 12, transactions, self._pair),
         ]
         return [group for group in found if group.steps]
 
@@ -133,9 +194,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         pair = tuple(name for name in self.systems if name != LAKE)
         return pair if len(pair) > 1 else self.systems
 
-    def _group(self, size: int, partitions: int, kinds: Sequence[Kind], systems: tuple[str, ...]) -> Group:
-        wanted = [kind for kind in kinds if not self.only or kind in self.only]
-        steps = tuple(self._step(kind, size, partitions, systems, len(kinds) > 2) for kind in wanted)
+    def _wanted(self, kinds: Sequence[Kind]) -> list[Kind]:
+        return [kind for kind in kinds if not self.only or kind in self.only]
+
+    def _group(
+        self, size: int, partitions: int, kinds: Sequence[Kind], systems: tuple[str, ...], long: bool = False
+    ) -> Group:
+        steps = tuple(self._step(kind, size, partitions, systems, long) for kind in kinds)
         return Group(size, partitions, systems, steps)
 
     def _step(self, kind: Kind, size: int, partitions: int, systems: tuple[str, ...], long: bool) -> Step:
@@ -144,7 +209,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         lead, counted = self.short_lead_seconds, self.short_measure_seconds
         if long and kind in WRITES:
             lead, counted = self.lead_seconds, self.measure_seconds
-        once = count * (lead + counted + PAUSE_SECONDS) + (DRAIN_SECONDS if kind in WRITES and LAKE in systems else 0)
+        settling = DRAIN_SECONDS if kind in WRITES and LAKE in systems else 0
+        once = len(WAYS.get(kind, "-")) * (count * (lead + counted + PAUSE_SECONDS) + settling)
         first = 0.0 if kind is Kind.PRODUCE else once + count * CLIENT_SECONDS
         expected = turns * once + first
         return Step(kind, size, partitions, systems, turns, lead, counted, expected, self._limit(expected))
@@ -205,12 +271,13 @@ QUICK = Plan(
 """Just enough to see that every step works."""
 
 
-def order(systems: Sequence[str], turn: int) -> list[str]:
-    """The order of the systems in a turn, counted from 0. Each goes first equally often, with every other behind it."""
-    count = len(systems)
+def order(those: Sequence[Item], turn: int) -> list[Item]:
+    """The order of systems or ways in a turn, counted from 0. Each goes first equally often, with every other behind
+    it."""
+    count = len(those)
     first = turn % count
-    rest = [*systems[first + 1 :], *systems[:first]]
-    return [systems[first], *(rest if turn // count % 2 == 0 else reversed(rest))]
+    rest = [*those[first + 1 :], *those[:first]]
+    return [those[first], *(rest if turn // count % 2 == 0 else reversed(rest))]
 
 
 def shape(size: int, partitions: int) -> str:

@@ -56,7 +56,7 @@ class Results(msgspec.Struct, kw_only=True):
 
     def turns_done(self, step: Step) -> int:
         """Turns that have samples of every system. They are taken in order, so the first missing one ends the count."""
-        seen = {(sample.system, sample.turn) for sample in self.samples if sample.case == step.label}
+        seen = {(sample.system, sample.turn) for sample in self.samples if sample.case in step.cases}
         for turn in range(step.turns):
             if any((system, turn) not in seen for system in step.systems):
                 return turn
@@ -76,7 +76,7 @@ class Results(msgspec.Struct, kw_only=True):
     def begin(self, step: Step) -> int:
         """The first turn that is missing; what was measured of it is dropped."""
         turn = self.turns_done(step)
-        self.samples = [s for s in self.samples if s.case != step.label or s.turn < turn]
+        self.samples = [s for s in self.samples if s.case not in step.cases or s.turn < turn]
         return turn
 
     def values(self, system: str, case: str, metric: str) -> list[float]:

@@ -18,8 +18,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from benchmarks.clients import CLIENT_HEAP, ENDLESS, Client, ClientResult, LatencyResult, ProducerPerformance
-from benchmarks.plan import RATE_BYTES, WRITES, Group, Kind, Plan, Step, order
+from benchmarks.clients import (
+    CLIENT_HEAP,
+    ENDLESS,
+    Client,
+    ClientResult,
+    LatencyResult,
+    ProducerPerformance,
+    TransactionsResult,
+)
+from benchmarks.plan import RATE_BYTES, WRITES, Group, Kind, Plan, Step, Way, order
 from benchmarks.results import THROUGHPUT, Sample
 from benchmarks.systems import BenchError, Measured, System, busy_seconds, stolen_seconds
 from benchmarks.topics import Topics, quiet
@@ -112,6 +120,7 @@ class Bench:
         self._servers = {name: servers[name] for name in group.systems}
         self._logs = logs
         self._topic = "-".join([name, str(group.size), str(group.partitions)])
+        self._transactions = f"{self._topic}-transactions"
         self._topics = {name: Topics(server) for name, server in self._servers.items()}
         self._producers: dict[str, ProducerPerformance] = {}
         self._clients: list[Measured] = []
@@ -131,13 +140,17 @@ class Bench:
     def warm_up(self, *, payload: int, seconds: float, limit: float, client_limit: float) -> None:
         """Start a producer for every server, one after the other, and pause it when it has sent enough for long enough.
 
+        Groups whose clients write all that they read get no producer.
         `limit` is for each of them, `client_limit` for as long as the group may need them.
         """
         for name, server in self._servers.items():
             deadline = Deadline(limit, f"{server.title}: the warm-up with {self._group.label}")
             topics = self._topics[name]
-            topics.create(self._topic, self._group.partitions)
-            self._stack.callback(topics.delete, self._topic)
+            for topic in (self._topic, self._transactions) if self._group.fills_itself else (self._topic,):
+                topics.create(topic, self._group.partitions)
+                self._stack.callback(topics.delete, topic)
+            if self._group.fills_itself:
+                continue
             log = self._log(server)
             client = ProducerPerformance(server.bootstrap, self._topic, self._group.size, log, client_limit)
             self._producers[name] = self._stack.enter_context(client)
@@ -175,18 +188,21 @@ class Bench:
             for turn in range(first, step.turns):
                 samples = []
                 for name in order(step.systems, turn):
-                    deadline.check(step.lead_seconds + step.counted_seconds)
-                    samples += self._turn(step, name, clients[name], turn, deadline)
+                    for way in order(step.ways, turn) if step.ways else (None,):
+                        deadline.check(step.lead_seconds + step.counted_seconds)
+                        samples += self._turn(step, way, name, clients[name], turn, deadline)
                 collect(samples)
 
     # --- a turn ----------------------------------------------------------------------------------------
 
-    def _turn(self, step: Step, name: str, client: Client | None, turn: int, deadline: Deadline) -> list[Sample]:
+    def _turn(
+        self, step: Step, way: Way | None, name: str, client: Client | None, turn: int, deadline: Deadline
+    ) -> list[Sample]:
         server = self._servers[name]
         server.check()
         quiet()
         parts, before = server.cpu_parts(), Use.look(server, self._all, self._clients)
-        load = self._load(step, name, client)
+        load = self._load(step, way, name, client)
         after = Use.look(server, self._all, self._clients)
         if not load.counted:
             raise BenchError(f"{server.title}: no record was moved in {step.counted_seconds:g} s")
@@ -198,23 +214,27 @@ class Bench:
         gigabytes = load.payload / 1e9
         values += [(f"{CPU} {part}", "s/GB", seconds / gigabytes) for part, seconds in used.items()]
         values.append((CPU, "s/GB", sum(used.values()) / gigabytes))
+        case = step.case(way) if way is not None else step.label
         return [
-            Sample(system=name, case=step.label, turn=turn, metric=metric, unit=unit, value=value)
+            Sample(system=name, case=case, turn=turn, metric=metric, unit=unit, value=value)
             for metric, unit, value in values
         ]
 
     def _warm(self, step: Step, name: str, client: Client, deadline: Deadline) -> None:
         """A turn that warms a client up. Nothing of it counts, and a slow client may have moved nothing."""
-        self._load(step, name, client)
-        self._settle(self._servers[name], deadline)
+        for way in step.ways or (None,):
+            self._load(step, way, name, client)
+            self._settle(self._servers[name], deadline)
 
     def _settle(self, server: System, deadline: Deadline) -> float:
         return self._drain(server, min(self._plan.drain_limit_seconds, deadline.left))
 
-    def _load(self, step: Step, name: str, client: Client | None) -> Load:
+    def _load(self, step: Step, way: Way | None, name: str, client: Client | None) -> Load:
         lead, counted = step.lead_seconds, step.counted_seconds
         if client is None or step.kind is Kind.TAIL:
             return self._produce(name, lead, counted, client)
+        if way is not None:
+            return self._way(step, way, client)
         before = self._records(name)
         result = client.turn(LatencyResult if step.kind is Kind.LATENCY else ClientResult, lead, counted)
         if step.kind in WRITES:
@@ -223,6 +243,19 @@ class Bench:
         if isinstance(result, LatencyResult):
             values = [("p50", "ms", result.p50_ms), ("p99", "ms", result.p99_ms), ("p99.9", "ms", result.p999_ms)]
             values.append(("achieved rate", "MB/s", result.mb_per_second))
+        return Load(values, result.bytes, result.total_bytes)
+
+    def _way(self, step: Step, way: Way, client: Client) -> Load:
+        """One way of a step that has several. The client counts what was acknowledged, or what it has read."""
+        lead, counted = step.lead_seconds, step.counted_seconds
+        if step.kind is not Kind.TRANSACTIONS:
+            read = client.turn(ClientResult, lead, counted, way.word)
+            return Load([(THROUGHPUT, "MB/s", read.mb_per_second)], read.bytes, read.total_bytes)
+        result = client.turn(TransactionsResult, lead, counted, way.word)
+        values: Values = [(THROUGHPUT, "MB/s", result.mb_per_second)]
+        if result.transactions:
+            values += [("transactions", "1/s", result.transactions / result.seconds)]
+            values += [("EndTxn p50", "ms", result.p50_ms), ("EndTxn p99", "ms", result.p99_ms)]
         return Load(values, result.bytes, result.total_bytes)
 
     def _produce(self, name: str, lead: float, counted: float, follower: Client | None) -> Load:
@@ -279,6 +312,12 @@ class Bench:
             Kind.CATCH_UP: lambda: java(CLIENT_HEAP, "AssignedConsumer", *where, "beginning"),
             Kind.LATENCY: lambda: java(
                 CLIENT_HEAP, "LatencyProbe", *where, str(RATE_BYTES // self._group.size), size, self._plan.linger
+            ),
+            Kind.TRANSACTIONS: lambda: java(
+                CLIENT_HEAP, "TransactionalProducer", *where, self._transactions, str(self._group.partitions), size
+            ),
+            Kind.ISOLATION: lambda: java(
+                CLIENT_HEAP, "AssignedConsumer", server.bootstrap, self._transactions, "beginning"
             ),
             Kind.RDKAFKA_PRODUCE: lambda: [*module, *where, str(ENDLESS), size],
             Kind.RDKAFKA_CATCH_UP: lambda: [*module, *where, str(ENDLESS)],

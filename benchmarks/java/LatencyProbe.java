@@ -67,7 +67,7 @@ public final class LatencyProbe {
         }
     }
 
-    private String take(long leadNanos, long countedNanos) throws Exception {
+    private String take(long leadNanos, long countedNanos, String way) throws Exception {
         int early = Math.toIntExact(rate * leadNanos / 1_000_000_000L);
         int all = early + Math.toIntExact(rate * countedNanos / 1_000_000_000L);
         long[] latencies = new long[all - early];

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from benchmarks import peer, peer_report, report
+from benchmarks import peer, peer_report, report, transactions
 from benchmarks.plan import HOUR_SECONDS, KAFKA, LAKE, LOG, QUICK, Kind, Plan, Step, order
 from benchmarks.results import IDLE, LOADED, THROUGHPUT, Results, Sample, Store
 from benchmarks.systems import BROKER, COMPACTOR, SUPERVISOR, BenchError, HeadwaterSystem, cpu_of, differing, parts_of
@@ -77,6 +77,41 @@ def test_a_quick_run_has_every_step_of_a_full_one() -> None:
         return [step.label for group in plan.groups() for step in group.steps]
 
     assert steps(QUICK) == steps(Plan())
+
+
+def test_transactions_are_measured_by_a_run_of_their_own() -> None:
+    assert Kind.TRANSACTIONS not in {step.kind for group in Plan().groups() for step in group.steps}
+    (group,) = Plan(only=(Kind.TRANSACTIONS,)).groups()
+    assert group.fills_itself and group.systems == (KAFKA, LOG)
+    produce, read = group.steps
+    assert (produce.kind, read.kind) == (Kind.TRANSACTIONS, Kind.ISOLATION)
+    for step in group.steps:
+        titles = {way.title for way in step.ways}
+        assert all(way.base in titles for way in step.ways if way.base)
+        assert len(set(step.cases)) == len(step.ways)
+        assert step.limit_seconds > step.turns * len(step.systems) * len(step.ways) * step.counted_seconds
+        firsts = Counter(order(step.ways, turn)[0] for turn in range(len(step.ways)))
+        assert set(firsts) == {*step.ways}
+
+
+def test_ways_of_a_turn_are_kept_apart_and_counted_together() -> None:
+    plan = Plan(only=(Kind.TRANSACTIONS,))
+    step = plan.groups()[0].steps[0]
+    results = Results(plan=plan, facts=FACTS)
+    for turn, slow in enumerate((0.9, 0.6, 0.7)):
+        for system in step.systems:
+            for way in step.ways:
+                rate = 100 * slow if way.word == "100" else 100.0
+                results.samples += [sample(system, step.case(way), turn, THROUGHPUT, rate)]
+                results.samples += [sample(system, step.case(way), turn, CPU, 1 / rate)]
+    assert results.turns_done(step) == 3
+    results.samples = [s for s in results.samples if (s.system, s.turn) != (LOG, 2)]
+    assert results.begin(step) == 2
+    assert {s.turn for s in results.samples} == {0, 1}
+    (row,) = [row for row in peer_report.ways(results).rows if "100 ms" in row[0]]
+    assert row[:5] == ["produce 100 ms transactions 1 KB × 12", "produce plain", "0.80", "0.75 (0.60..0.90)", row[4]]
+    assert row[4] == "1.39 (1.11..1.67)"
+    assert "0.80" not in peer_report.ways(complete(Plan())).columns and not peer_report.ways(complete(Plan())).rows
 
 
 def test_a_step_is_given_up_at_its_limit() -> None:
@@ -286,6 +321,27 @@ def test_other_settings_are_found() -> None:
     (found,) = differing(changed, lake=True)
     assert found.startswith("lake is") and "'interval_ms': 1" in found
     assert differing(broker_settings(Settings())[0], lake=False)
+
+
+# --- transactions -----------------------------------------------------------------------------------------
+
+
+def look(
+    count: float = 0, commits: float = 0, size: float = 0, entries: float = 0, settled: float = 0
+) -> transactions.Look:
+    return transactions.Look(transactions=count, commits=commits, size=size, entries=entries, settled=settled)
+
+
+def test_what_a_transaction_costs_is_divided_by_those_that_ended() -> None:
+    assert transactions.per_transaction(look(10, 100, 1_000), look(20, 120, 5_000)) == (2.0, 400.0)
+    assert transactions.per_transaction(look(10, 100, 1_000), look(10, 101, 1_050)) == (1.0, 50.0)
+
+
+def test_the_index_is_compared_only_if_something_was_settled() -> None:
+    looks = [look(entries=n, settled=n > 900) for n in (0, 900, 1_000, 90, 1_100, 80)]
+    assert transactions.halves(looks) == (1_000, 1_100)
+    assert transactions.halves([look(entries=n) for n in (0, 100, 200, 300)]) is None
+    assert transactions.halves([look()]) is None
 
 
 # --- the tables -------------------------------------------------------------------------------------------

@@ -78,6 +78,8 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                [({"domain": str(r.domain)}, r.state.position) for r in replicas]),
         Metric("headwater_ledger_commits_total", "counter", "Records appended.",
                [({"domain": str(r.domain)}, r.commits) for r in replicas]),
+        Metric("headwater_ledger_bytes_total", "counter", "Bytes of the records applied, since the start.",
+               [({"domain": str(r.domain)}, r.bytes_applied) for r in replicas]),
         Metric("headwater_ledger_attempts_total", "counter", "Appends tried.",
                [({"domain": str(r.domain)}, r.attempts) for r in replicas]),
         Metric("headwater_ledger_writers", "gauge", "Processes that hold an epoch, and so may append.",

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from headwater.errors import Halted
 from headwater.state.commands.base import Fence, Tick
+from headwater.state.commands.streams import AppendUnits, AppendWal, Chunk, Mode, Unit, UnitChunk
+from headwater.state.commands.transactions import EndTransaction
 from headwater.state.records import FORMAT, Record, decode, encode, encode_command, encode_record
 
 RECORD = Record(3, 7, 1_700_000_000_000, [Tick(), Fence(2)])
@@ -21,6 +23,18 @@ def test_golden() -> None:
     assert encode(RECORD) == data
     assert decode(data) == RECORD
     assert encode_record(3, 7, RECORD.clock_ms, [encode_command(c) for c in RECORD.commands]) == data
+
+
+def test_the_bytes_of_a_transaction() -> None:
+    """A transaction is one command of some 60 bytes, and a few bytes more for each of its chunks."""
+    largest = EndTransaction("an-id-of-the-usual-length", (1 << 62) - 1, 32_766, True, True, (1 << 62) - 1)
+    assert len(memoryview(encode_command(largest))) <= 64
+    batches, producers = [(16_000, 15, 1_700_000_000_000)], [(1_000, 7, 15)]
+    plain = [Chunk(stream, 1_000, batches, producers) for stream in range(12)]
+    units = [UnitChunk(stream, 1_000, batches, producers, bytes([Mode.JOINS])) for stream in range(12)]
+    without = encode_command(AppendWal(1, 200_000, 1_700_000_000_000, "zone", plain))
+    within = encode_command(AppendUnits(1, 200_000, 1_700_000_000_000, "zone", [Unit([], units)]))
+    assert len(memoryview(within)) - len(memoryview(without)) <= 10 + 3 * len(units)
 
 
 @given(st.data())

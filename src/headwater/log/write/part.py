@@ -11,6 +11,8 @@ from headwater.log.batch import Batch
 from headwater.state.commands.streams import Mode
 from headwater.state.results import Verdict
 
+_PLAIN, _JOINED, _JOINS = Mode  # an attribute of an enum takes longer to find
+
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The outcome of a batch that was judged when its record was applied."""
@@ -45,5 +47,5 @@ class Part(msgspec.Struct, gc=False, eq=False):
     def mode(self) -> Mode:
         """What the batch has to do with a transaction."""
         if not self.batch.transactional:
-            return Mode.PLAIN
-        return Mode.JOINS if self.joins else Mode.JOINED
+            return _PLAIN
+        return _JOINS if self.joins else _JOINED

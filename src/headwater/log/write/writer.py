@@ -372,17 +372,21 @@ class Writer:
         self, object_id: WalId, image: wal.WalImage, created_ms: int, chunks: list[tuple[int, list[Part]]]
     ) -> AppendWal | AppendUnits:
         """The command of an object. Only one with transactional batches is an `AppendUnits`, which is larger."""
-        entered = []
+        transactional = any([part.batch.transactional for _, parts in chunks for part in parts])
+        entered: list[Chunk] = []
+        in_units: list[UnitChunk] = []
         for (stream, parts), position in zip(chunks, image.positions, strict=True):
             batches = [(len(p.batch.data), p.batch.offsets, p.batch.max_timestamp) for p in parts]
             producers = []
             if any(p.batch.producer_id != NO_PRODUCER for p in parts):
                 producers = [(p.batch.producer_id, p.batch.producer_epoch, p.batch.base_sequence) for p in parts]
-            entered.append(Chunk(stream, position, batches, producers))
-        if not any(part.batch.transactional for _, parts in chunks for part in parts):
-            return AppendWal(object_id.sequence, image.size, created_ms, self._zone, entered)
-        unit = Unit([], [_with_modes(chunk, parts) for chunk, (_, parts) in zip(entered, chunks, strict=True)])
-        return AppendUnits(object_id.sequence, image.size, created_ms, self._zone, [unit])
+            if transactional:
+                in_units.append(UnitChunk(stream, position, batches, producers, _modes(parts)))
+            else:
+                entered.append(Chunk(stream, position, batches, producers))
+        if transactional:
+            return AppendUnits(object_id.sequence, image.size, created_ms, self._zone, [Unit([], in_units)])
+        return AppendWal(object_id.sequence, image.size, created_ms, self._zone, entered)
 
     def _report(self, flush: _Flush, results: list[ChunkResult]) -> bool:
         """Call every caller with its outcomes; returns whether any batch was accepted."""
@@ -443,8 +447,7 @@ class Writer:
             await self._store.delete(path)
 
 
-def _with_modes(chunk: Chunk, parts: list[Part]) -> UnitChunk:
-    modes = b""
-    if any(part.batch.transactional for part in parts):
-        modes = bytes(part.mode for part in parts)
-    return UnitChunk(chunk.stream, chunk.position, chunk.batches, chunk.producers, modes)
+def _modes(parts: list[Part]) -> bytes:
+    """A byte for the mode of each batch; empty if all are plain."""
+    modes = bytes([part.mode for part in parts])
+    return modes if any(modes) else b""

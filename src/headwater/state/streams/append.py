@@ -35,7 +35,7 @@ PREFIX_BYTES = 4
 
 MAX_OBJECT_BYTES = U32_MAX
 
-_TRANSACTIONAL = frozenset({int(Mode.JOINED), int(Mode.JOINS)})
+_MODES = bytes(Mode)
 _PAIR = struct.Struct("<qq")
 
 
@@ -110,10 +110,10 @@ def _flaw(
 
 def _modes_fit(chunk: UnitChunk) -> bool:
     """Whether every batch has a known mode, and every transactional one a producer."""
-    if not len(chunk.modes) == len(chunk.batches) == len(chunk.producers):
+    modes = chunk.modes
+    if not len(modes) == len(chunk.batches) == len(chunk.producers) or modes.strip(_MODES):
         return False
-    pairs = zip(chunk.modes, chunk.producers, strict=True)
-    return all(mode == Mode.PLAIN or (mode in _TRANSACTIONAL and producer[0] >= 0) for mode, producer in pairs)
+    return not any([producer[0] < 0 and modes[i] for i, producer in enumerate(chunk.producers)])
 
 
 def _append_chunk(
@@ -132,7 +132,8 @@ def _append_chunk(
             if stream.producers is None:
                 stream.producers = Producers()
             if modes and modes[i]:
-                if producers[i][0] not in stream.running:  # the stable offset may come to lie here: an entry ends here
+                if offset != run_offset and producers[i][0] not in stream.running:
+                    # The stable offset may come to lie here, so an entry ends here.
                     _add_run(
                         epoch, sequence, stream, run_position, position, run_offset, offset, run_timestamp, append_ms
                     )

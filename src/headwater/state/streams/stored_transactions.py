@@ -206,7 +206,7 @@ class Transactions:
             return Verdict.NO_TRANSACTION
         if epoch != transaction.epoch or producer != transaction.producer:
             return Verdict.STALE_PRODUCER
-        if transaction.open and stream in transaction.streams:
+        if stream in transaction.streams:  # only an open transaction has any
             return None
         has_room = len(transaction.streams) < MAX_STREAMS and self.joined < MAX_JOINED
         return None if mode == Mode.JOINS and has_room else Verdict.NOT_JOINED
@@ -214,6 +214,9 @@ class Transactions:
     def enter(self, producer: int, stream: int, clock_ms: int) -> None:
         """Note an accepted batch: its stream is part of the transaction."""
         transaction = self._by_producer[producer]
+        if stream in transaction.streams:  # so it is open
+            transaction.changed_ms = clock_ms
+            return
         self.open(transaction, clock_ms)
         self.join_streams(transaction, (stream,))
 

@@ -509,6 +509,23 @@ def test_settling_stops_at_the_stable_offset_and_forgets_aborts(story: Story) ->
     assert story.stream().max_timestamp == -1, "the aborted records' time no longer counts"
 
 
+def test_settling_keeps_the_index_small(story: Story) -> None:
+    """Committed and aborted transactions, ten for every settle: entries are left for segments, not for transactions."""
+    offset, left = 0, []
+    for number in range(100):
+        story.send()
+        _, _, story.epoch = story.end(commit=number % 5 != 4)
+        if number % 10 == 9:
+            assert len(story.stream().index) <= 20 + number // 10, "an entry for each batch and each marker"
+            end = story.stream().stable
+            assert isinstance(settle(story, end, 7, rows=8, start=offset), Done)
+            offset = end
+            left.append(len(story.stream().index))
+    assert left == list(range(1, 11)), "one entry for each settled run"
+    assert not len(story.stream().aborted) and not story.stream().running
+    assert len(story.state.transactions) == 1
+
+
 @pytest.mark.parametrize("newest", [8, -2])
 def test_a_settle_does_not_invent_a_time(story: Story, newest: int) -> None:
     story.send()

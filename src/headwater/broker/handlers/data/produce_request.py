@@ -21,6 +21,8 @@ from headwater.wire.messages import RequestStart
 TOPIC_IDS_SINCE = 13
 MANY_ROWS = 1024
 """The general decoder, which counts and waits for its turn, has to read a request with more topics and partitions."""
+PRODUCER, EPOCH, PART_OF = 8, 9, 12
+"""Where the row of a partition has its batch's producer, and whether the batch claims to be part of a transaction."""
 Partition: TypeAlias = Sequence[Any]
 """The data for one partition. The first element is its index; `Batches` knows the others."""
 
@@ -148,8 +150,8 @@ def read_frame(start: RequestStart, frame: memoryview) -> tuple[str, ProduceRequ
             at += 1 + partitions
             found = rows[at - partitions : at]
             topics.append((named, [*found]))
-            if any(row[-1] for row in found):
-                producers |= {(producer, epoch) for *_, producer, epoch, _, _, part_of in found if part_of}
+            if claims := {(row[PRODUCER], row[EPOCH]) for row in found if row[PART_OF]}:
+                producers |= claims
     except UnicodeDecodeError:
         return None
     return client, ProduceRequest(acks, timeout_ms, transaction, topics, _Framed(frame), producers)
