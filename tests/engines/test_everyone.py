@@ -16,6 +16,7 @@ from demo.readers import ON_SPARK, PLAIN, spark, sum_of
 from harness.headwater import QUICK_LAKE, Headwater
 from harness.jvm import OF_SPARK
 from harness.storage import Place
+from tests.engines import payments
 from tests.engines.everyone import OURS, PARTITIONS, START_MS, TOPIC, Sent, check_consumer, produced
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
@@ -89,6 +90,22 @@ def test_offsets_by_time_are_exact(place: Place, sent: list[Sent]) -> None:
             assert found == {p: wanted.get(p, -1) for p in range(PARTITIONS)}
     finally:
         consumer.close()
+
+
+@pytest.mark.timeout(400)
+def test_transactions(server: Headwater, sent: list[Sent]) -> None:
+    """T1, T2, K5, K12: tables and log hold what was committed, with transactions open while others are settled."""
+    written = payments.Payments(server)
+    written.run()
+    server.wait_for_collection()
+    for topic, partitions, readers in (
+        (payments.TOPIC, payments.PARTITIONS, payments.TABLES),
+        (payments.STAMPED, 1, payments.TWO),
+    ):
+        place, wanted = written.place(topic), written.committed(topic)
+        payments.check_tables(place, wanted, readers)
+        payments.check_log(place, wanted, partitions)
+        payments.check_times(place, wanted, partitions)
 
 
 @pytest.mark.timeout(400)

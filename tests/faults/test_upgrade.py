@@ -26,7 +26,7 @@ def newer_code(directory: Path) -> Path:
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     machine, version = source / "headwater/state/machine.py", source / "headwater/__init__.py"
     for file, found, wanted in (
-        (machine, f'{{{LEVEL}: "{LEVELS[LEVEL]}"}}', f'{{{LEVEL}: "{LEVELS[LEVEL]}", {NEXT}: "{BUILD}"}}'),
+        (machine, f'{LEVEL}: "{LEVELS[LEVEL]}"}}', f'{LEVEL}: "{LEVELS[LEVEL]}", {NEXT}: "{BUILD}"}}'),
         (version, f'"{__version__}"', f'"{BUILD}"'),
     ):
         text = file.read_text()

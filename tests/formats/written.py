@@ -2,8 +2,9 @@
 
     python -m tests.formats.written FILE.tar.xz
 
-writes one with the build at hand: log and tables, a bulk append, groups of both protocols, users and rules, checkpoints
-and records after them.
+writes one with the build at hand: log and tables, a bulk append, groups of both protocols, users and rules,
+transactions that are open, committed and aborted, settled and not settled, with staged offsets, checkpoints and records
+after them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import pyarrow.parquet as pq
 from harness.patience import eventually
 from harness.process import headwater
 from tests.faults.lake_running import LakeRunning
+from tests.support.transactional import PLAIN, Writers, messages
 
 EXPECTED = "expected.json"
 SETTINGS = """
@@ -31,28 +34,25 @@ checkpoint_bytes = 200
 
 [lake]
 interval_ms = 200
+niceness = 0
 """
 ACCESS = """
 [security]
 acls = true
 super_users = "User:ANONYMOUS"
 """
+START_MS = 1_700_000_000_000
+PAYMENTS = "payments"
+PAID, VOID, OPEN, STAGED = "paid", "void", "open", "staged"
+"""Transactional ids: whose transactions were committed, were aborted, are open, and are open with staged offsets."""
 LEFT_OUT = ("ledger.db-beats", "ledger.db-notices", ".tmp", "run", "spark")
 """What belongs to processes that ran."""
 
 
-def read_topic(bootstrap: str, topic: str, partitions: int) -> list[list[Any]]:
+def read_topic(bootstrap: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[list[Any]]:
     """All records as plain data, by partition and offset."""
-    consumer = ck.Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True})
-    consumer.assign([ck.TopicPartition(topic, p, ck.OFFSET_BEGINNING) for p in range(partitions)])
-    found, ended = [], set[int]()
-    while len(ended) < partitions:
-        message = consumer.poll(30)
-        assert message is not None, f"{topic} is not read to its end"
-        if message.error() is not None:
-            assert message.error().code() == ck.KafkaError._PARTITION_EOF, message.error()
-            ended.add(message.partition())
-            continue
+    found = []
+    for message in messages(bootstrap, topic, [ck.OFFSET_BEGINNING] * partitions, isolation):
         headers = [[name, value.decode()] for name, value in message.headers() or []]
         key, value = message.key(), message.value()
         found.append(
@@ -61,8 +61,7 @@ def read_topic(bootstrap: str, topic: str, partitions: int) -> list[list[Any]]:
                 key.decode() if key is not None else None, value.decode() if value is not None else None, headers,
             ]
         )  # fmt: skip
-    consumer.close()
-    return sorted(found, key=lambda row: (row[0], row[1]))
+    return found
 
 
 def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[str, int]:
@@ -74,30 +73,66 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[s
     return found
 
 
-def look(bootstrap: str) -> dict[str, Any]:
-    """What the fixture has, as clients see it."""
-    said = {}
-    for name, arguments in {"users": ("user", "list"), "rules": ("acl", "list")}.items():
-        done = headwater(*arguments, "--bootstrap", bootstrap, "--output", "json")
-        assert done.returncode == 0, done.stderr
-        said[name] = json.loads(done.stdout)
-    return {
-        "orders": read_topic(bootstrap, "orders", 3),
-        "events": read_topic(bootstrap, "events", 1),
-        "classic": committed(bootstrap, "classic", "orders", 3),
-        "consumer": committed(bootstrap, "consumer", "orders", 3),
-        **said,
-    }
+def _said(bootstrap: str, *arguments: str) -> Any:
+    """What a command says."""
+    done = headwater(*arguments, "--bootstrap", bootstrap, "--output", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def transactions(bootstrap: str) -> dict[str, Any]:
+    """All transactional ids, with what no clock changes."""
+    kept = ("state", "producer", "epoch", "timeout_ms", "partitions")
+    return {row["id"]: {name: row[name] for name in kept} for row in _said(bootstrap, "txn", "list")}
+
+
+LOOKS: dict[str, Callable[[str], Any]] = {
+    "orders": lambda at: read_topic(at, "orders", 3),
+    "events": lambda at: read_topic(at, "events", 1),
+    "classic": lambda at: committed(at, "classic", "orders", 3),
+    "consumer": lambda at: committed(at, "consumer", "orders", 3),
+    "users": lambda at: _said(at, "user", "list"),
+    "rules": lambda at: _said(at, "acl", "list"),
+    "payments": lambda at: read_topic(at, PAYMENTS, 2),
+    "payments, uncommitted": lambda at: read_topic(at, PAYMENTS, 2, "read_uncommitted"),
+    "paid": lambda at: committed(at, PAID, "orders", 3),
+    "transactions": transactions,
+}
+"""What a fixture may have, as clients see it. Those of earlier levels do not have all of it."""
+
+
+def look(bootstrap: str, names: Iterable[str] = LOOKS) -> dict[str, Any]:
+    """What a fixture has, as clients see it."""
+    return {name: LOOKS[name](bootstrap) for name in names}
 
 
 def _produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> None:
     producer = ck.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": codec})
     for i in range(first, first + count):
         value = f"value-{i}" if i % 10 else None
-        producer.produce(
-            topic, value, f"key-{i % 7}", headers=[("n", str(i)), ("n", "again")], timestamp=1_700_000_000_000 + i
-        )
+        producer.produce(topic, value, f"key-{i % 7}", headers=[("n", str(i)), ("n", "again")], timestamp=START_MS + i)
     assert producer.flush(60) == 0
+
+
+def _transact(server: LakeRunning) -> None:
+    """Transactions of every kind. What is before the open one is settled, aborted records among it."""
+    kept = ("--config", "retention.ms=-1")
+    _do("topic", "create", PAYMENTS, "--partitions", "2", *kept, "--bootstrap", server.bootstrap)
+    writers = Writers(server.bootstrap)
+    for i, name in enumerate((PAID, VOID, PAID, VOID)):
+        for partition in range(2):
+            writers.write(PLAIN, PAYMENTS, partition, b"plain", timestamp=START_MS)
+            writers.write(name, PAYMENTS, partition, b"a", b"b", timestamp=START_MS + 10)
+        writers.end(name, commit=not i % 2)
+    _do("table", "settle", PAYMENTS, "--config", str(server.config), "--timeout", "200")
+    writers.write(OPEN, PAYMENTS, 0, b"open", timestamp=START_MS + 20)
+    writers.write(VOID, PAYMENTS, 0, b"c", b"d", timestamp=START_MS + 30)
+    writers.end(VOID, commit=False)
+    writers.stage(PAID, PAID, "orders", [10, 11, 12])
+    writers.end(PAID, commit=True)
+    writers.write(STAGED, PAYMENTS, 1, b"staged", timestamp=START_MS + 40)
+    writers.stage(STAGED, STAGED, "orders", [20, 21, 22])
+    writers.write(PLAIN, PAYMENTS, 1, b"last", timestamp=START_MS + 50)
 
 
 def _consume(bootstrap: str, group: str, protocol: str, count: int) -> None:
@@ -162,6 +197,7 @@ def write(file: Path) -> None:
             (directory / "password").write_text("secret")
             _do("user", "add", "ann", "--new-password-file", str(directory / "password"), *at)
             _do("acl", "add", "--principal", "User:ann", "--operation", "read", "--topic", "ord", "--prefix", *at)
+            _transact(server)
             eventually(lambda: _checkpointed(server), "every domain has two checkpoints", 60)
             _produce(server.bootstrap, "orders", 300, 30, "lz4")
             expected = look(server.bootstrap)

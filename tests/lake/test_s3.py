@@ -15,7 +15,8 @@ from tests.lake.test_crash_matrix import story
 from tests.support.lake import Fate
 from tests.support.s3_lake import S3LakeWorld
 
-KINDS = ("put _data", "put _iceberg", "create _delta_log", "append Settle", "delete _data", "delete _iceberg")
+SETTLE = "append SettleRuns"
+KINDS = ("put _data", "put _iceberg", "create _delta_log", SETTLE, "delete _data", "delete _iceberg")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,6 @@ def test_dies_after_a_write(s3: S3Server, steps: list[str], kind: str) -> None:
 @pytest.mark.timeout(300)
 def test_dies_before_a_commit(s3: S3Server, steps: list[str]) -> None:
     """T1, T2, M7: segments without a journal entry are orphans and go."""
-    fate = Fate(steps.index("append Settle", len(steps) // 3))
+    fate = Fate(steps.index(SETTLE, len(steps) // 3))
     told(s3, fate)
-    assert fate.steps[-1] == "append Settle"
+    assert fate.steps[-1] == SETTLE

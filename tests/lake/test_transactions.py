@@ -11,6 +11,7 @@ import pytest
 
 from harness.virtual import EPOCH_MS, SeededChance, VirtualClock, run
 from headwater.app.node import Node
+from headwater.log.reader import ReadResult, Want
 from headwater.replica.domains import Domains
 from headwater.state.cluster.domain import Topic
 from headwater.state.records import Command
@@ -19,7 +20,7 @@ from headwater.state.streams.stream import Stream
 from tests.support.batches import Rec
 from tests.support.bulk import Loader, numbered
 from tests.support.lake import ONE, Fate, LakeWorld, Row, files_left, log_rows
-from tests.support.soak import first_middle_last
+from tests.support.soak import dealt, first_middle_last
 from tests.support.transactions import PLAIN, Sent, Transactor
 from tests.support.virtual_nodes import topic
 
@@ -94,7 +95,8 @@ def check_tables(world: LakeWorld, node: Node, made: Topic, writing: Writing) ->
 
 
 async def check_log(node: Node, made: Topic, writing: Writing) -> None:
-    """All is settled: the log has the committed records, from every offset on, and finds them by their time."""
+    """All is settled: the log has the committed records, from every offset on and at both isolations, and finds them by
+    their time."""
     rows = writing.rows({stream.id: stream.next_offset for stream in streams_of(node, made)})
     assert await log_rows(node, made) == rows
     reader, replica = node.broker.reader, node.domains[ONE]
@@ -108,9 +110,14 @@ async def check_log(node: Node, made: Topic, writing: Writing) -> None:
         newest = await reader.find_max_timestamp(replica, stream.id)
         assert newest is not None
         assert (newest.offset, newest.timestamp) == next(one for one in times if one[1] == largest)
+        assert stream.settled == stream.end, "the next check is about settled segments"
         for offset in range(stream.log_start, stream.end):
-            read = await reader.read(replica, stream.id, offset, 1 << 20, True)
-            assert read.records, f"a consumer is stuck at {offset}"
+            wants = [Want(replica, stream.id, offset, 1 << 20, committed) for committed in (False, True)]
+            every, committed = await reader.read_many(wants, 1 << 21)
+            assert isinstance(every, ReadResult) and isinstance(committed, ReadResult)
+            assert every.records, f"a consumer is stuck at {offset}"
+            assert bytes(every.records) == bytes(committed.records)
+            assert not every.aborted and not committed.aborted
 
 
 async def story(world: LakeWorld, fate: Fate) -> list[str]:
@@ -276,8 +283,9 @@ def test_a_bulk_append_inside_a_transaction(tmp_path: Path, commit: bool) -> Non
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_every_write(tmp_path: Path, after: bool) -> None:
-    """T1, T2: the first, the middle and the last write of each kind; all of them in the soak."""
-    for step in first_middle_last(run(story(LakeWorld(tmp_path / "objects"), Fate()))):
+    """T1, T2: the first, the middle and the last write of each kind, every other one before and the rest after it; all
+    of them both ways in the soak."""
+    for step in dealt(first_middle_last(run(story(LakeWorld(tmp_path / "objects"), Fate()))), after, 2):
         fate = Fate(step, after=after)
         try:
             run(story(LakeWorld(tmp_path / "objects"), fate))

@@ -18,3 +18,8 @@ def first_middle_last(kinds: Sequence[str]) -> list[int]:
         places = [place for place, found in enumerate(kinds) if found == kind]
         chosen |= {places[0], places[len(places) // 2], places[-1]}
     return sorted(chosen)
+
+
+def dealt(places: Sequence[int], hand: int, hands: int) -> list[int]:
+    """One hand of places that are dealt out in turn to several tests; all places with HEADWATER_TEST_SOAK."""
+    return list(places) if WHOLE else list(places)[hand::hands]

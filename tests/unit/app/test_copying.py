@@ -14,6 +14,7 @@ from headwater.errors import ConfigError, CorruptObject, OutcomeUnknown
 from headwater.ledger.contract import Entry, Ledger, Pointer
 from headwater.ledger.memory import MemoryLedger
 from headwater.ledger.sqlite.ledger import SqliteLedger
+from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.objects import ObjectStore
 from headwater.objects.memory import MemoryStore
 from headwater.replica.checkpoint import load_state, replay, write_checkpoint
@@ -22,6 +23,7 @@ from headwater.replica.replica import CHECK_EVERY
 from headwater.types import CLUSTER, Domain, Position
 from tests.faults.raw import fresh
 from tests.support.nodes import Caller, cluster
+from tests.unit.broker.handlers.transactions.calls import OK, Who, end, offset_of, stage, started
 
 ONE = Domain(1)
 PRODUCE, LIST_OFFSETS, CREATE = 0, 2, 19
@@ -114,6 +116,46 @@ def test_from_store_to_store_and_back(tmp_path: Path) -> None:
                 assert await write_checkpoint(target, store, new_state(ONE))
                 end = await lived(target, store, 1)
         await third.close()
+
+    asyncio.run(run())
+
+
+def test_transactions_are_copied() -> None:
+    """M1, K12: open, aborted and committed ones, with staged offsets. The producer of an open one goes on with it."""
+
+    async def write(call: Caller, id: str, who: Who, value: bytes) -> None:
+        records = fresh([value], producer=(*who, 0), attributes=TRANSACTIONAL_BIT)
+        data = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
+        answer = await call(PRODUCE, 12, acks=-1, timeout=1000, transactional_id=id, topic_data=data)
+        assert answer.responses[0].partition_responses[0].error_code is ErrorCode.none
+
+    async def run() -> None:
+        store = MemoryStore()
+        first, second, third = MemoryLedger(), Sparse(), MemoryLedger()
+        await lived(first, store, 1, create=True)
+        async with cluster(ledger=first, store=store) as [call]:
+            who = {id: await started(call, id) for id in ("open", "done", "gone")}
+            for id in who:
+                await write(call, id, who[id], id.encode())
+            assert await stage(call, who["open"], 7, id="open", group="staged") is OK
+            assert await stage(call, who["done"], 8, id="done", group="told") is OK
+            assert (await end(call, who["done"], id="done"))[0] is OK
+            assert (await end(call, who["gone"], id="gone", commit=False))[0] is OK
+        for source, target in ((first, second), (second, third)):
+            await copied(source, target, store)
+            for domain in (CLUSTER, ONE):
+                assert await fingerprint(source, store, domain) == await fingerprint(target, store, domain)
+        async with cluster(ledger=third, store=store) as [call]:
+            [stream] = [s for s in call.node.domains[ONE].state.streams.values() if s.next_offset]
+            assert (stream.stable, stream.end) == (1, 6)
+            assert [(gone.first, gone.marker) for gone in stream.aborted.between(0, 6)] == [(3, 5)]
+            assert await offset_of(call, "told") == 8
+            assert await offset_of(call, "staged") is ErrorCode.unstable_offset_commit
+            assert (await end(call, who["done"], id="done"))[0] is OK, "the answer was lost before the copy"
+            assert (await end(call, who["open"], id="open"))[0] is OK
+            assert await offset_of(call, "staged") == 7
+            assert stream.stable == stream.end == 7
+        assert await lived(third, store, 1) == 8
 
     asyncio.run(run())
 
