@@ -126,7 +126,7 @@ class Worker:
         if rng.random() < 0.15:
             await asyncio.sleep(rng.random() * 3)  # checkpoints find staged offsets
         free(place)
-        if not self.second and rng.random() < 0.1:
+        if not self.second and rng.random() < 0.2:
             until = truth.began[self.id] + TIMEOUT_SECONDS + rng.uniform(-1, 0.5)
             await asyncio.sleep(max(0.0, until - self._now))  # the end, and the next begin, meet a time-out
         await self._end(key, commit=rng.random() < 0.7)
