@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.planted_transactions import PLANTED
-from tests.simulation.run import simulate
-from tests.simulation.transactions import NAIVE, SECOND, TRANSACTIONS
+from tests.simulation.run import Scene, simulate
+from tests.simulation.transactions import NAIVE, ROLLING, SECOND, TRANSACTIONS
 from tests.support.soak import WHOLE
 
 pytestmark = pytest.mark.long
-SEEDS = 2_000 if WHOLE else 5
+SEEDS, ROLLING_SEEDS = (1_000, 200) if WHOLE else (5, 2)
 LOOK_FROM = {
     "the transaction's epoch is not compared": 3,
     "a retried end ends the next transaction": 12,
@@ -28,14 +28,15 @@ LOOKED_AT = 1_000
 
 
 @pytest.mark.timeout(SEEDS * 10 + 120)
-def test_seeds_run_clean() -> None:
+@pytest.mark.parametrize(("scene", "seeds"), [(TRANSACTIONS, SEEDS), (ROLLING, ROLLING_SEEDS)], ids=["all", "rolling"])
+def test_seeds_run_clean(scene: Scene, seeds: int) -> None:
     """A fixed number of seeds; `python -m tests.simulation --scene transactions` runs as many as one likes."""
     read = 0
-    for seed in range(SEEDS):
-        outcome = simulate(seed, scene=TRANSACTIONS)
+    for seed in range(seeds):
+        outcome = simulate(seed, scene=scene)
         assert outcome.problem is None, f"seed {seed}: {outcome.problem}\n" + "\n".join(outcome.log)
         read += outcome.acknowledged
-    assert read > SEEDS
+    assert read > seeds
 
 
 @pytest.mark.timeout(900)
@@ -54,7 +55,7 @@ def test_planted_defects_are_found(name: str) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_hole_of_the_first_generation_shows() -> None:
-    """A late request of a naive client meets the next transaction of its epoch. The second generation has new epochs."""
+    """A late request of a naive client meets the next transaction of its epoch. New epochs close the hole."""
     for seed in range(0 if WHOLE else HOLE_FROM, LOOKED_AT):
         second = simulate(seed, scene=SECOND).problem
         assert second is None, f"seed {seed}: {second}"

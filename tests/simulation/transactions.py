@@ -7,22 +7,28 @@ expire, and a topic that takes part in transactions is deleted and created again
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
+from headwater.app import doctor_transactions
 from headwater.app.node import Node
+from headwater.broker.transactions import watcher
 from headwater.replica.checkpoint import load_state, replay
 from headwater.settings.settings import Transactions
 from headwater.state.commands.streams import ExpireProducers, TrimStreams
 from headwater.state.commands.tables import Release, Reserve
 from headwater.state.commands.transactions import AbortTransaction, InitTransaction
 from headwater.state.results import Done, Judgement, Transacted
+from headwater.state.streams import stored_transactions, transactions
 from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stored_transactions import LAST_EPOCH
 from tests.simulation.clients import Client, History, Violation, create_topic, delete_topic
 from tests.simulation.cluster import EPOCH_MS, SETTINGS, Disconnected, SimCluster
 from tests.simulation.run import Scene, check_metadata, heal, until_done
@@ -39,6 +45,8 @@ LAST_SECONDS = 4.0
 """Time to read to the end."""
 EXPIRY_MS = 20_000
 """Longer than a batch is under way. A producer that is forgotten earlier could be doubled, in Kafka too."""
+OWN_PRODUCERS = 1_000_000
+"""Producer ids from here on are not those that the cluster hands out."""
 SIDE = "side"
 """A topic that is deleted and created again."""
 
@@ -52,6 +60,8 @@ class Cast:
     naive: bool = False
     late: float | None = None
     """The chance that a request arrives late. By default it depends on the seed."""
+    last_epoch: int = LAST_EPOCH
+    """The epoch after which a fresh producer id is taken."""
 
 
 class Setting:
@@ -67,6 +77,8 @@ class Setting:
         self.admin = admin
         self.streams = list(state.streams)
         self.truth = Truth(next(stream.topic for stream in state.streams.values()))
+        if cast.last_epoch < LAST_EPOCH:
+            self.truth.producers = OWN_PRODUCERS  # brokers take fresh ones too
         self.brokers = Brokers(cluster, random.Random(rng.getrandbits(64)), self.truth)
         late = rng.choice([0.0, 0.08, 0.2])
         self.brokers.late = late if cast.late is None else cast.late
@@ -298,6 +310,13 @@ class Setting:
 
 
 async def _story(world: World, cluster: SimCluster, history: History, rng: random.Random, *, cast: Cast) -> None:
+    with contextlib.ExitStack() as stack:
+        for module in (stored_transactions, transactions, watcher, doctor_transactions):
+            stack.enter_context(patch.object(module, "LAST_EPOCH", cast.last_epoch))
+        await _act(world, cluster, history, rng, cast)
+
+
+async def _act(world: World, cluster: SimCluster, history: History, rng: random.Random, cast: Cast) -> None:
     cluster.reply_lost = rng.choice([0.0, 0.02, 0.1])
     cluster.start()
     admin = Client(cluster, random.Random(rng.getrandbits(64)), history)
@@ -342,3 +361,5 @@ NAIVE = _scene(Cast(second=0.0, naive=True, late=0.2))
 """Clients of the first generation that trust in their epoch. Here the protocol's own hole shows."""
 SECOND = _scene(Cast(second=1.0, late=0.2))
 """The same with clients of the second generation, which are as careless. Nothing shows."""
+ROLLING = _scene(Cast(second=0.65, last_epoch=3))
+"""Producer ids are used up after four epochs: ends, inits and time-outs all roll over."""
