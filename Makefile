@@ -45,7 +45,7 @@ test-cluster: install tools ## tests of clients, groups, security, log and fault
 sim: install ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move, "--scene transactions"
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: install ## runs that take two hours: 200 kills, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, clusters
+soak: install ## runs that take three hours: 200 kills, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, clusters
 	$(BIN)/python -m tests.soak.settles
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills
@@ -61,6 +61,10 @@ soak: install ## runs that take two hours: 200 kills, a death at every write, 1,
 	$(BIN)/python -m tests.soak.cluster --ledger oxia --faults everything
 	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults brokers
 	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults objects
+	scripts/setup-tools kafka streams faults franz-copier
+	$(BIN)/python -m tests.soak.exactly_once
+	$(BIN)/python -m tests.soak.streams
+	$(BIN)/python -m tests.soak.connect
 
 bench: install tools ## Apache Kafka and Headwater side by side, an hour at most; ARGS=--quick, --resume, --publish
 	$(BIN)/python -m benchmarks.peer $(ARGS)

@@ -41,9 +41,11 @@ SETTLING = ("tests/faults/test_compactor_kills.py", "tests/engines/test_bulk_app
 LOG = ("tests/invariants/test_i1_offsets_increase.py", "tests/invariants/test_i2_read_your_writes.py")
 FAULTS = (
     "tests/faults/test_bad_input.py",
+    "tests/faults/test_exactly_once.py",
     "tests/faults/test_kill_all.py",
     "tests/faults/test_kill_broker.py",
     "tests/faults/test_pause_broker.py",
+    "tests/faults/test_prepared_transactions.py",
 )
 
 SELECTIONS: Mapping[str, Sequence[str]] = {

@@ -10,6 +10,7 @@ import confluent_kafka
 import pytest
 
 from harness.jvm import SHORT_LIVED
+from headwater.state.machine import LEVEL
 from tests.compat.common import TOOLS, new_topic, tool, unavailable
 from tests.compat.wire import fetch_batches
 
@@ -220,7 +221,7 @@ def test_the_cluster(tools: Tools) -> None:
         tools.ask("FeatureCommand", "describe"),
     )
     shown = {name: (low, high, final) for name, low, high, final in features}
-    assert shown["headwater.level"] == ("1", "1", "1") and shown["group.version"] == ("1", "1", "1")
+    assert shown["headwater.level"] == ("1", str(LEVEL), str(LEVEL)) and shown["group.version"] == ("1", "1", "1")
     assert shown["metadata.version"] == ("4.3-IV0", "4.3-IV0", "4.3-IV0"), "tools know the version by its name"
     status = tools.ask("MetadataQuorumCommand", "describe", "--status")
     found = dict(re.findall(r"^(\w+):\s+(\S.*)$", status, re.M))

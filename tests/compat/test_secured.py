@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
 )
 
 from harness.jvm import SHORT_LIVED
-from harness.patience import Patience
+from harness.patience import Patience, eventually
 from harness.ports import free_ports
 from headwater.settings.settings import ListenerSecurity, Security, Settings
 from tests.compat.common import TOOLS, tool, unavailable
@@ -526,13 +526,23 @@ def test_java_renews_its_login(tmp_path: Path) -> None:
             f"{TOOLS / 'kafka/libs'}/*",
             "org.apache.kafka.tools.ProducerPerformance",
         ]
-        command += ["--topic", "t", "--num-records", "400", "--record-size", "10", "--throughput", "80"]
-        done = subprocess.run(
-            [*command, "--producer.config", str(properties)], capture_output=True, text=True, timeout=100
-        )
-        assert "400 records sent" in done.stdout, done.stdout + done.stderr
-        assert broker.node.broker.logins.granted > broker.node.broker.stats.connections_total
-        assert broker.node.broker.logins.refused == 0
+        command += ["--topic", "t", "--num-records", "100000", "--record-size", "10", "--throughput", "80"]
+        stats, logins = broker.node.broker.stats, broker.node.broker.logins
+        with subprocess.Popen(
+            [*command, "--producer.config", str(properties)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as client:
+            try:
+                eventually(lambda: logins.granted > stats.connections_total, "a log-in is renewed", WAIT_S)
+                written = stats.produced_records
+                eventually(lambda: stats.produced_records > written, "the client goes on writing", WAIT_S)
+            finally:
+                client.terminate()
+                said, _ = client.communicate()
+        assert "Exception" not in said, said
+        assert logins.refused == 0
 
     _renewing(test)
 

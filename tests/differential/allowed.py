@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,21 @@ def _told_as_well(wanted: Any, got: Any) -> bool:
 
 def _any_error(wanted: Any, got: Any) -> bool:
     return wanted == "unknown_server_error" and got != "none"
+
+
+def _not_joined(wanted: Any, got: Any) -> bool:
+    return {wanted, got} == {"invalid_txn_state", "transaction_abortable"}
+
+
+def _one_epoch_apart(wanted: Any, got: Any) -> bool:
+    return wanted == got + 1
+
+
+def _at_about_the_same_time(wanted: Any, got: Any) -> bool:
+    if wanted is None or got is None:
+        return False
+    one, other = (datetime.fromisoformat(time) for time in (wanted, got))
+    return abs(one - other) < timedelta(minutes=1)
 
 
 def _both_by_default(wanted: Any, got: Any) -> bool:
@@ -71,6 +87,43 @@ ALLOWED: dict[str, Rule] = {
         "create_topics|describe_configs",
         about=frozenset({"min.insync.replicas"}),
     ),
+    "the epoch after a takeover": Rule(
+        "InitProducerId ends an open transaction. Apache Kafka leaves out an epoch then: it ends the transaction and "
+        "asks the producer to come back. Headwater does both in one step.",
+        "producer_epoch",
+        "init_producer_id",
+        _one_epoch_apart,
+    ),
+    "times of transactions": Rule(
+        "Both servers take the time from their own clocks. The times may be a minute apart.",
+        r"(.*\.)?transaction_start_time",
+        "describe_transactions",
+        _at_about_the_same_time,
+    ),
+    "what a partition remembers of producers": Rule(
+        "Apache Kafka has the epoch and the time of the last batch or marker, and the coordinator's epoch. Headwater "
+        "has the epoch of the last batch and the time at which it was appended. No coordinator has epochs.",
+        r"topics\.partitions\.active_producers\.(producer_epoch|last_sequence|last_timestamp|coordinator_epoch)",
+        "describe_producers",
+    ),
+    "partitions and groups that have not joined": Rule(
+        "Versions of Produce up to 10 and of TxnOffsetCommit up to 3 say INVALID_TXN_STATE, later ones "
+        "TRANSACTION_ABORTABLE. Apache Kafka asks for several requests at once whether they have joined, and answers "
+        "all of them in the way of the first.",
+        r"(.*\.)?error_code",
+        "produce|txn_offset_commit",
+        _not_joined,
+    ),
+    "versions of InitProducerId": Rule(
+        "Version 6 has two-phase commits, which both refuse. Apache Kafka announces it only with versions that are "
+        "not stable.",
+        r"\.?max_version",
+        "apis",
+        about=frozenset({"22"}),
+    ),
+    "the lowest version of a feature": Rule(
+        "A setting decides on `transaction.version`, so there is one version at a time.", r"\.?min_version", "features"
+    ),
     "failures inside Apache Kafka": Rule(
         "Where Apache Kafka fails with an internal error, Headwater names the fault of the request.",
         r"(.*\.)?error_code",
@@ -86,6 +139,47 @@ ALLOWED: dict[str, Rule] = {
 APART: dict[str, str] = {
     "consumer_groups_to_classic_calls": (
         "A group with members refuses members of the other protocol. It changes its protocol when it is empty."
+    ),
+    **{
+        f"init_with_another_epoch_while_open_in_generation_{number}": (
+            "Apache Kafka ends the open transaction before it looks at the epoch that the producer expects. Headwater "
+            "looks first, and a producer that is fenced ends nothing."
+        )
+        for number in (1, 2)
+    },
+    **{
+        f"look_for_the_time_of_markers_v{version}": (
+            "Apache Kafka finds the markers of transactions by their time. Headwater finds records only: markers are "
+            "gone when their partition is settled."
+        )
+        for version in (1, 11)
+    },
+    "another_transactional_id_is_named": (
+        "Apache Kafka does not look at the transactional id of a request if the partition or the group has joined "
+        "with this producer. Headwater always does."
+    ),
+    "a_batch_that_is_refused_does_not_join": (
+        "In Apache Kafka a batch makes its partition join the transaction before its sequence is looked at."
+    ),
+    "records_of_an_open_transaction_are_deleted": (
+        "In Apache Kafka the last stable offset stays where the transaction began. In Headwater it is never before the "
+        "start of the log."
+    ),
+    "a_producer_does_not_begin_at_zero": (
+        "Up to version 11 of Produce Apache Kafka takes any first sequence of a producer that is new to a partition. "
+        "Headwater wants 0, as both do from version 12 on."
+    ),
+    "a_producer_that_left_markers_only": "Headwater remembers a producer in the partitions that it has written to.",
+    "a_commit_after_a_time_out": (
+        "The producer is told PRODUCER_FENCED, which Kafka Streams survives, not INVALID_TXN_STATE."
+    ),
+    "a_plain_commit_is_stable_at_once": (
+        "A commit without a transaction takes the place of an offset that was staged before it. Both servers keep it "
+        "when the transaction ends; Apache Kafka says only then that it is stable."
+    ),
+    "two_transactions_stage_one_offset": (
+        "Apache Kafka keeps the offset that was staged last, Headwater the one that was committed last. Consumers "
+        "wait until staged offsets are decided, so two transactions do not stage the same one."
     ),
 }
 """Stories whose answers differ as a whole, and why."""

@@ -11,6 +11,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from crc32c import crc32c
+
 from tests.differential.allowed import ALLOWED, Rule
 from tests.differential.peer import Silence
 from tests.differential.story import Outcome, Transcript
@@ -19,11 +21,14 @@ MADE_UP = frozenset({"member_id", "leader", "topic_id", "producer_id", "session_
 """Fields whose values a server invents: they are compared by which of them are the same."""
 IDENTITY = (
     "name", "topic", "key", "group_id", "resource_type", "resource_name", "group_instance_id", "instance_id",
+    "transactional_id",
     "partition_index", "index", "partition", "api_key",
 )  # fmt: skip
 """Fields that tell the items of an array apart."""
 OURS = "headwater."
 """How the names of configs begin that Apache Kafka does not have."""
+OFFSETS = "__consumer_offsets"
+"""Where Apache Kafka keeps committed offsets. A transaction that commits some has partitions of it."""
 _NOTHING = ("", None, -1, str(uuid.UUID(int=0)))
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])")
 _NAME = re.compile("[a-zA-Z0-9._-]+")
@@ -31,6 +36,14 @@ _NAME = re.compile("[a-zA-Z0-9._-]+")
 _MS = datetime.timedelta(milliseconds=1)
 _LEADER_EPOCH = slice(12, 16)
 """Where a record batch names the leader that wrote it."""
+_CHECKSUM = slice(17, 21)
+_CHECKED = 21
+"""Where the bytes begin that the checksum of a batch covers."""
+_TIMES = slice(27, 43)
+_PRODUCER = slice(43, 51)
+_CONTROL = 0x20
+_COORDINATOR_EPOCH = slice(-5, -1)
+"""Where the marker of a transaction, the only record of its batch, has the epoch of the coordinator that wrote it."""
 
 
 class Symbols:
@@ -53,7 +66,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, Silence):
         return {"silence": value.why}
     if is_dataclass(value):
-        return {f.name: _field(f.name, getattr(value, f.name)) for f in fields(value)}
+        named = {f.name: _field(f.name, getattr(value, f.name)) for f in fields(value)}
+        if named.get("aborted_transactions"):
+            end = _end(bytes(value.records or b""))
+            named["aborted_transactions"] = [a for a in named["aborted_transactions"] if a["first_offset"] < end]
+        return named
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, Enum):
@@ -69,8 +86,30 @@ def plain(value: Any) -> Any:
 
 def _field(name: str, value: Any) -> Any:
     if name == "records" and value:
-        return [batch.hex() for batch in _batches(bytes(value))]
+        return [_batch(batch) for batch in _batches(bytes(value))]
     return plain(value)
+
+
+def _batch(batch: bytes) -> Any:
+    """A batch without what the server made up: producer ids, and the times of markers and who wrote them."""
+    producer = int.from_bytes(batch[_PRODUCER], "big", signed=True)
+    if producer < 0:
+        return batch.hex()
+    sound = crc32c(batch[_CHECKED:]) == int.from_bytes(batch[_CHECKSUM], "big")
+    rest = bytearray(batch)
+    rest[_CHECKSUM], rest[_PRODUCER] = bytes(4), bytes(8)
+    if int.from_bytes(batch[_CHECKED : _CHECKED + 2], "big") & _CONTROL:
+        rest[_TIMES], rest[_COORDINATOR_EPOCH] = bytes(16), bytes(4)
+    return {"batch": rest.hex(), "producer_id": producer, "sound": sound}
+
+
+def _end(data: bytes) -> int:
+    """The offset after the last whole batch. Which transactions are told that began later is up to the server."""
+    last = b""
+    for last in _batches(data):  # noqa: B007 - the last one counts
+        pass
+    base, delta = int.from_bytes(last[:8], "big"), int.from_bytes(last[23:27], "big")
+    return base + delta + 1 if last else 0
 
 
 def _batches(data: bytes) -> Iterator[bytes]:
@@ -150,6 +189,10 @@ def _foreign(item: Any, prefix: str) -> bool:
         return False
     if "protocol_type" in item and "error_code" not in item:  # a row of a list of all groups
         return not item["group_id"].startswith(prefix)
+    if "transaction_state" in item and "error_code" not in item:  # a row of a list of all transactions
+        return not item["transactional_id"].startswith(prefix)
+    if item.get("topic") == OFFSETS:
+        return True
     name = item.get("name")
     if not isinstance(name, str) or name.startswith(prefix):
         return False

@@ -14,11 +14,24 @@ from tests.differential import open as open_stories
 from tests.differential.allowed import APART
 from tests.differential.telling import Verdict, tell_all
 
-QUICK_GROUPS = """\
+KAFKA = """\
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
+transaction.abort.timed.out.transaction.cleanup.interval.ms=200
+"""
+"""Beside quick groups: rules count where there are some, and transactions end soon after their time-outs."""
+OURS = """\
 [groups]
 initial_rebalance_delay_ms = 0
+
+[security]
+acls = true
+allow_without_acls = true
+
+[transactions]
+check_interval_ms = 200
 """
-"""As the Apache Kafka of the tests has it."""
+"""The same settings for Headwater."""
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +42,8 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, s
     directory = tmp_path_factory.mktemp("differential")
     small = ("-Xmx512M", "-Xms256M")
     with (
-        kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS, heap=small) as theirs,
-        Headwater(directory / "headwater", settings=QUICK_GROUPS) as ours,
+        kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS + KAFKA, heap=small) as theirs,
+        Headwater(directory / "headwater", settings=OURS) as ours,
     ):
         yield theirs.bootstrap, ours.bootstrap
 

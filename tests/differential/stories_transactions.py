@@ -1,294 +1,469 @@
-"""Stories about transactions: their start, partitions, groups and end, in the lowest and the highest versions.
-
-Apache Kafka answers CONCURRENT_TRANSACTIONS while it writes markers. Stories repeat such a request; Headwater never
-answers so.
-"""
+"""Stories about the lives of transactional ids: how producers start, join partitions, end, and are fenced."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
-from tests.differential.stories_offsets import commit, committed
-from tests.differential.stories_topics import existing
+from tests.differential.stories_records import LATEST, offsets, produce, records
+from tests.differential.stories_topics import delete, existing, gone
 from tests.differential.story import Call, Steps, Story, Told, Until, add, call, story
 
-Who = tuple[int, int]
-"""A producer id and an epoch."""
-NOBODY: Who = (-1, -1)
+NO_PRODUCER = 999_999_999
+"""A producer id that was not given to anybody."""
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+TIMEOUT_MS = 60_000
+MAX_TIMEOUT_MS = 900_000
+"""The longest time-out that a broker allows by default."""
+COMMIT, ABORT = True, False
 
 
-def _codes(answer: Any) -> set[ErrorCode]:
-    """All error codes of an answer."""
-    codes = {getattr(answer, "error_code", ErrorCode.none)}
-    for topic in [*getattr(answer, "results_by_topic_v3_and_below", ()), *getattr(answer, "topics", ())]:
-        for partition in [*getattr(topic, "results_by_partition", ()), *getattr(topic, "partitions", ())]:
-            named = "partition_error_code" if hasattr(partition, "partition_error_code") else "error_code"
-            codes.add(getattr(partition, named))
-    return codes
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The versions that clients of one generation use. Those of the second end a transaction with a new epoch."""
+
+    number: int
+    produce: int
+    stage: int
+    end: int
 
 
-def settled(wanted: Call) -> Until:
-    """The request's answer, once Apache Kafka has written its markers."""
-    return Until(wanted, lambda answer: ErrorCode.concurrent_transactions not in _codes(answer))
+FIRST = Generation(1, produce=11, stage=4, end=4)
+SECOND = Generation(2, produce=12, stage=5, end=5)
+BOTH = (FIRST, SECOND)
 
 
-def init(
-    id: str | None, expected: Who = NOBODY, version: int | None = None, timeout_ms: int = 60_000, **more: Any
-) -> Until:
-    known = {"producer_id": expected[0], "producer_epoch": expected[1]}
-    return settled(
-        call("init_producer_id", version, transactional_id=id, transaction_timeout=timeout_ms, **known, **more)
-    )
+@dataclass(slots=True)
+class Producer:
+    """A producer as the story knows it. Its requests name what it was given last, unless they are told otherwise."""
+
+    id: str
+    who: int
+    epoch: int
+    by: Generation
+    sequences: dict[tuple[str | uuid.UUID, int], int] = field(default_factory=dict)
+
+    def init(self, **more: Any) -> Call:
+        return init(self.id, self.who, self.epoch, **more)
+
+    def add(self, parts: Mapping[str, Sequence[int]], *, version: int = 3, **more: Any) -> Call:
+        return add_partitions([self._named(more)], parts, version=version)
+
+    def add_offsets(self, group: str, *, version: int = 4, **more: Any) -> Call:
+        return call("add_offsets_to_txn", version, **self._named(more), group_id=group)
+
+    def write(
+        self, topic: str | uuid.UUID, partition: int = 0, number: int = 2, *, version: int | None = None, **more: Any
+    ) -> Call:
+        """A batch with the next sequence. One whose sequence is given does not count."""
+        place = topic, partition
+        sequence = more.pop("sequence", None)
+        if sequence is None:
+            sequence = self.sequences.get(place, 0)
+            self.sequences[place] = sequence + number
+        who, epoch = more.pop("producer_id", self.who), more.pop("producer_epoch", self.epoch)
+        attributes = more.pop("attributes", TRANSACTIONAL)
+        data = records(number, sequence, producer=(who, epoch, sequence), attributes=attributes)
+        fields: dict[str, Any] = {"transactional_id": self.id, **more}
+        return produce(topic, data, partition, version=self.by.produce if version is None else version, **fields)
+
+    def stage(self, group: str, topic: str, *places: tuple[int, int], version: int | None = None, **more: Any) -> Call:
+        rows = [{"partition_index": p, "committed_offset": at, "committed_metadata": "note"} for p, at in places]
+        fields: dict[str, Any] = {"generation_id": -1, "member_id": "", "group_instance_id": None}
+        fields |= {"group_id": group, "topics": [{"name": topic, "partitions": rows}], **self._named(more), **more}
+        return call("txn_offset_commit", self.by.stage if version is None else version, **fields)
+
+    def end(self, commit: bool, *, version: int | None = None, **more: Any) -> Call:
+        return call("end_txn", self.by.end if version is None else version, **self._named(more), committed=commit)
+
+    def ended(self, commit: bool) -> Steps:
+        """End the transaction, take the epoch that is given, and wait until readers see it."""
+        answer = yield self.end(commit)
+        self.take(answer)
+        yield settled(self.id)
+        return answer
+
+    def take(self, answer: Any) -> None:
+        """Go on with the producer id and the epoch of an answer, if it has them."""
+        if answer.error_code.value == 0 and getattr(answer, "producer_id", -1) >= 0:
+            self.sequences = {} if answer.producer_epoch != self.epoch else self.sequences
+            self.who, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def taken_over(self, *, expected: bool = False) -> Steps:
+        """Start anew while a transaction is open. Apache Kafka leaves out an epoch then; after this both have."""
+        answer = yield self.init() if expected else init(self.id)
+        if answer.producer_id == self.who and answer.producer_epoch == self.epoch + 1:
+            answer = yield Until(init(self.id), lambda _: True, recorded=False)
+        self.take(answer)
+        yield settled(self.id)
+
+    def before(self) -> Producer:
+        """The same producer as it is now, for requests that come later."""
+        return dataclasses.replace(self, sequences=dict(self.sequences))
+
+    def _named(self, more: dict[str, Any]) -> dict[str, Any]:
+        """Who asks; a story may say something else."""
+        own = {"transactional_id": self.id, "producer_id": self.who, "producer_epoch": self.epoch}
+        return {name: more.pop(name, value) for name, value in own.items()}
 
 
-def join(id: str, who: Who, partitions: dict[str, Sequence[int]], version: int = 3) -> Until:
-    topics = [{"name": name, "partitions": list(indexes)} for name, indexes in partitions.items()]
-    names = {
-        "v3_and_below_transactional_id": id,
-        "v3_and_below_producer_id": who[0],
-        "v3_and_below_producer_epoch": who[1],
-    }
-    return settled(call("add_partitions_to_txn", version, v3_and_below_topics=topics, **names))
+def init(id: str | None, who: int = -1, epoch: int = -1, *, version: int = 5, timeout: int = TIMEOUT_MS) -> Call:
+    fields = {"transactional_id": id, "transaction_timeout": timeout, "producer_id": who, "producer_epoch": epoch}
+    return call("init_producer_id", version, **fields)
 
 
-def join_group(id: str, who: Who, group: str, version: int | None = None) -> Until:
-    named = {"transactional_id": id, "producer_id": who[0], "producer_epoch": who[1]}
-    return settled(call("add_offsets_to_txn", version, group_id=group, **named))
+def producer(id: str, by: Generation, **more: Any) -> Steps:
+    """A producer that starts."""
+    answer = yield init(id, **more)
+    return Producer(id, answer.producer_id, answer.producer_epoch, by)
 
 
-def stage(
-    id: str, who: Who, group: str, topic: str, *places: tuple[int, int], version: int | None = None, **more: Any
-) -> Until:
-    parts = [{"partition_index": index, "committed_offset": at, "committed_metadata": ""} for index, at in places]
-    named = {"transactional_id": id, "producer_id": who[0], "producer_epoch": who[1], "group_id": group}
-    return settled(call("txn_offset_commit", version, topics=[{"name": topic, "partitions": parts}], **named, **more))
-
-
-def end(id: str, who: Who, *, commit: bool = True, version: int | None = None) -> Until:
-    named = {"transactional_id": id, "producer_id": who[0], "producer_epoch": who[1]}
-    return settled(call("end_txn", version, committed=commit, **named))
+def add_partitions(
+    who: Sequence[Mapping[str, Any]], parts: Mapping[str, Sequence[int]], *, version: int, **more: Any
+) -> Call:
+    """AddPartitionsToTxn. Versions from 4 on may name several transactions."""
+    topics = [{"name": name, "partitions": list(numbers)} for name, numbers in parts.items()]
+    if version >= 4:
+        rows = [{"verify_only": False, **row, "topics": topics, **more} for row in who]
+        return call("add_partitions_to_txn", version, transactions=rows)
+    [row] = who
+    fields = {f"v3_and_below_{name}": value for name, value in {**row, "topics": topics}.items()}
+    return call("add_partitions_to_txn", version, **fields)
 
 
 def described(*ids: str) -> Call:
-    return call("describe_transactions", transactional_ids=list(ids))
+    return call("describe_transactions", 0, transactional_ids=list(ids))
 
 
-def who(answer: Any) -> Who:
-    """Producer id and epoch of an answer."""
-    return answer.producer_id, answer.producer_epoch
+def settled(*ids: str) -> Until:
+    """Wait until no end of a transaction is under way; Apache Kafka answers EndTxn before readers can see the end."""
+    busy = {"PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
+    return Until(described(*ids), lambda a: not busy & {t.transaction_state for t in a.transaction_states}, False)
 
 
-def _first_generation(version: int, ends: int) -> Story:
-    def steps(told: Told) -> Steps:
-        topic, group, id = told.name(), told.name("g"), told.name("tx")
-        yield from existing(topic, 3)
-        me = who((yield init(id, version=min(version, 2))))
-        yield join(id, me, {topic: [0, 2]}, version)
-        yield join_group(id, me, group, version)
-        yield stage(id, me, group, topic, (0, 5), (1, 6), version=version)
-        yield Until(described(id), lambda a: a.transaction_states[0].transaction_state == "Ongoing", recorded=False)
-        yield committed(group, {topic: [0, 1, 2]}, version=8, stable=True)
-        yield committed(group, {topic: [0, 1, 2]}, version=8)
-        yield end(id, me, version=ends)
-        yield end(id, me, version=ends)
-        yield end(id, me, commit=False, version=ends)
-        stable = committed(group, {topic: [0, 1, 2]}, version=8, stable=True)
-        yield Until(stable, lambda a: all(p.error_code is ErrorCode.none for p in a.groups[0].topics[0].partitions))
-        yield join(id, me, {topic: [1]}, version)
-        yield end(id, me, commit=False, version=ends)
-        yield end(id, me, commit=False, version=ends)
-        yield end(id, me, version=ends)
-
-    return steps
+def each(name: str, made: Any, of: Sequence[Any] = BOTH) -> None:
+    """One story for each generation, or for each of several versions."""
+    for one in of:
+        label = f"in_generation_{one.number}" if isinstance(one, Generation) else f"v{one}"
+        add(f"{name}_{label}", made(one))
 
 
-for _version in range(4):
-    add(f"transaction_of_the_first_generation_v{_version}", _first_generation(_version, _version + (_version == 3)))
+# --- init --------------------------------------------------------------------------------------------
 
 
-@story
-def transaction_of_the_second_generation(told: Told) -> Steps:
-    topic, group, id = told.name(), told.name("g"), told.name("tx")
-    yield from existing(topic, 2)
-    first = who((yield init(id)))
-    yield end(id, first)
-    yield stage(id, first, group, topic, (0, 5), (1, 6))
-    yield committed(group, {topic: [0]}, version=8, stable=True)
-    second = who((yield end(id, first)))
-    yield end(id, first)
-    yield end(id, first, commit=False)
-    yield end(id, second)
-    third = who((yield end(id, second, commit=False)))
-    yield end(id, second, commit=False)
-    yield end(id, second)
-    yield stage(id, second, group, topic, (0, 7))
-    yield stage(id, third, group, topic, (0, 8))
-    yield end(id, third, commit=False)
-    yield end(id, third)
-    stable = committed(group, {topic: [0, 1]}, version=8, stable=True)
-    yield Until(stable, lambda a: all(p.error_code is ErrorCode.none for p in a.groups[0].topics[0].partitions))
-
-
-def _fenced_in_version(version: int) -> Story:
-    def steps(told: Told) -> Steps:
-        topic, group, id = told.name(), told.name("g"), told.name("tx")
-        yield from existing(topic)
-        old = who((yield init(id)))
-        new = who((yield init(id)))
-        for one in (old, (new[0] + 1_000_000, new[1]), (new[0], new[1] + 5), NOBODY):
-            yield join(id, one, {topic: [0]}, min(version, 3))
-            yield join_group(id, one, group, min(version, 4))
-            yield stage(id, one, group, topic, (0, 1), version=version)
-            yield end(id, one, version=version)
-        yield join(told.name("other"), new, {topic: [0]}, min(version, 3))
-        yield join_group(told.name("other"), new, group, min(version, 4))
-        yield stage(told.name("other"), new, group, topic, (0, 1), version=version)
-        yield end(told.name("other"), new, version=version)
-        yield end(id, new, version=version)
-        yield end("", new, version=version)
-        yield join("", new, {topic: [0]}, min(version, 3))
-        yield join_group("", new, group, min(version, 4))
-
-    return steps
-
-
-for _version in range(6):
-    add(f"transactions_fenced_v{_version}", _fenced_in_version(_version))
-
-
-def _started_in_version(version: int) -> Story:
+def _init_in_version(version: int) -> Story:
     def steps(told: Told) -> Steps:
         id = told.name("tx")
-        first = who((yield init(id, version=version)))
-        second = who((yield init(id, first, version=version)))
-        yield init(id, first, version=version)
-        third = who((yield init(id, second, version=version)))
-        yield init(id, first, version=version)
-        yield init(id, (third[0] + 1_000_000, 0), version=version)
-        yield init(id, (third[0], third[1] + 9), version=version)
-        yield init(told.name("new"), third, version=version)
-        yield init(id, (-1, 3), version=version)
-        yield init(id, (third[0], -1), version=version)
+        made = yield init(id, version=version)
+        yield init(id, version=version)
+        yield init(told.name("other"), version=version)
+        for id_of_nobody in ("", None):
+            yield init(id_of_nobody, version=version, timeout=0)
         yield init("", version=version)
-        yield init("", version=version, timeout_ms=0)
-        for timeout_ms in (-1, 0, 900_001, 900_000):
-            yield init(id, version=version, timeout_ms=timeout_ms)
-        yield init(None, version=version, timeout_ms=0)
+        for timeout in (0, -1, 1, MAX_TIMEOUT_MS, MAX_TIMEOUT_MS + 1):
+            yield init(told.name(f"timed{timeout}"), version=version, timeout=timeout)
+        yield init(told.name("x" * 900), version=version)
+        if version < 3:
+            return
+        current = yield init(id, version=version)
+        who, epoch = made.producer_id, current.producer_epoch
+        yield init(id, who, epoch, version=version)
+        yield init(id, who, epoch, version=version)
+        yield init(id, who, epoch - 1, version=version)
+        yield init(id, who, epoch + 5, version=version)
+        yield init(id, NO_PRODUCER, epoch + 1, version=version)
+        yield init(id, who, version=version)
+        yield init(id, -1, epoch, version=version)
+        yield init(told.name("new"), NO_PRODUCER, 3, version=version)
+        yield init(told.name("new"), version=version)
 
     return steps
 
 
-for _version in range(6):  # Apache Kafka closes the connection at version 6, which is not stable yet
-    add(f"init_transactions_v{_version}", _started_in_version(_version))
+each("init_transactions", _init_in_version, (0, 3, 4, 5))
 
 
-@story
-def init_ends_an_open_transaction(told: Told) -> Steps:
-    topic, id = told.name(), told.name("tx")
-    yield from existing(topic)
-    me = who((yield init(id, version=2)))
-    yield join(id, me, {topic: [0]})
-    yield init(id, (me[0] + 1_000_000, 0))
-    yield Until(init(id).call, lambda a: a.error_code is ErrorCode.none, recorded=False)
-    yield end(id, me, version=3)
-
-
-@story
-def partitions_that_cannot_join(told: Told) -> Steps:
-    topic, id = told.name(), told.name("tx")
-    yield from existing(topic, 2)
-    me = who((yield init(id)))
-    for version in range(4):
-        yield join(id, me, {topic: [0, 7]}, version)
-        yield join(id, me, {topic: [0], told.name("none"): [0]}, version)
-        yield join(id, me, {topic: [0], "__consumer_offsets": [0]}, version)
-        yield join(id, me, {}, version)
-    yield end(id, me, version=4)
-
-
-def _batched(version: int) -> Story:
+def _init_while_open(by: Generation) -> Story:
     def steps(told: Told) -> Steps:
-        topic, one, two = told.name(), told.name("one"), told.name("two")
-        yield from existing(topic, 2)
-        first, second = who((yield init(one))), who((yield init(two)))
-
-        def ask(id: str, me: Who, *partitions: int, only: bool) -> Call:
-            row = {"transactional_id": id, "producer_id": me[0], "producer_epoch": me[1], "verify_only": only,
-                   "topics": [{"name": topic, "partitions": list(partitions)}]}  # fmt: skip
-            return call("add_partitions_to_txn", version, transactions=[row])
-
-        yield ask(one, first, 0, only=True)
-        yield ask(one, first, 0, only=False)
-        yield ask(one, first, 0, 1, only=True)
-        yield ask(one, first, 0, 9, only=True)
-        yield ask(two, (second[0], 9), 0, only=True)
-        yield ask(two, (second[0] + 1_000_000, 0), 0, only=True)
-        yield ask(told.name("none"), second, 0, only=True)
-        yield ask("", second, 0, only=False)
+        yield from existing(told.name(), 2)
+        one = yield from producer(told.name("tx"), by)
+        yield one.add({told.name(): [0]})
+        yield one.write(told.name())
+        zombie = one.before()
+        yield from one.taken_over()
+        yield described(one.id)
+        yield from offsets(told.name(), LATEST)
+        yield zombie.write(told.name())
+        yield zombie.write(told.name(), 1)
+        yield zombie.write(told.name(), version=9)
+        yield zombie.add({told.name(): [1]})
+        yield zombie.add({told.name(): [1]}, version=0)
+        yield zombie.add_offsets(told.name("g"))
+        yield zombie.add_offsets(told.name("g"), version=0)
+        yield zombie.stage(told.name("g"), told.name(), (0, 1))
+        yield zombie.end(COMMIT)
+        yield zombie.end(ABORT)
+        yield zombie.end(COMMIT, version=0)
+        yield zombie.init()
+        yield one.add({told.name(): [0]})
+        yield one.write(told.name())
+        yield zombie.write(told.name())
+        yield from one.ended(COMMIT)
+        yield from offsets(told.name(), LATEST)
 
     return steps
 
 
-for _version in (4, 5):
-    add(f"partitions_join_in_batches_v{_version}", _batched(_version))
+each("init_while_a_transaction_is_open", _init_while_open)
 
 
-def _staged_in_version(version: int) -> Story:
+def _init_with_what_is_expected_while_open(by: Generation) -> Story:
     def steps(told: Told) -> Steps:
-        topic, group, id = told.name(), told.name("g"), told.name("tx")
-        yield from existing(topic, 2)
-        me = who((yield init(id)))
-        yield stage(id, me, group, topic, (0, 1), version=version)
-        yield join_group(id, me, group)
-        yield stage(id, me, group, topic, (0, 1), (9, 1), version=version)
-        yield stage(id, me, group, told.name("none"), (0, 1), version=version)
-        yield join_group(id, me, told.name("third"))
-        if version >= 3:
-            for given in ({"generation_id": 3}, {"member_id": "nobody"}, {"generation_id": 3, "member_id": "nobody"}):
-                yield stage(id, me, group, topic, (0, 2), version=version, **given)
-                yield stage(id, me, told.name("third"), topic, (0, 2), version=version, **given)
+        yield from existing(told.name())
+        one = yield from producer(told.name("tx"), by)
+        yield one.add({told.name(): [0]})
+        yield one.write(told.name())
+        yield init(one.id, NO_PRODUCER, one.epoch)
+        yield described(one.id)
+        before = one.before()
+        yield from one.taken_over(expected=True)
+        yield before.init()
+        yield described(one.id)
+        yield before.write(told.name())
+        yield one.add({told.name(): [0]})
+        yield one.write(told.name())
+        yield from one.ended(ABORT)
 
     return steps
 
 
-for _version in range(6):
-    add(f"offsets_staged_v{_version}", _staged_in_version(_version))
+each("init_with_what_is_expected_while_open", _init_with_what_is_expected_while_open)
+
+
+def _init_with_another_epoch_while_open(by: Generation) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name())
+        one = yield from producer(told.name("tx"), by)
+        yield one.add({told.name(): [0]})
+        yield one.write(told.name())
+        yield init(one.id, one.who, one.epoch + 1)
+        yield settled(one.id)
+        yield described(one.id)
+
+    return steps
+
+
+each("init_with_another_epoch_while_open", _init_with_another_epoch_while_open)
+
+
+def _init_after_an_end(by: Generation) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name())
+        one = yield from producer(told.name("tx"), by)
+        for outcome in (COMMIT, ABORT):
+            yield one.add({told.name(): [0]})
+            yield one.write(told.name())
+            yield from one.ended(outcome)
+            one.take((yield one.init()))
+        before = one.before()
+        one.take((yield init(one.id)))
+        yield before.init()
+        yield before.end(ABORT)
+        yield before.end(COMMIT)
+        yield one.end(ABORT)
+        yield one.end(COMMIT)
+
+    return steps
+
+
+each("init_after_an_end", _init_after_an_end)
 
 
 @story
-def a_plain_commit_after_a_staged_one(told: Told) -> Steps:
-    topic, group, id = told.name(), told.name("g"), told.name("tx")
-    yield from existing(topic)
-    me = who((yield init(id)))
-    yield commit(group, topic, (0, 1))
-    yield stage(id, me, group, topic, (0, 5))
-    for version in (7, 8, 9):
-        yield committed(group, {topic: [0]}, version=version, stable=True)
-        yield committed(group, version=version, stable=True)
-        yield committed(group, version=version)
-    yield commit(group, topic, (0, 2))
-    yield end(id, me)
-    stable = committed(group, {topic: [0]}, version=8, stable=True)
-    yield Until(stable, lambda a: a.groups[0].topics[0].partitions[0].error_code is ErrorCode.none)
-
-
-@story
-def transactions_described(told: Told) -> Steps:
-    topic, id = told.name(), told.name("tx")
-    yield from existing(topic, 2)
-    yield described(id, "")
-    me = who((yield init(id, timeout_ms=7_000)))
+def a_time_out_is_kept_from_the_last_init(told: Told) -> Steps:
+    id = told.name("tx")
+    for timeout in (1_000, 30_000):
+        yield init(id, timeout=timeout)
+        yield described(id)
+    yield init(id, timeout=0)
     yield described(id)
-    yield join(id, me, {topic: [1, 0]})
-    yield call("list_transactions", 2, state_filters=["Ongoing", "No"], producer_id_filters=[me[0]], duration_filter=-1)
-    yield call("list_transactions", 1, state_filters=["Empty"], producer_id_filters=[me[0]], duration_filter=-1)
-    yield call("list_transactions", 1, state_filters=[], producer_id_filters=[me[0]], duration_filter=3_600_000)
-    for pattern in (f"{id}.*", id[:-1], "(", ""):
-        filters = {"state_filters": [], "producer_id_filters": [me[0]], "duration_filter": -1}
-        yield call("list_transactions", 2, transactional_id_pattern=pattern, **filters)
-    yield end(id, me, commit=False, version=4)
-    done = Until(described(id), lambda a: a.transaction_states[0].transaction_state == "CompleteAbort")
-    yield Until(done.call, done.holds, recorded=False)
+
+
+# --- joining -----------------------------------------------------------------------------------------
+
+
+def _joined_in_version(version: int) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name(), 3)
+        one = yield from producer(told.name("tx"), FIRST)
+        here, unknown = told.name(), told.name("unknown")
+        yield one.add({here: [0]}, version=version)
+        yield one.add({here: [0, 1]}, version=version)
+        yield one.add({here: [2], unknown: [0]}, version=version)
+        yield one.add({here: [2, 7]}, version=version)
+        yield one.add({unknown: [0, 1]}, version=version)
+        yield one.add({here: [-1]}, version=version)
+        yield one.add({"not/a topic": [0]}, version=version)
+        yield one.add({"__consumer_offsets": [0]}, version=version)
+        yield one.add({here: []}, version=version)
+        yield one.add({}, version=version)
+        yield one.add({here: [2]}, version=version, producer_epoch=one.epoch + 1)
+        yield one.add({here: [2]}, version=version, producer_epoch=-1)
+        yield one.add({here: [2]}, version=version, producer_id=NO_PRODUCER)
+        yield one.add({here: [2]}, version=version, producer_id=-1)
+        yield one.add({here: [2]}, version=version, transactional_id=told.name("nobody"))
+        yield one.add({here: [2]}, version=version, transactional_id="")
+        yield described(one.id)
+
+    return steps
+
+
+each("add_partitions_to_a_transaction", _joined_in_version, (0, 2, 3))
+
+
+def _joined_by_brokers(version: int) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name(), 2)
+        one = yield from producer(told.name("one"), FIRST)
+        other = yield from producer(told.name("other"), FIRST)
+        here = told.name()
+        pair = [{"transactional_id": p.id, "producer_id": p.who, "producer_epoch": p.epoch} for p in (one, other)]
+        yield add_partitions(pair, {here: [0]}, version=version)
+        yield add_partitions(pair, {here: [0]}, version=version, verify_only=True)
+        yield add_partitions(pair, {here: [0, 1]}, version=version, verify_only=True)
+        yield add_partitions([pair[0], {**pair[1], "producer_epoch": 9}], {here: [1]}, version=version)
+        yield one.add({here: [1], told.name("unknown"): [0]}, version=version)
+        for wrong in (
+            {"producer_epoch": 9}, {"producer_id": NO_PRODUCER}, {"transactional_id": told.name("none")},
+            {"transactional_id": ""},
+        ):  # fmt: skip
+            for verify in (True, False):
+                yield add_partitions([{**pair[0], **wrong}], {here: [0]}, version=version, verify_only=verify)
+        yield add_partitions(pair[:1], {here: [0, 9]}, version=version, verify_only=True)
+        yield described(one.id, other.id)
+
+    return steps
+
+
+each("add_partitions_to_transactions", _joined_by_brokers, (4, 5))
+
+
+def _groups_joined_in_version(version: int) -> Story:
+    def steps(told: Told) -> Steps:
+        one = yield from producer(told.name("tx"), FIRST)
+        group = told.name("g")
+        yield one.add_offsets(group, version=version)
+        yield one.add_offsets(group, version=version)
+        yield one.add_offsets("", version=version)
+        yield one.add_offsets(group, version=version, producer_epoch=one.epoch + 1)
+        yield one.add_offsets(group, version=version, producer_id=NO_PRODUCER)
+        yield one.add_offsets(group, version=version, transactional_id=told.name("nobody"))
+        yield one.add_offsets(group, version=version, transactional_id="")
+        yield call("list_transactions", 0, state_filters=["Ongoing"], producer_id_filters=[])
+        yield from one.ended(COMMIT)
+
+    return steps
+
+
+each("add_offsets_to_a_transaction", _groups_joined_in_version, (0, 3, 4))
+
+
+# --- the end -----------------------------------------------------------------------------------------
+
+
+def _ended_in_version(version: int) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name())
+        one = yield from producer(told.name("tx"), SECOND if version >= 5 else FIRST)
+        here = told.name()
+        for empty in (COMMIT, ABORT):
+            answer = yield one.end(empty, version=version)
+            one.take(answer)
+        for outcome in (COMMIT, ABORT):
+            yield one.add({here: [0]})
+            yield one.write(here)
+            yield one.end(outcome, version=version, producer_epoch=one.epoch + 1)
+            yield one.end(outcome, version=version, producer_epoch=-1)
+            yield one.end(outcome, version=version, producer_id=NO_PRODUCER)
+            yield one.end(outcome, version=version, transactional_id=told.name("nobody"))
+            yield one.end(outcome, version=version, transactional_id="")
+            before = one.before()
+            one.take((yield one.end(outcome, version=version)))
+            yield settled(one.id)
+            yield described(one.id)
+            yield before.end(outcome, version=version)
+            yield before.end(not outcome, version=version)
+            yield before.end(outcome, version=4 if version >= 5 else 5)
+            yield settled(one.id)
+            yield described(one.id)
+            again = yield one.end(outcome, version=version)
+            one.take(again)
+            one.take((yield one.end(ABORT, version=version)))
+            yield settled(one.id)
+            one.take((yield init(one.id)))
+
+    return steps
+
+
+each("end_a_transaction", _ended_in_version, (0, 3, 4, 5))
+
+
+def _ended_and_begun_again(by: Generation) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name())
+        one = yield from producer(told.name("tx"), by)
+        for outcome in (COMMIT, ABORT, ABORT, COMMIT, COMMIT):
+            yield one.add({told.name(): [0]})
+            yield one.write(told.name())
+            before = one.before()
+            yield from one.ended(outcome)
+            yield before.end(outcome)
+            yield one.add({told.name(): [0]})
+            yield before.end(outcome, version=5)
+            yield settled(one.id)
+            yield described(one.id)
+            yield from one.taken_over()
+
+    return steps
+
+
+each("a_late_end_meets_the_next_transaction", _ended_and_begun_again)
+
+
+def _joined_without_records(by: Generation) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name(), 2)
+        one = yield from producer(told.name("tx"), by)
+        for outcome in (COMMIT, ABORT):
+            yield one.add({told.name(): [0, 1]})
+            yield one.write(told.name(), 1)
+            yield from one.ended(outcome)
+            for partition in (0, 1):
+                yield from offsets(told.name(), LATEST, partition=partition)
+
+    return steps
+
+
+each("partitions_that_join_without_records", _joined_without_records)
+
+
+def _topic_deleted(by: Generation) -> Story:
+    def steps(told: Told) -> Steps:
+        yield from existing(told.name("goes"))
+        yield from existing(told.name("stays"))
+        one = yield from producer(told.name("tx"), by)
+        for topic in (told.name("goes"), told.name("stays")):
+            yield one.add({topic: [0]})
+            yield one.write(topic)
+        yield delete(told.name("goes"))
+        yield gone(told.name("goes"))
+        yield from one.ended(COMMIT)
+        yield from offsets(told.name("stays"), LATEST)
+
+    return steps
+
+
+each("a_topic_is_deleted_during_a_transaction", _topic_deleted)

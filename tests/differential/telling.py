@@ -64,8 +64,9 @@ async def _wait_for_transactions(kafka: str) -> None:
     keys = [f"warm-up-{number}" for number in range(32)]
     async with Peer(kafka) as peer, asyncio.timeout(START_SECONDS):
         while True:
-            answer = await peer.ask("find_coordinator", 4, {"key_type": 1, "coordinator_keys": keys})
-            if not any(found.error_code.value for found in answer.coordinators):
+            await peer.ask("find_coordinator", 4, {"key_type": 1, "coordinator_keys": keys})
+            answer = await peer.ask("describe_transactions", 0, {"transactional_ids": keys})
+            if {found.error_code.name for found in answer.transaction_states} == {"transactional_id_not_found"}:
                 return
             await asyncio.sleep(POLL_SECONDS)  # polls for a state; nothing counts on its length
 

@@ -1,21 +1,27 @@
-"""K1 to K11: sequences of raw requests, answered by Apache Kafka and by Headwater field by field alike."""
+"""K1 to K12: sequences of raw requests, answered by Apache Kafka and by Headwater field by field alike."""
 
 from __future__ import annotations
 
+import asyncio
+import random
+import struct
 import uuid
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from headwater.wire.build import build
+from headwater.wire.encode import item_type
 from headwater.wire.messages import response_type
 from tests.differential import open as open_stories
 from tests.differential.allowed import APART
-from tests.differential.compare import wavering
+from tests.differential.compare import Symbols, normal, wavering
 from tests.differential.stories import STORIES
-from tests.differential.story import Said, Transcript
+from tests.differential.story import Said, Steps, Teller, Told, Transcript, call
 from tests.differential.telling import Verdict
+from tests.support.batches import Rec, batch
 
 OPEN = open_stories.read()
 
@@ -40,6 +46,68 @@ def test_answers_of_ours_that_waver_are_seen() -> None:
     assert "error_code" in line and "illegal_generation" in line
     [line] = wavering([Transcript("story-0", calm[0].said[:1], "it broke"), calm[0]])
     assert "it broke" in line
+
+
+class Busy:
+    """A server that asks to come back twice, then answers. It stands for the connection of a teller."""
+
+    def __init__(self, address: str) -> None:
+        self.asked = 0
+
+    async def __aenter__(self) -> Busy:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def ask(self, api: str, version: int, fields: Mapping[str, object], *, answered: bool = True) -> object:
+        self.asked += 1
+        code = ErrorCode.concurrent_transactions if self.asked < 3 else ErrorCode.none
+        return build(response_type(26, 4), error_code=code)
+
+
+@pytest.mark.parametrize(("comes_back", "seen"), [(True, "none"), (False, "concurrent_transactions")])
+def test_only_apache_kafka_is_asked_again(comes_back: bool, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headwater ends a transaction in one step: an answer to come back later would show."""
+    monkeypatch.setattr("tests.differential.story.Peer", Busy)
+
+    def steps(told: Told) -> Steps:
+        yield call("end_txn", 4, transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
+
+    async def told() -> Transcript:
+        knows = Told("story", random.Random(1), {})
+        async with AsyncExitStack() as connections:
+            return await Teller("nowhere", knows, connections, comes_back=comes_back).tell(steps)
+
+    [said] = asyncio.run(told()).said
+    assert said.answer.error_code.name == seen
+
+
+def test_markers_are_compared_but_for_times_and_coordinators() -> None:
+    """So are producers' ids, by which of them are the same. A wrong checksum, outcome or epoch shows."""
+
+    def marker(*, time: int = 5, coordinator: int = 0, kind: int = 1, epoch: int = 3, **more: int) -> bytes:
+        key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, coordinator)
+        record = [Rec(value, key, time)]
+        return batch(record, producer=(more.pop("producer", 7), epoch, -1), attributes=0x30, **more)
+
+    def seen(records: bytes) -> object:
+        partition = item_type(item_type(response_type(1, 11), "responses"), "partitions")
+        return normal(build(partition, records=records), "story", Symbols())
+
+    assert seen(marker()) == seen(marker(time=9, coordinator=4, producer=8))
+    for other in (marker(kind=0), marker(epoch=4), marker(crc=1)):
+        assert seen(marker()) != seen(other)
+
+
+def test_aborted_transactions_behind_the_records_do_not_count() -> None:
+    def seen(*first: int) -> object:
+        partition = item_type(item_type(response_type(1, 11), "responses"), "partitions")
+        aborted = [{"producer_id": 7, "first_offset": at} for at in first]
+        return normal(build(partition, records=batch([b"x"] * 3), aborted_transactions=aborted), "story", Symbols())
+
+    assert seen(0, 2) == seen(0, 2, 3, 9)
+    assert seen(0, 2) != seen(0)
 
 
 @pytest.mark.timeout(600)

@@ -37,8 +37,8 @@ from headwater.state.streams.stored_transactions import LAST_EPOCH, Transaction
 log = logging.getLogger("headwater.transactions")
 TRANSACTIONS = Duty("transactions", OnDeath.RESTART, "aborts transactions that take longer than their time-outs")
 
-ABORTS_AT_ONCE = 1_000
-"""Transactions that are aborted by one record. The others wait for the next."""
+ABORTS_AT_ONCE = 200
+"""Transactions that are aborted by one record. It holds them even if each character of their ids has four bytes."""
 UNUSED = -1
 """The fresh producer id of a command that cannot take one."""
 

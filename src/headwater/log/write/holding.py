@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Callable
 
 from headwater.clock import Clock
+from headwater.log.batch import Batch
 from headwater.log.write.part import Part
 from headwater.replica.replica import Replica
 from headwater.state.streams.producers import SEQUENCES, is_ahead, last_sequence
@@ -104,7 +105,17 @@ class Holding:
         return False
 
     def _gap(self, part: Part) -> bool:
-        """Whether earlier batches of this producer are missing, which another broker may still commit."""
+        """Whether earlier batches of this producer are missing, which another broker may still commit.
+
+        Nobody can commit batches of a transaction that has ended, and those of the next one need not wait behind them.
+        """
+        return self._misses(part) and not self._is_fenced(part.batch)
+
+    def _is_fenced(self, batch: Batch) -> bool:
+        found = self._replica.state.transactions.of_producer(batch.producer_id) if batch.transactional else None
+        return found is not None and found.epoch > batch.producer_epoch
+
+    def _misses(self, part: Part) -> bool:
         batch = part.batch
         tail = self._tails.get((part.stream, batch.producer_id))
         if tail is not None and tail[0] == batch.producer_epoch:

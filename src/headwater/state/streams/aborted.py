@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 _ENTRY = struct.Struct("<qqqq")
-_MARKER_AT = 16
+_FIRST, _FIELDS = 1, 4
+_MARKER_AT, _STABLE_AT = 16, 24
 _OFFSET = struct.Struct("<q")
 
 
@@ -44,7 +45,7 @@ class Aborted:
         return f"<Aborted: {len(self)} transactions>"
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
-        return self._from(0)
+        return map(self._at, range(len(self)))
 
     def pack(self) -> bytes:
         """The entries as bytes, for a checkpoint."""
@@ -56,28 +57,24 @@ class Aborted:
 
     def between(self, offset: int, bound: int) -> list[AbortedTransaction]:
         """The aborted transactions that may have records from an offset up to, not including, a bound."""
-        found = []
-        for entry in self._from(self._find(offset)):
-            if entry.first < bound:
-                found.append(entry)
-            if entry.stable >= bound:
-                break
-        return found
+        low, high = self._find(offset), self._find(bound, _STABLE_AT) + 1
+        # All that ended while a long transaction was open is in here, so only the first offsets are looked at.
+        firsts = memoryview(self._data)[low * _ENTRY.size : high * _ENTRY.size].cast("q")[_FIRST::_FIELDS].tolist()
+        return [self._at(i) for i, first in enumerate(firsts, low) if first < bound]
 
     def forget(self, before: int) -> None:
         """Remove the entries whose marker is before an offset."""
         del self._data[: self._find(before) * _ENTRY.size]
 
-    def _from(self, i: int) -> Iterator[AbortedTransaction]:
-        for at in range(i * _ENTRY.size, len(self._data), _ENTRY.size):
-            yield AbortedTransaction(*_ENTRY.unpack_from(self._data, at))
+    def _at(self, i: int) -> AbortedTransaction:
+        return AbortedTransaction(*_ENTRY.unpack_from(self._data, i * _ENTRY.size))
 
-    def _find(self, offset: int) -> int:
-        """The first entry whose marker is at or beyond an offset, or `len(self)`."""
+    def _find(self, offset: int, field: int = _MARKER_AT) -> int:
+        """The first entry whose marker, or stable offset, is at or beyond an offset, or `len(self)`."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
-            if _OFFSET.unpack_from(self._data, middle * _ENTRY.size + _MARKER_AT)[0] >= offset:
+            if _OFFSET.unpack_from(self._data, middle * _ENTRY.size + field)[0] >= offset:
                 high = middle
             else:
                 low = middle + 1

@@ -199,8 +199,12 @@ class OffsetIndex:
     ) -> None:
         """Add a marker at the end."""
         flags = MARKER | COMMIT if commit else MARKER
-        running = max(self[-1].running_max_timestamp, NO_TIMESTAMP) if self._data else NO_TIMESTAMP
-        self._data += _ENTRY.pack(
+        data, running = self._data, NO_TIMESTAMP
+        if data:
+            before: int = _RUNNING.unpack_from(data, len(data) - ENTRY_BYTES + _RUNNING_AT)[0]
+            if before > running:
+                running = before
+        data += _ENTRY.pack(
             offset + 1, cumulative_size, clock_ms, running, 1, producer >> 32, producer & 0xFFFFFFFF, 0, MARKER_BYTES,
             flags, epoch,
         )  # fmt: skip

@@ -19,6 +19,8 @@ MAX_STREAMS = 20_000
 """The limit of streams of one transaction."""
 MAX_STAGED_GROUPS = 1_000
 """The limit of groups of one transaction."""
+MAX_JOINED = 1_000_000
+"""The limit of streams and groups of all open transactions of a domain."""
 LAST_EPOCH = 32_766
 """A producer id whose epoch is this one is replaced by a fresh one at the next bump, as in Kafka."""
 NOBODY = -1
@@ -77,7 +79,7 @@ class Transaction(msgspec.Struct):
     previous_producer: int
     """The producer id before the current one, which a repeated request may still name."""
     last_epoch: int
-    """The epoch before the last bump that a client asked for. -1 if another producer took over since."""
+    """The epoch before the last bump. -1 if another producer took over since."""
     timeout_ms: int
     phase: Phase
     ended: Ended
@@ -105,16 +107,20 @@ class Transaction(msgspec.Struct):
 class Transactions:
     """The transactional ids of a domain."""
 
-    __slots__ = ("_by_group", "_by_id", "_by_producer", "_open")
+    __slots__ = ("_by_group", "_by_id", "_by_producer", "_open", "joined")
 
     def __init__(self, found: Iterable[Transaction] = (), opened: Iterable[Transaction] = ()) -> None:
         self._by_id: dict[str, Transaction] = {}
         self._by_producer: dict[int, Transaction] = {}
+        """By the current and by the previous producer id."""
         self._open = {transaction.id: transaction for transaction in opened}
         self._by_group: dict[str, dict[str, Transaction]] = {}
         for transaction in found:
             self.put(transaction)
+        self.joined = 0
+        """How many streams and groups the open transactions have."""
         for transaction in self._open.values():
+            self.joined += len(transaction.streams) + len(transaction.groups)
             for group in transaction.groups:
                 self._by_group.setdefault(group, {})[transaction.id] = transaction
 
@@ -132,7 +138,8 @@ class Transactions:
 
     def of_producer(self, producer: int) -> Transaction | None:
         """The transactional id that has a producer id now."""
-        return self._by_producer.get(producer)
+        found = self._by_producer.get(producer)
+        return found if found is not None and found.producer == producer else None
 
     def opened(self) -> list[Transaction]:
         """The open transactions, in the order in which they were opened."""
@@ -150,17 +157,20 @@ class Transactions:
         """Add an id."""
         self._by_id[transaction.id] = transaction
         self._by_producer[transaction.producer] = transaction
+        if transaction.previous_producer != NOBODY:
+            self._by_producer[transaction.previous_producer] = transaction
 
     def forget(self, transaction: Transaction) -> None:
         """Remove an id without an open transaction."""
         del self._by_id[transaction.id]
         self._by_producer.pop(transaction.producer, None)
+        self._by_producer.pop(transaction.previous_producer, None)
 
     def bump(self, transaction: Transaction, fresh: int) -> None:
         """Move an id on to the next epoch or producer id."""
-        before = transaction.producer
+        before = transaction.previous_producer
         transaction.bump(fresh)
-        if transaction.producer != before:
+        if transaction.previous_producer != before:
             self._by_producer.pop(before, None)
             self._by_producer[transaction.producer] = transaction
 
@@ -177,6 +187,7 @@ class Transactions:
 
     def close(self, transaction: Transaction, phase: Phase, ended: Ended, clock_ms: int) -> None:
         """End the open transaction of an id, if there is one."""
+        self.joined -= len(transaction.streams) + len(transaction.groups)
         for group in transaction.groups:
             self._unstage(group, transaction)
         transaction.phase, transaction.ended, transaction.changed_ms = phase, ended, clock_ms
@@ -187,27 +198,44 @@ class Transactions:
         """Judge a transactional batch before its sequence: `None`, or why it is refused.
 
         The epoch is that of the transaction, not what the stream has seen. So a producer that was fenced is refused
-        in every stream, and also if its object was stored before the fence.
+        in every stream, and also if its object was stored before the fence. One whose producer id was replaced at its
+        last epoch is fenced like any other: clients can go on after that, but not after an unknown producer id.
         """
         transaction = self._by_producer.get(producer)
         if transaction is None:
             return Verdict.NO_TRANSACTION
-        if epoch != transaction.epoch:
+        if epoch != transaction.epoch or producer != transaction.producer:
             return Verdict.STALE_PRODUCER
         if transaction.open and stream in transaction.streams:
             return None
-        return None if mode == Mode.JOINS and len(transaction.streams) < MAX_STREAMS else Verdict.NOT_JOINED
+        has_room = len(transaction.streams) < MAX_STREAMS and self.joined < MAX_JOINED
+        return None if mode == Mode.JOINS and has_room else Verdict.NOT_JOINED
 
     def enter(self, producer: int, stream: int, clock_ms: int) -> None:
         """Note an accepted batch: its stream is part of the transaction."""
         transaction = self._by_producer[producer]
         self.open(transaction, clock_ms)
-        transaction.streams.setdefault(stream)
+        self.join_streams(transaction, (stream,))
+
+    def join_streams(self, transaction: Transaction, streams: Iterable[int]) -> None:
+        """Make streams part of an open transaction."""
+        before = len(transaction.streams)
+        transaction.streams.update(dict.fromkeys(streams))
+        self.joined += len(transaction.streams) - before
+
+    def leave(self, streams: Iterable[int]) -> None:
+        """Take streams out of all open transactions."""
+        gone = set(streams)
+        for transaction in self._open.values():
+            for stream in transaction.streams.keys() & gone:
+                del transaction.streams[stream]
+                self.joined -= 1
 
     # --- staged offsets ----------------------------------------------------------------------------
 
     def join_group(self, transaction: Transaction, group: str) -> Staged:
         """Make a group part of an open transaction. Returns its staged offsets."""
+        self.joined += group not in transaction.groups
         self._by_group.setdefault(group, {})[transaction.id] = transaction
         return transaction.groups.setdefault(group, {})
 
@@ -234,7 +262,8 @@ class Transactions:
     def drop_group(self, group: str) -> None:
         """A group is deleted, with what is staged for it."""
         for transaction in self._by_group.pop(group, {}).values():
-            transaction.groups.pop(group, None)
+            del transaction.groups[group]
+            self.joined -= 1
 
     def _unstage(self, group: str, transaction: Transaction) -> None:
         found = self._by_group.get(group)

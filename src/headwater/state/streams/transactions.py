@@ -32,6 +32,7 @@ from headwater.state.streams.stored_transactions import (
     LAST_EPOCH,
     MAX_ID,
     MAX_IDS,
+    MAX_JOINED,
     MAX_STAGED_GROUPS,
     MAX_STREAMS,
     NOBODY,
@@ -98,7 +99,10 @@ def _first_init(state: StreamsDomain, command: InitTransaction) -> Result:
 
 
 def _repeated_init(found: Transaction, command: InitTransaction) -> Result:
-    """The client expects an epoch that is not current: it lost the answer to its last bump, or it is fenced."""
+    """The client expects an epoch that is not current.
+
+    It lost the answer to its last bump, or a broker aborted its transaction, or it is fenced.
+    """
     rolled_over = found.epoch == 0 and found.previous_producer == command.expected_producer
     producer = found.previous_producer if rolled_over else found.producer
     if found.open or (producer, found.last_epoch) != (command.expected_producer, command.expected_epoch):
@@ -113,17 +117,29 @@ def join(state: StreamsDomain, epoch: int, command: JoinTransaction) -> Result:
         return found
     if any(stream not in state.streams for stream in command.streams):
         return Transacted(Judgement.NO_STREAM)
-    if len(found.streams.keys() | command.streams) > MAX_STREAMS:
-        return Transacted(Judgement.FULL, detail=f"a transaction has {MAX_STREAMS} partitions at most")
-    if len(found.groups.keys() | command.groups) > MAX_STAGED_GROUPS:
-        return Transacted(Judgement.FULL, detail=f"a transaction has {MAX_STAGED_GROUPS} groups at most")
+    streams, groups = len(found.streams.keys() | command.streams), len(found.groups.keys() | command.groups)
+    flaw = _lacks_room(state, found, streams, groups)
+    if flaw:
+        return Transacted(Judgement.FULL, detail=flaw)
     if any(len(group) > MAX_NAME for group in command.groups):
         return Transacted(Judgement.FULL, detail=f"a group's name has {MAX_NAME} characters at most")
     state.transactions.open(found, state.clock_ms)
-    found.streams.update(dict.fromkeys(command.streams))
+    state.transactions.join_streams(found, command.streams)
     for group in command.groups:
         state.transactions.join_group(found, group)
     return _done(state, "join", found, command.streams, command.groups)
+
+
+def _lacks_room(state: StreamsDomain, found: Transaction, streams: int, groups: int) -> str:
+    """Why a transaction cannot have so many streams and groups; empty if it can."""
+    if streams > MAX_STREAMS:
+        return f"a transaction has {MAX_STREAMS} partitions at most"
+    if groups > MAX_STAGED_GROUPS:
+        return f"a transaction has {MAX_STAGED_GROUPS} groups at most"
+    more = streams + groups - len(found.streams) - len(found.groups)
+    if more and state.transactions.joined + more > MAX_JOINED:
+        return f"the open transactions have {MAX_JOINED} partitions and groups at most"
+    return ""
 
 
 def stage(state: StreamsDomain, epoch: int, command: StageOffsets) -> Result:
@@ -136,9 +152,8 @@ def stage(state: StreamsDomain, epoch: int, command: StageOffsets) -> Result:
     joined = found.open and command.group in found.groups
     if not joined and not command.joins:
         return Transacted(Judgement.NOT_JOINED)
-    if not joined and len(found.groups) >= MAX_STAGED_GROUPS:
-        return Transacted(Judgement.FULL, detail=f"a transaction has {MAX_STAGED_GROUPS} groups at most")
-    flaw = offsets.flaw_of(state, command.group, command.offsets)
+    flaw = _lacks_room(state, found, len(found.streams), len(found.groups) + (not joined))
+    flaw = flaw or offsets.flaw_of(state, command.group, command.offsets)
     if flaw:
         return Transacted(Judgement.FULL, detail=flaw)
     state.transactions.open(found, state.clock_ms)
@@ -205,7 +220,7 @@ def abort(state: StreamsDomain, epoch: int, command: AbortTransaction) -> Result
         return Transacted(Judgement.NEEDS_ID)
     _tell(state, epoch, Ending.TIMED_OUT)
     _close(state, found, commit=False, ended=Ended.BY_BROKER, bump=True)
-    found.last_epoch = NOBODY
+    found.last_epoch = found.epoch  # as in Kafka, its producer may go on unless another one takes over
     state.transactions.bump(found, command.fresh)
     return _done(state, "abort", found)
 
@@ -264,9 +279,7 @@ def _done(state: StreamsDomain, what: str, found: Transaction, *facts: object) -
 
 def _leave(state: StreamsDomain, names: Sequence[int]) -> None:
     """Take streams that are about to be dropped out of the open transactions."""
-    for found in state.transactions.opened():
-        for name in names:
-            found.streams.pop(name, None)
+    state.transactions.leave(names)
 
 
 class TransactionImage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):

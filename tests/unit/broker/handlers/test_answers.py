@@ -7,6 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headwater.log.batch import TRANSACTIONAL_BIT
+from headwater.types import Epoch
 from tests.support.batches import Rec, batch
 from tests.support.nodes import Caller
 from tests.unit.broker.calling import CREATE, NOW, PRODUCE, create, fetch, produce, recs, run
@@ -230,6 +231,20 @@ def test_transactional_ids_are_refused_for_good() -> None:
         assert await add_group(one, who) is ErrorCode.invalid_producer_id_mapping
         told = await one(API_VERSIONS, 4, client_software_name="x", client_software_version="1")
         assert "transaction.version" not in {feature.name for feature in told.finalized_features}
+
+    run(test)
+
+
+def test_a_broker_that_has_not_joined_refuses_no_transactional_id_for_good() -> None:
+    """K12: its domains have the first level until it has read them."""
+
+    async def test(one: Caller) -> None:
+        for replica in one.node.domains.values():
+            replica.state.level = 1
+        one.node.membership.epoch = Epoch(0)
+        told = [await one(FIND, 1, key_type=TRANSACTION, key="t")]
+        told += (await one(FIND, 6, key_type=TRANSACTION, coordinator_keys=["t"])).coordinators
+        assert {found.error_code for found in told} == {ErrorCode.coordinator_not_available}
 
     run(test)
 

@@ -10,8 +10,11 @@ from kio.schema.errors import ErrorCode
 from harness.virtual import run
 from headwater.app.node import Node
 from headwater.errors import StoreUnavailable
+from headwater.ledger.contract import MAX_RECORD_BYTES
 from headwater.settings.settings import Groups
-from headwater.state.streams.stored_transactions import LAST_EPOCH, Phase, Transaction
+from headwater.state.commands.transactions import JoinTransaction
+from headwater.state.results import Judgement
+from headwater.state.streams.stored_transactions import LAST_EPOCH, MAX_ID, Phase, Transaction
 from tests.support.nodes import Caller
 from tests.support.virtual_nodes import ONE, NodeWorld, topic
 from tests.unit.broker.handlers.transactions.calls import COMMIT_OFFSETS, FIND, OK, add, end, offset_of, stage, started
@@ -119,6 +122,22 @@ def test_at_the_last_epoch_a_timeout_takes_a_fresh_producer_id() -> None:
         after = transaction(node, "b")
         assert (after.producer, after.epoch, after.previous_producer) == (last[0] + 1, 0, last[0])
         assert (await started(Caller(node), "c"))[0] == last[0] + 2
+
+    over(1, test)
+
+
+def test_transactions_with_long_ids_time_out_too() -> None:
+    """K12: the aborts of a round are divided into as many records as they need."""
+
+    async def test(node: Node) -> None:
+        watcher, ids = node.broker.transactions, ["\U0001f300" * (MAX_ID - 5) + f"{number:05}" for number in range(300)]
+        for id in ids:
+            who = await watcher.init(id, TIMEOUT_MS, (-1, -1))
+            joined = await watcher.submit(JoinTransaction(id, who.producer, who.epoch, (), ("g",)))
+            assert joined.judgement is Judgement.DONE
+        assert sum(len(id.encode()) for id in ids) > MAX_RECORD_BYTES
+        await asyncio.sleep(TIMEOUT_MS / 1000 + 2)
+        assert {transaction(node, id).phase for id in ids} == {Phase.ABORTED}
 
     over(1, test)
 

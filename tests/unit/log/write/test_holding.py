@@ -214,3 +214,23 @@ def test_batches_of_transactions_wait_too() -> None:
         assert not two.domains[ONE].state.streams[stream].running, "a batch that is refused joins nothing"
 
     run(told())
+
+
+def test_a_transaction_does_not_wait_behind_one_that_has_ended() -> None:
+    """K12: what is missing of that one cannot come any more, so a batch of it is refused at once."""
+
+    async def told() -> None:
+        _, one, two, stream = await two_nodes()
+        transactor = await Transactor.start(one, "a", 500)
+        transactor.batch(stream, [b"lost"])
+        held = send(two, stream, transactor.batch(stream, [b"late"]), joins=True)
+        await asyncio.sleep(0.05)
+        assert not held.done()
+        await transactor.end(commit=False)
+        await two.domains[ONE].barrier()
+        started = asyncio.get_running_loop().time()
+        assert (await sent(two, stream, transactor.batch(stream, [b"x"]), joins=True)).offset == 0
+        assert asyncio.get_running_loop().time() - started < WAL.hold_ms / 2000
+        assert await held == Outcome(Verdict.STALE_PRODUCER, 0, 0, -1)
+
+    run(told())

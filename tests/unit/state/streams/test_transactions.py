@@ -259,7 +259,18 @@ def test_after_a_time_out_an_abort_is_a_repetition_and_a_commit_is_fenced(story:
     assert story.end(commit=False) == (Judgement.DONE, 100, 1)
     assert story.end(commit=False, bump=False)[0] is Judgement.FENCED
     assert len(story.markers()) == 1
-    assert story.init((100, 0))[0] is Judgement.FENCED
+
+
+def test_after_a_time_out_its_producer_may_go_on_unless_another_took_over(story: Story) -> None:
+    story.send()
+    story.told(AbortTransaction(ID, 1, 100, 0, FRESH))
+    assert story.init((100, 0)) == story.init((100, 0)) == (Judgement.DONE, 100, 1)
+    assert story.init((100, 1)) == (Judgement.DONE, 100, 2), "it goes on"
+    story.epoch = 2
+    story.send()
+    story.told(AbortTransaction(ID, 2, 100, 2, FRESH))
+    assert story.init() == (Judgement.DONE, 100, 4)
+    assert story.init((100, 2))[0] is Judgement.FENCED
 
 
 # --- used up epochs --------------------------------------------------------------------------------------
@@ -280,9 +291,28 @@ def test_a_fresh_producer_id_follows_the_last_epoch(how: str) -> None:
     else:
         assert story.init((100, LAST_EPOCH)) == story.init((100, LAST_EPOCH), fresh=6_000) == wanted
     assert story.markers() == [(1, 100, LAST_EPOCH + 1, how == "end")]
-    assert story.send(first=1) is Verdict.NO_TRANSACTION
+    assert story.send(first=1) is Verdict.STALE_PRODUCER
     story.pid, story.epoch = FRESH, 0
     assert story.send() is Verdict.ACCEPTED
+
+
+def test_a_producer_id_that_was_replaced_is_fenced_until_the_next_one_is() -> None:
+    """Java's producer can abort and go on when it is fenced, but not if its producer id is unknown."""
+    story = Story(LAST_EPOCH)
+    story.end(commit=False)
+    assert story.send(mode=Mode.JOINS) is story.send(B, epoch=0) is Verdict.STALE_PRODUCER
+    assert story.state.transactions.of_producer(100) is None
+    restored = StreamsState(Domain(1))
+    restored.restore(story.state.image())
+    story.scribe.state = restored
+    assert story.send() is Verdict.STALE_PRODUCER
+    story.id.epoch = LAST_EPOCH
+    story.told(EndTransaction(ID, FRESH, LAST_EPOCH, False, True, FRESH + 1))
+    assert story.send() is Verdict.NO_TRANSACTION
+    story.pid = FRESH
+    assert story.send() is Verdict.STALE_PRODUCER
+    assert story.do(ForgetTransactions(START_MS + 1)) == Done(1)
+    assert story.send() is Verdict.NO_TRANSACTION
 
 
 def test_the_last_epoch_does_not_end_without_a_fresh_producer_id() -> None:
@@ -410,6 +440,27 @@ def test_limits(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     assert story.send(A) is Verdict.ACCEPTED
 
 
+def test_all_open_transactions_share_a_limit(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends, is dropped or is gone makes room again."""
+    monkeypatch.setattr(transactions, "MAX_JOINED", 3)
+    monkeypatch.setattr("headwater.state.streams.stored_transactions.MAX_JOINED", 3)
+    story.init(id="another", fresh=200)
+    others = JoinTransaction("another", 200, 0, (B,), ("h",))
+    assert story.told(others)[0] is story.told(others)[0] is story.join(A) is Judgement.DONE
+    assert story.state.transactions.joined == 3
+    assert story.join(A, B) is story.join(groups=("i",)) is story.stage((0, 1)) is Judgement.FULL
+    assert story.send(B) is Verdict.NOT_JOINED
+    assert story.send(A) is Verdict.ACCEPTED
+    story.do(DropStreams((B,)))
+    assert story.stage((0, 1)) is story.stage((0, 2)) is Judgement.DONE
+    assert isinstance(story.claim, Done)
+    story.do(DropGroup(story.claim.value, GROUP))
+    assert story.state.transactions.joined == 2
+    story.end()
+    story.told(EndTransaction("another", 200, 0, True, False, -1))
+    assert story.state.transactions.joined == 0
+
+
 def test_a_stream_that_is_gone_is_skipped(story: Story) -> None:
     story.send(A)
     story.send(B)
@@ -480,6 +531,7 @@ def test_a_checkpoint_has_open_aborted_and_staged_transactions(story: Story) -> 
     restored = StreamsState(Domain(1))
     restored.restore(story.state.image())
     assert restored.image() == story.state.image()
+    assert restored.transactions.joined == story.state.transactions.joined == 2
     cut = len(story.scribe.records)
     assert story.end() == (Judgement.DONE, 100, 2)
     for record in story.scribe.records[cut:]:

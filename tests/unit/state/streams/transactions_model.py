@@ -48,7 +48,7 @@ class Id:
     former: int = -1
     """The producer id before the current one."""
     asked: int = -1
-    """The epoch before the last bump that a client knows of."""
+    """The epoch before the last bump, unless another producer took over since."""
     number: int = 0
     key: Key = 0
     phase: str = "empty"
@@ -231,7 +231,7 @@ class Model:
         if found.phase != "open" or found.number != command.number:
             return Judgement.INVALID_STATE, -1, -1
         self._finish(command.id, commit=False, epoch=found.epoch + 1)
-        found.by, found.asked = "broker", -1
+        found.by, found.asked = "broker", found.epoch
         found.bump(command.fresh)
         return Judgement.DONE, found.producer, found.epoch
 
@@ -274,7 +274,8 @@ class Model:
         if mode != Mode.PLAIN:
             owner = self.of_producer(pid)
             if owner is None:
-                return "no transaction", 0
+                replaced = any(found.former == pid for found in self.ids.values())
+                return ("stale" if replaced else "no transaction"), 0
             if owner.epoch != epoch:
                 return "stale", 0
             if stream not in owner.streams and mode == Mode.JOINED:

@@ -45,6 +45,8 @@ LOG_START_SINCE = 5
 ABORTABLE_SINCE = 11
 """Clients of this version know the error after which a transaction can only be aborted."""
 JOINS_SINCE = 12
+NO_MEMBERS = frozenset({Verdict.STALE_PRODUCER, Verdict.NO_TRANSACTION, Verdict.NOT_JOINED})
+"""Verdicts on batches that are no part of a transaction. Answers do not tell them the start of the log, as in Kafka."""
 ACCEPTED_FIELDS = ("index", "base_offset", "log_append_time", "log_start_offset")
 
 
@@ -68,6 +70,7 @@ class _Produce(Pending):
         "_silent",
         "_timer",
         "_topics",
+        "_transactional",
         "_undecided",
         "_with_start",
         "_withdraw",
@@ -83,6 +86,7 @@ class _Produce(Pending):
         self._topics = [(topic, len(partitions)) for topic, partitions in wanted.topics]
         self._indexes = [partition[0] for _, partitions in wanted.topics for partition in partitions]
         self._silent = not wanted.acks
+        self._transactional = bool(wanted.producers)
         self._answers: list[Values | bytes | None] = [None] * len(self._indexes)
         self._undecided = len(self._indexes)
         self._withdraw = broker.withdraw
@@ -129,10 +133,12 @@ class _Produce(Pending):
         elif outcome.verdict is Verdict.DUPLICATE:
             self.accepted(number, outcome.offset, outcome.log_start, outcome.append_ms)
         else:
-            code = OF_VERDICT[outcome.verdict]
-            if code is ErrorCode.transaction_abortable and not self._abortable:
-                code = ErrorCode.invalid_txn_state
-            self.refuse(number, code, log_start_offset=outcome.log_start)
+            code, message = OF_VERDICT[outcome.verdict], None
+            if outcome.verdict is Verdict.NOT_JOINED:
+                message = "The partition was not added to the transaction."
+                code = code if self._abortable else ErrorCode.invalid_txn_state
+            told = not self._transactional or outcome.verdict not in NO_MEMBERS
+            self.refuse(number, code, message, outcome.log_start if told else -1)
 
     def refuse(
         self,
@@ -271,7 +277,7 @@ def _begin(
     state: _Produce,
 ) -> None:
     version = request.version
-    refusal = _refusal(broker, request, wanted)
+    refusal, message = _refusal(broker, request, wanted)
     unknown = ErrorCode.unknown_topic_id if version >= TOPIC_IDS_SINCE else ErrorCode.unknown_topic_or_partition
     number = 0
     for (_, partitions), view in zip(wanted.topics, views, strict=True):
@@ -283,22 +289,23 @@ def _begin(
         else:
             code = flaw or (view if isinstance(view, ErrorCode) else unknown)
             for i in range(len(partitions)):
-                state.refuse(number + i, code)
+                state.refuse(number + i, code, message)
         number += len(partitions)
 
 
-def _refusal(broker: Broker, request: Request, wanted: ProduceRequest) -> ErrorCode | None:
-    """The error for the whole request. As in Kafka, only batches of transactions need a transactional id."""
+def _refusal(broker: Broker, request: Request, wanted: ProduceRequest) -> tuple[ErrorCode | None, str | None]:
+    """The error for the whole request, and a message if there is one. As in Kafka, only batches of transactions need a
+    transactional id."""
     id = wanted.transaction
     if wanted.producers and (id is None or not broker.may(request, Operation.WRITE, AclResource.TRANSACTIONAL_ID, id)):
-        return ErrorCode.transactional_id_authorization_failed
+        return ErrorCode.transactional_id_authorization_failed, None
     if sum(producer >= 0 for producer, _ in wanted.producers) > 1:
-        return ErrorCode.invalid_producer_id_mapping
+        return ErrorCode.invalid_producer_id_mapping, "The transactional batches are of more than one producer."
     if wanted.acks not in ACKS:
-        return ErrorCode.invalid_required_acks
+        return ErrorCode.invalid_required_acks, None
     if not broker.membership.in_contact:
-        return ErrorCode.not_leader_or_follower
-    return None
+        return ErrorCode.not_leader_or_follower, None
+    return None, None
 
 
 def _transaction_flaw(view: TopicView, wanted: ProduceRequest) -> ErrorCode | None:
@@ -309,6 +316,8 @@ def _transaction_flaw(view: TopicView, wanted: ProduceRequest) -> ErrorCode | No
     state = view.replica.state
     if state.level < TRANSACTIONS_LEVEL:
         return ErrorCode.invalid_txn_state
+    if not wanted.transaction:
+        return ErrorCode.invalid_request
     for producer, _ in wanted.producers:
         known = state.transactions.of_producer(producer)
         if known is not None and known.id != wanted.transaction:

@@ -81,7 +81,7 @@ async def describe_transactions(broker: Broker, request: Request) -> Values:
         await broker.transactions.replica.barrier()
     except HeadwaterError as error:
         failure = error
-    ids = broker.turns.work().over(request.body.transactional_ids)
+    ids = broker.turns.work().over(dict.fromkeys(request.body.transactional_ids))
     return {"transaction_states": [_described(broker, request, id, failure) async for id in ids]}
 
 

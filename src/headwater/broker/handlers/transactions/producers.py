@@ -82,23 +82,26 @@ async def _flaw(broker: Broker, request: Request) -> ErrorCode | None:
     return None
 
 
-_UNREADABLE: Values = {"error_code": ErrorCode.topic_authorization_failed, "error_message": None}
+_UNREADABLE: Values = {
+    "error_code": ErrorCode.topic_authorization_failed,
+    "error_message": "Topic authorization failed.",
+}
 
 
 @api(61, 0, 0)
 async def describe_producers(broker: Broker, request: Request) -> Values:
     """The producers that a partition remembers, with the first offsets of their open transactions."""
     topics, work = [], broker.turns.work()
-    async for topic in work.over(request.body.topics):
-        readable = broker.may(request, Operation.READ, AclResource.TOPIC, topic.name)
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.body.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    async for name in work.over(wanted):
+        readable = broker.may(request, Operation.READ, AclResource.TOPIC, name)
         partitions = [
-            {
-                "partition_index": index,
-                **(await _producers(broker, topic.name, index) if readable else _UNREADABLE),
-            }
-            async for index in work.over(topic.partition_indexes)
+            {"partition_index": index, **(await _producers(broker, name, index) if readable else _UNREADABLE)}
+            async for index in work.over(wanted[name])
         ]
-        topics.append({"name": topic.name, "partitions": partitions})
+        topics.append({"name": name, "partitions": partitions})
     return {"topics": topics}
 
 
@@ -111,7 +114,8 @@ async def _producers(broker: Broker, name: str, index: int) -> Values:
             await broker.cluster.barrier()
             view = broker.by_name(name)
         if view is None or view.stream_id(index) is None:
-            return {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": None}
+            message = f"there is no partition {index} of a topic {name!r}"
+            return {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": message}
         await view.replica.barrier()
     except InvalidTopicName as error:
         return {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}

@@ -92,6 +92,7 @@ def test_refusals() -> None:
         control = batch(recs(b"e"), attributes=TRANSACTIONAL_BIT | 0x20, producer=(500, 0, 0))
         mapping = ErrorCode.invalid_producer_id_mapping
         assert await put(one, 12, data, id=None) == [ErrorCode.transactional_id_authorization_failed]
+        assert await put(one, 12, data, id="") == [ErrorCode.invalid_request]
         assert await put(one, 12, data, other) == [mapping, mapping], "a request is of one producer"
         assert await put(one, 12, other) == [mapping], "its id is another one"
         assert await put(one, 12, unknown) == [mapping]
@@ -102,6 +103,31 @@ def test_refusals() -> None:
         assert await put(one, 12, data, batch(recs(b"plain")), acks=1) == [ErrorCode.none] * 2, "plain ones beside them"
         plain = batch(recs(b"f"), producer=(500, 0, 1))
         assert await put(one, 12, plain) == [ErrorCode.invalid_txn_state]
+
+    run(test)
+
+
+def test_what_refusals_tell() -> None:
+    """K12: as Kafka's, they have a message for those who have not joined, and no start of the log."""
+
+    async def test(one: Caller) -> None:
+        producer, [stream, _] = await start(one, partitions=2)
+        await Transactor.start(one.node, "other", 600)
+
+        async def told(*data: bytes) -> list[tuple[bool, int]]:
+            parts = [{"index": i, "records": some} for i, some in enumerate(data)]
+            topics = [{"name": "t", "partition_data": parts}]
+            fields = {"acks": -1, "timeout": 10_000, "transactional_id": "tx", "topic_data": topics}
+            answers = (await one(PRODUCE, 11, **fields)).responses[0].partition_responses
+            return [(answer.error_message is not None, answer.log_start_offset) for answer in answers]
+
+        other = batch(recs(b"b"), attributes=TRANSACTIONAL_BIT, producer=(600, 0, 0))
+        assert await told(producer.batch(stream, recs(b"a"))) == [(True, -1)], "it has not joined"
+        assert await told(producer.batch(stream, recs(b"a")), other) == [(True, -1)] * 2, "two producers"
+        await producer.join(stream)
+        stale, gap = ((500, 1, 0), (500, 0, 9))
+        assert await told(batch(recs(b"c"), attributes=TRANSACTIONAL_BIT, producer=stale)) == [(False, -1)]
+        assert await told(batch(recs(b"c"), attributes=TRANSACTIONAL_BIT, producer=gap)) == [(False, 0)]
 
     run(test)
 

@@ -95,7 +95,9 @@ def test_a_transaction_is_described_by_any_broker() -> None:
             assert [(topic.topic, list(topic.partitions)) for topic in found.topics] == [("t", [0, 2]), ("u", [0])]
             assert found.transaction_timeout.total_seconds() == 7
             assert abs(found.transaction_start_time.timestamp() * 1000 - node.node.cluster.state.clock_ms) < 3_600_000
-        assert (await described(one, "none")).error_code is ErrorCode.transactional_id_not_found
+        unknown = await described(one, "none")
+        assert unknown.error_code is ErrorCode.transactional_id_not_found
+        assert unknown.transaction_start_time.timestamp() == 0, "as Kafka says it"
         assert (await described(one, "")).error_code is ErrorCode.invalid_request
 
     run(test, 2)
@@ -132,6 +134,22 @@ def test_producers_are_told_with_the_start_of_their_transactions() -> None:
     run(test)
 
 
+def test_what_is_named_twice_is_told_once() -> None:
+    """K16: a small request cannot ask for the same long answer many times."""
+
+    async def test(node: Caller) -> None:
+        await create(node, partitions=2)
+        who = await started(node)
+        await add(node, who, {"t": [0, 1]})
+        answer = await node(DESCRIBE, 0, transactional_ids=["tx", "none", "tx"])
+        assert [state.transactional_id for state in answer.transaction_states] == ["tx", "none"]
+        topics = [{"name": "t", "partition_indexes": [1, 1]}, {"name": "t", "partition_indexes": [0, 1]}]
+        [told] = (await node(DESCRIBE_PRODUCERS, 0, topics=topics)).topics
+        assert [partition.partition_index for partition in told.partitions] == [1, 0]
+
+    run(test)
+
+
 def test_a_transaction_of_offsets_alone_has_no_partitions() -> None:
     """K12"""
 
@@ -141,5 +159,19 @@ def test_a_transaction_of_offsets_alone_has_no_partitions() -> None:
         assert await stage(node, who, 1) is OK
         found = await described(node, "tx")
         assert (found.transaction_state, list(found.topics)) == ("Ongoing", [])
+
+    run(test)
+
+
+def test_a_partition_that_is_not_there_is_told_with_a_message() -> None:
+    """K12: as in Kafka."""
+
+    async def test(node: Caller) -> None:
+        await create(node)
+        topics = [{"name": "t", "partition_indexes": [0, 7]}, {"name": "none", "partition_indexes": [0]}]
+        answer = await node(DESCRIBE_PRODUCERS, 0, topics=topics)
+        found = [(p.error_code, bool(p.error_message)) for topic in answer.topics for p in topic.partitions]
+        unknown = (ErrorCode.unknown_topic_or_partition, True)
+        assert found == [(OK, False), unknown, unknown]
 
     run(test)

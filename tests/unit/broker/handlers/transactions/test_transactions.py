@@ -26,6 +26,7 @@ from tests.unit.broker.handlers.transactions.calls import (
 )
 
 FENCED, OLD_FENCED = ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch
+JOIN, LEAVE = 11, 13
 UNKNOWN, STATE = ErrorCode.invalid_producer_id_mapping, ErrorCode.invalid_txn_state
 
 
@@ -264,6 +265,30 @@ def test_offsets_need_their_group_in_the_transaction_before_version_5() -> None:
         assert await stage(node, who, 1, version=4) is OK
         assert await stage(node, who, 1, version=0) is OK
         assert await stage(node, who, 1, group="other", version=4) is ErrorCode.transaction_abortable
+
+    run(test)
+
+
+def test_a_member_that_leaves_meanwhile_stages_nothing() -> None:
+    """K12: the group checks the member right before its offsets are queued. Its successor has fetched them already."""
+
+    async def test(node: Caller) -> None:
+        await create(node)
+        who = await started(node)
+        protocols = [{"name": "range", "metadata": b""}]
+        timeouts = {"session_timeout": 10_000, "rebalance_timeout": 10_000}
+        kind = {"group_id": "g", "protocol_type": "consumer", "protocols": protocols}
+        joined = await node(JOIN, 3, member_id="", **kind, **timeouts)
+        member = {"generation_id": joined.generation_id, "member_id": joined.member_id, "group_instance_id": None}
+        assert await stage(node, who, 1, **member) is OK
+
+        async def slow() -> str:
+            left = await node(LEAVE, 2, group_id="g", member_id=joined.member_id)
+            assert left.error_code is OK
+            return ""
+
+        node.node.broker.lacks_transactions = slow  # type: ignore[method-assign]
+        assert await stage(node, who, 2, **member) is ErrorCode.unknown_member_id
 
     run(test)
 
