@@ -14,9 +14,16 @@ from rich.progress import Progress
 from tests.simulation.backends import BACKENDS
 from tests.simulation.moving import MOVING
 from tests.simulation.run import LIFE, Outcome, simulate, simulate_all
-from tests.simulation.transactions import TRANSACTIONS
+from tests.simulation.transactions import NAIVE, ROLLING, SECOND, TRANSACTIONS
 
-SCENES = {"life": LIFE, "moving": MOVING, "transactions": TRANSACTIONS}
+SCENES = {
+    "life": LIFE,
+    "moving": MOVING,
+    "transactions": TRANSACTIONS,
+    "second-generation": SECOND,
+    "rolling": ROLLING,
+    "naive": NAIVE,
+}
 
 
 def main() -> int:

@@ -14,7 +14,8 @@ from headwater.wire.messages import decode_response, encode_response
 from tests.simulation.cluster import Connection, Disconnected, SimCluster
 from tests.support.batches import Rec, batch, values
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_RECORDS, INIT_PRODUCER = 0, 1, 2, 3, 19, 21, 22
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 2, 3, 19, 20, 21
+INIT_PRODUCER = 22
 PRODUCE_VERSION = 9
 TOPIC = "t"
 WINDOW = 5
@@ -98,13 +99,22 @@ class Client:
         await asyncio.sleep(0.05 + 0.1 * self.rng.random())
 
 
-async def create_topic(client: Client, partitions: int) -> None:
+async def create_topic(client: Client, partitions: int, name: str = TOPIC) -> None:
     while True:
         answer = await client.ask(
-            CREATE_TOPICS, 5, topics=[{"name": TOPIC, "num_partitions": partitions, "replication_factor": 1}]
+            CREATE_TOPICS, 5, topics=[{"name": name, "num_partitions": partitions, "replication_factor": 1}]
         )
         code = answer["topics"][0]["error_code"]
         if code in (ErrorCode.none, ErrorCode.topic_already_exists):
+            return
+        await client.rest()
+
+
+async def delete_topic(client: Client, name: str) -> None:
+    while True:
+        answer = await client.ask(DELETE_TOPICS, 5, topic_names=[name], timeout_ms=5_000)
+        code = answer["responses"][0]["error_code"]
+        if code in (ErrorCode.none, ErrorCode.unknown_topic_or_partition):
             return
         await client.rest()
 

@@ -111,7 +111,7 @@ class SimBroker:
         rng = random.Random(cluster.world.rng.getrandbits(64))
         chance = SimChance(rng)
         node = Node(
-            msgspec.structs.replace(SETTINGS, node=self._node_id),
+            msgspec.structs.replace(cluster.settings, node=self._node_id),
             cluster.world.open_ledger(chance),
             SimStore(cluster.world),
             SimClock(cluster.world, rng.randint(-50, 50)),
@@ -244,8 +244,10 @@ class SimCluster:
         *,
         make_streams: Callable[[Domain], StreamsState] = StreamsState,
         make_writer: Callable[..., Writer] = Writer,
+        settings: Settings = SETTINGS,
     ) -> None:
         self.world = world
+        self.settings = settings
         self.make_streams = make_streams
         self.make_writer = make_writer
         self.reply_lost = 0.0

@@ -13,6 +13,8 @@ from unittest.mock import patch
 
 import msgspec
 
+from headwater.lake import planning
+from headwater.log import looking
 from headwater.state.commands.transactions import (
     AbortTransaction,
     EndTransaction,
@@ -25,7 +27,7 @@ from headwater.state.streams.aborted import Aborted
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored_transactions import Ended, Phase, Transactions
 from headwater.state.streams.stream import Stream
-from tests.simulation.transacting import Looks
+from tests.simulation.transaction_readers import Read, Rules
 
 Defect = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -85,22 +87,28 @@ def _without_a_marker() -> contextlib.AbstractContextManager[Any]:
 
 
 def _past_the_stable_offset() -> contextlib.AbstractContextManager[Any]:
-    return patch.object(Looks, "bound", staticmethod(lambda stream: stream.end))
+    return patch.object(looking, "bound_of", lambda stream, committed: stream.end)
 
 
 def _aborted_list_taken_late() -> contextlib.AbstractContextManager[Any]:
-    def after(look: Any, state: Any, stream: int) -> Any:
-        now = state.streams[stream].aborted.between(look.offset, look.bound)
-        return dataclasses.replace(look, aborted=now)
+    def after(read: Read, state: StreamsState) -> Read:
+        stream, look = state.streams.get(read.stream), read.look
+        if stream is None or not look.entries:
+            return read
+        now = stream.aborted.between(read.offset, min(look.bound, look.entries[-1].end))
+        return dataclasses.replace(read, look=dataclasses.replace(look, aborted=now))
 
-    return patch.object(Looks, "after_reading", staticmethod(after))
+    return patch.object(Rules, "after_reading", staticmethod(after))
 
 
 def _earlier_aborts_left_out() -> contextlib.AbstractContextManager[Any]:
-    def aborted(stream: Stream, offset: int, bound: int) -> Any:
-        return [entry for entry in stream.aborted.between(offset, bound) if entry.first >= offset]
+    right = looking.look
 
-    return patch.object(Looks, "aborted", staticmethod(aborted))
+    def look(stream: Stream, offset: int, committed: bool, admit: Any) -> looking.Look:
+        found = right(stream, offset, committed, admit)
+        return dataclasses.replace(found, aborted=[entry for entry in found.aborted if entry.first >= offset])
+
+    return patch.object(looking, "look", look)
 
 
 def _left_out_of_checkpoints(drop: Callable[[StreamsState], None]) -> contextlib.AbstractContextManager[Any]:
@@ -156,13 +164,18 @@ def _settles_past_the_stable_offset() -> Iterator[None]:
     commands = {command: lenient if judge is judged else judge for command, judge in settle.PART.commands.items()}
     part = dataclasses.replace(settle.PART, commands=commands)
     parts = tuple(part if p is settle.PART else p for p in StreamsState.PARTS)
-    bound = staticmethod(lambda stream: stream.end)
-    with patch.object(StreamsState, "PARTS", parts), patch.object(Looks, "settling_bound", bound):
+    planned = planning.plan_settle
+
+    def plan(*args: Any, **options: Any) -> planning.Job:
+        with patch.object(Stream, "stable", property(lambda stream: stream.end)):
+            return planned(*args, **options)
+
+    with patch.object(StreamsState, "PARTS", parts), patch.object(planning, "plan_settle", plan):
         yield
 
 
 def _aborted_range_not_dropped() -> contextlib.AbstractContextManager[Any]:
-    return patch.object(Looks, "settling_aborted", staticmethod(lambda look: []))
+    return patch.object(Rules, "dropped", staticmethod(lambda part: []))
 
 
 def _time_out_without_a_bump() -> contextlib.AbstractContextManager[Any]:

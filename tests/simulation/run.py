@@ -16,11 +16,12 @@ from headwater.app.doctor import Report, check_references, check_stream
 from headwater.log.wal import format as wal
 from headwater.log.write.writer import Writer
 from headwater.replica.checkpoint import load_state, replay
+from headwater.settings.settings import Settings
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.simulation.backends import BACKENDS
 from tests.simulation.clients import Client, Consumer, History, Producer, Violation, create_topic, trim
-from tests.simulation.cluster import SimCluster
+from tests.simulation.cluster import SETTINGS, SimCluster
 from tests.simulation.members import ClassicMember, ConsumerMember, Ledger, Member
 from tests.simulation.stores import Faults, World
 
@@ -36,6 +37,7 @@ class Scene:
     story: Callable[[World, SimCluster, History, random.Random], Awaitable[None]]
     brokers: tuple[int, ...]
     """The number of brokers is one of these."""
+    settings: Settings = SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def simulate(seed: int, planted: Planted | None = None, backend: str = "memory",
         rng.choice(scene.brokers),
         make_streams=planted.make_streams,
         make_writer=planted.make_writer,
+        settings=scene.settings,
     )
     history = History()
     problem = None
@@ -232,7 +235,7 @@ async def _verdict(
     state = cluster.make_streams(domain)
     await load_state(world.verdict_ledger, world.store, state)
     await replay(world.verdict_ledger, state)
-    _check_metadata(world, cluster, state)
+    check_metadata(world, cluster, state)
     for partition in {*history.acked, *history.seen}:
         log = await _read_all(world, state, partition)
         start = next(s.log_start for s in state.streams.values() if s.partition == partition)
@@ -285,7 +288,8 @@ def _check_order(history: History, partition: int, log: dict[int, bytes], idempo
         last[producer] = max(number, last.get(producer, -1))
 
 
-def _check_metadata(world: World, cluster: SimCluster, state: StreamsState) -> None:
+def check_metadata(world: World, cluster: SimCluster, state: StreamsState) -> None:
+    """Check a state that was read from the ledger, the brokers, and the store's objects against each other."""
     if cluster.failures:
         raise Violation(cluster.failures[0])
     report = Report()

@@ -1,7 +1,7 @@
 """Raising the feature level: domain 0 decides, the other domains follow.
 
-`apply` of domain 0 refuses a level that a live process does not know. Housekeeping finishes a raise that stopped half
-way. Nothing lowers a level.
+`apply` of domain 0 refuses a level that a live process does not know. Housekeeping, or a process that starts, finishes
+a raise that stopped half way. Nothing lowers a level.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ async def follow_level(cluster: ClusterState, replica: Replica[StreamsState]) ->
 async def settle_level(cluster: Replica[ClusterState], domains: Mapping[Domain, Replica[StreamsState]]) -> None:
     """Raise a cluster without streams to the newest level, when a process starts. Other clusters keep their level.
 
-    The operator raises a cluster that has streams, when no older build is needed any more.
+    The operator raises a cluster that has streams, when no older build is needed any more. A raise that stopped half
+    way is finished first: clients would take the refusals of a domain below the cluster's level for final.
     """
+    for replica in domains.values():
+        await follow_level(cluster.state, replica)
     if cluster.state.level >= LEVEL:
         return
     refused: Result | None = None

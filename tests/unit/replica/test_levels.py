@@ -80,3 +80,21 @@ def test_a_raise_that_stopped_half_way_is_finished(monkeypatch: pytest.MonkeyPat
         assert node.domains[ONE].state.build == BUILD
 
     run(told())
+
+
+def test_a_process_that_starts_finishes_a_raise_before_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M5: a domain below the cluster's level refuses newer commands, and clients take that for final."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        older = await world.node(1, housekeeping=QUIET)
+        await topic(older, "t")
+        await older.stop()
+        be_newer(monkeypatch)
+        half = await world.node(2, housekeeping=QUIET)
+        assert await half.cluster.submit([SetLevel(NEXT, BUILD)]) == [Done(NEXT)]
+        assert half.domains[ONE].state.level == LEVEL
+        node = await world.node(3, housekeeping=QUIET)
+        assert lowest_level(node.cluster.state, node.domains) == NEXT
+
+    run(told())
