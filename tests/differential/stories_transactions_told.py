@@ -99,7 +99,7 @@ def _described(by: Generation) -> Story:
         yield described(one.id)
         yield described(told.name("unknown"))
         yield described("")
-        yield described(one.id, told.name("unknown"), one.id)
+        yield described(one.id, told.name("unknown"))
         yield described()
         yield settled(one.id)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.wire.messages import decode_response
 from tests.faults.raw import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, Closed, Raw, frame, fresh, start
 from tests.support.batches import Rec, batch
@@ -178,9 +179,12 @@ def test_a_topic_id_that_does_not_exist(connection: Raw, topic: str) -> None:
     still_answers(connection, topic)
 
 
-def test_a_transactional_id(connection: Raw, topic: str) -> None:
-    answer = connection.produce(topic, GOOD, transactional_id="tx")
-    assert answer.error_code is ErrorCode.invalid_txn_state
+def test_a_transaction_that_nobody_began(connection: Raw, topic: str) -> None:
+    strange = batch([Rec(b"x")], attributes=TRANSACTIONAL_BIT, producer=(7, 0, 0))
+    answer = connection.produce(topic, strange, transactional_id="tx")
+    assert answer.error_code is ErrorCode.invalid_producer_id_mapping
+    answer = connection.produce(topic, strange)
+    assert answer.error_code is ErrorCode.transactional_id_authorization_failed
     still_answers(connection, topic)
 
 

@@ -209,8 +209,9 @@ def test_settle_returns_at_the_stable_offset(headwater: Commands) -> None:
     writer = cluster.do(cluster.transactor())
 
     def write(*parts: tuple[str, list[bytes]]) -> None:
-        sent = [(stream, name, [Rec(value) for value in values]) for name, values in parts]
-        cluster.do(writer.write(*sent, created_ms=SystemClock().wall_ms()))
+        now_ms = SystemClock().wall_ms()  # so that retention leaves the records
+        sent = [(stream, name, [Rec(value, None, now_ms) for value in values]) for name, values in parts]
+        cluster.do(writer.write(*sent, created_ms=now_ms))
 
     write((PLAIN, [b"a", b"b"]), ("one", [b"c"]), (PLAIN, [b"d"]), ("two", [b"e"]))
     assert headwater.json("describe", "txn")["pending_records"] == 2

@@ -9,6 +9,9 @@ from headwater.state.streams.index import MARKER_BYTES, NO_TIMESTAMP, OffsetInde
 from headwater.state.streams.producers import Producers
 from headwater.types import StreamId
 
+NO_ABORTED = Aborted()
+"""The list of every stream in which nothing was aborted: one for all, because there may be 100,000 such streams."""
+
 
 class Stream:
     """A stream's head and index."""
@@ -46,7 +49,7 @@ class Stream:
         self.producers: Producers | None = None
         self.running: dict[int, int] = {}
         """The first offset of each open transaction with records here, by producer id. Offsets rise."""
-        self.aborted = Aborted()
+        self.aborted = NO_ABORTED
 
     def __repr__(self) -> str:
         return f"<Stream {self.id}: {self.log_start} to {self.next_offset}, {len(self.index)} entries>"
@@ -70,6 +73,8 @@ class Stream:
         self.index.mark(offset, self.size, clock_ms, producer, epoch, commit=commit)
         self.next_offset = offset + 1
         if first is not None and not commit:
+            if self.aborted is NO_ABORTED:
+                self.aborted = Aborted()
             self.aborted.add(producer, first, offset, next(iter(self.running.values()), self.next_offset))
         if self.producers is not None:
             self.producers.seen(producer, clock_ms)
