@@ -171,7 +171,7 @@ APART: dict[str, str] = {
     ),
     "a_producer_that_left_markers_only": "Headwater remembers a producer in the partitions that it has written to.",
     "a_commit_after_a_time_out": (
-        "The producer is told PRODUCER_FENCED, which Kafka Streams survives, not INVALID_TXN_STATE."
+        "The answer is PRODUCER_FENCED, which Kafka Streams survives, not INVALID_TXN_STATE."
     ),
     "a_plain_commit_is_stable_at_once": (
         "A commit without a transaction takes the place of an offset that was staged before it. Both servers keep it "
