@@ -1,6 +1,7 @@
 """T1, T2, T3, T9, M7: everything lies in S3, and everybody reads the same there, after the WAL is gone.
 
-A real `headwater up` with its compactor on Spark, a real S3 server; readers that others wrote, with keys of their own.
+A real `headwater up`, a real S3 server, and a standalone Spark whose workers have the keys in their own environment and
+write the segments; readers that others wrote, with keys of their own.
 """
 
 from __future__ import annotations
@@ -45,10 +46,21 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="module")
-def server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headwater]:
+def workers(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address of a Spark cluster, and where its workers write their logs."""
+    directory = tmp_path_factory.mktemp("spark")
+    with standalone(directory, s3.environment) as (master, _):
+        yield master, directory
+
+
+@pytest.fixture(scope="module")
+def server(s3: S3Server, workers: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headwater]:
     directory = tmp_path_factory.mktemp("headwater")
+    settings = f'{QUICK_LAKE}\n[lake.spark]\nmaster = "{workers[0]}"\n[lake.spark.conf]\n' + "\n".join(
+        f'"{key}" = "{value}"' for key, value in ON_LOOPBACK.items()
+    )
     with Headwater(
-        directory, lake=True, settings=QUICK_LAKE, objects=f"{s3.url}/{PREFIX}", variables=s3.environment
+        directory, lake=True, settings=settings, objects=f"{s3.url}/{PREFIX}", variables=s3.environment
     ) as server:
         yield server
 
@@ -81,6 +93,11 @@ def test_reads_the_same(name: str, place: Place, sent: list[Sent]) -> None:
 def test_reads_the_same_on_spark(name: str, place: Place, session: Any, sent: list[Sent]) -> None:
     """T2, T9, M7: Iceberg by S3FileIO through the REST catalog, Delta by s3a, in one session."""
     assert ON_SPARK[name](place, session) == sum_of(record[:4] for record in sent)
+
+
+def test_the_workers_of_the_cluster_settled(workers: tuple[str, Path], sent: list[Sent]) -> None:
+    """T12, M7"""
+    assert list(workers[1].glob("worker-*/app-*/*/stderr"))
 
 
 def test_a_consumer_gets_every_byte(place: Place, sent: list[Sent]) -> None:
@@ -152,19 +169,3 @@ def test_doctor_is_content(server: Headwater, sent: list[Sent]) -> None:
 def asked(url: str) -> str:
     with urllib.request.urlopen(url, timeout=30) as answer:
         return str(answer.read().decode())
-
-
-def test_settles_on_a_spark_cluster(s3: S3Server, tmp_path: Path) -> None:
-    """T12, M7: workers of a standalone Spark, which have the keys in their own environment, write the segments."""
-    (tmp_path / "spark").mkdir()
-    with standalone(tmp_path / "spark", s3.environment) as (master, _):
-        settings = f'{QUICK_LAKE}\n[lake.spark]\nmaster = "{master}"\n[lake.spark.conf]\n' + "\n".join(
-            f'"{key}" = "{value}"' for key, value in ON_LOOPBACK.items()
-        )
-        objects, own = f"{s3.url}/lakes/other", s3.environment
-        with Headwater(tmp_path / "h", lake=True, settings=settings, objects=objects, variables=own) as server:
-            sent = produced(server)
-            place = server.place(TOPIC)
-            expected = sum_of(record[:4] for record in sent)
-            assert {name: PLAIN[name](place) for name in PLAIN} == dict.fromkeys(PLAIN, expected)
-        assert list((tmp_path / "spark").glob("worker-*/app-*/*/stderr")), "the jobs ran there"
