@@ -41,6 +41,7 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
         *,
         brokers: int = 1,
         lake: bool = False,
+        gateway: bool = False,
         settings: str = "",
         ledger: str = "",
         objects: str = "",
@@ -54,13 +55,16 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
 
         With a kind of `ledger`, the ledger and the objects (in S3) have servers of their own. With `objects`, the
         objects are at that URL, and `variables` say how to reach it. `settings` is the text of a TOML file. `kafka` has
-        the addresses of listeners other than the default one on `first_port`.
+        the addresses of listeners other than the default one on `first_port`. With `gateway`, the HTTP API is at
+        `gateway_url`.
         """
         self.directory = directory
         self.data = data or directory / "data"
         self.port = free_ports(brokers) if first_port is None else first_port
         self.brokers = brokers
         self.http = f"127.0.0.1:{free_port()}"
+        self.gateway = f"127.0.0.1:{free_port()}" if gateway else ""
+        """The address of the HTTP API; empty without a gateway."""
         self.log = directory / "stderr"
         self.stores = Stores(directory / "stores", ledger) if ledger else None
         """The servers of the ledger and the objects; `None` without a kind of ledger."""
@@ -75,6 +79,7 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
         self._family: dict[int, psutil.Process] = {}
         self.options = ["--lake" if lake else "--no-lake", "--brokers", str(brokers), "--http", self.http]
         self.options += ["--kafka", kafka or f"127.0.0.1:{self.port}"]
+        self.options += ["--gateway", "--gateway-http", self.gateway] if gateway else ["--no-gateway"]
         """The flags of `headwater up` beside the settings file."""
         said = directory / "stdout"
         self._up = Process(
@@ -176,14 +181,19 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
         return list(self._family.values())
 
     def broker(self, node: int) -> psutil.Process:
-        return eventually(lambda: self._find_broker(node), f"broker {node} runs")
+        return eventually(lambda: self._find(f"broker-{node}.json"), f"broker {node} runs")
 
-    def _find_broker(self, node: int) -> psutil.Process | None:
+    def _find(self, settings: str) -> psutil.Process | None:
+        """The process with a settings file of this name."""
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
-                if any(word.endswith(f"broker-{node}.json") for word in process.cmdline()):
+                if any(word.endswith(f"/{settings}") for word in process.cmdline()):
                     return process
         return None
+
+    def gateway_process(self) -> psutil.Process:
+        """The process of the gateway."""
+        return eventually(lambda: self._find("gateway.json"), "the gateway runs")
 
     def pause(self, *family: psutil.Process) -> None:
         """Pause processes while they hold no lock that other processes need."""
@@ -196,6 +206,11 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
                 process.suspend()
 
     # --- pages and commands --------------------------------------------------------------------------
+
+    @property
+    def gateway_url(self) -> str:
+        """The URL of the HTTP API, without TLS."""
+        return f"http://{self.gateway}"
 
     def page(self, path: str, within: float = 30) -> tuple[int, str]:
         """The status and body of a page of the supervisor."""

@@ -16,6 +16,9 @@ import msgspec
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.registry import APIS
 from headwater.configs.topics import KEYS
+from headwater.gateway import application as _declared  # noqa: F401 - fills the kinds of problems
+from headwater.gateway import server as _serving  # noqa: F401 - declares one more
+from headwater.gateway.problems import KINDS
 from headwater.settings import settings as config
 from headwater.wire.messages import api_name, known_versions
 
@@ -126,7 +129,16 @@ def settings() -> str:
     return "\n\n".join(parts)
 
 
+def problems() -> str:
+    """A section for each kind of problem."""
+    parts = []
+    for kind in sorted(KINDS.values(), key=lambda kind: (kind.status, kind.name)):
+        parts.append(f"### {kind.name}\n\n{kind.status}, `/problems/{kind.name}`: {kind.title}. {kind.meaning}")
+    return "\n\n".join(parts)
+
+
 PAGES = {
+    "docs/http.md": {"problems": problems},
     "docs/protocol.md": {"served": served, "topic configs": topic_configs},
     "docs/configuration.md": {"settings": settings},
     "GAPS.md": {"missing": missing},

@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[Running]:
 
 def refused(tmp_path: Path, *arguments: str) -> tuple[int, list[str]]:
     """Exit code and standard error, without the lines of the log, of an `up` that must not start."""
-    ended = headwater("up", "--no-lake", "--data", str(tmp_path / "data"), *arguments)
+    ended = headwater("up", "--no-lake", "--no-gateway", "--data", str(tmp_path / "data"), *arguments)
     assert "ready" not in ended.stdout
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended.returncode, [line for line in ended.stderr.splitlines() if not line.startswith("{")]

@@ -12,9 +12,11 @@ from harness.process import headwater
     [
         ["up", "--no-lake", "--kafka", "0.0.0.0:0"],
         ["up", "--no-lake", "--kafka", "127.0.0.1:0", "--http", "0.0.0.0:0"],
+        ["up", "--no-lake", "--kafka", "127.0.0.1:0", "--gateway-http", "10.0.0.1:0"],
+        ["gateway", "--http", "127.0.0.1:0", "--gateway-http", "10.0.0.1:0"],
         ["broker", "--kafka", "0.0.0.0:0", "--http", "127.0.0.1:0"],
     ],
-    ids=["up", "up-http", "broker"],
+    ids=["up", "up-http", "up-gateway", "gateway", "broker"],
 )
 def test_servers_refuse_to_start(tmp_path: Path, command: list[str]) -> None:
     """S3: exit code 1 and a reason."""

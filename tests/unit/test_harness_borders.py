@@ -42,13 +42,13 @@ def test_only_tests_demo_and_benchmarks_import_the_harness() -> None:
 
 
 def test_headwater_is_started_as_a_server_in_one_place() -> None:
-    """`harness/process.py` has the only command line of `headwater up`, `broker` and `compactor`."""
+    """`harness/process.py` has the only command line of `headwater up`, `broker`, `compactor` and `gateway`."""
     starting = []
     for folder in ("harness", "demo", "benchmarks", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in nodes_of(path):
                 if isinstance(node, ast.List | ast.Tuple):
                     words = [word.value for word in node.elts if isinstance(word, ast.Constant)]
-                    if words[:2] == ["-m", "headwater"] and {"up", "broker", "compactor"} & {*words[2:3]}:
+                    if words[:2] == ["-m", "headwater"] and {"up", "broker", "compactor", "gateway"} & {*words[2:3]}:
                         starting.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not starting

@@ -14,7 +14,7 @@ HARNESS = sorted((ROOT / "harness").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_LINES = 500
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-READY = {f"src/headwater/app/{name}.py" for name in ("process", "supervisor", "compactor")}
+READY = {f"src/headwater/app/{name}.py" for name in ("process", "supervisor", "compactor", "gateway")}
 """Modules that print one line, which says that a server is ready."""
 DOORS = (
     *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns"),

@@ -8,8 +8,8 @@ from headwater.errors import ConfigError
 from headwater.settings.settings import INTERNAL, Settings, parse_address, parse_listeners
 
 
-def check_exposure(settings: Settings, *, kafka: bool = True) -> None:
-    """Raise if a listener could be used without authentication."""
+def check_exposure(settings: Settings, *, kafka: bool = True, gateway: bool = False) -> None:
+    """Raise if a listener could be used without authentication. `kafka` and `gateway` say which a process has."""
     if kafka and settings.internal:
         _check_internal(settings)
     if settings.security.insecure:
@@ -23,11 +23,11 @@ def check_exposure(settings: Settings, *, kafka: bool = True) -> None:
                 f"listener {name} on {host} would let anybody in: give it a SASL protocol, or SSL with "
                 f"client_auth = required (security.listeners.{name}); or {advice}"
             )
-    if settings.http:
-        host, _ = parse_address(settings.http)
+    for what, address in (("HTTP pages", settings.http), ("gateway", settings.gateway.http if gateway else "")):
+        host = parse_address(address)[0] if address else "localhost"
         if not settings.security.http.knows_who_asks and not is_loopback(host):
             raise ConfigError(
-                f"the HTTP pages on {host} would be open to anybody: give them an authentication "
+                f"the {what} on {host} would be open to anybody: set an authentication "
                 f"(security.http.authentication), or client_auth = required; or {advice}"
             )
 

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from headwater.app.core import Core
 from headwater.background import Background
 from headwater.broker.broker import Broker
 from headwater.broker.rotation.reporter import PaceReporter
 from headwater.clock import Chance, Clock
 from headwater.ledger.contract import Ledger
-from headwater.log.damage import Damage
 from headwater.log.housekeeping import Housekeeper
-from headwater.log.reader import Reader
-from headwater.log.segment.cache import SegmentCache
 from headwater.log.wal import format as wal
-from headwater.log.wal.cache import WalCache
-from headwater.log.wal.zone_cache import PeerTransport, ZoneCache
-from headwater.log.write.budget import Budget
+from headwater.log.wal.zone_cache import PeerTransport
 from headwater.log.write.writer import Writer
-from headwater.log.write.writers import Writers
 from headwater.objects import ObjectStore
 from headwater.replica.checkpoint import write_checkpoint
-from headwater.replica.domains import Domains
-from headwater.replica.levels import settle_level
 from headwater.settings.settings import Settings
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.cluster import Listener
@@ -53,40 +46,31 @@ class Node:
     ) -> None:
         self.settings = settings
         self._make_streams = make_streams
-        self.domains = Domains(
+        self.core = Core(
+            settings,
             ledger,
             store,
             clock,
             chance,
-            background,
             node=settings.node,
-            zone=settings.zone,
             listeners=listeners,
-            session_seconds=settings.process_session_ms / 1000,
             make_streams=make_streams,
+            make_writer=make_writer,
+            offload=offload,
+            openers=openers,
+            peers=peers,
+            background=background,
         )
-        self.cluster = self.domains.cluster
-        self.membership = self.domains.membership
-        self.background = self.domains.background
-        self.cache = WalCache(store, settings.cache.wal_bytes)
-        self.zone_cache: ZoneCache | None = None
-        if peers is not None:
-            self.zone_cache = ZoneCache(self.cluster.state, peers, clock, node=settings.node, zone=settings.zone)
-            self.cache.neighbours = self.zone_cache
-        self.segments = SegmentCache(store, settings.cache.segment_bytes, offload)
-        self.writers = Writers(
-            self.domains,
-            self.cache,
-            {"cost": settings.wal.cost, "latency": settings.wal.latency},
-            zone=settings.zone,
-            hold_ms=settings.wal.hold_ms,
-            budget=Budget(settings.limits.broker_inflight_bytes),
-            make=make_writer,
-        )
-        self.membership.on_epoch = self.writers.join
-        self.damage = Damage(self.domains)
-        reader = Reader(self.cache, self.segments, settings.limits.opened_batch_bytes, self.damage, openers[1])
-        self.broker = Broker(settings, self.domains, self.writers, reader, openers)
+        self.domains = self.core.domains
+        self.cluster = self.core.cluster
+        self.membership = self.core.membership
+        self.background = self.core.background
+        self.cache = self.core.cache
+        self.zone_cache = self.core.zone_cache
+        self.segments = self.core.segments
+        self.writers = self.core.writers
+        self.damage = self.core.damage
+        self.broker = Broker(settings, self.domains, self.writers, self.core.reader, openers)
         self.reporter = PaceReporter(self.domains, self.broker.pace, settings.brownout, node=settings.node)
         self.housekeeper = Housekeeper(
             self.domains,
@@ -101,10 +85,7 @@ class Node:
 
     async def start(self) -> None:
         """Catch up with the ledger, take an epoch, and start the duties."""
-        await self.domains.follow()
-        self.writers.start()
-        await self.domains.join()
-        await settle_level(self.cluster, self.domains)
+        await self.core.start()
         self.broker.coordinator.start()
         self.broker.transactions.start()
         self.housekeeper.start()
@@ -116,8 +97,7 @@ class Node:
         await self.housekeeper.close()
         await self.broker.transactions.close()
         await self.broker.coordinator.close()
-        await self.writers.drain()
-        await self.domains.leave()
+        await self.core.stop()
 
     async def wal_object(self, domain: int, object_id: WalId) -> Sequence[Buffer] | None:
         """A WAL object that another broker asks for, from memory or the store. No third broker is asked.

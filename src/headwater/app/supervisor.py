@@ -1,4 +1,4 @@
-"""`headwater up`: keeps brokers and a compactor running, and serves their health and metrics on common pages."""
+"""`headwater up`: keeps brokers, a compactor and a gateway running, and shows their health and metrics on one port."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Child:
         self.process: asyncio.subprocess.Process | None = None
         self.ready = asyncio.Event()
         self.http_port = 0
+        self.gateway_port = 0
         self.restarts = 0
         self._error = ""
         """How the last run of the process ended."""
@@ -65,7 +66,7 @@ class Child:
             self.ready.clear()
             if stop.is_set():
                 return
-            if code == 1 and not served and self.mode == "broker":
+            if code == 1 and not served and self.mode in ("broker", "gateway"):
                 raise ConfigError(f"{self.name} cannot start; its log says why")
             self.restarts += 1
             self._at_ms = SystemClock().wall_ms()
@@ -122,6 +123,7 @@ class Child:
             if words and words[0] == "ready":
                 facts = dict(word.split("=", 1) for word in words[1:])
                 self.http_port = int(facts["http"])
+                self.gateway_port = int(facts.get("gateway", 0))
                 self.ready.set()
         return await self.process.wait()
 
@@ -162,7 +164,7 @@ class Supervisor:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._background = Background()
-        check_exposure(settings)
+        check_exposure(settings, gateway=settings.gateway.enabled)
         directory = prepare(settings, run=True)
         own = sharing(settings, directory)
         self.brokers = [Child("broker", f"broker-{s.node}", s, directory) for s in broker_settings(own)]
@@ -170,7 +172,10 @@ class Supervisor:
         if settings.lake.enabled:
             own = _inside(settings)
             self.compactors.append(Child("compactor", "compactor", own, directory))
-        self.children = [*self.brokers, *self.compactors]
+        self.gateways: list[Child] = []
+        if settings.gateway.enabled:
+            self.gateways.append(Child("gateway", "gateway", gateway_settings(sharing(settings, directory)), directory))
+        self.children = [*self.brokers, *self.compactors, *self.gateways]
         self._http = HttpListener(
             settings,
             {
@@ -188,14 +193,15 @@ class Supervisor:
         stop = asyncio.Event()
         leave_on_signals(stop, on_second=self._kill_all)
         await self._http.open()
-        running = [launch(child.run(stop)) for child in self.brokers]
+        running = [launch(child.run(stop)) for child in (*self.brokers, *self.gateways)]
         try:
             everybody = launch(self._all_ready())
             told = launch(stop.wait())
             done, _ = await asyncio.wait([*running, everybody, told], return_when=asyncio.FIRST_COMPLETED)
             if everybody in done:
                 kafka = ",".join(child.settings.kafka for child in self.brokers)
-                print(f"headwater ready: kafka {kafka}, http {self._http.host}:{self._http.port}", flush=True)  # noqa: T201
+                http = f"{self._http.host}:{self._http.port}{self._gateway_address()}"
+                print(f"headwater ready: kafka {kafka}, http {http}", flush=True)  # noqa: T201
                 running += [launch(child.run(stop)) for child in self.compactors]
                 await asyncio.wait([*running, told], return_when=asyncio.FIRST_COMPLETED)
             for task in running:
@@ -207,8 +213,13 @@ class Supervisor:
             await self._http.close()
 
     async def _all_ready(self) -> None:
-        for child in self.brokers:
+        for child in (*self.brokers, *self.gateways):
             await child.ready.wait()
+
+    def _gateway_address(self) -> str:
+        """The address of the gateway in the line that says that all are ready."""
+        host = _shown(parse_address(self._settings.gateway.http)[0])
+        return "".join(f", gateway {host}:{child.gateway_port}" for child in self.gateways)
 
     async def _stop(self, running: list[asyncio.Task[None]]) -> None:
         for child in self.children:
@@ -301,6 +312,17 @@ def _inside(settings: Settings) -> Settings:
         data=str(Path(settings.data).absolute()),
         security=msgspec.structs.replace(settings.security, http=http),
     )
+
+
+def gateway_settings(settings: Settings) -> Settings:
+    """The settings of a gateway: its pages are on loopback, without TLS; its API has the TLS of the settings."""
+    data = str(Path(settings.data).absolute())
+    return msgspec.structs.replace(settings, http="127.0.0.1:0", data=data, zones="", zone=_zone(settings))
+
+
+def _zone(settings: Settings) -> str:
+    """The zone of the first broker."""
+    return (parse_zones(settings.zones) or [settings.zone])[0]
 
 
 def sharing(settings: Settings, directory: Path) -> Settings:

@@ -32,6 +32,10 @@ HttpOption = Annotated[
     str | None, typer.Option("--http", metavar="HOST:PORT", help="Address of health pages and metrics.")
 ]
 
+GatewayOption = Annotated[
+    str | None, typer.Option("--gateway-http", metavar="HOST:PORT", help="Address of the HTTP API and the catalog.")
+]
+
 
 def _serve(main: Coroutine[Any, Any, None]) -> None:
     import uvloop
@@ -47,15 +51,17 @@ def up(
     http: HttpOption = None,
     brokers: Annotated[int | None, typer.Option(help="Number of brokers.")] = None,
     lake: Annotated[bool | None, typer.Option("--lake/--no-lake", help="Whether topics settle into tables.")] = None,
+    gateway: Annotated[bool | None, typer.Option("--gateway/--no-gateway", help="Whether to run the HTTP API.")] = None,
+    gateway_http: GatewayOption = None,
     insecure: InsecureOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Run everything on this machine: brokers, a compactor, their ledger and their objects."""
+    """Run everything on this machine: brokers, a compactor, a gateway, their ledger and their objects."""
     from headwater.app.supervisor import up as run
     from headwater.settings.settings import load
 
     flags = {"data": data, "kafka": kafka, "http": http, "brokers": brokers, "lake.enabled": lake}
-    flags["security.insecure"] = insecure
+    flags |= {"gateway.enabled": gateway, "gateway.http": gateway_http, "security.insecure": insecure}
     _serve(run(load(config, flags=flags)))
 
 
@@ -99,6 +105,24 @@ def compactor(
             supervised=supervised,
         )
     )
+
+
+@app.command()
+def gateway(
+    data: DataOption = None,
+    http: HttpOption = None,
+    gateway_http: GatewayOption = None,
+    insecure: InsecureOption = None,
+    config: ConfigOption = None,
+    supervised: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Run a gateway, which serves the HTTP API and the REST catalog. A cluster can have any number of them."""
+    from headwater.app.gateway import serve
+    from headwater.settings.settings import load
+
+    flags = {"data": data, "http": http, "gateway.http": gateway_http, "security.insecure": insecure}
+    environment: dict[str, str] | None = {} if supervised else None
+    _serve(serve(load(config, environment, flags), supervised=supervised))
 
 
 @app.command(name="compile", hidden=True)

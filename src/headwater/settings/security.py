@@ -48,7 +48,7 @@ class ListenerSecurity(Tls, frozen=True):
 
 
 class HttpSecurity(Tls, frozen=True):
-    """How the HTTP pages are protected. They use TLS if there is a certificate."""
+    """How the HTTP pages and the gateway are protected. They use TLS if there is a certificate."""
 
     authentication: str = "none"
     """How clients log in: `none`, `basic` (name and password of a user), `bearer` (a token) or `any` (either)."""
@@ -91,8 +91,8 @@ class Security(_Section, frozen=True):
     super_users: str = ""
     """Principals that no rule applies to, separated by semicolons: `User:admin;User:CN=ops`."""
     insecure: bool = False
-    """Whether Kafka listeners and HTTP pages beyond loopback may do without authentication. Otherwise the process
-    refuses to start."""
+    """Whether Kafka listeners, HTTP pages and gateways beyond loopback may do without authentication. Otherwise the
+    process refuses to start."""
     login_ms: int = 10_000
     """Time limit for a log-in, and for a TLS handshake. After that the broker closes the connection."""
     login_frame_bytes: int = 128 * 1024

@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 from headwater.errors import ConfigError
+from headwater.settings.gateway import Gateway as Gateway
+from headwater.settings.gateway import check_gateway
 from headwater.settings.limits import MAX_CLUSTER_PARTITIONS
 from headwater.settings.limits import Limits as Limits
 from headwater.settings.limits import Quotas as Quotas
@@ -279,7 +281,7 @@ class Settings(_Section, frozen=True):
     """File with a secret of at least 16 characters that all brokers share. Beyond loopback, `internal` needs it or
     mutual TLS."""
     http: str = "127.0.0.1:8080"
-    """`HOST:PORT` of health pages, metrics and the Iceberg catalog."""
+    """`HOST:PORT` of health pages and metrics. `gateway.http` has the HTTP API and the Iceberg catalog."""
     auto_create_topics: bool = True
     """Whether Metadata creates a topic that does not exist, if the client allows it."""
     default_partitions: int = 1
@@ -298,6 +300,7 @@ class Settings(_Section, frozen=True):
     groups: Groups = Groups()
     transactions: Transactions = Transactions()
     lake: Lake = Lake()
+    gateway: Gateway = Gateway()
     security: Security = Security()
 
     @property
@@ -395,6 +398,7 @@ def _check(settings: Settings) -> None:
     if settings.internal:
         parse_address(settings.internal)
     parse_address(settings.http)
+    check_gateway(settings.gateway, parse_address)
 
 
 def _check_groups(groups: Groups) -> None:

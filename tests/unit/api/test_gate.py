@@ -19,9 +19,10 @@ from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.exceptions import ForbiddenError, NoSuchTableError, UnauthorizedError
 
 from headwater.api.catalog import MOUNT, refused
-from headwater.api.gate import NOT_ALLOWED, NOT_KNOWN, Gate
+from headwater.api.gate import NOT_ALLOWED, Gate
 from headwater.api.listener import HttpListener
 from headwater.ops.http import FORWARDED, Page, Request
+from headwater.security.http_logins import NOT_KNOWN
 from headwater.security.logins import TOO_MANY
 from headwater.settings.settings import HttpSecurity, Oauth, Security, Settings
 from headwater.state.cluster.access import AclResource, Operation, Pattern, Permission

@@ -1,0 +1,1 @@
+"""The gateway: an HTTP API to the log and its tables."""

@@ -1,0 +1,111 @@
+"""The application: all calls of the HTTP API, made from a list of route modules.
+
+A family of calls is one module in `headwater/gateway/routes/` and one line in `MODULES` below:
+
+    @get("/v1/things/{name:str}", operation_id="describeThing", tags=["things"], raises=[])
+    async def describe_thing(call: TheCall, name: TopicName) -> Thing:
+        \"\"\"A thing. The first line is the summary in the OpenAPI document, the rest its description.\"\"\"
+        topic = await call.topic(name)                     # 404 unless the caller may DESCRIBE it and it exists
+        call.check(Operation.ALTER, AclResource.TOPIC, name)  # 403, or 404 where DESCRIBE is missing too
+        return Thing(...)
+
+    ROUTES = (describe_thing, list_things)
+
+- `call` (`headwater/gateway/services.py`) is the request with its caller: `call.may`, `call.check`, `call.topic`,
+  `call.services` (domains, writers, reader, topics, guard, settings, clock).
+- Path, query and header parameters are `Annotated` with Litestar's `PathParameter`, `QueryParameter`,
+  `HeaderParameter`; those that several calls have are in `headwater/gateway/parameters.py`.
+- Bodies and answers are frozen `msgspec.Struct`s with a docstring below each field; the body is the parameter `data`.
+- A listing takes `limit: Limit = DEFAULT_ITEMS` and `cursor: Next = ""`, and answers with a `Listing` made by `paged`.
+- Errors are raised: a `Refusal` of a kind in `headwater/gateway/problems.py` (or one that the module declares there, a
+  `Kind` with a name that never changes), or any error of `headwater.errors`. Nothing else makes an error answer.
+- An answer that goes on until the client leaves calls `call.as_stream()` first, and ends when `services.stopping` is
+  set. The front limits bodies, rates and slow clients; a module limits what it gathers in memory.
+- A module whose clients expect errors in another form has `STYLES`: a function for the paths below a prefix.
+- Module names, paths and `operation_id`s are public: they are in the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from litestar import Litestar, Request, Response
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.types import ControllerRouterHandler
+
+from headwater.errors import HeadwaterError
+from headwater.gateway.asgi import OURS, App
+from headwater.gateway.front import Front, log_failure
+from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
+from headwater.gateway.routes import cluster, explanations, topics
+from headwater.gateway.services import Call, Services
+
+
+class RouteModule(Protocol):
+    """A family of calls."""
+
+    @property
+    def ROUTES(self) -> Sequence[ControllerRouterHandler]:
+        """The handlers."""
+
+
+MODULES: tuple[RouteModule, ...] = (cluster, topics, explanations)
+"""All families of calls."""
+STYLES: Mapping[str, Style] = {
+    prefix: style for module in MODULES for prefix, style in getattr(module, "STYLES", {}).items()
+}
+"""By prefix of a path, the form of errors below it."""
+
+
+async def provide_call(request: Request[Any, Any, Any]) -> Call:
+    """The parameter `call` of handlers."""
+    return cast(Call, request.scope["state"][OURS])
+
+
+def build(services: Services, modules: Sequence[RouteModule] = MODULES) -> App:
+    """The application of a gateway, with its front."""
+    litestar = Litestar(
+        [route for module in modules for route in module.ROUTES],
+        dependencies={"call": Provide(provide_call)},
+        exception_handlers={HTTPException: _told_by_litestar, Exception: _told},
+        request_max_body_size=None,  # the front has the limit
+        logging_config=None,
+        openapi_config=None,
+        debug=False,
+        pdb_on_exception=False,
+    )
+    return Front(cast(App, litestar), services, STYLES)
+
+
+def _told(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """The answer to a request whose handler raised an error."""
+    if not isinstance(error, HeadwaterError):
+        log_failure(request.scope["path"], _call(request).request_id, error)
+    return _response(request, refusal_of(error))
+
+
+def _told_by_litestar(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """The answer to a request that Litestar refuses: an unknown path, a parameter or a body of the wrong type."""
+    cause = error.__cause__
+    if isinstance(cause, HeadwaterError):
+        return _response(request, refusal_of(cause))
+    if error.status_code >= 500:
+        log_failure(request.scope["path"], _call(request).request_id, error)
+        return _response(request, refusal_with(error.status_code, ""))
+    more = {"errors": error.extra} if error.extra else {}
+    headers = tuple((error.headers or {}).items())
+    detail = error.detail if error.status_code != 404 else f"there is no {request.method} {request.scope['path']}"
+    return _response(request, refusal_with(error.status_code, detail, more=more, headers=headers))
+
+
+def _response(request: Request[Any, Any, Any], refusal: Refusal) -> Response[bytes]:
+    body = style_of(request.scope["path"], STYLES)(refusal)
+    return Response(
+        body.data, status_code=refusal.kind.status, media_type=body.media_type, headers=dict(refusal.all_headers)
+    )
+
+
+def _call(request: Request[Any, Any, Any]) -> Call:
+    return cast(Call, request.scope["state"][OURS])

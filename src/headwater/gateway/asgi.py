@@ -1,0 +1,15 @@
+"""Types of ASGI, the interface between the server and the application."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = tuple[tuple[str, str], ...]
+OURS = "headwater"
+"""The key of what the server says of a connection in `scope["extensions"]`, and of the request in `scope["state"]`."""

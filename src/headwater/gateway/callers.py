@@ -1,0 +1,57 @@
+"""Who calls: the user of a password or a token, the owner of a client certificate, or nobody in particular.
+
+Users, tokens, certificates and the limits of failed log-ins are those of Kafka's listeners; see `HttpLogins`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.gateway.asgi import OURS, Scope
+from headwater.gateway.problems import BAD_REQUEST, PATH, Refusal
+from headwater.security.http_logins import HttpLogins
+from headwater.state.cluster.access import ANONYMOUS
+
+OPEN_PATHS = ("/v1/health",)
+"""What everybody may see, beside the pages that explain problems. It must not contain anything about the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The principal of a caller and its address."""
+
+    principal: str
+    host: str
+
+    @property
+    def account(self) -> str:
+        """What rates and streams are counted by: the user, or the address of an unknown one."""
+        return self.principal if self.principal != ANONYMOUS else self.host
+
+
+class Callers:
+    """Tells who calls."""
+
+    def __init__(self, logins: HttpLogins) -> None:
+        self._logins = logins
+
+    def __repr__(self) -> str:
+        return f"<Callers by {self._logins!r}>"
+
+    async def who(self, scope: Scope) -> Caller:
+        """The caller of a request. Raises `Unwelcome` if the caller must authenticate and has not."""
+        client = scope.get("client")
+        host = str(client[0]) if client else ""
+        if is_open(scope["path"]):
+            return Caller(ANONYMOUS, host)
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(given) > 1:
+            raise Refusal(BAD_REQUEST, "the request has two Authorization headers")
+        authorization = given[0].decode("latin-1") if given else ""
+        certified = scope.get("extensions", {}).get(OURS, {}).get("certified", "")
+        return Caller(await self._logins.who(host, authorization, certified), host)
+
+
+def is_open(path: str) -> bool:
+    """Whether everybody may see a path."""
+    return path in OPEN_PATHS or path.startswith(PATH)

@@ -1,0 +1,231 @@
+"""The front of the gateway, an ASGI middleware: it sees every request first and every answer last.
+
+It gives each request an id, tells who calls, keeps the limits (requests under way, the rate of a caller, the bytes of a
+body, clients that stop sending or reading), answers browsers that ask about other origins, and counts. What it refuses
+is answered by a problem document, like all refusals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from email.utils import formatdate
+
+from headwater.errors import HeadwaterError
+from headwater.gateway.asgi import OURS, App, Message, Receive, Scope, Send
+from headwater.gateway.callers import Callers, is_open
+from headwater.gateway.limits import Rates
+from headwater.gateway.origins import Origins, Raw
+from headwater.gateway.problems import INTERNAL, TOO_LARGE, TOO_SLOW, Refusal, Style, refusal_of, style_of
+from headwater.gateway.services import Call, Services
+from headwater.security.http_logins import HttpLogins
+
+log = logging.getLogger("headwater.gateway")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+CLOSE = (b"connection", b"close")
+UNROUTED = "none"
+
+
+class Stalled(HeadwaterError):
+    """The client does not read its answer."""
+
+
+class Front:
+    """See the module."""
+
+    def __init__(self, app: App, services: Services, styles: Mapping[str, Style]) -> None:
+        self._app = app
+        self._services = services
+        self._styles = styles
+        self._callers = Callers(HttpLogins(services.settings.security, services.logins))
+        self._origins = Origins(services.own.origins)
+        self._rates = Rates(services.own.requests_per_second, services.clock)
+        self._date = (0, b"")
+
+    def __repr__(self) -> str:
+        return f"<Front of {self._services!r}>"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = _first_values(scope)
+        own = self._services
+        answer = _Answer(scope, send, own, self._common(headers))
+        began = own.clock.monotonic()
+        own.stats.under_way += 1
+        call: Call | None = None
+        try:
+            preflight = self._preflight(scope, headers)
+            if preflight is not None:
+                await answer.whole(204, preflight, b"")
+                return
+            call = await self._let_in(scope, headers, answer.request_id)
+            scope.setdefault("state", {})[OURS] = call
+            await self._app(scope, _Body(scope, receive, own).receive, answer.send)
+        except Stalled:
+            own.stats.refuse("stalled")
+        except Exception as error:
+            if not isinstance(error, HeadwaterError):
+                log.exception("a request failed", extra={"path": scope["path"], "request": answer.request_id})
+            await self._refuse(scope, answer, refusal_of(error))
+        finally:
+            for place in call.places if call is not None else ():
+                place.release()
+            own.stats.under_way -= 1
+            route = str(scope.get("path_template") or UNROUTED)
+            own.stats.answered(scope["method"], route, answer.status, own.clock.monotonic() - began)
+
+    async def _let_in(self, scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> Call:
+        """Check the limits and tell who calls. Open paths have no limit but that on connections: they cost little."""
+        own = self._services
+        places = []
+        try:
+            if not is_open(scope["path"]):
+                places.append(own.requests.enter())
+            caller = await self._callers.who(scope)
+            if not is_open(scope["path"]):
+                self._rates.take(caller.account)
+            length = headers.get(b"content-length", b"0")
+            if not length.isdigit() or int(length) > own.own.body_bytes:
+                raise too_large(own.own.body_bytes)
+        except BaseException as error:
+            for place in places:
+                place.release()
+            if isinstance(error, Refusal):
+                own.stats.refuse(error.kind.name)
+            raise
+        return Call(own, caller, request_id, places)
+
+    async def _refuse(self, scope: Scope, answer: _Answer, refusal: Refusal) -> None:
+        if answer.started:
+            abort(scope)  # the rest of the answer will not come, and the client must not take it for whole
+            return
+        body = style_of(scope["path"], self._styles)(refusal)
+        headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in refusal.all_headers]
+        headers.append((b"content-type", body.media_type.encode()))
+        if refusal.kind in (TOO_LARGE, TOO_SLOW):
+            headers.append(CLOSE)  # the rest of the body is not read
+        try:
+            await answer.whole(refusal.kind.status, headers, body.data)
+        except Stalled:
+            self._services.stats.refuse("stalled")
+
+    def _preflight(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Raw | None:
+        if scope["method"] != "OPTIONS":
+            return None
+        return self._origins.preflight(headers.get(b"origin"), headers.get(b"access-control-request-method"))
+
+    def _common(self, headers: Mapping[bytes, bytes]) -> Raw:
+        """The headers of every answer. The caller's own request id is kept if it is a short word."""
+        given = headers.get(b"x-request-id", b"")
+        own = given if _REQUEST_ID.fullmatch(given) else self._services.chance.uuid().hex.encode()
+        now = self._services.clock.wall_ms() // 1000
+        if now != self._date[0]:
+            self._date = (now, formatdate(now, usegmt=True).encode())
+        return [
+            (b"x-request-id", own),
+            (b"date", self._date[1]),
+            (b"x-content-type-options", b"nosniff"),
+            *self._origins.headers(headers.get(b"origin")),
+        ]
+
+
+class _Answer:
+    """Sends an answer, with the headers of every answer. A client that does not read it in time loses it."""
+
+    def __init__(self, scope: Scope, send: Send, services: Services, common: Raw) -> None:
+        self._scope = scope
+        self._send = send
+        self._stats = services.stats
+        self._seconds = services.own.stalled_ms / 1000
+        self._common = common
+        self.request_id = common[0][1].decode()
+        self.status = 0
+        """0 if no answer was sent: the client has left."""
+
+    @property
+    def started(self) -> bool:
+        return self.status != 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            more = [pair for pair in self._common if pair[0] not in names]
+            if b"cache-control" not in names:
+                more.append((b"cache-control", b"no-store"))
+            message["headers"] = [*message.get("headers", ()), *more]
+            self.status = message["status"]
+        else:
+            self._stats.sent_bytes += len(message.get("body", b""))
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._send(message)
+        except TimeoutError:
+            abort(self._scope)
+            raise Stalled("the client does not read its answer") from None
+
+    async def whole(self, status: int, headers: Raw, body: bytes) -> None:
+        """Send an answer that is known as a whole."""
+        length = [(b"content-length", str(len(body)).encode())] if status != 204 else []
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *length]})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+class _Body:
+    """Receives the body of a request, up to the limit, from a client that keeps sending."""
+
+    def __init__(self, scope: Scope, receive: Receive, services: Services) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._stats = services.stats
+        self._most = services.own.body_bytes
+        self._seconds = services.own.idle_ms / 1000
+        self._got = 0
+        self._more = True
+
+    async def receive(self) -> Message:
+        if not self._more:
+            return await self._receive()  # waits until the client leaves
+        try:
+            async with asyncio.timeout(self._seconds):
+                message = await self._receive()
+        except TimeoutError:
+            self._stats.refuse(TOO_SLOW.name)
+            raise Refusal(TOO_SLOW) from None
+        if message["type"] == "http.request":
+            size = len(message.get("body", b""))
+            self._got += size
+            self._stats.received_bytes += size
+            self._more = message.get("more_body", False)
+            if self._got > self._most:
+                self._stats.refuse(TOO_LARGE.name)
+                raise too_large(self._most)
+        return message
+
+
+def too_large(most: int) -> Refusal:
+    """The refusal of a body that is too large."""
+    return Refusal(TOO_LARGE, f"the body has more than {most} bytes (gateway.body_bytes)")
+
+
+def abort(scope: Scope) -> None:
+    """Close the connection of a request at once."""
+    close = scope.get("extensions", {}).get(OURS, {}).get("abort")
+    if close is not None:
+        close()
+
+
+def _first_values(scope: Scope) -> dict[bytes, bytes]:
+    """The headers by name; of several with the same name the first."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name, value)
+    return found
+
+
+def log_failure(path: str, request_id: str, error: BaseException) -> None:
+    """Log what `refusal_of` does not tell the caller."""
+    if refusal_of(error).kind is INTERNAL:
+        log.error("a request failed", extra={"path": path, "request": request_id}, exc_info=error)

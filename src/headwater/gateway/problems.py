@@ -1,0 +1,254 @@
+"""Errors over HTTP: problem documents (RFC 9457) with a stable `type`, and the page that explains each type.
+
+A handler raises a `Refusal` of one of the kinds here, or any error of `headwater.errors`; `refusal_of` is the one place
+that decides which kind and status an error has. A family of calls that imitates another product has a `Style`, which
+writes the same refusals in the form that its clients understand.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from headwater.errors import (
+    BadInput,
+    BatchTooLarge,
+    CorruptObject,
+    EpochLost,
+    HeadwaterError,
+    NotFound,
+    NotReady,
+    OutcomeUnknown,
+    Overloaded,
+    Retriable,
+    StoreFull,
+)
+from headwater.gateway.asgi import Headers
+from headwater.replica.topics import ClusterFull, TopicExists, TopicUnknown
+from headwater.security.http_logins import Unwelcome
+
+MEDIA_TYPE = "application/problem+json"
+PATH = "/problems/"
+RETRY_SECONDS = 1
+"""The `Retry-After` of answers that ask for another attempt."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A type of problem. The name never changes."""
+
+    name: str
+    status: int
+    title: str
+    meaning: str
+    """What happened and what the caller should do, in one paragraph."""
+    retry: bool = False
+    """Whether the same request may succeed a moment later."""
+
+    def __post_init__(self) -> None:
+        if KINDS.setdefault(self.name, self) != self:
+            raise ValueError(f"two kinds of problems have the name {self.name!r}")
+
+
+KINDS: dict[str, Kind] = {}
+"""All kinds by name. Route modules may declare further ones."""
+
+BAD_REQUEST = Kind(
+    "bad-request", 400, "The request is not valid",
+    "The path, the query, a header or the body of the request is not what the call takes. `detail` says which part, "
+    "and `errors` has one line for each. Nothing was changed. Correct the request; the same one fails again.",
+)  # fmt: skip
+NOT_AUTHENTICATED = Kind(
+    "not-authenticated", 401, "The caller is not authenticated",
+    "The gateway wants to know who calls. `WWW-Authenticate` names the accepted schemes: a user's name and password "
+    "(Basic) or a token (Bearer). An unknown user and a wrong password get the same answer.",
+)  # fmt: skip
+NOT_ALLOWED = Kind(
+    "not-allowed", 403, "The caller may not do this",
+    "The access rules do not allow the operation to this user. `detail` names the operation and the resource. An "
+    "operator can add a rule with `headwater acl add`.",
+)  # fmt: skip
+NOT_FOUND = Kind(
+    "not-found", 404, "There is no such thing",
+    "The path names something that does not exist, or that the caller may not describe: both look the same.",
+)  # fmt: skip
+METHOD_NOT_ALLOWED = Kind(
+    "method-not-allowed", 405, "The path does not take this method",
+    "The path exists, but not for this method. `Allow` names the methods that it takes.",
+)  # fmt: skip
+NOT_ACCEPTABLE = Kind(
+    "not-acceptable",
+    406,
+    "The answer has no such form",
+    "`Accept` names only media types that the call cannot answer in.",
+)
+TOO_SLOW = Kind(
+    "request-timeout", 408, "The request did not arrive in time",
+    "The client stopped sending before the request was complete, for longer than `gateway.idle_ms`. The connection is "
+    "closed. Nothing was changed.",
+)  # fmt: skip
+CONFLICT = Kind(
+    "conflict", 409, "The present state contradicts the request",
+    "The request names a state that is not the present one, or creates what exists already. The answer carries the "
+    "present values where there are some. Nothing was changed. Look at them, then decide anew.",
+)  # fmt: skip
+EXISTS = Kind(
+    "already-exists",
+    409,
+    "It exists already",
+    "The request creates something whose name is taken. Nothing was changed.",
+)
+TOO_LARGE = Kind(
+    "too-large", 413, "The request is too large",
+    "The body or the number of records is above a limit of the gateway or of the topic (`gateway.body_bytes`, "
+    "`gateway.records`, `max.message.bytes`). Nothing was changed. Send several smaller requests.",
+)  # fmt: skip
+MEDIA = Kind(
+    "unsupported-media-type", 415, "The body has a form that the call does not take",
+    "`Content-Type` is missing or is not one that the call accepts. Nothing was changed.",
+)  # fmt: skip
+UNPROCESSABLE = Kind(
+    "unprocessable", 422, "The request contradicts itself or an earlier one",
+    "The request is well-formed but cannot be carried out as it is. `detail` says why. Nothing was changed.",
+)  # fmt: skip
+TOO_MANY = Kind(
+    "too-many-requests", 429, "The caller asks too often",
+    "The caller is above its rate (`gateway.requests_per_second`), has too many streams, or has failed to log in too "
+    "often. Nothing was changed. Try again after the seconds in `Retry-After`.", retry=True,
+)  # fmt: skip
+INTERNAL = Kind(
+    "internal-error", 500, "The gateway failed",
+    "Something happened that should not happen. It may or may not have had an effect. The log of the gateway has the "
+    "request id and the traceback.",
+)  # fmt: skip
+OVERLOADED = Kind(
+    "overloaded", 503, "The gateway has too much to do",
+    "A limit on requests or bytes under way is reached. Nothing was changed. Try again after the seconds in "
+    "`Retry-After`, or ask another gateway.", retry=True,
+)  # fmt: skip
+UNAVAILABLE = Kind(
+    "unavailable", 503, "The cluster cannot be reached",
+    "The gateway does not reach the ledger or the object store, or has just started. Nothing was changed. Try again "
+    "after the seconds in `Retry-After`, or ask another gateway.", retry=True,
+)  # fmt: skip
+STORE_FULL = Kind(
+    "store-full", 507, "The store is full",
+    "The ledger or the object store has no room for new data. Nothing was changed. Reading goes on. An operator must "
+    "make room.", retry=True,
+)  # fmt: skip
+OUTCOME_UNKNOWN = Kind(
+    "outcome-unknown", 503, "It is not known whether the request took effect",
+    "A store failed after the request was sent to it. The request may or may not have taken effect. Repeat it with the "
+    "same `Idempotency-Key`; without one, look before you repeat it.", retry=True,
+)  # fmt: skip
+DAMAGED = Kind(
+    "damaged", 500, "Stored data is damaged",
+    "An object does not have the content that was written. `headwater doctor` names what is affected. Other data can "
+    "be read.",
+)  # fmt: skip
+
+_BY_STATUS = {
+    kind.status: kind
+    for kind in (
+        BAD_REQUEST, NOT_AUTHENTICATED, NOT_ALLOWED, NOT_FOUND, METHOD_NOT_ALLOWED, NOT_ACCEPTABLE, TOO_SLOW, CONFLICT,
+        TOO_LARGE, MEDIA, UNPROCESSABLE, TOO_MANY, INTERNAL, UNAVAILABLE,
+    )
+}  # fmt: skip
+_BY_ERROR: tuple[tuple[type[HeadwaterError], Kind], ...] = (
+    (TopicUnknown, NOT_FOUND),
+    (NotFound, NOT_FOUND),
+    (TopicExists, EXISTS),
+    (BatchTooLarge, TOO_LARGE),
+    (ClusterFull, UNPROCESSABLE),
+    (BadInput, BAD_REQUEST),
+    (StoreFull, STORE_FULL),
+    (OutcomeUnknown, OUTCOME_UNKNOWN),
+    (Overloaded, OVERLOADED),
+    (NotReady, UNAVAILABLE),
+    (EpochLost, UNAVAILABLE),
+    (Retriable, UNAVAILABLE),
+    (CorruptObject, DAMAGED),
+)
+"""The kind of each error. The first class that fits counts."""
+
+
+class Refusal(HeadwaterError):
+    """A request is refused, with a problem document as the answer. `more` are further members of the document."""
+
+    def __init__(
+        self, kind: Kind, detail: str = "", *, more: Mapping[str, object] | None = None, headers: Headers = ()
+    ) -> None:
+        super().__init__(detail or kind.title)
+        self.kind = kind
+        self.detail = detail
+        self.more = dict(more or {})
+        self.headers = headers
+
+    @property
+    def all_headers(self) -> Headers:
+        """The headers of the answer, with a `Retry-After` where another attempt makes sense."""
+        named = {name.lower() for name, _ in self.headers}
+        again = (("Retry-After", str(RETRY_SECONDS)),) if self.kind.retry and "retry-after" not in named else ()
+        return (*self.headers, *again)
+
+
+def refusal_of(error: BaseException) -> Refusal:
+    """How an error is told to the caller. What nobody foresaw is told without its words, which may be secret."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, Unwelcome):
+        return Refusal(_BY_STATUS.get(error.status, NOT_ALLOWED), error.title, headers=error.headers)
+    for family, kind in _BY_ERROR:
+        if isinstance(error, family):
+            return Refusal(kind, str(error))
+    return Refusal(INTERNAL)
+
+
+def refusal_with(
+    status: int, detail: str, *, more: Mapping[str, object] | None = None, headers: Headers = ()
+) -> Refusal:
+    """The refusal for a status that another library chose."""
+    kind = _BY_STATUS.get(status, BAD_REQUEST if status < HTTPStatus.INTERNAL_SERVER_ERROR else INTERNAL)
+    return Refusal(kind, detail, more=more, headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of an answer."""
+
+    data: bytes
+    media_type: str
+
+
+Style = Callable[[Refusal], Body]
+
+
+def document(refusal: Refusal) -> Body:
+    """A refusal as a problem document."""
+    kind = refusal.kind
+    told: dict[str, object] = {"type": f"{PATH}{kind.name}", "title": kind.title, "status": kind.status}
+    if refusal.detail:
+        told["detail"] = refusal.detail
+    told.update((name, value) for name, value in refusal.more.items() if name not in told)
+    return Body(msgspec.json.encode(told), MEDIA_TYPE)
+
+
+def style_of(path: str, styles: Mapping[str, Style]) -> Style:
+    """The form of refusals below a path."""
+    return next((style for prefix, style in styles.items() if path.startswith(prefix)), document)
+
+
+def explained(kind: Kind) -> str:
+    """The page that explains a kind of problem, as HTML that loads nothing else."""
+    again = (
+        "The same request may succeed later." if kind.retry else "The same request fails again, unless things change."
+    )
+    title = html.escape(f"{kind.title} ({kind.status})")
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
+        f"<body><h1>{title}</h1><p><code>{PATH}{kind.name}</code></p><p>{html.escape(kind.meaning)}</p>"
+        f"<p>{again if kind is not INTERNAL else ''}</p></body></html>"
+    )

@@ -1,0 +1,1 @@
+"""The calls of the HTTP API, one module a family. `headwater.gateway.application` lists them."""

@@ -1,0 +1,244 @@
+"""The HTTP server of the gateway: uvicorn's protocol on sockets, certificates and limits of our own.
+
+Only uvicorn's protocol is used, with httptools as the parser. The event loop, signals, sockets and the end of the
+process are the process's own. A connection passes on what its client's certificate says, which uvicorn does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from headwater.background import Background, Supervised
+from headwater.errors import ConfigError
+from headwater.gateway.asgi import OURS, App
+from headwater.gateway.metrics import Stats
+from headwater.gateway.problems import BAD_REQUEST, OVERLOADED, Kind, Refusal, document
+from headwater.security.tls import CERTIFICATES, Certificates, principal_of
+from headwater.settings.settings import Gateway, Settings, parse_address
+
+log = logging.getLogger("headwater.gateway")
+BACKLOG = 1_024
+HEAD_TOO_LARGE = Kind(
+    "head-too-large", 431, "The head of the request is too large",
+    "The request line and the headers have more bytes than `gateway.head_bytes`. The connection is closed. Nothing was "
+    "changed.",
+)  # fmt: skip
+
+
+class _Doorman:
+    """Counts connections, in all and by address."""
+
+    def __init__(self, own: Gateway, stats: Stats) -> None:
+        self._own = own
+        self._stats = stats
+        self._by_host: dict[str, int] = {}
+
+    def enter(self, host: str) -> bool:
+        """Let a connection in, unless there are too many."""
+        mine = self._by_host.get(host, 0)
+        if self._stats.connections >= self._own.connections or mine >= self._own.connections_per_address:
+            self._stats.refuse("connections")
+            return False
+        self._stats.connections += 1
+        self._stats.connections_total += 1
+        self._by_host[host] = mine + 1
+        return True
+
+    def leave(self, host: str) -> None:
+        """Forget a connection that was let in."""
+        self._stats.connections -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+class Connection(HttpToolsProtocol):
+    """One connection. A client that sends no whole head in time, or a head that is too large, loses it."""
+
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        own: Gateway,
+        doorman: _Doorman,
+        identify: Callable[[dict[str, Any]], str],
+    ) -> None:
+        super().__init__(config, state, {})
+        self._own = own
+        self._doorman = doorman
+        self._identify = identify
+        self._host = ""
+        self._inside = False
+        self._certified = ""
+        self._waiting: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._in_head = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._host = self.client[0] if self.client else ""
+        self._inside = self._doorman.enter(self._host)
+        if not self._inside:
+            self._refuse(Refusal(OVERLOADED, "there are too many connections"))
+            return
+        shown = transport.get_extra_info("peercert")
+        self._certified = self._identify(shown) if shown else ""
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self._unset_keepalive_if_required()
+        if self._inside:
+            self._inside = False
+            self._doorman.leave(self._host)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._inside or self.transport.is_closing():
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._in_head and self._head_bytes > self._own.head_bytes:
+            self._refuse(Refusal(HEAD_TOO_LARGE))
+        elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
+            self._wait()  # a head that is not whole yet, or a body that nobody reads
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self.scope["extensions"] = {OURS: {"certified": self._certified, "abort": self.transport.abort}}
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        self._in_head, self._head_bytes = False, 0
+        if len(self.url) + sum(len(n) + len(v) for n, v in self.headers) > self._own.head_bytes:
+            self._refuse(Refusal(HEAD_TOO_LARGE))
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Refusal(BAD_REQUEST, "the request is not HTTP/1.1"))
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """A request for a protocol that is not served is answered like any other."""
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(self._own.idle_ms / 1000, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer before there is a request, and close the connection."""
+        body = document(refusal)
+        head = [f"HTTP/1.1 {refusal.kind.status} ", f"content-type: {body.media_type}"]
+        head += [f"content-length: {len(body.data)}", "connection: close"]
+        head += [f"{name.lower()}: {value}" for name, value in refusal.all_headers]
+        self.transport.write("\r\n".join([*head, "", ""]).encode("latin-1") + body.data)
+        self.transport.close()
+
+
+class HttpServer:
+    """Serves an application until it is closed."""
+
+    def __init__(self, settings: Settings, app: App, stats: Stats, background: Background) -> None:
+        self._settings = settings
+        self._own = settings.gateway
+        self._background = background
+        self._config = Config(
+            cast(Any, app),
+            http=HttpToolsProtocol,
+            ws="none",
+            loop="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=max(1, self._own.idle_ms // 1000),
+        )
+        self._state = ServerState()
+        self._doorman = _Doorman(self._own, stats)
+        self._server: asyncio.Server | None = None
+        self._watching: Supervised | None = None
+        self.host = ""
+        self.port = 0
+
+    def __repr__(self) -> str:
+        return f"<HttpServer on {self.host}:{self.port}, {len(self._state.connections)} connections>"
+
+    @property
+    def url(self) -> str:
+        """The URL that clients are given."""
+        scheme = "https" if self._settings.security.http.certificate else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self._own.url.rstrip("/") or f"{scheme}://{host}:{self.port}"
+
+    async def open(self) -> None:
+        """Listen at the address of the settings."""
+        self._config.load()
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the front logs what matters
+        self.host, port = parse_address(self._own.http)
+        security = self._settings.security
+        certificates = Certificates("gateway", security.http) if security.http.certificate else None
+        more: dict[str, Any] = {}
+        if certificates is not None:
+            more = {"ssl": certificates.context, "ssl_handshake_timeout": security.login_ms / 1000}
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._connection, self.host, port, backlog=BACKLOG, **more)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {self.host}:{port}: {error.strerror or error}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        if certificates is not None:
+            watch = functools.partial(certificates.watch, security.reload_ms / 1000)
+            self._watching = self._background.run(CERTIFICATES, watch, "gateway")
+
+    def _connection(self) -> Connection:
+        return Connection(self._config, self._state, self._own, self._doorman, self._principal)
+
+    def _principal(self, certificate: dict[str, Any]) -> str:
+        return principal_of(certificate, self._settings.security.http.principal_rules)
+
+    async def close(self, seconds: float) -> None:
+        """Take no new connections, let the requests under way finish for some time, then end the others."""
+        if self._server is None:
+            return
+        if self._watching is not None:
+            await self._watching.stop()
+        self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(set(self._state.tasks), timeout=seconds)
+        late = set(self._state.tasks)
+        for task in late:
+            task.cancel()
+        if late:
+            log.warning("requests were cut off", extra={"requests": len(late)})
+            await asyncio.wait(late)
+        for connection in list(self._state.connections):
+            cast(HttpToolsProtocol, connection).transport.abort()
+        self._server = None

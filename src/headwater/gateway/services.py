@@ -1,0 +1,151 @@
+"""What handlers work with: log, metadata and rules (`Services`), and one request with its caller (`Call`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from litestar.di import NamedDependency
+
+from headwater.background import Background
+from headwater.clock import Chance, Clock
+from headwater.errors import NotReady, Retriable
+from headwater.gateway.callers import Caller
+from headwater.gateway.limits import Place, Places
+from headwater.gateway.metrics import Stats
+from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, Refusal
+from headwater.log.reader import Reader
+from headwater.log.write.writers import Writers
+from headwater.replica.domains import Domains
+from headwater.replica.topics import Topics
+from headwater.security.guard import Guard
+from headwater.security.logins import Logins
+from headwater.settings.settings import Settings
+from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
+from headwater.state.cluster.domain import Topic
+from headwater.state.cluster.state import ClusterState
+
+log = logging.getLogger("headwater.gateway")
+CATCH_UP_SECONDS = 2.0
+"""How long a request waits for the ledger before it is answered from the local state, or refused."""
+
+
+class Services:
+    """The parts of a gateway process that handlers use. It owns no state that outlives the process."""
+
+    def __init__(self, settings: Settings, domains: Domains, writers: Writers, reader: Reader) -> None:
+        self.settings = settings
+        self.own = settings.gateway
+        self.domains = domains
+        self.cluster = domains.cluster
+        self.membership = domains.membership
+        self.clock: Clock = domains.clock
+        self.chance: Chance = domains.chance
+        self.background: Background = domains.background
+        self.writers = writers
+        self.reader = reader
+        self.topics = Topics(domains.cluster, domains, domains.chance)
+        access = domains.cluster.state.access
+        self.guard = Guard(settings.security, access)
+        self.logins = Logins(settings.security, access, self.clock, self.chance, domains.cluster.barrier)
+        self.stats = Stats()
+        self.requests = Places("requests", self.own.requests)
+        self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)
+        self.stopping = asyncio.Event()
+        """Set when the process is about to stop. Streams end then."""
+
+    def __repr__(self) -> str:
+        return f"<Services, epoch {self.membership.epoch}>"
+
+    @property
+    def state(self) -> ClusterState:
+        """The metadata of the cluster, as far as this process has read the ledger."""
+        return self.cluster.state
+
+    def check_contact(self) -> None:
+        """Raise `NotReady` if the process is out of contact with the cluster. What it knows may be old then."""
+        if not self.membership.in_contact:
+            raise NotReady("this gateway is out of contact with the cluster")
+
+    async def catch_up(self) -> None:
+        """Bring the metadata up to date. Raises `Retriable` if that takes too long.
+
+        A call that answers "there is none", or that lists, does this first: another process may have created it.
+        """
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await self.cluster.barrier()
+        except TimeoutError:
+            raise NotReady("the ledger does not answer in time") from None
+
+    async def find_topic(self, name: str) -> Topic | None:
+        """A topic that can be used, after a look at the ledger if it is not known here."""
+        topic = self.state.names.get(name)
+        if topic is None or not topic.ready:
+            await self.catch_up()
+            topic = self.state.names.get(name)
+        return topic if topic is not None and topic.ready else None
+
+    async def trouble(self) -> str:
+        """The reason why this process cannot serve; empty if it can."""
+        try:
+            self.check_contact()
+            await self.catch_up()
+        except Retriable as error:
+            return type(error).__name__
+        return ""
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, with its caller. Handlers take it as the parameter `call`."""
+
+    services: Services
+    caller: Caller
+    request_id: str
+    places: list[Place] = field(default_factory=list)
+    """What the request has taken. The front releases it when the answer has ended."""
+
+    def may(self, operation: Operation, kind: AclResource, name: str = THE_CLUSTER) -> bool:
+        """Whether the caller is allowed an operation on a resource."""
+        return self.services.guard.may(self.caller.principal, self.caller.host, operation, kind, name)
+
+    def check(self, operation: Operation, kind: AclResource, name: str = THE_CLUSTER) -> None:
+        """Raise unless the caller is allowed an operation. What the caller may not DESCRIBE does not exist."""
+        if self.may(operation, kind, name):
+            return
+        what = kind.name.lower().replace("_", " ")
+        if kind is not AclResource.CLUSTER and not self.may(Operation.DESCRIBE, kind, name):
+            raise missing(what, name)
+        on = what if kind is AclResource.CLUSTER else f"{what} {name!r}"
+        raise Refusal(NOT_ALLOWED, f"{self.caller.principal} may not {operation.name} the {on}")
+
+    async def topic(self, name: str, operation: Operation = Operation.DESCRIBE) -> Topic:
+        """A topic on which the caller is allowed an operation."""
+        if not self.may(Operation.DESCRIBE, AclResource.TOPIC, name):
+            raise missing("topic", name)
+        topic = await self.services.find_topic(name)
+        if topic is None:
+            raise missing("topic", name)
+        self.check(operation, AclResource.TOPIC, name)
+        return topic
+
+    def as_stream(self) -> None:
+        """Make this answer a stream: it counts as one from now on, and no longer as a request.
+
+        Raises if there are too many. A stream must end soon after `services.stopping` is set.
+        """
+        taken = self.services.streams.enter(self.caller.account)
+        for place in self.places:
+            place.release()
+        self.places.append(taken)
+
+
+TheCall = NamedDependency[Call]
+"""The type of the parameter `call` of handlers."""
+
+
+def missing(what: str, name: str) -> Refusal:
+    """The answer for what does not exist, and for what the caller may not describe."""
+    return Refusal(NOT_FOUND, f"there is no {what} {name!r}")

@@ -1,0 +1,115 @@
+"""Log-ins over HTTP, with the users, tokens and log-in limits of Kafka's listeners.
+
+A password (Basic) is checked against the salted keys of SASL, a token (Bearer) as with OAUTHBEARER. An unknown user and
+a wrong password get the same answer, a fixed time after the request, and count against the address of the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import logging
+from base64 import b64decode
+from collections.abc import Awaitable, Callable
+
+from headwater.errors import BadInput
+from headwater.security.logins import MAX_PLAIN_CHARACTERS, TOO_MANY, LoginFailed, Logins
+from headwater.security.tokens import TokenRefused
+from headwater.settings.settings import Security
+from headwater.state.cluster.access import ANONYMOUS
+
+log = logging.getLogger("headwater.gate")
+RETRY_SECONDS = 1
+"""When an address that failed too often may try again. It gets a part of its attempts back every second."""
+NOT_KNOWN = "the caller is not authenticated"
+Headers = tuple[tuple[str, str], ...]
+_CHALLENGES = {"basic": 'Basic realm="headwater", charset="UTF-8"', "bearer": 'Bearer realm="headwater"'}
+
+
+class Unwelcome(BadInput):
+    """The caller is refused: a status, a sentence for the caller and headers of the answer."""
+
+    def __init__(self, status: int, title: str, headers: Headers = ()) -> None:
+        super().__init__(title)
+        self.status = status
+        self.title = title
+        self.headers = headers
+
+
+class HttpLogins:
+    """Tells who the callers are."""
+
+    def __init__(self, security: Security, logins: Logins) -> None:
+        self._logins = logins
+        self._delay = security.failed_login_delay_ms / 1000
+        wanted = security.http.authentication
+        self._required = wanted != "none"
+        self._schemes: dict[str, Callable[[str], Awaitable[str]]] = {}
+        if wanted in ("basic", "any"):
+            self._schemes["basic"] = self._basic
+        if wanted in ("bearer", "any") and security.oauth.configured:
+            self._schemes["bearer"] = self._bearer
+
+    def __repr__(self) -> str:
+        return f"<HttpLogins, {self.schemes or 'open'}>"
+
+    @property
+    def schemes(self) -> str:
+        """The accepted schemes; empty if callers need none."""
+        return "/".join(self._schemes)
+
+    async def who(self, host: str, authorization: str, certified: str) -> str:
+        """The principal of a caller. Credentials in the request take precedence over the certificate."""
+        if self._required and authorization:
+            return await self._log_in(host, authorization)
+        if certified:
+            return certified
+        if self._required:
+            raise Unwelcome(401, NOT_KNOWN, self._challenges())
+        return ANONYMOUS
+
+    def _challenges(self) -> Headers:
+        """The accepted schemes, in one header, so that a proxy does not drop some of them."""
+        return (("WWW-Authenticate", ", ".join(_CHALLENGES[scheme] for scheme in self._schemes)),)
+
+    async def _log_in(self, host: str, authorization: str) -> str:
+        began = self._logins.clock.monotonic()
+        limiter, scheme = self._logins.limiter, authorization.partition(" ")[0].lower()
+        try:
+            if not limiter.take(host):
+                raise Unwelcome(429, TOO_MANY, (("Retry-After", str(RETRY_SECONDS)),))
+            principal = await self._judge(authorization)
+        except (LoginFailed, TokenRefused, Unwelcome) as error:
+            self._logins.refused += 1
+            extra = {"address": host, "scheme": scheme[:20], "reason": str(error)}
+            log.warning("a log-in over HTTP failed", extra=extra)
+            await asyncio.sleep(max(0.0, began + self._delay - self._logins.clock.monotonic()))
+            if isinstance(error, Unwelcome):
+                raise
+            raise Unwelcome(401, NOT_KNOWN, self._challenges()) from None
+        limiter.give_back(host)
+        self._logins.granted += 1
+        return principal
+
+    async def _judge(self, authorization: str) -> str:
+        scheme, _, given = authorization.partition(" ")
+        judge = self._schemes.get(scheme.lower())
+        if judge is None:
+            raise LoginFailed("this authentication scheme is not accepted here")
+        return await judge(given.strip())
+
+    async def _basic(self, given: str) -> str:
+        """A user's name and password (RFC 7617)."""
+        try:
+            name, colon, password = b64decode(given, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            raise LoginFailed("a malformed name and password") from None
+        if not colon or not name or not password or max(len(name), len(password)) > MAX_PLAIN_CHARACTERS:
+            raise LoginFailed("a malformed name and password")
+        if not await self._logins.check_password(name, password):
+            raise LoginFailed("an unknown user or a wrong password")
+        return f"User:{name}"
+
+    async def _bearer(self, given: str) -> str:
+        """A token (RFC 6750)."""
+        return f"User:{(await self._logins.tokens.check(given)).name}"

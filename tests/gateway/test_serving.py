@@ -1,0 +1,58 @@
+"""A real gateway as a child of `headwater up`: it answers, and is started again when it dies."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.patience import eventually
+from tests.support.running import Running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("gateway"), gateway=True) as running:
+        yield running
+
+
+def get(server: Running, path: str) -> tuple[int, Any]:
+    """Status and JSON of an answer; 0 while no gateway listens."""
+    try:
+        with urllib.request.urlopen(server.gateway_url + path, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+    except OSError:
+        return 0, None
+
+
+def test_what_kafka_clients_write_is_seen_at_once(server: Running) -> None:
+    server.create("orders", 3)
+    status, told = get(server, "/v1/topics/orders")
+    assert status == 200 and [line["end"] for line in told["partitions"]] == [0, 0, 0]
+    status, told = get(server, "/v1/topics/missing")
+    assert status == 404 and told["type"] == "/problems/not-found"
+
+
+def test_a_gateway_is_no_broker(server: Running) -> None:
+    """It has an epoch, but Kafka's clients are not sent to it."""
+    assert server.nodes() == [1]
+    told = server.cli("cluster", "describe", "--config", str(server.config), "--output", "json")
+    assert [line["node"] for line in told["brokers"]] == [1] and len(told["processes"]) == 1
+    assert f"gateway {server.gateway}" in server.said.read_text()
+    health = json.loads(server.page("/health")[1])
+    assert health["components"] == {"broker-1": "healthy", "gateway": "healthy"}
+    assert server.metric("headwater_gateway_connections_total") > 0
+
+
+def test_a_gateway_that_dies_is_started_again(server: Running) -> None:
+    server.gateway_process().kill()
+    eventually(lambda: get(server, "/v1/health")[0] == 200, "a new gateway answers")
+    eventually(lambda: json.loads(server.page("/health")[1])["status"] == "healthy", "all processes are healthy")
+    assert get(server, "/v1")[1]["cluster_id"]

@@ -1,0 +1,86 @@
+"""A gateway without sockets, on a ledger in memory: tests send it requests through httpx."""
+
+from __future__ import annotations
+
+import contextlib
+from base64 import b64encode
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import httpx
+import msgspec
+
+from headwater.app.core import Core
+from headwater.clock import SystemChance
+from headwater.gateway.application import MODULES, RouteModule, build
+from headwater.gateway.asgi import App
+from headwater.gateway.services import Services
+from headwater.ledger.memory import MemoryLedger
+from headwater.objects.memory import MemoryStore
+from headwater.replica.users import put_user
+from headwater.settings.settings import Gateway, HttpSecurity, Security, Settings
+from headwater.state.cluster.domain import Topic
+from headwater.state.commands.access import Acl, PutAcls
+from tests.support.secured import PASSWORDS, MovingClock
+
+ALICE, BOB = "User:alice", "User:bob"
+
+
+class InGateway:
+    """A gateway and a client of it."""
+
+    def __init__(self, core: Core, services: Services, app: App, clock: MovingClock) -> None:
+        self.core = core
+        self.services = services
+        self.app = app
+        self.clock = clock
+        transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 40_000))  # type: ignore[arg-type]
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+    async def get(self, path: str, user: str = "", **options: Any) -> httpx.Response:
+        return await self.ask("GET", path, user, **options)
+
+    async def ask(self, method: str, path: str, user: str = "", **options: Any) -> httpx.Response:
+        """The answer to a request of a user."""
+        headers = {**(basic(user) if user else {}), **options.pop("headers", {})}
+        return await self.client.request(method, path, headers=headers, **options)
+
+    async def topic(self, name: str, partitions: int = 1, **configs: str) -> Topic:
+        """A new topic."""
+        return await self.services.topics.create(name, partitions, configs)
+
+    async def allow(self, *rules: Acl) -> None:
+        await self.core.cluster.submit([PutAcls(rules)])
+
+
+def basic(user: str, password: str | None = None) -> dict[str, str]:
+    """The header of a user's name and password."""
+    text = f"{user}:{PASSWORDS[user] if password is None else password}"
+    return {"Authorization": "Basic " + b64encode(text.encode()).decode()}
+
+
+def secured(**more: Any) -> Settings:
+    """Settings of a cluster with users and rules. `User:admin` may do everything."""
+    http = HttpSecurity(authentication="basic")
+    security = Security(acls=True, super_users="User:admin", failed_login_delay_ms=0, http=http)
+    return msgspec.structs.replace(Settings(gateway=Gateway(**more)), security=security)
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    settings: Settings | None = None, modules: Sequence[RouteModule] = MODULES, *, users: bool = False
+) -> AsyncIterator[InGateway]:
+    """A gateway that has joined its cluster. With `users` it has those of `tests/support/secured.py`."""
+    clock = MovingClock()
+    core = Core(settings or Settings(), MemoryLedger(), MemoryStore(), clock, SystemChance())
+    services = Services(core.settings, core.domains, core.writers, core.reader)
+    await core.start()
+    if users:
+        for name, password in PASSWORDS.items():
+            await put_user(core.cluster, SystemChance(), name, "SCRAM-SHA-256", password, 4096)
+    found = InGateway(core, services, build(services, modules), clock)
+    try:
+        async with found.client:
+            yield found
+    finally:
+        await core.stop()
