@@ -1,3 +1,3 @@
 """Headwater: a streaming log that is a lakehouse."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

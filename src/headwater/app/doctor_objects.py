@@ -117,16 +117,17 @@ class ObjectCheck:
     def _check_frame(self, path: str, data: bytes, size: int, named: list[tuple[Stream, IndexEntry]]) -> None:
         """Check the parts of an object that no reader needs, and that its chunks are those of the index."""
         try:
-            chunks = {chunk.stream: chunk for chunk in wal.parse(data).chunks}
+            chunks: dict[int, list[wal.WalChunk]] = {}
+            for chunk in wal.parse(data).chunks:
+                chunks.setdefault(chunk.stream, []).append(chunk)
         except CorruptObject as error:
             self.report.add("objects", path, f"all records can be read, but: {error}")
             return
         if len(data) != size:
             self.report.add("objects", path, f"has {len(data)} bytes, not {size}")
         for stream, entry in named:
-            chunk = chunks.get(stream.id)
-            end = chunk.position + chunk.length if chunk is not None else -1
-            if chunk is None or entry.position < chunk.position or entry.position + entry.length > end:
+            first, last = entry.position, entry.position + entry.length
+            if not any(c.position <= first and last <= c.position + c.length for c in chunks.get(stream.id, [])):
                 self._add("objects", path, stream, entry.start, entry.end, "the index names bytes of another stream")
 
     async def _report_missing(self, named: dict[WalId, list[tuple[Stream, IndexEntry]]]) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
 from headwater.log.wal import format as wal
+from headwater.state.streams.domain import UNITS_LEVEL
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
@@ -87,12 +88,12 @@ def table_root(name: str, topic: uuid.UUID) -> str:
 def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
     """The entries of a stream that can be settled now, oldest first.
 
-    They end at the first bulk append, or at the stable offset.
+    They end at the first bulk append, or at the stable offset. Gaps between them go along.
     """
-    stable = stream.stable
+    stable, crosses = stream.stable, state.level >= UNITS_LEVEL
     for i in range(stream.index.find(stream.settled), len(stream.index)):
         entry = stream.index[i]
-        if not entry.unsettled or entry.end > stable:
+        if not (entry.unsettled or (entry.gap and crosses)) or entry.end > stable:
             return
         yield entry
 
@@ -104,7 +105,7 @@ def oldest_pending_ms(state: StreamsState, stream: Stream) -> int | None:
 
 
 def _created_ms(state: StreamsState, entry: IndexEntry) -> int:
-    """When an entry was written: the creation time of its object, or the ledger's time of a marker."""
+    """When an entry was written: the creation time of its object, or the ledger's time of a marker. 0 for a gap."""
     if entry.marker:
         return entry.max_timestamp
     known = state.objects.get(entry.object)
@@ -160,7 +161,7 @@ def _files_of(
     for i, stream in enumerate(plan.streams):
         newest = (0, 0, 0)
         for entry in plan.pending(state, stream):
-            place = (0, 0) if entry.marker else (entry.object.epoch, entry.object.sequence)
+            place = (entry.object.epoch, entry.object.sequence) if entry.in_wal else (0, 0)
             newest = max(newest, (_created_ms(state, entry), *place))
             ordered.append((newest, i, entry))
     ordered.sort(key=lambda item: (item[0], item[1], item[2].start))
@@ -188,7 +189,7 @@ def _file(state: StreamsState, plan: TopicPlan, prefix: str, taken: dict[int, li
         stream, entries = plan.streams[i], taken[i]
         runs = []
         for entry in entries:
-            if entry.marker:
+            if not entry.in_wal:
                 continue
             known = state.objects.get(entry.object)
             assert known is not None, f"the index names {entry.object}, which the state does not know"

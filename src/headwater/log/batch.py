@@ -21,6 +21,10 @@ from headwater.wire.codecs import LZ4, NONE, compress, decompress, has_linked_bl
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = _HEADER.size
 LENGTH_OVERHEAD = 12
+_BEFORE_CRC = struct.Struct(">qiib")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+MAX_EMPTY = 1 << 31
+"""The most offsets that one batch covers."""
 """Base offset and batch length come before what the batch length counts."""
 
 _LENGTH = struct.Struct(">i")
@@ -50,6 +54,7 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 
 NO_PRODUCER = -1
+_NO_TIMESTAMP = -1
 LONG_MAX = (1 << 63) - 1
 
 
@@ -306,6 +311,22 @@ def base_offset_of(data: Buffer) -> int:
     """The base offset that a batch carries."""
     offset: int = _BASE.unpack_from(data)[0]
     return offset
+
+
+def empty_batch(base_offset: int, end_offset: int) -> bytes:
+    """A batch without records that covers offsets, as Kafka's log cleaner leaves them. Consumers continue after it.
+
+    A batch covers at most `MAX_EMPTY` offsets; a longer range takes several batches.
+    """
+    last = min(end_offset - base_offset, MAX_EMPTY) - 1
+    checked = _AFTER_CRC.pack(0, last, _NO_TIMESTAMP, _NO_TIMESTAMP, NO_PRODUCER, -1, -1, 0)
+    start = _BEFORE_CRC.pack(base_offset, HEADER_BYTES - LENGTH_OVERHEAD, 0, MAGIC)
+    return b"".join((start, _CRC.pack(crc32c(checked)), checked))
+
+
+def empty_batches(start: int, end: int) -> list[Buffer]:
+    """Batches without records that cover a range of any length."""
+    return [empty_batch(at, end) for at in range(start, end, MAX_EMPTY)]
 
 
 def first_at(data: Buffer, base_offset: int, timestamp: int, offset: int, limit: int) -> tuple[int, int] | None:

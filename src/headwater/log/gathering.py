@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headwater.errors import HeadwaterError
-from headwater.log.batch import offsets_of, with_append_time
+from headwater.log.batch import empty_batches, offsets_of, with_append_time
 from headwater.log.marker import marker_batch
 from headwater.log.wal import format as wal
 from headwater.log.wal.cache import AbsentWal, CachedWal, WalCache
@@ -41,9 +41,9 @@ class Objects:
     def take(self, state: StreamsState, entry: IndexEntry) -> bool:
         """Whether the call can use the object of an entry. One that is not in memory is noted for `load`.
 
-        A marker has no object.
+        A marker and a gap have no object.
         """
-        if entry.marker:
+        if not entry.in_wal:
             return True
         domain, object_id = state.domain, entry.object
         if (domain, object_id) in self.held:
@@ -80,14 +80,14 @@ class Objects:
                 self.held[(domain, object_id)] = cached
 
     def of(self, domain: Domain, entries: list[IndexEntry]) -> list[CachedWal | None]:
-        """The objects of the first entries, as far as they could be loaded, None for a marker.
+        """The objects of the first entries, as far as they could be loaded, None for a marker and for a gap.
 
         Raises if there is none.
         """
         found: list[CachedWal | None] = []
         for entry in entries:
-            cached = None if entry.marker else self.held.get((domain, entry.object))
-            if cached is None and not entry.marker:
+            cached = self.held.get((domain, entry.object)) if entry.in_wal else None
+            if cached is None and entry.in_wal:
                 break
             found.append(cached)
         if entries and not found:
@@ -98,7 +98,7 @@ class Objects:
 def parts(entry: IndexEntry, cached: CachedWal | None) -> list[tuple[int, list[Buffer], tuple[int, str] | None]]:
     """The batches of an entry with the offset of the first, or a damaged range with its end and the reason."""
     if cached is None:
-        return [(entry.start, [marker_batch(entry)], None)]
+        return [(entry.start, [marker_batch(entry)] if entry.marker else empty_batches(entry.start, entry.end), None)]
     try:
         batches = cached.batches(entry.position, entry.position + entry.length, entry.end - entry.start)
     except wal.DamagedRun as error:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import BadInput, CorruptObject, HeadwaterError, NotFound
 from headwater.log.batch import (
+    MAX_EMPTY,
     base_offset_of,
+    empty_batch,
     first_at,
     join_patched,
     max_timestamp_of,
@@ -24,7 +26,7 @@ from headwater.log.batch import (
 from headwater.log.damage import BadRange, Damage, DamagedRange, path_of
 from headwater.log.gathering import Hit, Objects, parts
 from headwater.log.looking import Look, bound_of, look
-from headwater.log.segment.cache import MAX_EMPTY, DamagedRows, Segment, SegmentCache
+from headwater.log.segment.cache import DamagedRows, Segment, SegmentCache
 from headwater.log.wal.cache import AbsentWal, CachedWal, WalCache
 from headwater.objects import ObjectMissing
 from headwater.replica.replica import Replica
@@ -169,11 +171,11 @@ class Reader:
         state, size, count, room = want.replica.state, 0, 0, min(max(want.max_bytes, 0), room)
 
         def admit(entry: IndexEntry) -> bool:
-            """Take runs and markers; or one entry of a segment, with which `_read_settled` begins."""
+            """Take runs, markers and gaps behind them; or one settled entry, with which `_read_settled` begins."""
             nonlocal size, count
             if size > room or count == MAX_ENTRIES_PER_STREAM or objects.entries_left <= 0:
                 return False
-            if not entry.unsettled:
+            if not entry.unsettled and not (entry.gap and count):
                 size, count = room + 1, count + 1
                 return count == 1
             if not objects.take(state, entry):
@@ -264,7 +266,7 @@ class Reader:
     async def _encode(
         self, want: Want, stream: Stream, entry: IndexEntry, offset: int, room: int, first_whole: bool
     ) -> Encoded:
-        from headwater.log.segment.encode import Encoded, empty_batch
+        from headwater.log.segment.encode import Encoded
 
         if not entry.file:
             end = min(entry.end, offset + MAX_EMPTY)

@@ -66,10 +66,49 @@ class ChunkResult(msgspec.Struct, frozen=True):
     verdicts: list[tuple[Verdict, int]] | None = None
 
 
+class UnitVerdict(enum.IntEnum):
+    """The outcome of a unit with conditions."""
+
+    ACCEPTED = 0
+    REPEATED = 1
+    """The key is known with the same body. The unit changed nothing."""
+    CONFLICT = 2
+    """A condition does not hold."""
+    MISMATCH = 3
+    """The key is known with another body."""
+    NO_STREAM = 4
+    FULL = 5
+    """The owner, or the domain, has as many keys as it may have."""
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Where the records of one chunk of an accepted unit are."""
+
+    stream: int
+    first_offset: int
+    offsets: int
+    append_ms: int
+
+
+class UnitResult(msgspec.Struct, frozen=True):
+    """The result of one unit of an append."""
+
+    verdict: UnitVerdict
+    failed: list[int]
+    """The places of the conditions that do not hold."""
+    present: list[int]
+    """Per condition what is there: the next offset, the table's version, -1 if there is nothing to tell."""
+    placed: list[Placed]
+    """Where the records are, now or since the first time the key was used."""
+    note: bytes = b""
+    """What was kept with a repeated answer."""
+
+
 class Appended(msgspec.Struct, frozen=True):
-    """One result per chunk of an append."""
+    """One result per chunk of an append, and one per unit if any unit has conditions."""
 
     chunks: list[ChunkResult]
+    units: list[UnitResult | None] = []
 
 
 class Judgement(enum.IntEnum):

@@ -8,6 +8,8 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.client.records import Batch as DecodedBatch
+from headwater.client.records import decode_batches
 from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
 from headwater.log.batch import (
     APPEND_TIME_BIT,
@@ -24,6 +26,8 @@ from headwater.log.batch import (
     NotABatch,
     base_offset_of,
     check_batch,
+    empty_batch,
+    empty_batches,
     join_patched,
     max_timestamp_of,
     offsets_of,
@@ -333,3 +337,14 @@ def test_varints_end() -> None:
     """K3"""
     with pytest.raises(CorruptBatch):
         read_varint(b"\xff" * 20, 0)
+
+
+def test_an_empty_batch() -> None:
+    """K4: a consumer goes on behind what is gone."""
+    (one,) = decode_batches(empty_batch(100, 250))
+    assert one == DecodedBatch(100, 250, False, ())
+    (large,) = decode_batches(empty_batch(0, 1 << 40))
+    assert large.next_offset == 1 << 31
+    assert [b.next_offset for b in decode_batches(b"".join(empty_batches(5, (1 << 32) + 7)))] == [
+        5 + (1 << 31), 5 + (1 << 32), (1 << 32) + 7,
+    ]  # fmt: skip

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.background import spawn
 from headwater.errors import CorruptObject
+from headwater.log.batch import MAX_EMPTY, empty_batch
 from headwater.objects import ObjectStore
 from headwater.threads import Offload, inline
 from headwater.types import Buffer
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from headwater.log.segment.encode import Encoded, RowGroup
     from headwater.log.segment.read import SegmentReader
 
-MAX_EMPTY = 1 << 31
-"""A batch covers no more offsets than this."""
 FOOTER_OVERHEAD = 16
 """A footer takes about this many times its size in memory."""
 _FOOTER, _SPAN = -1, -2
@@ -121,7 +120,7 @@ class SegmentCache:
         They cover offsets up to `end` if no more rows come before it. A range without rows becomes one empty batch.
         A row group that is not as it was written raises `DamagedRows`.
         """
-        from headwater.log.segment.encode import Encoded, empty_batch
+        from headwater.log.segment.encode import Encoded
 
         footer = await self.footer(segment)
         group = footer.find(partition, offset)

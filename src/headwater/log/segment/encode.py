@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from crc32c import crc32c
 
 from headwater.errors import CorruptObject
+from headwater.log.batch import MAX_EMPTY
 from headwater.log.segment.schema import segment_schema
 from headwater.types import Buffer
 
@@ -28,13 +29,8 @@ READ_COLUMNS = ["offset", "timestamp_ms", "key", "value", "headers", "headers_ra
 """The columns that are read to serve a row group. They are next to each other in the file."""
 
 _MAX_BATCHES = 1_024
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_AFTER_CRC = struct.Struct(">hiqqqhii")
 _CRC = struct.Struct(">I")
 _CRC_AT, _CRC_FROM = 17, 21
-_LENGTH_OVERHEAD = 12
-_INT_MAX = (1 << 31) - 1
-_NO_TIMESTAMP = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,7 @@ class RowGroup:
         out = np.empty(total, dtype=np.uint8)
         last_row = int(plan[-1, kernels.END_ROW])
         following = end_offset if last_row == end else int(columns.offsets[last_row])
-        following = min(following, int(columns.offsets[plan[-1, kernels.FIRST_ROW]]) + _INT_MAX + 1)
+        following = min(following, int(columns.offsets[plan[-1, kernels.FIRST_ROW]]) + MAX_EMPTY)
         kernels.write_batches(columns, plan, sizes, following, out)
         return Encoded(_with_crcs(out, plan[:, kernels.SIZE]), following)
 
@@ -130,17 +126,6 @@ class RowGroup:
 
     def _row(self, row: int) -> tuple[int, int]:
         return int(self._columns.offsets[row]), int(self._columns.times[row])
-
-
-def empty_batch(base_offset: int, end_offset: int) -> bytes:
-    """A batch without records that covers offsets, as Kafka's log cleaner leaves them. Consumers continue after it.
-
-    A batch covers at most 2^31 offsets; a longer range takes several batches.
-    """
-    last = min(end_offset - base_offset - 1, _INT_MAX)
-    checked = _AFTER_CRC.pack(0, last, _NO_TIMESTAMP, _NO_TIMESTAMP, -1, -1, -1, 0)
-    start = struct.pack(">qiib", base_offset, _HEADER.size - _LENGTH_OVERHEAD, 0, 2)
-    return b"".join((start, _CRC.pack(crc32c(checked)), checked))
 
 
 def compile_encoder() -> None:

@@ -6,7 +6,8 @@ Big endian throughout:
              domain u32, created at i64 (ms by the writer's clock), ledger time i64 (ms; what the writer had applied),
              flags u32, chunk count u32, position of the chunk index u64
     index    44 bytes per chunk, rising by stream: stream u64, position u64, length u32, records u32,
-             batches u32, smallest timestamp i64, largest timestamp i64
+             batches u32, smallest timestamp i64, largest timestamp i64; a stream may have several chunks in an object
+             with the flag for units
     chunks   per batch its length u32 and its bytes as received; a batch is never split
     footer   CRC32C u32 of everything before it
 """
@@ -30,7 +31,7 @@ MAGIC = b"HWTRWO1"
 VERSION = 2
 UNITS, MIRRORS = 1, 2
 """Flags: the object holds units with conditions, or batches at the offsets of another cluster."""
-KNOWN_FLAGS = 0
+KNOWN_FLAGS = UNITS
 """The flags that this build reads. It refuses an object with others."""
 _HEADER = struct.Struct(">7sHQQIqqIIQ")
 _CHUNK = struct.Struct(">QQIIIqq")
@@ -116,6 +117,7 @@ def build(
     created_ms: int,
     ledger_ms: int,
     chunks: Sequence[tuple[int, Sequence[Batch]]],
+    flags: int = 0,
 ) -> WalImage:
     """Lay out an object of chunks, which are sorted by stream. The bytes of batches are referenced, not copied."""
     position = _HEADER.size + _CHUNK.size * len(chunks)
@@ -146,7 +148,7 @@ def build(
         domain,
         created_ms,
         ledger_ms,
-        0,
+        flags,
         len(chunks),
         _HEADER.size,
     ) + b"".join(index)
@@ -203,7 +205,8 @@ def parse(data: Buffer) -> WalObject:
     last_stream, expected = -1, body_at
     for i in range(count):
         chunk = WalChunk(*_CHUNK.unpack_from(view, index_at + i * _CHUNK.size))
-        if chunk.stream <= last_stream or chunk.position != expected:
+        follows = chunk.stream > last_stream or (chunk.stream == last_stream and flags & UNITS)
+        if not follows or chunk.position != expected:
             raise CorruptObject(f"chunk {i} is out of order or misplaced")
         last_stream, expected = chunk.stream, chunk.position + chunk.length
         if expected > body_end:

@@ -1,16 +1,18 @@
-"""A batch in the write path, and its outcome."""
+"""A batch or a unit in the write path, and its outcome."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from headwater.errors import HeadwaterError
 from headwater.log.batch import Batch
-from headwater.state.commands.streams import Mode
-from headwater.state.results import Verdict
+from headwater.state.commands.streams import AnyCondition, Mode, Once
+from headwater.state.results import UnitResult, Verdict
 
+KEY_WEIGHT = 10
 _PLAIN, _JOINED, _JOINS = Mode  # an attribute of an enum takes longer to find
 
 
@@ -49,3 +51,23 @@ class Part(msgspec.Struct, gc=False, eq=False):
         if not self.batch.transactional:
             return _PLAIN
         return _JOINS if self.joins else _JOINED
+
+
+class Together(msgspec.Struct, gc=False, eq=False):
+    """Batches that are appended together, under conditions, or not at all. Two of them are never equal."""
+
+    batches: Sequence[tuple[int, Batch]]
+    """Each with its stream. A stream has one batch here."""
+    conditions: list[AnyCondition]
+    decided: Callable[[UnitResult | HeadwaterError], None]
+    """Called with the outcome, once."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of the batches."""
+        return sum([len(batch.data) for _, batch in self.batches])
+
+    @property
+    def weight(self) -> int:
+        """How many batches take as much of a ledger record as this unit. A key has hashes, and takes much."""
+        return len(self.batches) + sum([KEY_WEIGHT if isinstance(c, Once) else 1 for c in self.conditions])

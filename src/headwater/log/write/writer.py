@@ -16,22 +16,30 @@ import msgspec
 
 from headwater.background import Background, Duty, OnDeath, Supervised, Tasks
 from headwater.clock import Clock
-from headwater.errors import EpochLost, HeadwaterError, NotReady, Retriable, StoreUnavailable
+from headwater.errors import (
+    EpochLost,
+    HeadwaterError,
+    NotReady,
+    OutcomeUnknown,
+    Overloaded,
+    Retriable,
+    StoreUnavailable,
+)
 from headwater.log.batch import NO_PRODUCER
 from headwater.log.wal import format as wal
 from headwater.log.wal.cache import WalCache, WrittenWal
 from headwater.log.write.budget import Budget
 from headwater.log.write.handover import Handover
 from headwater.log.write.holding import Holding
-from headwater.log.write.part import Outcome, Part
+from headwater.log.write.layout import Layout, lay_out
+from headwater.log.write.part import Outcome, Part, Together
 from headwater.log.write.storing import Storing
 from headwater.objects import ObjectStore
 from headwater.replica.replica import Replica
 from headwater.replica.room import OBJECTS
 from headwater.settings.settings import Profile
-from headwater.state.commands.streams import AppendUnits, AppendWal, Chunk, Unit, UnitChunk
 from headwater.state.records import encode_command
-from headwater.state.results import Appended, ChunkResult, Reason, Refused, Result, Verdict
+from headwater.state.results import Appended, ChunkResult, Reason, Refused, Result, UnitVerdict, Verdict
 from headwater.state.streams.index import NO_TIMESTAMP, OffsetIndex
 from headwater.state.streams.state import StreamsState
 from headwater.types import Epoch, StreamId, WalId
@@ -50,11 +58,10 @@ WRITER = Duty("writer", OnDeath.END, "stores batches of one domain and profile a
 class _Flush:
     id: WalId
     parts: list[Part]
+    units: list[Together]
     size: int
     """The bytes of the batches."""
-    chunks: list[tuple[int, list[Part]]]
-    image: wal.WalImage
-    command: AppendWal | AppendUnits
+    layout: Layout
     encoded: msgspec.Raw
     """The bytes of the command, encoded while the object is being uploaded."""
     path: str
@@ -98,6 +105,8 @@ class Writer:
         self._handover = handover
         self._queue: dict[Part, None] = {}
         """In the order of arrival. A batch can be dropped from the middle."""
+        self._units: dict[Together, None] = {}
+        """In the order of arrival, too. No order is promised between a unit and a batch."""
         self._queued_bytes = 0
         self._expected = 0
         """How many batches should be queued soon: those that are, and as many as were just answered."""
@@ -122,7 +131,7 @@ class Writer:
         return self._storing.hedged
 
     def __repr__(self) -> str:
-        return f"<Writer of domain {self._replica.domain}: {len(self._queue)} queued, {len(self._flushes)} flushing>"
+        return f"<Writer of domain {self._replica.domain}: {self._waiting} queued, {len(self._flushes)} flushing>"
 
     def start(self) -> None:
         self._duty = self._background.run(WRITER, self._run, self._name)
@@ -175,6 +184,30 @@ class Writer:
             return True
         return self._holding.withdraw(part)
 
+    def append_unit(self, unit: Together) -> None:
+        """Take a unit. It is called with its outcome later, never during this call."""
+        if self._closing:
+            asyncio.get_running_loop().call_soon(unit.decided, NotReady("the process is shutting down"))
+            return
+        self._budget.take(unit.size)
+        self._units[unit] = None
+        self._queued_bytes += unit.size
+        self._wake.set()
+
+    def withdraw_unit(self, unit: Together) -> bool:
+        """Drop a unit, unless it is already being stored or decided; returns whether it was dropped."""
+        if unit not in self._units:
+            return False
+        del self._units[unit]
+        self._queued_bytes -= unit.size
+        self._budget.give(unit.size)
+        return True
+
+    @property
+    def _waiting(self) -> int:
+        """How many batches and units are queued."""
+        return len(self._queue) + len(self._units)
+
     @property
     def active(self) -> bool:
         """Whether batches that are taken will be decided."""
@@ -186,7 +219,7 @@ class Writer:
         self._holding.release_all()
         if self._duty is None:
             return
-        while (self._queue or self._flushes) and self._duty.active:
+        while (self._waiting or self._flushes) and self._duty.active:
             await asyncio.sleep(0.001)
         await self._duty.stop()
 
@@ -196,14 +229,14 @@ class Writer:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._queue:
+            while self._waiting:
                 pause = self._pause()
                 if pause > 0:
                     await self._gather(pause, MAX_BATCHES_PER_OBJECT)
                 await self._slots.acquire()
                 if self._wants_more():
                     await self._await_answered()
-                if self._queue:
+                if self._waiting:
                     self._start_flush()
                 else:  # another flush took the queued batches
                     self._slots.release()
@@ -219,7 +252,7 @@ class Writer:
         one flush for all, and nearly as much processor time. If the clients do not send in time, the writer waits
         for them less often.
         """
-        if not self._profile.gather_ms or len(self._queue) >= self._enough():
+        if not self._profile.gather_ms or self._waiting >= self._enough():
             return False
         if self._skip:
             self._skip -= 1
@@ -242,7 +275,7 @@ class Writer:
         """Wait until that many batches, or the bytes of a whole object, are queued; false if the time is over first."""
         try:
             async with asyncio.timeout(seconds):
-                while self._queued_bytes < self._profile.object_bytes and len(self._queue) < batches:
+                while self._queued_bytes < self._profile.object_bytes and self._waiting < batches:
                     await self._wake.wait()
                     self._wake.clear()
         except TimeoutError:
@@ -253,20 +286,25 @@ class Writer:
         """Flush the queued batches. The caller has acquired a slot for it."""
         self._last_start = self._clock.monotonic()
         parts, size = self._take()
+        units, of_units = self._take_units(size, len(parts))
+        size += of_units
         if not self._epoch:
+            lost = EpochLost("this process holds no epoch at present")
             self._budget.give(size)
             for part in parts:
                 self._settled(part.stream, [part])
-                part.caller.decided(part.number, EpochLost("this process holds no epoch at present"))
+                part.caller.decided(part.number, lost)
+            for unit in units:
+                unit.decided(lost)
             self._slots.release()
             return
-        flush = self._prepare(parts, size)
+        flush = self._prepare(parts, units, size)
         self._flushes.spawn(self._flush(flush), self._name)
 
     def _take(self) -> tuple[list[Part], int]:
         """The batches of the next object, and their bytes."""
         limit, size, parts = self._profile.object_bytes, 0, list(self._queue)
-        if self._queued_bytes <= limit and len(parts) <= MAX_BATCHES_PER_OBJECT:
+        if self._queued_bytes <= limit and len(parts) <= MAX_BATCHES_PER_OBJECT and not self._units:
             size, self._queue, self._queued_bytes = self._queued_bytes, {}, 0
             return parts, size
         count = 0
@@ -279,31 +317,41 @@ class Writer:
         self._queued_bytes -= size
         return parts[:count], size
 
-    def _prepare(self, parts: list[Part], size: int) -> _Flush:
-        by_stream: dict[int, list[Part]] = {}
-        for part in parts:
-            by_stream.setdefault(part.stream, []).append(part)
-        chunks = sorted(by_stream.items())
+    def _take_units(self, size: int, count: int) -> tuple[list[Together], int]:
+        """The units that fit into the next object beside its batches, and their bytes."""
+        units: list[Together] = []
+        taken = 0
+        for unit in self._units:
+            larger, more = size + taken + unit.size, count + unit.weight
+            if (units or count) and (larger > self._profile.object_bytes or more > MAX_BATCHES_PER_OBJECT):
+                break
+            units.append(unit)
+            taken, count = taken + unit.size, more
+        for unit in units:
+            del self._units[unit]
+        self._queued_bytes -= taken
+        return units, taken
+
+    def _prepare(self, parts: list[Part], units: list[Together], size: int) -> _Flush:
         object_id = WalId(self._epoch, self._next_sequence())
         created_ms = self._clock.wall_ms()
-        image = wal.build(
+        layout = lay_out(
+            parts,
+            units,
             object_id,
             self._replica.domain,
-            created_ms,
-            self._replica.state.clock_ms,
-            [(stream, [part.batch for part in of_stream]) for stream, of_stream in chunks],
+            zone=self._zone,
+            created_ms=created_ms,
+            ledger_ms=self._replica.state.clock_ms,
         )
         path = wal.path_of(self._zone, self._replica.domain, created_ms, object_id)
-        storing = self._storing.begin(path, image.pieces)
+        storing = self._storing.begin(path, layout.image.pieces)
         before, entered = self._last_entered, asyncio.get_running_loop().create_future()
         self._last_entered = entered
         self.flushes += 1
-        self.bytes_written += image.size
-        command = self._command(object_id, image, created_ms, chunks)
-        encoded = encode_command(command)
-        return _Flush(
-            object_id, parts, size, chunks, image, command, encoded, path, self._last_start, storing, before, entered
-        )
+        self.bytes_written += layout.image.size
+        encoded = encode_command(layout.command)
+        return _Flush(object_id, parts, units, size, layout, encoded, path, self._last_start, storing, before, entered)
 
     # --- storing and committing ------------------------------------------------------------------------
 
@@ -332,7 +380,7 @@ class Writer:
                     flush.before = None
             if self._replica.epoch != flush.id.epoch:
                 raise EpochLost("the epoch changed during a flush")
-            committing = self._replica.enqueue([flush.command], [flush.encoded], wake=False)
+            committing = self._replica.enqueue([flush.layout.command], [flush.encoded], wake=False)
         except HeadwaterError as error:
             flush.entered.set_result(None)
             self._fail(flush, error)
@@ -344,57 +392,39 @@ class Writer:
     async def _finish(self, flush: _Flush, committing: asyncio.Future[list[Result]]) -> None:
         try:
             [result] = await committing
-        except StoreUnavailable as error:
+        except (StoreUnavailable, Overloaded) as error:
             await self._remove(flush.path)  # certainly no record names this object, now or later
             self._fail(flush, error)
             return
         except HeadwaterError as error:
-            self._fail(flush, error)  # the outcome is unknown: the object stays until this epoch is fenced
+            self._fail(flush, error, certain=False)  # the object stays until this epoch is fenced
             return
         if not isinstance(result, Appended):
             lost = isinstance(result, Refused) and result.reason is Reason.FENCED
             self._fail(flush, EpochLost("fenced") if lost else NotReady(f"an append was refused: {result}"))
             return
-        self._cache.put(self._replica.domain, flush.id, WrittenWal(flush.image))
+        self._cache.put(self._replica.domain, flush.id, WrittenWal(flush.layout.image))
         self._go_on(flush)
-        if not self._report(flush, result.chunks):
-            await self._remove(flush.path)
+        accepted = self._report(flush, result.chunks)
+        if self._report_units(flush, result) or accepted:
+            return
+        await self._remove(flush.path)
 
     def _go_on(self, flush: _Flush) -> None:
         """Let the next flush take over the slot of this one, if it does not have to wait."""
         self._flush_seconds = self._clock.monotonic() - flush.began
-        self._expected = len(flush.parts) + len(self._queue)
-        if self._queue and self._pause() <= 0 and not self._wants_more():
+        self._expected = len(flush.parts) + len(flush.units) + self._waiting
+        if self._waiting and self._pause() <= 0 and not self._wants_more():
             flush.slot = False
             self._start_flush()
-
-    def _command(
-        self, object_id: WalId, image: wal.WalImage, created_ms: int, chunks: list[tuple[int, list[Part]]]
-    ) -> AppendWal | AppendUnits:
-        """The command of an object. Only one with transactional batches is an `AppendUnits`, which is larger."""
-        transactional = any([part.batch.transactional for _, parts in chunks for part in parts])
-        entered: list[Chunk] = []
-        in_units: list[UnitChunk] = []
-        for (stream, parts), position in zip(chunks, image.positions, strict=True):
-            batches = [(len(p.batch.data), p.batch.offsets, p.batch.max_timestamp) for p in parts]
-            producers = []
-            if any(p.batch.producer_id != NO_PRODUCER for p in parts):
-                producers = [(p.batch.producer_id, p.batch.producer_epoch, p.batch.base_sequence) for p in parts]
-            if transactional:
-                in_units.append(UnitChunk(stream, position, batches, producers, _modes(parts)))
-            else:
-                entered.append(Chunk(stream, position, batches, producers))
-        if transactional:
-            return AppendUnits(object_id.sequence, image.size, created_ms, self._zone, [Unit([], in_units)])
-        return AppendWal(object_id.sequence, image.size, created_ms, self._zone, entered)
 
     def _report(self, flush: _Flush, results: list[ChunkResult]) -> bool:
         """Call every caller with its outcomes; returns whether any batch was accepted."""
         accepted = False
         self._budget.give(flush.size)
-        for stream, parts in flush.chunks:
+        for stream, parts in flush.layout.chunks:
             self._settled(stream, parts)
-        for (stream, parts), result in zip(flush.chunks, results, strict=True):
+        for (stream, parts), result in zip(flush.layout.chunks, results, strict=False):
             offset, log_start, append_ms = result.first_offset, result.log_start, result.append_ms
             if result.verdicts is None:
                 accepted = True
@@ -411,6 +441,15 @@ class Writer:
                     if verdict is Verdict.DUPLICATE:
                         told_ms = self._first_time(stream, part, at, append_ms)
                     part.caller.decided(part.number, Outcome(verdict, at, log_start, told_ms))
+        return accepted
+
+    def _report_units(self, flush: _Flush, result: Appended) -> bool:
+        """Call every unit with its outcome; returns whether any was accepted. The first unit has the plain batches."""
+        accepted = False
+        for unit, judged in zip(flush.units, result.units[1:], strict=bool(flush.units)):
+            assert judged is not None
+            accepted = accepted or judged.verdict is UnitVerdict.ACCEPTED
+            unit.decided(judged)
         return accepted
 
     def _first_time(self, stream: int, part: Part, offset: int, now_ms: int) -> int:
@@ -435,19 +474,17 @@ class Writer:
                 self._holding.decided(part)
         self._handover.leave(stream, len(parts))
 
-    def _fail(self, flush: _Flush, error: HeadwaterError) -> None:
+    def _fail(self, flush: _Flush, error: HeadwaterError, *, certain: bool = True) -> None:
+        """Call every caller with an error. Without `certain` the flush may still be in the log, or get there."""
         self._budget.give(flush.size)
-        for stream, parts in flush.chunks:
+        for stream, parts in flush.layout.chunks:
             self._settled(stream, parts)
         for part in flush.parts:
             part.caller.decided(part.number, error)
+        of_units = error if certain else OutcomeUnknown(f"the append may have taken effect: {error}")
+        for unit in flush.units:
+            unit.decided(of_units)
 
     async def _remove(self, path: str) -> None:
         with contextlib.suppress(Retriable):
             await self._store.delete(path)
-
-
-def _modes(parts: list[Part]) -> bytes:
-    """A byte for the mode of each batch; empty if all are plain."""
-    modes = bytes([part.mode for part in parts])
-    return modes if any(modes) else b""

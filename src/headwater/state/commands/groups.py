@@ -47,4 +47,20 @@ class DropOffsets(Command, frozen=True, tag="offsets-"):
     offsets: list[tuple[bytes, int]]
 
 
-GroupsCommand: TypeAlias = ClaimShard | ChangeGroup | DropGroup | CommitOffsets | DropOffsets
+class CommitAlone(Command, frozen=True, tag="offsets alone"):
+    """Commit offsets of a group without members, without a claim.
+
+    An offset is (topic, partition, offset, leader epoch, metadata).
+    """
+
+    group: str
+    offsets: list[tuple[bytes, int, int, int, str]]
+
+
+class DropAlone(Command, frozen=True, tag="group- alone"):
+    """Remove a group that has nothing but offsets, without a claim."""
+
+    group: str
+
+
+GroupsCommand: TypeAlias = ClaimShard | ChangeGroup | DropGroup | CommitOffsets | DropOffsets | CommitAlone | DropAlone

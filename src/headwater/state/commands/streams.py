@@ -83,15 +83,66 @@ class UnitChunk(Fields, frozen=True):
     modes: bytes
 
 
-class Unit(Fields, frozen=True):
-    """Chunks that are judged under the same conditions. No level has conditions yet."""
+class Condition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What must hold when a unit is judged. From level 3 on."""
 
-    conditions: list[msgspec.Raw]
+
+class Present(Condition, frozen=True, tag="present"):
+    """All streams of the unit exist, as those of every unit with conditions must. Alone it makes a unit one whole."""
+
+
+class EndIs(Condition, frozen=True, tag="end"):
+    """The next offset of a stream is this one. Open reservations and transactions do not hold it back."""
+
+    stream: int
+    offset: int
+
+
+class StartAt(Condition, frozen=True, tag="start"):
+    """The unit's records in a stream begin at this offset, at the end or beyond it. What is left out is a gap."""
+
+    stream: int
+    offset: int
+
+
+class VersionIs(Condition, frozen=True, tag="version"):
+    """The newest version of a topic's table is this one. 0: nothing was settled yet."""
+
+    topic: uuid.UUID
+    version: int
+
+
+class Once(Condition, frozen=True, tag="once"):
+    """The unit is appended once under a key. Judged first: a known key with the same body repeats its answer."""
+
+    key: bytes
+    """A hash of the owner, the topic's id and the caller's key."""
+    body: bytes
+    """A hash of what the caller sent."""
+    owner: bytes
+    """A hash of the principal. The number of keys of an owner is limited."""
+    note: bytes
+    """Kept with the answer, for the caller alone."""
+
+
+AnyCondition: TypeAlias = Present | EndIs | StartAt | VersionIs | Once
+
+
+class Unit(Fields, frozen=True):
+    """Chunks that are judged under the same conditions.
+
+    A unit with conditions is accepted or refused as a whole, before any of its batches, and has no producers.
+    """
+
+    conditions: list[AnyCondition]
     chunks: list[UnitChunk]
 
 
 class AppendUnits(Command, frozen=True, tag="units"):
-    """A WAL object is stored, with batches of transactions in it. Judged as an `AppendWal`, unit by unit."""
+    """A WAL object is stored, with batches of transactions or units with conditions in it.
+
+    Judged as an `AppendWal`, unit by unit. A unit sees what those before it have changed.
+    """
 
     sequence: int
     size: int

@@ -1,7 +1,7 @@
 """The part of the state that appends WAL objects: the hot path of every replica.
 
-`_append` judges batch by batch in the order of the ledger. Offsets of batches are assigned here and nowhere else.
-Commands remove expired producers and deleted WAL objects.
+Batches are judged one by one in the order of the ledger. Offsets of batches are assigned here and nowhere else. A unit
+with conditions is judged as a whole, before its batches. Commands remove expired producers and deleted WAL objects.
 """
 
 from __future__ import annotations
@@ -19,13 +19,28 @@ from headwater.state.commands.streams import (
     ExpireProducers,
     ForgetObjects,
     Mode,
+    Once,
+    Unit,
     UnitChunk,
 )
 from headwater.state.machine import Part
-from headwater.state.results import Appended, ChunkResult, Done, Reason, Refused, Result, Verdict
-from headwater.state.streams.domain import HOUSEKEEPING, I64_MAX, U32_MAX, StreamsDomain
+from headwater.state.results import (
+    Appended,
+    ChunkResult,
+    Done,
+    Placed,
+    Reason,
+    Refused,
+    Result,
+    UnitResult,
+    UnitVerdict,
+    Verdict,
+)
+from headwater.state.streams import conditions
+from headwater.state.streams.domain import HOUSEKEEPING, I64_MAX, U32_MAX, UNITS_LEVEL, StreamsDomain
 from headwater.state.streams.index import APPEND_TIME, NO_TIMESTAMP
 from headwater.state.streams.producers import Producers
+from headwater.state.streams.stored_keys import KeptAnswer
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.wal_objects import WalObjects
 from headwater.types import WalId
@@ -40,22 +55,70 @@ _PAIR = struct.Struct("<qq")
 
 
 def _append(state: StreamsDomain, epoch: int, command: AppendWal) -> Result:
-    return _append_chunks(state, epoch, command, command.chunks)
-
-
-def _append_units(state: StreamsDomain, epoch: int, command: AppendUnits) -> Result:
-    if any(unit.conditions for unit in command.units):
-        return Refused(Reason.INVALID, "no level has conditions yet")
-    return _append_chunks(state, epoch, command, [chunk for unit in command.units for chunk in unit.chunks])
-
-
-def _append_chunks(
-    state: StreamsDomain, epoch: int, command: AppendWal | AppendUnits, chunks: Sequence[Chunk | UnitChunk]
-) -> Result:
-    flaw = _flaw(state, epoch, command, chunks)
+    flaw = _flaw(state, epoch, command, command.chunks)
     if flaw:
         return Refused(Reason.INVALID, flaw)
     results: list[ChunkResult] = []
+    _refer(state, epoch, command, _append_chunks(state, epoch, command.sequence, command.chunks, results))
+    return Appended(results)
+
+
+def _append_units(state: StreamsDomain, epoch: int, command: AppendUnits) -> Result:
+    units = command.units
+    conditional = any(unit.conditions for unit in units)
+    if conditional and state.level < UNITS_LEVEL:
+        return Refused(Reason.INVALID, f"conditions need level {UNITS_LEVEL}, the cluster is at {state.level}")
+    flaw = _flaw(state, epoch, command, [chunk for unit in units for chunk in unit.chunks])
+    for unit in units:
+        flaw = flaw or (conditions.flaw_of(unit) if unit.conditions else "")
+    if flaw:
+        return Refused(Reason.INVALID, flaw)
+    results: list[ChunkResult] = []
+    judged: list[UnitResult | None] = []
+    references = 0
+    for unit in units:
+        outcome = conditions.judge(state, unit) if unit.conditions else None
+        if outcome is not None:
+            results += [ChunkResult(-1, -1, NO_TIMESTAMP, [])] * len(unit.chunks)
+            judged.append(outcome)
+            continue
+        for name, start in conditions.starts_of(unit).items():
+            _skip(state, state.streams[name], start)
+        first = len(results)
+        references += _append_chunks(state, epoch, command.sequence, unit.chunks, results)
+        judged.append(_accept(state, unit, results[first:]) if unit.conditions else None)
+    _refer(state, epoch, command, references)
+    return Appended(results, judged if conditional else [])
+
+
+def _skip(state: StreamsDomain, stream: Stream, start: int) -> None:
+    """Leave a gap up to where the records of a unit begin."""
+    if stream.skip_to(start, U32_MAX):
+        state.roll("skip", stream.id, start)
+
+
+def _accept(state: StreamsDomain, unit: Unit, results: Sequence[ChunkResult]) -> UnitResult:
+    """The result of a unit whose batches are in the log. Its key is kept with it."""
+    placed = [
+        Placed(chunk.stream, result.first_offset, sum(batch[1] for batch in chunk.batches), result.append_ms)
+        for chunk, result in zip(unit.chunks, results, strict=True)
+    ]
+    for condition in unit.conditions:
+        if isinstance(condition, Once):
+            kept = KeptAnswer(state.clock_ms, condition.owner, condition.body, condition.note, placed)
+            state.keys.put(condition.key, kept)
+            state.roll("once", condition.key)
+    return UnitResult(UnitVerdict.ACCEPTED, [], [], placed)
+
+
+def _append_chunks(
+    state: StreamsDomain,
+    epoch: int,
+    sequence: int,
+    chunks: Sequence[Chunk | UnitChunk],
+    results: list[ChunkResult],
+) -> int:
+    """Append chunks and add their results. Returns how many index entries name the object."""
     references, shared = 0, state.shared
     for chunk in chunks:
         stream = state.streams.get(chunk.stream)
@@ -64,8 +127,13 @@ def _append_chunks(
             results.append(ChunkResult(-1, -1, NO_TIMESTAMP, missing))
             continue
         entries = len(stream.index)
-        results.append(_append_chunk(state, epoch, command.sequence, stream, chunk, shared))
+        results.append(_append_chunk(state, epoch, sequence, stream, chunk, shared))
         references += len(stream.index) - entries
+    return references
+
+
+def _refer(state: StreamsDomain, epoch: int, command: AppendWal | AppendUnits, references: int) -> None:
+    """Enter the object of a command, if index entries name it."""
     if references:
         state.objects.add(
             epoch,
@@ -75,7 +143,6 @@ def _append_chunks(
             size=command.size,
             references=references,
         )
-    return Appended(results)
 
 
 def _flaw(

@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.state.machine import State
 from headwater.state.streams.stored_groups import Groups
+from headwater.state.streams.stored_keys import StoredKeys
 from headwater.state.streams.stored_transactions import Ending, Transactions
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import TopicTable
@@ -21,8 +22,13 @@ HOUSEKEEPING = "housekeeping"
 COMPACTION = "compaction"
 """The lease for settling a domain's topics."""
 
+UNITS_LEVEL = 3
+"""From this level on units have conditions, and a settled run may cross gaps in the offsets."""
+
 U32_MAX = (1 << 32) - 1
 I64_MAX = (1 << 63) - 1
+LAST_OFFSET = 1 << 62
+"""No record may have an offset behind this one."""
 
 
 class Reservation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -60,6 +66,7 @@ class StreamsDomain(State):
         self.last_reservation = 0
         self.groups = Groups()
         self.transactions = Transactions()
+        self.keys = StoredKeys()
         self.on_append: Callable[[int], None] | None = None
         """Called for every stream whose end or start has moved. The replica sets it; it is not part of the state."""
 

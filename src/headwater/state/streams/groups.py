@@ -12,12 +12,20 @@ import zlib
 
 import msgspec
 
-from headwater.state.commands.groups import ChangeGroup, ClaimShard, CommitOffsets, DropGroup, DropOffsets
+from headwater.state.commands.groups import (
+    ChangeGroup,
+    ClaimShard,
+    CommitAlone,
+    CommitOffsets,
+    DropAlone,
+    DropGroup,
+    DropOffsets,
+)
 from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams import offsets
-from headwater.state.streams.domain import StreamsDomain
-from headwater.state.streams.stored_groups import MAX_GROUPS, MAX_NAME, SHARDS, Claim, StoredGroup, shard_of
+from headwater.state.streams.domain import UNITS_LEVEL, StreamsDomain
+from headwater.state.streams.stored_groups import MAX_GROUPS, MAX_NAME, NO_KIND, SHARDS, Claim, StoredGroup, shard_of
 
 
 def _claim(state: StreamsDomain, epoch: int, command: ClaimShard) -> Result:
@@ -62,10 +70,21 @@ def _drop(state: StreamsDomain, epoch: int, command: DropGroup) -> Result:
     refusal = _refusal(state, epoch, command.claim, command.group)
     if refusal is not None:
         return refusal
-    if state.groups.of_shard(shard_of(command.group)).pop(command.group, None) is None:
-        return Refused(Reason.UNKNOWN, f"there is no group {command.group!r}")
-    state.transactions.drop_group(command.group)
-    state.roll("group-", command.group)
+    return _remove(state, command.group)
+
+
+def _drop_alone(state: StreamsDomain, epoch: int, command: DropAlone) -> Result:
+    group = state.groups.get(command.group)
+    if group is not None and group.kind != NO_KIND:
+        return Refused(Reason.LEASED, f"the group {command.group!r} has a coordinator, which alone may remove it")
+    return _remove(state, command.group)
+
+
+def _remove(state: StreamsDomain, name: str) -> Result:
+    if state.groups.of_shard(shard_of(name)).pop(name, None) is None:
+        return Refused(Reason.UNKNOWN, f"there is no group {name!r}")
+    state.transactions.drop_group(name)
+    state.roll("group-", name)
     return Done()
 
 
@@ -73,6 +92,17 @@ def _commit(state: StreamsDomain, epoch: int, command: CommitOffsets) -> Result:
     refusal = _refusal(state, epoch, command.claim, command.group)
     if refusal is not None:
         return refusal
+    return _commit_checked(state, command)
+
+
+def _commit_alone(state: StreamsDomain, epoch: int, command: CommitAlone) -> Result:
+    group = state.groups.get(command.group)
+    if group is not None and group.members:
+        return Refused(Reason.LEASED, f"the group {command.group!r} has members, which alone may commit")
+    return _commit_checked(state, command)
+
+
+def _commit_checked(state: StreamsDomain, command: CommitOffsets | CommitAlone) -> Result:
     flaw = offsets.flaw_of(state, command.group, command.offsets)
     if flaw:
         return Refused(Reason.INVALID, flaw)
@@ -120,7 +150,10 @@ PART: Part[StreamsDomain, GroupsImage] = Part(
         DropGroup: _drop,
         CommitOffsets: _commit,
         DropOffsets: _drop_offsets,
+        CommitAlone: _commit_alone,
+        DropAlone: _drop_alone,
     },
+    later={CommitAlone: UNITS_LEVEL, DropAlone: UNITS_LEVEL},
     format=1,
     image=GroupsImage,
     pack=lambda state: GroupsImage(dict(state.groups.claims), state.groups.last_claim, list(state.groups)),

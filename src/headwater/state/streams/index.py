@@ -77,6 +77,11 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
         return bool(self.flags & (SEGMENT | GAP))
 
     @property
+    def gap(self) -> bool:
+        """Whether no offset of the entry has a record."""
+        return bool(self.flags & GAP)
+
+    @property
     def reservation(self) -> int:
         """The number of the open reservation, 0 if there is none."""
         return self.object.sequence if self.flags & RESERVED else 0
@@ -208,6 +213,10 @@ class OffsetIndex:
             offset + 1, cumulative_size, clock_ms, running, 1, producer >> 32, producer & 0xFFFFFFFF, 0, MARKER_BYTES,
             flags, epoch,
         )  # fmt: skip
+
+    def skip(self, end: int, span: int, cumulative_size: int) -> None:
+        """Add a gap at the end: offsets that no record will have."""
+        self.append(end, span, cumulative_size, NO_TIMESTAMP, 0, 0, 0, 0, GAP)
 
     def find(self, offset: int) -> int:
         """The first entry whose end is greater than an offset, or `len(self)`."""

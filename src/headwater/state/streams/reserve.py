@@ -15,7 +15,7 @@ import msgspec
 from headwater.state.commands.tables import Fill, Release, Reserve, SegmentRun
 from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
-from headwater.state.streams.domain import U32_MAX, Reservation, StreamsDomain
+from headwater.state.streams.domain import LAST_OFFSET, U32_MAX, Reservation, StreamsDomain
 from headwater.state.streams.index import NO_TIMESTAMP, RESERVED, SettledEntry
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.swaps import Flaw, Swap, carry_out, check_all_used, check_run, enter, note_end, numbered
@@ -28,7 +28,6 @@ MAX_PARTS = 20_000
 MAX_ROWS = 100_000_000
 """The limit of offsets of one reservation."""
 MAX_LIMIT_MS = 3_600_000
-LAST_OFFSET = 1 << 62
 
 
 def reserve(state: StreamsDomain, epoch: int, command: Reserve) -> Result:

@@ -31,7 +31,7 @@ from headwater.state.commands.tables import (
 )
 from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
-from headwater.state.streams.domain import COMPACTION, U32_MAX, StreamsDomain
+from headwater.state.streams.domain import COMPACTION, U32_MAX, UNITS_LEVEL, StreamsDomain
 from headwater.state.streams.index import NO_TIMESTAMP, IndexEntry, SettledEntry
 from headwater.state.streams.swaps import Flaw, Swap, carry_out, check_all_used, check_run, enter, numbered
 from headwater.state.streams.tables import DataFile, ExpiryRequest, Follower, TableImage, TopicTable
@@ -284,7 +284,7 @@ def _plan_swap(
         largest = None
         while at < len(index) and index[at].end <= run.end:
             old = index[at]
-            if not _expected(command, old):
+            if not _expected(state, command, old):
                 raise Flaw(Reason.STALE, f"stream {name}: the entry up to {old.end} is not as the plan expects")
             size, length = old.cumulative_size, length + old.length
             own = NO_TIMESTAMP if old.marker else old.max_timestamp
@@ -308,11 +308,13 @@ def _plan_swap(
     return Swap(stream, first, at, entries)
 
 
-def _expected(command: Settle | SettleRuns | Merge, entry: IndexEntry) -> bool:
+def _expected(state: StreamsDomain, command: Settle | SettleRuns | Merge, entry: IndexEntry) -> bool:
     """Whether a command may replace an index entry."""
     if isinstance(command, Merge):
         return entry.settled
-    return entry.unsettled if isinstance(command, SettleRuns) else entry.in_wal
+    if isinstance(command, Settle):
+        return entry.in_wal
+    return entry.unsettled or (entry.gap and state.level >= UNITS_LEVEL)
 
 
 # --- hooks and image -----------------------------------------------------------------------------------

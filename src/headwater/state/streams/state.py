@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from headwater.state.machine import Part
-from headwater.state.streams import append, groups, heads, reserve, settle, transactions
+from headwater.state.streams import append, groups, heads, once, reserve, settle, transactions
 from headwater.state.streams.domain import StreamsDomain
 
 
@@ -19,4 +19,5 @@ class StreamsState(StreamsDomain):
         settle.PART,
         groups.PART,
         transactions.PART,
+        once.PART,
     )

@@ -79,6 +79,17 @@ class Stream:
         if self.producers is not None:
             self.producers.seen(producer, clock_ms)
 
+    def skip_to(self, offset: int, most: int) -> int:
+        """Leave a gap up to an offset, in entries of `most` offsets at most. Returns how many entries that takes."""
+        entries = 0
+        while self.next_offset < offset:
+            span = min(offset - self.next_offset, most)
+            self.next_offset += span
+            self.index.skip(self.next_offset, span, self.size)
+            entries += 1
+        self.advance()
+        return entries
+
     def forget_aborted(self) -> None:
         """Forget the aborted transactions that no reader of this stream can meet any more."""
         self.aborted.forget(max(self.settled, self.log_start))

@@ -8,7 +8,7 @@ import pytest
 from headwater.client.records import Batch, decode_batches
 from headwater.errors import CorruptObject
 from headwater.log.batch import max_timestamp_of, split_batches
-from headwater.log.segment.encode import RowGroup, compile_encoder, empty_batch
+from headwater.log.segment.encode import RowGroup, compile_encoder
 from headwater.log.segment.schema import segment_schema
 
 WHOLE = 1 << 20
@@ -109,14 +109,6 @@ def test_extreme_deltas() -> None:
         (1 << 31, (1 << 31) + (1 << 31)),
         (1 << 33, (1 << 33) + (1 << 31)),
     ]
-
-
-def test_an_empty_batch() -> None:
-    """K4: a consumer goes on behind what is gone."""
-    (one,) = decode_batches(empty_batch(100, 250))
-    assert one == Batch(100, 250, False, ())
-    (large,) = decode_batches(empty_batch(0, 1 << 40))
-    assert large.next_offset == 1 << 31
 
 
 def test_times() -> None:

@@ -138,7 +138,7 @@ def test_wrong_layouts() -> None:
         "magic": patched(0, b"HWTRWO2"),
         "an older version": patched(7, b"\0\1"),
         "a newer version": patched(7, b"\0\3"),
-        "units": patched(45, struct.pack(">I", wal.UNITS)),
+        "mirrors": patched(45, struct.pack(">I", wal.MIRRORS)),
         "a flag of a newer build": patched(45, struct.pack(">I", 1 << 31)),
         "index elsewhere": patched(53, struct.pack(">Q", 50)),
         "too many chunks": patched(49, struct.pack(">I", 1 << 31)),
