@@ -98,7 +98,8 @@ class LedgerCopy:
             living = sorted(beat.process for beat in now if first.get(beat.process) != beat.count)
             if living:
                 raise ConfigError(
-                    f"{len(living)} processes use the source ({living[0]}); stop them all first"
+                    f"{len(living)} processes use the source ({living[0]}); "
+                    "stop all brokers, compactors and gateways first"
                 )
 
     async def _fold(self, domain: Domain, report: Progress) -> State:
