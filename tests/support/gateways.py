@@ -35,7 +35,7 @@ class InGateway:
         self.app = app
         self.clock = clock
         transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 40_000))  # type: ignore[arg-type]
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost:8081")
 
     async def get(self, path: str, user: str = "", **options: Any) -> httpx.Response:
         return await self.ask("GET", path, user, **options)

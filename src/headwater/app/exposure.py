@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from headwater.errors import ConfigError
+from headwater.settings.addresses import is_loopback
 from headwater.settings.settings import INTERNAL, Settings, parse_address, parse_listeners
 
 
@@ -42,11 +41,3 @@ def _check_internal(settings: Settings) -> None:
             f"the internal listener on {host} would let anybody read everything: give it internal_secret_file, or SSL "
             f"with client_auth = required (security.listeners.{INTERNAL}), or listen on loopback"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is a loopback address. Of names only `localhost` counts."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -21,6 +21,7 @@ from headwater.gateway.origins import Origins, Raw
 from headwater.gateway.problems import INTERNAL, TOO_LARGE, TOO_SLOW, Refusal, Style, refusal_of, style_of
 from headwater.gateway.services import Call, Services
 from headwater.security.http_logins import HttpLogins
+from headwater.settings.settings import parse_address
 
 log = logging.getLogger("headwater.gateway")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -40,7 +41,7 @@ class Front:
         self._services = services
         self._styles = styles
         self._callers = Callers(HttpLogins(services.settings.security, services.logins))
-        self._origins = Origins(services.own.origins)
+        self._origins = Origins(services.own.origins, parse_address(services.own.http)[0], services.own.url)
         self._rates = Rates(services.own.requests_per_second, services.clock)
         self._date = (0, b"")
 
@@ -82,6 +83,8 @@ class Front:
         own = self._services
         places = []
         try:
+            if not is_open(scope["path"]):
+                self._origins.check(scope["method"], headers.get(b"origin"), headers.get(b"host"))
             if not is_open(scope["path"]):
                 places.append(own.requests.enter())
             caller = await self._callers.who(scope)

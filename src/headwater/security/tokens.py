@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-import ipaddress
 import logging
 import urllib.error
 import urllib.parse
@@ -17,6 +16,7 @@ import msgspec
 
 from headwater.clock import Clock
 from headwater.errors import BadInput, ConfigError
+from headwater.settings.addresses import is_loopback
 from headwater.settings.settings import Oauth
 
 log = logging.getLogger("headwater.tokens")
@@ -120,15 +120,8 @@ class Tokens:
 def check_location(location: str) -> None:
     """Check that the keys come from a file, or over a connection on which they cannot be changed."""
     address = urllib.parse.urlsplit(location)
-    if address.scheme == "http" and not _is_loopback(address.hostname or ""):
+    if address.scheme == "http" and not is_loopback(address.hostname or ""):
         raise ConfigError("settings: security.oauth.jwks must be a file, https, or http on loopback")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
