@@ -1,4 +1,4 @@
-"""A cluster of real processes: metadata servers, an S3 server, brokers in zones, a compactor.
+"""A cluster of real processes: metadata servers, an S3 server, brokers in zones, a compactor with a gateway.
 
 Processes that end are not started again, except by `restart`.
 """
@@ -16,7 +16,7 @@ import psutil
 
 from harness.pages import get_page
 from harness.pausing import stop_outside_the_ledger
-from harness.ports import free_ports
+from harness.ports import free_port, free_ports
 from harness.process import Process, ServerFailed, headwater
 from harness.serving import Serving
 from harness.stores import Stores
@@ -45,10 +45,12 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         directory.mkdir(parents=True, exist_ok=True)
         self.stores = Stores(directory / "stores", ledger, quick=quick)
         self.members: dict[str, Process] = {}
-        """Brokers by `broker-NODE`, and `compactor`."""
+        """Brokers by `broker-NODE`, `compactor` and `gateway`."""
         self.source = source
         """The directory with the code of the brokers; None for the code of this checkout."""
         self._compactor = compactor
+        self.gateway = ""
+        """The address of the HTTP API and the catalog; empty without a compactor."""
         self._settings = settings
         self._running = ExitStack()
 
@@ -71,6 +73,10 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
     def write_settings(self) -> None:
         """Write the settings file of each process, with the current stores."""
         tree = {**self.stores.settings(self._settings), "data": str(self.directory / "data"), "http": "127.0.0.1:0"}
+        if self._compactor:
+            self.gateway = self.gateway or f"127.0.0.1:{free_port()}"
+            tree["gateway"] = {"http": self.gateway}
+            self._member("gateway", "gateway", {**tree, "zone": self.zones[0]})
         for node in range(1, self.brokers + 1):
             kafka = f"127.0.0.1:{self.port + node - 1}"
             zone = self.zones[(node - 1) % len(self.zones)]
@@ -92,8 +98,8 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         return self.members["broker-1"].file
 
     def start(self) -> None:
-        """Start all processes that do not run, and wait for them; the compactor comes after the brokers."""
-        for mode in ("broker", "compactor"):
+        """Start all processes that do not run, and wait for them; the others come after the brokers."""
+        for mode in ("broker", "gateway", "compactor"):
             starting = [m for m in self.members.values() if m.mode == mode and not m.runs]
             for member in starting:
                 member.launch()

@@ -41,7 +41,7 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
         *,
         brokers: int = 1,
         lake: bool = False,
-        gateway: bool = False,
+        gateway: bool | None = None,
         settings: str = "",
         ledger: str = "",
         objects: str = "",
@@ -55,14 +55,15 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
 
         With a kind of `ledger`, the ledger and the objects (in S3) have servers of their own. With `objects`, the
         objects are at that URL, and `variables` say how to reach it. `settings` is the text of a TOML file. `kafka` has
-        the addresses of listeners other than the default one on `first_port`. With `gateway`, the HTTP API is at
-        `gateway_url`.
+        the addresses of listeners other than the default one on `first_port`. With `gateway`, the HTTP API and
+        the catalog are at `gateway_url`; it runs by default if there are tables.
         """
         self.directory = directory
         self.data = data or directory / "data"
         self.port = free_ports(brokers) if first_port is None else first_port
         self.brokers = brokers
         self.http = f"127.0.0.1:{free_port()}"
+        gateway = lake if gateway is None else gateway
         self.gateway = f"127.0.0.1:{free_port()}" if gateway else ""
         """The address of the HTTP API; empty without a gateway."""
         self.log = directory / "stderr"
@@ -236,7 +237,7 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
         """Where a topic can be read. Without `root` the directory of its table is looked up."""
         location = f"{self.objects}/{root}" if root else self.table("describe", topic, "--output", "json")["location"]
         access = Access.of(environment(self.variables)) if self.objects.startswith("s3:") else None
-        return Place(topic, self.bootstrap, f"http://{self.http}/iceberg", location.removeprefix("file://"), access)
+        return Place(topic, self.bootstrap, f"{self.gateway_url}/iceberg", location.removeprefix("file://"), access)
 
     def wal_objects(self) -> int:
         """How many WAL objects are left."""

@@ -153,7 +153,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     with LakeRunning(tmp_path, settings=SETTINGS + named) as server:
         for topic in TOPICS:
             server.create(topic, PARTITIONS, **lake_running.FRESHNESS)
-        with spark(Place("", "", f"http://{server.http}/iceberg", str(tmp_path)), more) as session:
+        with spark(Place("", "", f"{server.gateway_url}/iceberg", str(tmp_path)), more) as session:
             found = World(server, properties, session, {topic: [] for topic in TOPICS})
             found.produce()
             found.produce()

@@ -1,9 +1,11 @@
 """T3: engines read a topic's Iceberg table: pyiceberg and DuckDB, by its metadata file and through the catalog."""
 
 import asyncio
+import contextlib
 import warnings
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -11,10 +13,14 @@ from duckdb_extensions import import_extension
 from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.table import StaticTable
 
-from headwater.api.catalog import RestCatalog
+from headwater.api.lead import CatalogLead
+from headwater.gateway.catalog import RestCatalog
+from headwater.gateway.server import HttpServer as Server
 from headwater.lake.tables.iceberg.table import IcebergFollower
 from headwater.objects import open_store
 from headwater.ops.http import HttpServer
+from headwater.settings.settings import Gateway, Settings
+from tests.support.gateways import gateway
 from tests.support.rules import NO_RULES
 from tests.unit.lake.tables.iceberg.story import Story, rows
 
@@ -101,28 +107,61 @@ def test_duckdb_reads_the_metadata_file(tmp_path: Path) -> None:
         assert snapshots == (3,)
 
 
-def test_pyiceberg_reads_through_the_catalog(tmp_path: Path) -> None:
-    """T3: the catalog alone is enough to find and read a table whose name has a dot."""
-
-    async def run() -> pa.Table:
-        _, location = await make_table(tmp_path)
-        store = open_store(tmp_path.as_uri())
-        http = HttpServer({"/iceberg/": RestCatalog(OneTable("web.clicks-v2", location), store, NO_RULES).page})
-        port = await http.listen("127.0.0.1", 0)
+@contextlib.asynccontextmanager
+async def catalogs(directory: Path, name: str) -> AsyncIterator[tuple[str, str]]:
+    """Two URLs of the catalog: that of a gateway, and that of the pages of a process, which lead there."""
+    _, location = await make_table(directory)
+    store = open_store(directory.as_uri())
+    settings = Settings(gateway=Gateway(http="127.0.0.1:0"))
+    async with gateway(settings) as found:
+        found.services.catalog = RestCatalog(OneTable(name, location), store, NO_RULES)
+        server = Server(settings, found.app, found.services.stats, found.core.background)
+        await server.open()
+        lead = HttpServer({"/iceberg/": CatalogLead(lambda: server.url, {}).page})
+        port = await lead.listen("127.0.0.1", 0)
         try:
-            return await asyncio.to_thread(scan, port)
+            yield f"{server.url}/iceberg", f"http://127.0.0.1:{port}/iceberg"
         finally:
-            await http.close()
+            await lead.close()
+            await server.close(0)
             await store.close()
 
-    def scan(port: int) -> pa.Table:
+
+def test_pyiceberg_reads_through_the_catalog(tmp_path: Path) -> None:
+    """T3: the catalog alone is enough to find and read a table whose name has a dot, also by its former URL."""
+
+    async def run() -> list[pa.Table]:
+        async with catalogs(tmp_path, "web.clicks-v2") as urls:
+            return [await asyncio.to_thread(scan, url) for url in urls]
+
+    def scan(url: str) -> pa.Table:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
-            client = Client("headwater", uri=f"http://127.0.0.1:{port}/iceberg")
+            client = Client("headwater", uri=url)
             try:
                 [name] = client.list_tables("topics")
                 return client.load_table(name).scan().to_arrow()
             finally:
                 client.close()
 
-    assert in_order(asyncio.run(run())) == in_order(EXPECTED)
+    for found in asyncio.run(run()):
+        assert in_order(found) == in_order(EXPECTED)
+
+
+def test_duckdb_reads_through_the_catalog(tmp_path: Path) -> None:
+    """T3: DuckDB attaches the catalog, also by its former URL."""
+
+    async def run() -> list[Any]:
+        async with catalogs(tmp_path, "orders") as urls:
+            return [await asyncio.to_thread(count, url) for url in urls]
+
+    def count(url: str) -> Any:
+        for extension in ("httpfs", "avro", "iceberg"):
+            import_extension(extension)
+        with duckdb.connect() as connection:
+            connection.execute("LOAD httpfs; LOAD avro; LOAD iceberg")
+            connection.execute(f"ATTACH '' AS h (TYPE iceberg, ENDPOINT '{url}', AUTHORIZATION_TYPE 'none')")
+            return connection.execute('SELECT count(*), sum("offset") FROM h.topics.orders').fetchall()
+
+    wanted = [(EXPECTED.num_rows, sum(EXPECTED["offset"].to_pylist()))]
+    assert asyncio.run(run()) == [wanted, wanted]

@@ -16,7 +16,8 @@ from demo.readers import JARS, spark
 from harness.jvm import OF_SPARK
 from harness.storage import Place
 from harness.tools import needs
-from headwater.api.catalog import RestCatalog
+from headwater.api.lead import CatalogLead
+from headwater.gateway.catalog import RestCatalog
 from headwater.lake.tables.follower import HOUR_MS
 from headwater.lake.tables.iceberg.retention import hour_tag
 from headwater.lake.tables.iceberg.table import IcebergFollower
@@ -49,8 +50,10 @@ Ask = Callable[[str], list[list[Any]]]
 
 @asynccontextmanager
 async def served(session: Any, store: ObjectStore, location: str) -> AsyncIterator[str]:
-    """Serve a table by the REST catalog; its name for Spark."""
-    http = HttpServer({"/iceberg/": RestCatalog(OneTable(NAME, location), store, NO_RULES).page})
+    """Serve a table by the REST catalog; its name for Spark, which has the URL of a page that leads there."""
+    catalog = HttpServer({"/iceberg/": RestCatalog(OneTable(NAME, location), store, NO_RULES).page})
+    url = f"http://127.0.0.1:{await catalog.listen('127.0.0.1', 0)}"
+    http = HttpServer({"/iceberg/": CatalogLead(lambda: url, {}).page})
     port = await http.listen("127.0.0.1", 0)
     name = f"catalog{next(_catalogs)}"
     for key, value in {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest",
@@ -60,6 +63,7 @@ async def served(session: Any, store: ObjectStore, location: str) -> AsyncIterat
         yield name
     finally:
         await http.close()
+        await catalog.close()
         await store.close()
 
 

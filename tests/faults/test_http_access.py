@@ -27,11 +27,13 @@ USERS = {"admin": "admin secret", "alice": "wonder=land,"}
 
 
 class Secured(Running):
-    """Two brokers whose pages want TLS and a password."""
+    """Two brokers and a gateway, whose pages want TLS and a password."""
 
-    def get(self, path: str, user: str = "", password: str | None = None, host: str = "") -> tuple[int, str]:
-        """Status and body of a page, of the supervisor or of another process."""
-        address = f"http://{host}" if host else f"https://{self.http}"
+    def get(
+        self, path: str, user: str = "", password: str | None = None, host: str = "", at: str = ""
+    ) -> tuple[int, str]:
+        """Status and body of a page, of the supervisor, of a server `at` an address, or of a process without TLS."""
+        address = f"http://{host}" if host else f"https://{at or self.http}"
         request = urllib.request.Request(address + path)
         if user:
             text = f"{user}:{USERS[user] if password is None else password}"
@@ -59,7 +61,7 @@ authentication = "basic"
 certificate = "{own.certificate}"
 key = "{own.key}"
 """
-    up = Secured(directory, brokers=2, settings=settings)
+    up = Secured(directory, brokers=2, gateway=True, settings=settings)
     up.prepare()
     for name, password in USERS.items():
         file = directory / f"{name}.password"
@@ -81,23 +83,31 @@ def test_pages(server: Secured) -> None:
     assert status == 200 and 'headwater_epoch{node="1"}' in body and 'headwater_epoch{node="2"}' in body
     assert 'outcome="refused"' in body and not any(password in body for password in USERS.values())
     status, body = server.get("/health", "admin")
-    assert status == 200 and json.loads(body)["components"] == {"broker-1": "healthy", "broker-2": "healthy"}
+    assert status == 200 and json.loads(body)["components"] == dict.fromkeys(
+        ("broker-1", "broker-2", "gateway"), "healthy"
+    )
 
 
 def test_the_catalog(server: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S2: the supervisor passes on who asks, and what the brokers say to that."""
+    """S2: it has the users of Kafka, at the gateway and by its former URL: the supervisor passes on who asks."""
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)  # they would count before the client's own settings
     for user, password, code in (("", "", 401), ("alice", "wrong", 401), ("alice", USERS["alice"], 200)):
-        status, body = server.get("/iceberg/v1/namespaces/topics/tables", user, password)
+        status, body = server.get("/iceberg/v1/namespaces/topics/tables", user, password, at=server.gateway)
         assert status == code
+        status, lead = server.get("/iceberg/v1/namespaces/topics/tables", user, password)
+        assert status == (421 if code == 200 else code), "a redirect would lose the password"
+        assert code != 200 or f"https://{server.gateway}/iceberg" in lead
         assert json.loads(body).get("error", {}).get("code", 200) == code
     ca = {"cabundle": str(server.directory / "issuer.pem")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        for password in (USERS["alice"], "wrong"):
+        tries = [
+            (address, password) for address in (server.http, server.gateway) for password in (USERS["alice"], "wrong")
+        ]
+        for address, password in tries:
             auth = {"type": "basic", "basic": {"username": "alice", "password": password}}
-            more = {"uri": f"https://{server.http}/iceberg", "ssl": ca, "auth": auth}
+            more = {"uri": f"https://{address}/iceberg", "ssl": ca, "auth": auth}
             if password == "wrong":
                 with pytest.raises(UnauthorizedError):
                     RestCatalog("headwater", **more)
@@ -109,11 +119,12 @@ def test_the_catalog(server: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_children_answer_nobody_else(server: Secured) -> None:
     """S3: whoever finds a child's port gets nothing there, with the right password neither."""
+    public = (server.port, server.port + 1, int(server.gateway.rpartition(":")[2]))
     ports = [
         connection.laddr.port
-        for node in (1, 2)
-        for connection in server.broker(node).net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port not in (server.port, server.port + 1)
+        for child in (server.broker(1), server.broker(2), server.gateway_process())
+        for connection in child.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port not in public
     ]
     answers = [
         _answer(server, path, user, port)
@@ -122,7 +133,7 @@ def test_children_answer_nobody_else(server: Secured) -> None:
         for user in ("", "admin")
     ]
     told = [answer for answer in answers if answer is not None]
-    assert len(told) == len(answers) // 2, "of two ports of a broker one is for pages"
+    assert len(ports) == 5 and len(told) == len(answers) // 5 * 3, "of two ports of a broker one is for pages"
     assert all(status == 403 and "supervisor" in body for status, body in told)
 
 
@@ -141,7 +152,8 @@ def test_secrets_stay_secret(server: Secured) -> None:
     assert "a log-in over HTTP failed" in text
     assert not any(word in text for word in (*USERS.values(), "a wrong guess"))
     for file in (server.data / "run").glob("*.json"):
-        assert json.loads(file.read_text())["security"]["http"]["certificate"] == ""
+        tls = json.loads(file.read_text())["security"]["http"]["certificate"]
+        assert bool(tls) == (file.name == "gateway.json"), "the supervisor's TLS is not for its children"
         assert not any(re.search("secret|password", name) for name in _filled(json.loads(file.read_text())))
 
 

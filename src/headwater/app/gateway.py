@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from headwater.api.gate import Gate
+from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
 from headwater.app.core import Core
 from headwater.app.directories import prepare
@@ -16,9 +19,11 @@ from headwater.background import Background
 from headwater.broker.rotation.presence import nobody_serves
 from headwater.clock import SystemChance, SystemClock
 from headwater.gateway.application import build
+from headwater.gateway.catalog import MOUNT, refused
 from headwater.gateway.metrics import collect
 from headwater.gateway.server import HttpServer
 from headwater.gateway.services import Services
+from headwater.lake.tables.storage import reader_properties
 from headwater.ledger import open_ledger
 from headwater.ledger.bucket import counts as ledger_metrics
 from headwater.log.kernels import switch
@@ -38,6 +43,12 @@ def inside(settings: Settings) -> Settings:
     """Settings whose HTTP pages have no TLS of their own, because it ends at the supervisor."""
     http = HttpSecurity(authentication=settings.security.http.authentication)
     return msgspec.structs.replace(settings, security=msgspec.structs.replace(settings.security, http=http))
+
+
+def catalog_properties(settings: Settings) -> dict[str, str]:
+    """The properties that the REST catalog gives to readers of tables."""
+    provider = settings.object_store.provider
+    return reader_properties(settings.objects_url, os.environ, provider, settings.lake.readers)
 
 
 class GatewayProcess:
@@ -65,7 +76,8 @@ class GatewayProcess:
             background=background,
         )
         self.core.membership.gone = nobody_serves
-        self.services = Services(settings, self.core.domains, self.core.writers, self.core.reader)
+        properties = catalog_properties(settings)
+        self.services = Services(settings, self.core.domains, self.core.writers, self.core.reader, properties)
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)
         gate = Gate(settings.security, self.services.logins, self.services.guard)
         self.http = HttpListener(
@@ -75,6 +87,7 @@ class GatewayProcess:
                 "/healthz": alive,
                 "/readyz": self._ready,
                 "/health": gate.describes_cluster(self._health),
+                MOUNT: gate.known(CatalogLead(lambda: self.server.url, properties).page, refused),
             },
             secret,
             background,

@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from headwater.api.catalog import MOUNT, LedgerTables, RestCatalog, refused
 from headwater.api.gate import Gate
+from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
 from headwater.app.children import CHECKPOINT_SECONDS, run_child
 from headwater.app.directories import prepare
@@ -22,6 +22,7 @@ from headwater.broker.net.server import Server
 from headwater.broker.rotation.presence import nobody_serves
 from headwater.clock import SystemChance, SystemClock
 from headwater.errors import ConfigError, HeadwaterError
+from headwater.gateway.catalog import MOUNT, refused
 from headwater.lake.tables.storage import reader_properties
 from headwater.ledger import open_ledger
 from headwater.ledger.bucket import counts as ledger_metrics
@@ -32,7 +33,8 @@ from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
 from headwater.ops.http import Page, Request, Route
 from headwater.ops.metrics import CONTENT_TYPE, render
-from headwater.settings.settings import INTERNAL, Settings, parse_listeners
+from headwater.settings.gateway import public_url
+from headwater.settings.settings import INTERNAL, Settings, parse_address, parse_listeners
 from headwater.state.commands.cluster import Listener
 from headwater.threads import Threads
 from headwater.types import Domain
@@ -84,14 +86,15 @@ class BrokerProcess:
             "/healthz": alive,
             "/readyz": self._ready,
             "/health": gate.describes_cluster(self._health),
-            MOUNT: gate.known(self._catalog().page, refused),
+            MOUNT: gate.known(self._lead().page, refused),
         }
 
-    def _catalog(self) -> RestCatalog:
+    def _lead(self) -> CatalogLead:
         own, provider = self.settings, self.settings.object_store.provider
         properties = reader_properties(own.objects_url, os.environ, provider, own.lake.readers)
-        tables = LedgerTables(self.node.cluster, self.node.domains)
-        return RestCatalog(tables, self.store, self.node.broker.guard, properties)
+        host, port = parse_address(own.gateway.http)
+        url = public_url(own.gateway, host, port, tls=bool(own.security.http.certificate))
+        return CatalogLead(lambda: url if own.gateway.enabled else "", properties)
 
     async def start(self) -> None:
         """Open the listeners, then join the cluster, so that the announced addresses already answer."""

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.api.catalog import MOUNT
 from headwater.api.listener import HttpListener
 from headwater.app.directories import prepare
 from headwater.app.exposure import check_exposure
@@ -23,10 +22,12 @@ from headwater.app.signals import leave_on_signals
 from headwater.background import Background, DutyReport, launch
 from headwater.clock import SystemChance, SystemClock
 from headwater.errors import ConfigError, HeadwaterError
+from headwater.gateway.catalog import MOUNT
 from headwater.log.damage import DamageLine
 from headwater.ops import logs
 from headwater.ops.http import Page, Request, ask, problem
 from headwater.ops.metrics import CONTENT_TYPE, merge
+from headwater.settings.gateway import public_url
 from headwater.settings.settings import HttpSecurity, Settings, parse_address, parse_listeners, parse_zones
 
 log = logging.getLogger("headwater.supervisor")
@@ -282,12 +283,12 @@ class Supervisor:
         return await asyncio.gather(*(child.page(whole) for child in self.children))
 
     async def _forward(self, request: Request) -> Page:
-        """Forward a request for the catalog to the first broker that answers."""
-        for child in self.brokers:
+        """Forward a question about the catalog to the first process that answers. Gateways know best where they are."""
+        for child in (*self.gateways, *self.brokers):
             page = await child.page(request)
             if page.status != 503:
                 return page
-        return Page('{"error":{"message":"no broker answers","type":"ServiceUnavailableException","code":503}}', 503)
+        return Page('{"error":{"message":"no process answers","type":"ServiceUnavailableException","code":503}}', 503)
 
 
 def _told(page: Page) -> Health | None:
@@ -305,11 +306,14 @@ def _refusal(pages: Sequence[Page]) -> Page | None:
 
 def _inside(settings: Settings) -> Settings:
     """The settings of a child: its pages are on loopback, and TLS ends at the supervisor."""
+    host, port = parse_address(settings.gateway.http)
+    url = public_url(settings.gateway, host, port, tls=bool(settings.security.http.certificate))
     http = HttpSecurity(authentication=settings.security.http.authentication)
     return msgspec.structs.replace(
         settings,
         http="127.0.0.1:0",
         data=str(Path(settings.data).absolute()),
+        gateway=msgspec.structs.replace(settings.gateway, url=url),
         security=msgspec.structs.replace(settings.security, http=http),
     )
 

@@ -39,7 +39,7 @@ from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import OURS, App
 from headwater.gateway.front import Front, log_failure
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
-from headwater.gateway.routes import cluster, explanations, topics
+from headwater.gateway.routes import cluster, explanations, iceberg, topics
 from headwater.gateway.services import Call, Services
 
 
@@ -51,7 +51,7 @@ class RouteModule(Protocol):
         """The handlers."""
 
 
-MODULES: tuple[RouteModule, ...] = (cluster, topics, explanations)
+MODULES: tuple[RouteModule, ...] = (cluster, topics, iceberg, explanations)
 """All families of calls."""
 STYLES: Mapping[str, Style] = {
     prefix: style for module in MODULES for prefix, style in getattr(module, "STYLES", {}).items()

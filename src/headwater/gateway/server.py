@@ -22,6 +22,7 @@ from headwater.gateway.asgi import OURS, App
 from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import BAD_REQUEST, OVERLOADED, Kind, Refusal, document
 from headwater.security.tls import CERTIFICATES, Certificates, principal_of
+from headwater.settings.gateway import public_url
 from headwater.settings.settings import Gateway, Settings, parse_address
 
 log = logging.getLogger("headwater.gateway")
@@ -192,9 +193,7 @@ class HttpServer:
     @property
     def url(self) -> str:
         """The URL that clients are given."""
-        scheme = "https" if self._settings.security.http.certificate else "http"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return self._own.url.rstrip("/") or f"{scheme}://{host}:{self.port}"
+        return public_url(self._own, self.host, self.port, tls=bool(self._settings.security.http.certificate))
 
     async def open(self) -> None:
         """Listen at the address of the settings."""

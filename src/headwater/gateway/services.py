@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from litestar.di import NamedDependency
@@ -12,6 +13,7 @@ from headwater.background import Background
 from headwater.clock import Chance, Clock
 from headwater.errors import NotReady, Retriable
 from headwater.gateway.callers import Caller
+from headwater.gateway.catalog import NOTHING, LedgerTables, RestCatalog
 from headwater.gateway.limits import Place, Places
 from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, Refusal
@@ -34,7 +36,15 @@ CATCH_UP_SECONDS = 2.0
 class Services:
     """The parts of a gateway process that handlers use. It owns no state that outlives the process."""
 
-    def __init__(self, settings: Settings, domains: Domains, writers: Writers, reader: Reader) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        domains: Domains,
+        writers: Writers,
+        reader: Reader,
+        properties: Mapping[str, str] = NOTHING,
+    ) -> None:
+        """Readers of tables get `properties` from the catalog; see `reader_properties`."""
         self.settings = settings
         self.own = settings.gateway
         self.domains = domains
@@ -49,6 +59,7 @@ class Services:
         access = domains.cluster.state.access
         self.guard = Guard(settings.security, access)
         self.logins = Logins(settings.security, access, self.clock, self.chance, domains.cluster.barrier)
+        self.catalog = RestCatalog(LedgerTables(domains.cluster, domains), domains.store, self.guard, properties)
         self.stats = Stats()
         self.requests = Places("requests", self.own.requests)
         self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)

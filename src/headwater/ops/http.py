@@ -31,7 +31,7 @@ MAX_ANSWER_BYTES = 64 << 20
 MAX_BODY_BYTES = 1 << 20
 FORWARDED = "Headwater-Forwarded"
 """Headers from a supervisor to its children: the secret, the client's address, the principal of its certificate."""
-PASSED_ON = ("www-authenticate", "retry-after")
+PASSED_ON = ("www-authenticate", "retry-after", "location")
 """Headers of a child's answer that the supervisor passes on."""
 _ONCE = ("authorization", "content-length", FORWARDED.lower())
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")

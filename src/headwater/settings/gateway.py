@@ -86,3 +86,11 @@ def check_gateway(own: Gateway, parse_address: Callable[[str], tuple[str, int]])
         parts = urlsplit(origin)
         if origin != "*" and (parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}"):
             raise ConfigError(f"settings: gateway.origins: {origin!r} does not have the form https://HOST")
+
+
+def public_url(own: Gateway, host: str, port: int, *, tls: bool) -> str:
+    """The URL that clients are given for a gateway at an address; empty if the port is not known."""
+    if own.url or not port:
+        return own.url.rstrip("/")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{shown}:{port}"

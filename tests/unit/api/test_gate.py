@@ -18,9 +18,9 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.exceptions import ForbiddenError, NoSuchTableError, UnauthorizedError
 
-from headwater.api.catalog import MOUNT, refused
 from headwater.api.gate import NOT_ALLOWED, Gate
 from headwater.api.listener import HttpListener
+from headwater.gateway.catalog import MOUNT, refused
 from headwater.ops.http import FORWARDED, Page, Request
 from headwater.security.http_logins import NOT_KNOWN
 from headwater.security.logins import TOO_MANY
@@ -30,7 +30,7 @@ from headwater.state.commands.access import Acl, PutAcls
 from tests.support.certificates import Pair, Signer, issue, key_document
 from tests.support.rules import rule
 from tests.support.secured import PASSWORDS, InProcess, running
-from tests.unit.api.test_catalog import World
+from tests.unit.gateway.test_catalog import World
 
 SIGNER = Signer("k", "ES256")
 ALICE, BOB = "User:alice", "User:bob"

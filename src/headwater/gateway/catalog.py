@@ -226,12 +226,20 @@ def _check_namespace(namespace: str) -> None:
         raise _Refusal(404, "NoSuchNamespaceException", f"there is no namespace {namespace!r}, only {NAMESPACE!r}")
 
 
-_KINDS = {401: "NotAuthorizedException", 403: "ForbiddenException", 429: "TooManyRequestsException"}
+_KINDS = {
+    400: "BadRequestException",
+    401: "NotAuthorizedException",
+    403: "ForbiddenException",
+    404: "NoSuchEndpointException",
+    429: "TooManyRequestsException",
+    500: "InternalServerError",
+    503: "ServiceUnavailableException",
+}
 
 
 def refused(status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> Page:
     """The answer to a caller that is refused, in the form that Iceberg's clients understand."""
-    page = _Refusal(status, _KINDS[status], message).page
+    page = _Refusal(status, _KINDS.get(status, _KINDS[400 if status < 500 else 500]), message).page
     return Page(page.body, status, headers=headers)
 
 

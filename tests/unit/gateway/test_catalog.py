@@ -12,8 +12,8 @@ from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.exceptions import ForbiddenError, NoSuchNamespaceError, NoSuchTableError, RESTError
 from pyiceberg.schema import Schema
 
-from headwater.api.catalog import ENDPOINTS, READ_ONLY, LedgerTables, RestCatalog
 from headwater.errors import StoreUnavailable
+from headwater.gateway.catalog import ENDPOINTS, READ_ONLY, LedgerTables, RestCatalog
 from headwater.lake.tables.iceberg.table import IcebergFollower
 from headwater.objects.memory import MemoryStore
 from headwater.ops.http import HttpServer, Request
@@ -161,7 +161,7 @@ def test_catching_up_with_the_ledger(asked: str | None) -> None:
 @pytest.mark.parametrize("hangs", [False, True])
 def test_without_the_ledger(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """T3: what is known is served while the ledger is away; of what is not known nothing is said."""
-    monkeypatch.setattr("headwater.api.catalog.CATCH_UP_SECONDS", 0.05)
+    monkeypatch.setattr("headwater.gateway.catalog.CATCH_UP_SECONDS", 0.05)
 
     async def run() -> None:
         world = World()
