@@ -34,8 +34,8 @@ class CatalogLead:
             return refused(503, "no gateway is known here, and only gateways serve the catalog: see gateway.url")
         if request.path == f"{MOUNT}v1/config" and request.method in ("GET", "HEAD"):
             overrides = {"uri": url + PATH}
-            told = {"defaults": self._properties, "overrides": overrides, "endpoints": ENDPOINTS}
-            return Page(json.dumps(told))
+            config = {"defaults": self._properties, "overrides": overrides, "endpoints": ENDPOINTS}
+            return Page(json.dumps(config))
         told = f"the catalog is at {url}{PATH}; set this as its uri"
         if request.authorization or request.method not in ("GET", "HEAD"):
             return refused(421, told)
