@@ -17,7 +17,6 @@ from headwater.broker import handlers as _registered  # noqa: F401 - fills the r
 from headwater.broker.registry import APIS
 from headwater.configs.topics import KEYS
 from headwater.gateway import application as _declared  # noqa: F401 - fills the kinds of problems
-from headwater.gateway import server as _serving  # noqa: F401 - declares one more
 from headwater.gateway.problems import KINDS
 from headwater.settings import settings as config
 from headwater.wire.messages import api_name, known_versions

@@ -15,7 +15,8 @@ A family of calls is one module in `headwater/gateway/routes/` and one line in `
   `call.services` (domains, writers, reader, topics, guard, settings, clock).
 - Path, query and header parameters are `Annotated` with Litestar's `PathParameter`, `QueryParameter`,
   `HeaderParameter`; those that several calls have are in `headwater/gateway/parameters.py`.
-- Bodies and answers are frozen `msgspec.Struct`s with a docstring below each field; the body is the parameter `data`.
+- Bodies and answers are frozen `msgspec.Struct`s with a docstring below each field; a body is the parameter
+  `data: JSONBody[Thing]`.
 - A listing takes `limit: Limit = DEFAULT_ITEMS` and `cursor: Next = ""`, and answers with a `Listing` made by `paged`.
 - Errors are raised: a `Refusal` of a kind in `headwater/gateway/problems.py` (or one that the module declares there, a
   `Kind` with a name that never changes), or any error of `headwater.errors`. Nothing else makes an error answer.

@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping
 from email.utils import formatdate
 
+from litestar.exceptions import LitestarException
+
 from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import OURS, App, Message, Receive, Scope, Send
 from headwater.gateway.callers import Callers, is_open
@@ -65,12 +67,8 @@ class Front:
             call = await self._let_in(scope, headers, answer.request_id)
             scope.setdefault("state", {})[OURS] = call
             await self._app(scope, _Body(scope, receive, own).receive, answer.send)
-        except Stalled:
-            own.stats.refuse("stalled")
-        except Exception as error:
-            if not isinstance(error, HeadwaterError):
-                log.exception("a request failed", extra={"path": scope["path"], "request": answer.request_id})
-            await self._refuse(scope, answer, refusal_of(error))
+        except Exception as error:  # noqa: BLE001 - it becomes an answer, and is logged there
+            await self._failed(scope, answer, cause_of(error))
         finally:
             for place in call.places if call is not None else ():
                 place.release()
@@ -101,10 +99,18 @@ class Front:
             raise
         return Call(own, caller, request_id, places)
 
-    async def _refuse(self, scope: Scope, answer: _Answer, refusal: Refusal) -> None:
-        if answer.started:
-            abort(scope)  # the rest of the answer will not come, and the client must not take it for whole
+    async def _failed(self, scope: Scope, answer: _Answer, error: BaseException) -> None:
+        """Answer a request that failed, or cut off the answer: the client must not take a part of it for the whole."""
+        if isinstance(error, Stalled):
+            self._services.stats.refuse("stalled")
             return
+        log_failure(scope["path"], answer.request_id, error)
+        if answer.started:
+            abort(scope)
+        else:
+            await self._refuse(scope, answer, refusal_of(error))
+
+    async def _refuse(self, scope: Scope, answer: _Answer, refusal: Refusal) -> None:
         body = style_of(scope["path"], self._styles)(refusal)
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in refusal.all_headers]
         headers.append((b"content-type", body.media_type.encode()))
@@ -226,6 +232,17 @@ def _first_values(scope: Scope) -> dict[bytes, bytes]:
     for name, value in scope["headers"]:
         found.setdefault(name, value)
     return found
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The error that Litestar wraps when it comes after the answer has begun, or from a stream."""
+    while True:
+        if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        elif isinstance(error, LitestarException) and error.__cause__ is not None:
+            error = error.__cause__
+        else:
+            return error
 
 
 def log_failure(path: str, request_id: str, error: BaseException) -> None:

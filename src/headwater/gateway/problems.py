@@ -119,6 +119,11 @@ TOO_MANY = Kind(
     "The caller is above its rate (`gateway.requests_per_second`), has too many streams, or has failed to log in too "
     "often. Nothing was changed. Try again after the seconds in `Retry-After`.", retry=True,
 )  # fmt: skip
+HEAD_TOO_LARGE = Kind(
+    "head-too-large", 431, "The head of the request is too large",
+    "The request line and the headers have more bytes than `gateway.head_bytes`. The connection is closed. Nothing was "
+    "changed.",
+)  # fmt: skip
 INTERNAL = Kind(
     "internal-error", 500, "The gateway failed",
     "Something happened that should not happen. It may or may not have had an effect. The log of the gateway has the "

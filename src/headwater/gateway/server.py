@@ -20,18 +20,13 @@ from headwater.background import Background, Supervised
 from headwater.errors import ConfigError
 from headwater.gateway.asgi import OURS, App
 from headwater.gateway.metrics import Stats
-from headwater.gateway.problems import BAD_REQUEST, OVERLOADED, Kind, Refusal, document
+from headwater.gateway.problems import BAD_REQUEST, HEAD_TOO_LARGE, OVERLOADED, Refusal, document
 from headwater.security.tls import CERTIFICATES, Certificates, principal_of
 from headwater.settings.gateway import public_url
 from headwater.settings.settings import Gateway, Settings, parse_address
 
 log = logging.getLogger("headwater.gateway")
 BACKLOG = 1_024
-HEAD_TOO_LARGE = Kind(
-    "head-too-large", 431, "The head of the request is too large",
-    "The request line and the headers have more bytes than `gateway.head_bytes`. The connection is closed. Nothing was "
-    "changed.",
-)  # fmt: skip
 
 
 class _Doorman:
