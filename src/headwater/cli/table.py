@@ -20,11 +20,11 @@ from headwater.cli.table_common import (
     replica_of,
     table_of,
 )
+from headwater.cli.table_late import held_by, held_words, late_words
 
 if TYPE_CHECKING:
     from headwater.app.session import LedgerSession
     from headwater.errors import HeadwaterError
-    from headwater.state.streams.stream import Stream
     from headwater.state.streams.tables import TopicTable
 
 HELD_SECONDS = 1.0
@@ -196,8 +196,7 @@ def _put_held(document: dict[str, Any], before: bytes = b"") -> None:
     """Say how many records wait for the end of a transaction, if any do."""
     held = document["held_records"]
     if held:
-        records = f"{held} records are" if held > 1 else "1 record is"
-        put(before + f"{document['topic']}: {records} held back by open transactions\n".encode())
+        put(before + f"{document['topic']}: {held_words(held, document['held_by'])}\n".encode())
 
 
 async def _settle(found: LedgerSession, name: str, wait: bool, timeout: float) -> dict[str, Any]:
@@ -208,7 +207,7 @@ async def _settle(found: LedgerSession, name: str, wait: bool, timeout: float) -
     ends = {int(stream.id): stream.stable for stream in streams}
     settled = {int(stream.id): stream.settled for stream in streams}
     version = table.last_sequence if table else 0
-    waiting = _waiting(streams)
+    waiting = _waiting(found, name)
     await replica.submit([WantSettled(topic.id)])
     if not wait:
         return {"topic": name, **waiting}
@@ -224,7 +223,7 @@ async def _settle(found: LedgerSession, name: str, wait: bool, timeout: float) -
         "records": sum(p["to"] - p["from"] for p in partitions),
         "files": sum(f.added > version for f in table.live()) if table else 0,
         "version": table.last_sequence if table else 0,
-        **_waiting(streams),
+        **_waiting(found, name),
         "partitions": partitions,
     }
 
@@ -253,7 +252,10 @@ async def _wait_until_settled(found: LedgerSession, name: str, ends: dict[int, i
         if held:
             why = "; ".join(f"its follower {follower} cannot follow: {error}" for follower, error in held.items())
             raise NotReady(f"{name} is not settled in all tables after {timeout:g} s: {why}") from None
-        raise NotReady(f"{name} is not settled after {timeout:g} s; check that a compactor is running") from None
+        table, streams = table_of(found, name)
+        missing = sum(max(0, ends.get(int(s.id), 0) - s.settled) for s in streams)
+        behind = _behind(found, name, table) if table is not None else []
+        raise NotReady(late_words(found, name, missing, behind, timeout)) from None
 
 
 def _late(found: LedgerSession, name: str, ends: dict[int, int]) -> list[str]:
@@ -309,16 +311,18 @@ def _summary(found: LedgerSession, name: str) -> dict[str, Any]:
         "files": len(live),
         "bytes": sum(f.size for f in live),
         "version": table.last_sequence if table else 0,
-        **_waiting(streams),
+        **_waiting(found, name),
         "freshness_seconds": _seconds(max(lags)),
     }
 
 
-def _waiting(streams: Sequence[Stream]) -> dict[str, int]:
-    """The offsets that can be settled now, and those that are held back by open transactions."""
+def _waiting(found: LedgerSession, name: str) -> dict[str, Any]:
+    """The offsets that can be settled now, and those that are held back by open transactions, with their ids."""
+    _, streams = table_of(found, name)
     return {
         "pending_records": sum(s.stable - s.settled for s in streams),
         "held_records": sum(s.end - s.stable for s in streams),
+        "held_by": held_by(found, name),
     }
 
 

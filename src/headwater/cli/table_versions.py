@@ -31,6 +31,7 @@ from headwater.cli.table_common import (
     table_of,
     time_text,
 )
+from headwater.cli.table_late import compactor_of
 
 if TYPE_CHECKING:
     from headwater.app.session import LedgerSession
@@ -268,7 +269,7 @@ async def _expire(
     except TimeoutError:
         waiting = ", ".join(table.expiry.waiting) if table.expiry else "the removal of files"
         raise NotReady(
-            f"{name}: still waiting for {waiting} after {timeout:g} s; check that a compactor is running"
+            f"{name}: still waiting for {waiting} after {timeout:g} s; {compactor_of(found, name)}"
         ) from None
     return {
         "topic": name,

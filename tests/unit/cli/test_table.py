@@ -46,6 +46,9 @@ class Cluster:
     def __init__(self, data: Path) -> None:
         self.settings = Settings(data=str(data), lake=LAKE)
         self.other: Domains | None = None
+        self.may_work = asyncio.Event()
+        """Jobs wait for it."""
+        self.may_work.set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -53,7 +56,7 @@ class Cluster:
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
-    async def start(self) -> None:
+    async def start(self, *, compacts: bool = True) -> None:
         clock, chance = SystemClock(), SystemChance()
         self._ledger, self._store = open_ledger(self.settings.ledger_url), open_store(self.settings.objects_url)
         listeners = (Listener("PLAINTEXT", "localhost", 9092),)
@@ -62,11 +65,16 @@ class Cluster:
         self._compactor = Compactor(self.node.domains, self._run_job, LAKE, slots=2)
         followers = make_followers(self._store, LAKE)
         self._following = Following(self.node.domains, followers, self._compactor.lease, LAKE)
+        if compacts:
+            await self.compact()
+
+    async def compact(self) -> None:
         self._compactor.start()
         self._following.start()
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
         """In another thread, as the first job compiles for seconds, in which this process must show that it lives."""
+        await self.may_work.wait()
         return await asyncio.to_thread(asyncio.run, self._perform(tasks))
 
     async def _perform(self, tasks: Sequence[Task]) -> list[TaskFacts]:
@@ -196,6 +204,7 @@ def test_settle_says_what_it_settled(headwater: Commands) -> None:
         "version": 2,
         "pending_records": 0,
         "held_records": 0,
+        "held_by": [],
         "partitions": [{"partition": 0, "from": 0, "to": 2}, {"partition": 1, "from": 3, "to": 4}],
     }
     cluster.do(cluster.produce("said", 1, b"g"))
@@ -217,10 +226,10 @@ def test_settle_returns_at_the_stable_offset(headwater: Commands) -> None:
     assert headwater.json("describe", "txn")["pending_records"] == 2
     said = headwater.ok("settle", "txn", "--timeout", "60").splitlines()
     assert said[0] == "txn: 2 records settled, 1 segments, version 1"
-    assert said[-1] == "txn: 3 records are held back by open transactions"
+    assert said[-1] == "txn: 3 records are held back by open transactions of one, two"
     assert headwater.ok("settle", "txn").splitlines() == [
         "txn: there was nothing to settle, version 1",
-        "txn: 3 records are held back by open transactions",
+        "txn: 3 records are held back by open transactions of one, two",
     ]
     described = headwater.json("describe", "txn")
     assert (described["rows"], described["pending_records"], described["held_records"]) == (2, 0, 3)
@@ -228,12 +237,50 @@ def test_settle_returns_at_the_stable_offset(headwater: Commands) -> None:
     assert described["freshness_seconds"] == 0, "a table is not behind because of an open transaction"
     assert "txn: 3 records are held back" in headwater.ok("describe", "txn")
     cluster.do(writer.end("one", commit=False))
-    assert headwater.json("settle", "txn", "--timeout", "60")["held_records"] == 2
+    assert described["held_by"] == ["one", "two"]
+    held = headwater.json("settle", "txn", "--timeout", "60")
+    assert (held["held_records"], held["held_by"]) == (2, ["two"])
     cluster.do(writer.end("two", commit=True))
     settled = headwater.json("settle", "txn", "--timeout", "60")
     assert (settled["pending_records"], settled["held_records"]) == (0, 0)
     assert sum(f["rows"] for f in headwater.json("files", "txn")) == 4
     assert "held back" not in headwater.ok("describe", "txn")
+
+
+def test_settle_that_is_late_says_why(tmp_path: Path) -> None:
+    """T5: no compactor, one that is at work, one with other work, followers, and what transactions hold back."""
+    cluster = Cluster(tmp_path / "data")
+    cluster.do(cluster.start(compacts=False))
+    headwater = Commands(cluster)
+
+    def late(name: str) -> str:
+        code, out, error = headwater("settle", name, "--timeout", "0.2")
+        assert (code, out) == (common.LEDGER, "")
+        return error
+
+    try:
+        cluster.do(topic(cluster.node, "first", 1))
+        cluster.do(cluster.produce("first", 0, b"a", b"b"))
+        none = "no compactor is running: start one with `headwater compactor`"
+        assert f"settling of first is late: 2 records wait after 0.2 s; {none}\n" in late("first")
+        cluster.may_work.clear()
+        cluster.do(cluster.compact())
+        running = f"a compactor is running (epoch {cluster.node.domains[STREAM_DOMAINS[0]].epoch})"
+        eventually(lambda: f"2 records wait after 0.2 s; {running}, but has not" in late("first"), "it has the lease")
+        [stream] = cluster.do(topic(cluster.node, "second", 1)).streams
+        writer, now_ms = cluster.do(cluster.transactor()), SystemClock().wall_ms()
+        sent = [(stream, name, [Rec(b"x", None, now_ms)]) for name in (PLAIN, "one", "two", "three", "four")]
+        cluster.do(writer.write(*sent, created_ms=now_ms))
+        error = late("second")
+        assert f"settling of second is late: 1 record waits after 0.2 s; {running} and busy: another topic" in error
+        assert "besides, 4 records are held back by open transactions of one, two, three and 1 more\n" in error
+    finally:
+        cluster.do(_let(cluster.may_work))
+        cluster.close()
+
+
+async def _let(event: asyncio.Event) -> None:
+    event.set()
 
 
 def test_settle_waits_for_followers_that_have_not_begun(headwater: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +292,7 @@ def test_settle_waits_for_followers_that_have_not_begun(headwater: Commands, mon
         patch.setattr(Following, "_is_shown", lambda self, table: False)
         eventually(lambda: not headwater.json("settle", "new", "--no-wait")["pending_records"], "the log is settled")
         code, _, said = headwater("settle", "new", "--timeout", "0.2")
-        assert code and "not settled" in said
+        assert code and "the log is settled, but iceberg and delta cannot show it yet after 0.2 s" in said
     headwater.ok("settle", "new", "--timeout", "60")
     assert {f["name"]: f["version"] for f in headwater.json("describe", "new")["followers"]} == {
         "iceberg": 1,
