@@ -28,7 +28,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.batches import Rec
 from tests.support.scribe import START_MS, TOPIC, Scribe
-from tests.support.transactions import PLAIN, Transactor
+from tests.support.transactions import PLAIN, ObjectWriter
 
 ONE = Domain(1)
 WRITER, COMPACTOR = 5, 9
@@ -60,7 +60,7 @@ class History:
         for i, stream in enumerate((PLAIN_TIME, APPEND_TIME)):
             config = StreamConfig(stream == APPEND_TIME)
             self.scribe.do(WRITER, CreateStreams(TOPIC, i, (stream,), config))
-        self.writer = Transactor(WRITER, self._submit, self.store, ONE)
+        self.writer = ObjectWriter(WRITER, self._submit, self.store, ONE)
         lease = self.scribe.do(COMPACTOR, TakeLease(COMPACTION, 1 << 40))
         assert isinstance(lease, Done)
         self._lease = lease.value

@@ -14,14 +14,12 @@ from headwater.app.node import Node
 from headwater.log.reader import ReadResult, Want
 from headwater.replica.domains import Domains
 from headwater.state.cluster.domain import Topic
-from headwater.state.records import Command
-from headwater.state.results import Result
 from headwater.state.streams.stream import Stream
 from tests.support.batches import Rec
 from tests.support.bulk import Loader, numbered
 from tests.support.lake import ONE, Fate, LakeWorld, Row, files_left, log_rows
 from tests.support.soak import dealt, first_middle_last
-from tests.support.transactions import PLAIN, Sent, Transactor
+from tests.support.transactions import PLAIN, ObjectWriter, Sent, submitting
 from tests.support.virtual_nodes import topic
 
 pytestmark = pytest.mark.long
@@ -42,11 +40,8 @@ class Writing:
     async def start(self) -> None:
         await self._domains.follow()
         await self._domains.join()
-        self.by = Transactor(self._domains[ONE].epoch, self._submit, self._store, ONE)
-
-    async def _submit(self, command: Command) -> Result:
-        [result] = await self._domains[ONE].submit([command])
-        return result
+        replica = self._domains[ONE]
+        self.by = ObjectWriter(replica.epoch, submitting(replica), self._store, ONE)
 
     async def close(self) -> None:
         await self._domains.leave()

@@ -10,6 +10,9 @@ import cramjam
 import lz4.frame
 from crc32c import crc32c
 
+from headwater.log.batch import CONTROL_BIT, HEADER_BYTES, split_batches
+from headwater.types import Buffer
+
 NO_PRODUCER = (-1, -1, -1)
 
 
@@ -105,3 +108,13 @@ def values(data: bytes | bytearray | memoryview) -> list[tuple[int, bytes]]:
             found.append((base_offset_of(one) + i, bytes(one[at : at + size])))
             at = end
     return found
+
+
+def is_control(data: Buffer) -> bool:
+    """Whether a batch is a control batch."""
+    return len(data) >= HEADER_BYTES and bool(data[22] & CONTROL_BIT)
+
+
+def data_of(records: Buffer) -> bytes:
+    """The batches without control batches."""
+    return b"".join(bytes(one) for one in split_batches(records) if not is_control(one))

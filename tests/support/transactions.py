@@ -1,65 +1,120 @@
-"""Transactions written by commands of the ledger, as a broker submits them, with their batches in real WAL objects."""
+"""Transactions by the commands that requests become: producers of both generations, and a writer of WAL objects."""
+
+from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from headwater.app.node import Node
 from headwater.log.batch import TRANSACTIONAL_BIT, check_batch
 from headwater.log.wal import format as wal
 from headwater.objects import ObjectStore
+from headwater.replica.replica import Replica
 from headwater.state.commands.streams import AppendUnits, Mode, TrimStreams, Unit, UnitChunk
-from headwater.state.commands.transactions import EndTransaction, InitTransaction
+from headwater.state.commands.transactions import EndTransaction, InitTransaction, JoinTransaction
 from headwater.state.records import Command
 from headwater.state.results import Appended, Judgement, Result, Transacted
+from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, WalId
 from tests.support.batches import NO_PRODUCER, Rec, batch
-from tests.support.virtual_nodes import LAX
+from tests.support.virtual_nodes import LAX, ONE
 
 FIRST_PRODUCER = 5 << 32
 """Producer ids that would be the names of WAL objects of an epoch, if somebody mistook a marker for a run."""
 TIMEOUT_MS = 1 << 30
 """No broker ends a transaction of a test."""
 PLAIN = ""
+Submit = Callable[[Command], Awaitable[Result]]
 Sent = tuple[int, str, Sequence[Rec]]
 """Records of one batch: their stream, and their transactional id or `PLAIN`."""
 
 
+def submitting(replica: Replica[StreamsState]) -> Submit:
+    """Enters commands through a replica, each in a record of its own."""
+
+    async def submit(command: Command) -> Result:
+        [result] = await replica.submit([command])
+        return result
+
+    return submit
+
+
 @dataclass(slots=True)
-class _Producer:
+class Transactor:
+    """A producer with a transactional id. It numbers its batches; the test sends them."""
+
+    submit: Submit
+    id: str
     producer: int
     epoch: int
     sequences: dict[int, int] = field(default_factory=dict)
-    """By stream, the next sequence."""
-    written: list[tuple[int, int, Rec]] = field(default_factory=list)
-    """Stream, offset and record of all that the open transaction has written and that is still in the log."""
-    open: bool = False
+    """The next sequence of each stream."""
+
+    @classmethod
+    async def start(cls, submit: Submit, id: str, fresh: int) -> Transactor:
+        """The next producer of a transactional id. If it is the first, the test chooses its producer id."""
+        made = cls(submit, id, -1, -1)
+        await made._entered(InitTransaction(id, TIMEOUT_MS, fresh, -1, -1))
+        return made
+
+    @classmethod
+    async def at(cls, node: Node, id: str, fresh: int) -> Transactor:
+        """The same, through a node."""
+        return await cls.start(submitting(node.domains[ONE]), id, fresh)
+
+    async def join(self, *streams: int) -> None:
+        """Make streams part of the transaction, as clients of the first generation do."""
+        await self._entered(JoinTransaction(self.id, self.producer, self.epoch, streams, ()))
+
+    def batch(self, stream: int, records: Sequence[Rec | bytes], codec: int = 0) -> bytes:
+        """The next batch for a stream."""
+        sequence = self.sequences.get(stream, 0)
+        self.sequences[stream] = sequence + len(records)
+        producer = (self.producer, self.epoch, sequence)
+        return batch(records, producer=producer, attributes=TRANSACTIONAL_BIT, codec=codec)
+
+    async def end(self, *, commit: bool, bump: bool = True) -> None:
+        """End the transaction. With `bump` the next one has the next epoch, and sequences start anew."""
+        await self._entered(EndTransaction(self.id, self.producer, self.epoch, commit, bump, self.producer + 1_000))
+        if bump:
+            self.sequences.clear()
+
+    async def _entered(self, command: InitTransaction | JoinTransaction | EndTransaction) -> None:
+        result = await self.submit(command)
+        assert isinstance(result, Transacted) and result.judgement is Judgement.DONE, result
+        self.producer, self.epoch = result.producer, result.epoch
 
 
-class Transactor:
-    """Writes plain and transactional batches under an epoch of its own, and notes which records are committed."""
+Written = tuple[int, int, Rec]
+"""Stream, offset and record."""
 
-    def __init__(
-        self, epoch: int, submit: Callable[[Command], Awaitable[Result]], store: ObjectStore, domain: Domain
-    ) -> None:
+
+class ObjectWriter:
+    """Writes plain and transactional batches in WAL objects of an epoch of its own, and notes what is committed."""
+
+    def __init__(self, epoch: int, submit: Submit, store: ObjectStore, domain: Domain) -> None:
         self._epoch = epoch
         self._submit = submit
         self._store = store
         self._domain = domain
         self._objects = 0
-        self._producers: dict[str, _Producer] = {}
+        self._producers: dict[str, Transactor] = {}
+        self._written: dict[str, list[Written]] = {}
+        """What open transactions have written and is still in the log, by transactional id."""
         self.committed: dict[int, dict[int, Rec]] = {}
         """By stream and offset."""
 
     def __repr__(self) -> str:
-        return f"<Transactor of epoch {self._epoch}, {self._objects} objects>"
+        return f"<ObjectWriter of epoch {self._epoch}, {self._objects} objects>"
 
     @property
     def open(self) -> list[str]:
         """The ids whose transactions have begun and have not ended."""
-        return [name for name, made in self._producers.items() if made.open]
+        return list(self._written)
 
     def held(self) -> Iterator[tuple[int, int]]:
         """Stream and offset of the records of open transactions."""
-        return ((stream, offset) for made in self._producers.values() for stream, offset, _ in made.written)
+        return ((stream, offset) for written in self._written.values() for stream, offset, _ in written)
 
     async def write(self, *parts: Sent, created_ms: int) -> list[int]:
         """Write batches in one WAL object; returns their offsets. A transaction begins with its first batch."""
@@ -95,34 +150,25 @@ class Transactor:
     async def _encoded(self, stream: int, name: str, records: Sequence[Rec]) -> bytes:
         if not name:
             return batch(records, producer=NO_PRODUCER)
-        made = self._producers.get(name) or await self._init(name)
-        sequence = made.sequences.get(stream, 0)
-        made.sequences[stream] = sequence + len(records)
-        made.open = True
-        return batch(records, producer=(made.producer, made.epoch, sequence), attributes=TRANSACTIONAL_BIT, codec=4)
-
-    async def _init(self, name: str) -> _Producer:
-        fresh = FIRST_PRODUCER + len(self._producers) + 1
-        result = await self._submit(InitTransaction(name, TIMEOUT_MS, fresh, -1, -1))
-        assert isinstance(result, Transacted) and result.judgement is Judgement.DONE, result
-        made = self._producers[name] = _Producer(result.producer, result.epoch)
-        return made
+        if name not in self._producers:
+            fresh = FIRST_PRODUCER + len(self._producers) + 1
+            self._producers[name] = await Transactor.start(self._submit, name, fresh)
+        self._written.setdefault(name, [])
+        return self._producers[name].batch(stream, records, codec=4)
 
     def _note(self, stream: int, name: str, records: Sequence[Rec], first: int) -> None:
         for offset, record in enumerate(records, first):
             if name:
-                self._producers[name].written.append((stream, offset, record))
+                self._written[name].append((stream, offset, record))
             else:
                 self.committed.setdefault(stream, {})[offset] = record
 
     async def end(self, name: str, *, commit: bool) -> None:
         """End a transaction that has begun. The next one has the next epoch."""
-        made = self._producers[name]
-        result = await self._submit(EndTransaction(name, made.producer, made.epoch, commit, True, 0))
-        assert isinstance(result, Transacted) and result.judgement is Judgement.DONE, result
-        for stream, offset, record in made.written if commit else ():
+        await self._producers[name].end(commit=commit)
+        written = self._written.pop(name)
+        for stream, offset, record in written if commit else ():
             self.committed.setdefault(stream, {})[offset] = record
-        self._producers[name] = _Producer(result.producer, result.epoch)
 
     async def delete(self, stream: int, before: int, settled: int) -> None:
         """Delete records before an offset. Those that are not settled get into no table."""
@@ -130,5 +176,5 @@ class Transactor:
         gone = range(settled, before)
         kept = {at: rec for at, rec in self.committed.get(stream, {}).items() if at not in gone}
         self.committed[stream] = kept
-        for made in self._producers.values():
-            made.written = [one for one in made.written if one[0] != stream or one[1] not in gone]
+        for written in self._written.values():
+            written[:] = [one for one in written if one[0] != stream or one[1] not in gone]

@@ -29,10 +29,8 @@ from headwater.objects import open_store
 from headwater.replica.domains import STREAM_DOMAINS, Domains
 from headwater.settings.settings import Lake, Settings
 from headwater.state.commands.cluster import Listener
-from headwater.state.records import Command
-from headwater.state.results import Result
 from tests.support.batches import Rec, batch
-from tests.support.transactions import PLAIN, Transactor
+from tests.support.transactions import PLAIN, ObjectWriter, submitting
 from tests.support.virtual_nodes import sent, topic
 
 LAKE = Lake(interval_ms=20, freshness_ms=1 << 40, merge_files=4, orphan_interval_ms=1 << 40, foreign_retry_ms=100)
@@ -93,18 +91,13 @@ class Cluster:
         await self._ledger.close()
         await self._store.close()
 
-    async def transactor(self) -> Transactor:
+    async def object_writer(self) -> ObjectWriter:
         """A process beside the node that writes transactions."""
         self.other = Domains(self._ledger, self._store, SystemClock(), SystemChance())
         await self.other.follow()
         await self.other.join()
         replica = self.other[STREAM_DOMAINS[0]]
-
-        async def submit(command: Command) -> Result:
-            [result] = await replica.submit([command])
-            return result
-
-        return Transactor(replica.epoch, submit, self._store, STREAM_DOMAINS[0])
+        return ObjectWriter(replica.epoch, submitting(replica), self._store, STREAM_DOMAINS[0])
 
     def close(self) -> None:
         self.do(self.stop())
@@ -215,7 +208,7 @@ def test_settle_returns_at_the_stable_offset(headwater: Commands) -> None:
     """T1, T5: it does not wait for open transactions, and says how many records they hold back."""
     cluster = headwater.cluster
     [stream] = cluster.do(topic(cluster.node, "txn", 1)).streams
-    writer = cluster.do(cluster.transactor())
+    writer = cluster.do(cluster.object_writer())
 
     def write(*parts: tuple[str, list[bytes]]) -> None:
         now_ms = SystemClock().wall_ms()  # so that retention leaves the records
@@ -268,7 +261,7 @@ def test_settle_that_is_late_says_why(tmp_path: Path) -> None:
         running = f"a compactor is running (epoch {cluster.node.domains[STREAM_DOMAINS[0]].epoch})"
         eventually(lambda: f"2 records wait after 0.2 s; {running}, but has not" in late("first"), "it has the lease")
         [stream] = cluster.do(topic(cluster.node, "second", 1)).streams
-        writer, now_ms = cluster.do(cluster.transactor()), SystemClock().wall_ms()
+        writer, now_ms = cluster.do(cluster.object_writer()), SystemClock().wall_ms()
         sent = [(stream, name, [Rec(b"x", None, now_ms)]) for name in (PLAIN, "one", "two", "three", "four")]
         cluster.do(writer.write(*sent, created_ms=now_ms))
         error = late("second")

@@ -15,7 +15,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.batches import Rec
 from tests.support.scribe import FIRST_CHUNK, START_MS, TOPIC, Scribe
-from tests.support.transactions import PLAIN, Transactor
+from tests.support.transactions import PLAIN, ObjectWriter
 
 LIMITS = Limits(file_bytes=1_000, job_bytes=10_000, min_task_bytes=100)
 
@@ -122,7 +122,7 @@ class Written:
         self.state = state_of(self.scribe)
         self.stream = self.state.streams[1]
         self.now = START_MS
-        self.by = Transactor(5, self._submit, MemoryStore(), Domain(1))
+        self.by = ObjectWriter(5, self._submit, MemoryStore(), Domain(1))
 
     async def _submit(self, command: Command) -> Result:
         return self.scribe.do(5, command, self.now)

@@ -16,7 +16,7 @@ from headwater.log.write.part import Outcome
 from headwater.settings.settings import Cache
 from headwater.state.results import Verdict
 from tests.support.batches import batch
-from tests.support.transacting import Transactor
+from tests.support.transactions import Transactor
 from tests.support.virtual_nodes import ONE, NodeWorld, send, topic
 
 PRODUCERS = 3
@@ -90,7 +90,7 @@ def test_committed_readers(
         world, model, number = NodeWorld(), Model(), 0
         node = await world.node()
         [stream] = (await topic(node)).streams
-        producers = [await Transactor.start(node, f"{i}", 500 + i) for i in range(PRODUCERS)]
+        producers = [await Transactor.at(node, f"{i}", 500 + i) for i in range(PRODUCERS)]
         other = await world.node(2, cache=NO_CACHE)
         for step in history:
             if isinstance(step, tuple):

@@ -15,8 +15,8 @@ from headwater.log.reader import OffsetOutOfRange, ReadResult, TimedOffset, Want
 from headwater.settings.settings import Cache
 from headwater.state.commands.streams import TrimStreams
 from headwater.state.streams.index import MARKER_BYTES
-from tests.support.batches import Rec, batch, values
-from tests.support.transacting import Transactor, data_of, is_control
+from tests.support.batches import Rec, batch, data_of, is_control, values
+from tests.support.transactions import Transactor
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic
 
 NO_CACHE = Cache(wal_bytes=1)
@@ -283,7 +283,7 @@ def test_markers_are_batches_of_the_log() -> None:
         world = NodeWorld()
         node = await world.node()
         [stream] = (await topic(node)).streams
-        first = await Transactor.start(node, "a", 500)
+        first = await Transactor.at(node, "a", 500)
         for commit in (True, False, True):
             await sent(node, stream, first.batch(stream, [b"x", b"y"]), joins=True)
             await sent(node, stream, batch([b"plain"]))
@@ -314,7 +314,7 @@ def test_readers_of_committed_records() -> None:
         node = await world.node()
         [stream] = (await topic(node)).streams
         reader, replica = node.broker.reader, node.domains[ONE]
-        one, two = await Transactor.start(node, "a", 500), await Transactor.start(node, "b", 600)
+        one, two = await Transactor.at(node, "a", 500), await Transactor.at(node, "b", 600)
 
         async def committed(offset: int) -> ReadResult:
             [found] = await reader.read_many([Want(replica, stream, offset, 1 << 20, committed=True)], 1 << 20)
@@ -355,7 +355,7 @@ def test_the_aborted_list_is_as_old_as_the_entries(monkeypatch: pytest.MonkeyPat
         world = NodeWorld()
         node = await world.node()
         [stream] = (await topic(node)).streams
-        one = await Transactor.start(node, "a", 500)
+        one = await Transactor.at(node, "a", 500)
         await sent(node, stream, one.batch(stream, [b"x"]), joins=True)
         await one.end(commit=False)
         other = await world.node(2, cache=NO_CACHE)
@@ -384,7 +384,7 @@ def test_times_of_committed_records() -> None:
         node = await world.node()
         [stream] = (await topic(node)).streams
         reader, replica = node.broker.reader, node.domains[ONE]
-        one = await Transactor.start(node, "a", 500)
+        one = await Transactor.at(node, "a", 500)
         await asyncio.gather(
             send(node, stream, batch([Rec(b"0", None, 5), Rec(b"1", None, 7)])),
             send(node, stream, one.batch(stream, [Rec(b"2", None, 9)]), joins=True),

@@ -13,7 +13,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.batches import Rec
 from tests.support.scribe import START_MS, TOPIC, Scribe
-from tests.support.transactions import PLAIN, Transactor
+from tests.support.transactions import PLAIN, ObjectWriter
 
 ONE = Domain(1)
 A = 1
@@ -28,7 +28,7 @@ class Written:
         self.scribe = Scribe(self.state)
         self.scribe.do(5, SetLevel(LEVEL, LEVELS[LEVEL]))
         self.scribe.streams(A, epoch=5)
-        self.by = Transactor(5, self._submit, self.store, ONE)
+        self.by = ObjectWriter(5, self._submit, self.store, ONE)
 
     async def _submit(self, command: Command) -> Result:
         return self.scribe.do(5, command)

@@ -8,7 +8,7 @@ from headwater.log.write.part import Outcome
 from headwater.settings.settings import Wal
 from headwater.state.results import Verdict
 from tests.support.batches import batch, values
-from tests.support.transacting import Transactor
+from tests.support.transactions import Transactor
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic
 
 PID = 7
@@ -197,7 +197,7 @@ def test_batches_of_transactions_wait_too() -> None:
 
     async def told() -> None:
         _, one, two, stream = await two_nodes()
-        transactor = await Transactor.start(one, "a", 500)
+        transactor = await Transactor.at(one, "a", 500)
         offset = 0
         for _ in range(2):
             first, second = transactor.batch(stream, [b"0"]), transactor.batch(stream, [b"1"])
@@ -221,7 +221,7 @@ def test_a_transaction_does_not_wait_behind_one_that_has_ended() -> None:
 
     async def told() -> None:
         _, one, two, stream = await two_nodes()
-        transactor = await Transactor.start(one, "a", 500)
+        transactor = await Transactor.at(one, "a", 500)
         transactor.batch(stream, [b"lost"])
         held = send(two, stream, transactor.batch(stream, [b"late"]), joins=True)
         await asyncio.sleep(0.05)

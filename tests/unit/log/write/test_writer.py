@@ -15,8 +15,8 @@ from headwater.state.commands.base import Fence
 from headwater.state.commands.streams import AppendUnits, AppendWal, Mode
 from headwater.state.results import Verdict
 from headwater.types import WalId
-from tests.support.batches import Rec, batch, values
-from tests.support.transacting import Transactor, data_of
+from tests.support.batches import Rec, batch, data_of, values
+from tests.support.transactions import Transactor
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic, way_of
 
 ACCEPTED = Verdict.ACCEPTED
@@ -404,7 +404,7 @@ def test_only_batches_of_transactions_need_units() -> None:
             return enqueue(commands, *arguments, **options)
 
         replica.enqueue = noting  # type: ignore[method-assign]
-        one = await Transactor.start(node, "a", 500)
+        one = await Transactor.at(node, "a", 500)
         await one.join(streams[1])
         entered.clear()
         await sent(node, streams[0], batch([b"x"], producer=(7, 0, 0)))
@@ -432,7 +432,7 @@ def test_batches_that_are_not_of_an_open_transaction() -> None:
         world = NodeWorld()
         node = await world.node()
         [stream] = (await topic(node)).streams
-        one = await Transactor.start(node, "a", 500)
+        one = await Transactor.at(node, "a", 500)
         early = one.batch(stream, [b"early"])
         outcomes = await asyncio.gather(
             send(node, stream, early),

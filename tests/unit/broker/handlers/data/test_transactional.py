@@ -10,9 +10,10 @@ from kio.schema.errors import ErrorCode
 
 from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.state.streams import transactions
-from tests.support.batches import Rec, batch, values
+from tests.support.batches import Rec, batch, data_of, values
 from tests.support.nodes import Caller
-from tests.support.transacting import ONE, Transactor, data_of
+from tests.support.transactions import Transactor
+from tests.support.virtual_nodes import ONE
 from tests.unit.broker.calling import FETCH, NOW, PRODUCE, create, recs, run
 
 LIST_OFFSETS = 2
@@ -25,7 +26,7 @@ async def start(node: Caller, id: str = "tx", producer: int = 500, partitions: i
     await create(node, partitions=partitions)
     view = node.node.broker.by_name("t")
     assert view is not None
-    return await Transactor.start(node.node, id, producer), list(view.topic.streams)
+    return await Transactor.at(node.node, id, producer), list(view.topic.streams)
 
 
 async def put(node: Caller, version: int, *data: bytes, id: str | None = "tx", acks: int = -1) -> list[ErrorCode]:
@@ -84,7 +85,7 @@ def test_refusals() -> None:
 
     async def test(one: Caller) -> None:
         producer, [stream, _] = await start(one, partitions=2)
-        await Transactor.start(one.node, "other", 600)
+        await Transactor.at(one.node, "other", 600)
         data = producer.batch(stream, recs(b"a"))
         other = batch(recs(b"b"), attributes=TRANSACTIONAL_BIT, producer=(600, 0, 0))
         unknown = batch(recs(b"c"), attributes=TRANSACTIONAL_BIT, producer=(700, 0, 0))
@@ -112,7 +113,7 @@ def test_what_refusals_tell() -> None:
 
     async def test(one: Caller) -> None:
         producer, [stream, _] = await start(one, partitions=2)
-        await Transactor.start(one.node, "other", 600)
+        await Transactor.at(one.node, "other", 600)
 
         async def told(*data: bytes) -> list[tuple[bool, int]]:
             parts = [{"index": i, "records": some} for i, some in enumerate(data)]
@@ -151,7 +152,7 @@ def test_isolation() -> None:
 
     async def test(one: Caller) -> None:
         producer, [stream] = await start(one)
-        later = await Transactor.start(one.node, "later", 600)
+        later = await Transactor.at(one.node, "later", 600)
         assert await put(one, 12, batch(recs(b"0", b"1")), id=None) == [ErrorCode.none]
         assert await put(one, 12, producer.batch(stream, recs(b"2"))) == [ErrorCode.none]
         assert await put(one, 12, later.batch(stream, recs(b"3")), id="later") == [ErrorCode.none]
