@@ -29,6 +29,7 @@ CLIENTS = (
     "tests/compat/test_librdkafka.py",
     "tests/compat/test_recompression.py",
     "tests/compat/test_client.py",
+    "tests/compat/test_documented.py",
 )
 GROUPS = (
     "tests/compat/test_group_tools.py",

@@ -29,6 +29,11 @@ class Writers:
     def __repr__(self) -> str:
         return f"<Writers, open transactions of {', '.join(self._open) or 'nobody'}>"
 
+    @property
+    def open(self) -> list[str]:
+        """The ids whose transactions have begun and have not ended."""
+        return list(self._open)
+
     def producer(self, id: str) -> ck.Producer:
         """The producer of an id; it starts when it is first asked for."""
         if id not in self._producers:
