@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from typing import Any
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -50,6 +52,10 @@ PLACES: list[Place] = [(uuid.UUID(int=70), 0), (uuid.UUID(int=70), 1), (uuid.UUI
 PLAIN = 900
 """The id of an idempotent producer without transactions."""
 HOUR_MS = 3_600_000
+LATE = 12
+"""So many of the last requests may arrive again."""
+Batch = tuple[int, int, tuple[int, int, int]]
+"""Mode, records, and (producer id, epoch, first sequence)."""
 
 ids = st.sampled_from(IDS)
 brokers = st.sampled_from(BROKERS)
@@ -73,6 +79,8 @@ class Transacting(RuleBasedStateMachine):
         self.stable: dict[int, int] = {}
         self.claims: dict[str, tuple[int, int]] = {}
         self.reserved: dict[int, tuple[int, int, int, int]] = {}
+        self.sent: deque[tuple[str, Any] | tuple[int, list[Batch]]] = deque(maxlen=LATE)
+        """The last requests: of an id, or batches for a stream."""
         for broker in (*BROKERS, COMPACTOR):
             self.do(broker, SetLevel(LEVEL, "x"))
         for _ in range(3):
@@ -82,7 +90,7 @@ class Transacting(RuleBasedStateMachine):
         lease = self.do(COMPACTOR, TakeLease(COMPACTION, 1 << 40))
         assert isinstance(lease, Done)
         self.lease = lease.value
-        for name, epoch in zip(IDS[:2], epochs, strict=False):
+        for name, epoch in zip(IDS, epochs, strict=True):
             self.told(name, self.init_command(name, (-1, -1)), 1)
             self.state.transactions.get(name).epoch = self.model.ids[name].epoch = epoch  # type: ignore[union-attr]
             self.seen[name].append((self.model.ids[name].producer, epoch))
@@ -107,6 +115,7 @@ class Transacting(RuleBasedStateMachine):
 
     def told(self, name: str, command: Any, broker: int) -> Answer:
         """Send a transactional command and compare the answer with the model's."""
+        self.sent.append((name, command))
         result = self.do(broker, command)
         assert isinstance(result, Transacted), result
         answer = result.judgement, result.producer, result.epoch
@@ -127,9 +136,11 @@ class Transacting(RuleBasedStateMachine):
         return answer
 
     def who(self, name: str, pick: int) -> tuple[int, int]:
-        """Mostly what is current, else what was, or what another id has."""
-        found = self.model.ids.get(name)
-        if pick < 8 and found is not None:
+        """Mostly what is current, else what was, or what another id has. What is current may have to be asked for."""
+        if pick < 8:
+            if name not in self.model.ids:
+                self.told(name, self.init_command(name, (-1, -1)), BROKERS[0])
+            found = self.model.ids[name]
             return found.producer, found.epoch
         every = [pair for pairs in self.seen.values() for pair in pairs]
         known = self.seen[name] if pick < 10 else every
@@ -192,7 +203,64 @@ class Transacting(RuleBasedStateMachine):
         again = self.told(name, command, 3 - broker)
         assert again == first or (first[0] is Judgement.DONE and again[0] is not Judgement.DONE), "one transaction each"
 
-    @rule(age=st.sampled_from([0, 100, HOUR_MS]))
+    @rule(
+        name=ids,
+        broker=brokers,
+        places=st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),
+        count=st.integers(1, 3),
+        offsets=offsets,
+        outcome=st.sampled_from(["commit", "abort", "time out", "open"]),
+        bump=st.booleans(),
+        late=st.booleans(),
+    )
+    def transact(
+        self,
+        name: str,
+        broker: int,
+        places: list[int],
+        count: int,
+        offsets: dict[Place, int],
+        outcome: str,
+        bump: bool,
+        late: bool,
+    ) -> None:
+        """A transaction in the right order. If one was open, it goes on. It may stay open."""
+        for place in places:
+            self.produce(name, broker, 0, 0, place, Mode.JOINS, [count], False)
+        if late:
+            self.meet_the_past(name, broker)
+        if offsets:
+            self.stage(name, 0, GROUPS[0], True, offsets, 1)
+        if outcome == "time out":
+            self.time_out(name, broker, 0, 0)
+        elif outcome != "open":
+            self.end(name, broker, 0, outcome == "commit", bump)
+
+    def meet_the_past(self, name: str, broker: int) -> None:
+        """Requests that an earlier producer or transaction of the id sent reach the one that is open."""
+        for whose, what in list(self.sent):
+            if whose == name and isinstance(what, EndTransaction | JoinTransaction):
+                self.send_again(whose, what, broker)
+        self.time_out(name, broker, 0, behind=2)
+        for producer, epoch in self.seen[name][-3:-1]:
+            self.told(name, self.init_command(name, (producer, epoch)), broker)
+            self.told(name, EndTransaction(name, producer, epoch, broker == 1, True, self.fresh()), broker)
+
+    @precondition(lambda self: self.sent)
+    @rule(pick=st.integers(0, LATE - 1), broker=brokers)
+    def arrive_late(self, pick: int, broker: int) -> None:
+        """One of the last requests arrives again, by another way."""
+        self.send_again(*self.sent[-1 - pick % len(self.sent)], broker)
+
+    def send_again(self, whose: str | int, what: Any, broker: int) -> None:
+        """Send a request a second time: batches for a stream, or a command of an id."""
+        if isinstance(whose, int):
+            self.append(broker, whose, what)
+        else:  # a broker brings a fresh producer id of its own
+            renewed = msgspec.structs.replace(what, fresh=self.fresh()) if hasattr(what, "fresh") else what
+            self.told(whose, renewed, broker)
+
+    @rule(age=st.sampled_from([0, 100, HOUR_MS, HOUR_MS]))
     def forget(self, age: int) -> None:
         result = self.do(1, ForgetTransactions(self.now - age))
         assert result == Done(self.model.forget(self.now - 10 - age))
@@ -211,8 +279,9 @@ class Transacting(RuleBasedStateMachine):
             return first, last - first + 1
         return known.batches[-1][1] + 1 + 3 * (pick == 11), count
 
-    def append(self, broker: int, stream: int, batches: list[tuple[int, int, tuple[int, int, int]]]) -> list[Any]:
+    def append(self, broker: int, stream: int, batches: list[Batch]) -> list[Any]:
         """Append batches of (mode, count, producer) and compare the verdicts."""
+        self.sent.append((stream, batches))
         self.sequence += 1
         made = [(50, count, self.now % 1_000 + i) for i, (_, count, _) in enumerate(batches)]
         chunk = UnitChunk(stream, FIRST_CHUNK, made, [who for *_, who in batches], bytes(mode for mode, *_ in batches))
@@ -292,7 +361,7 @@ class Transacting(RuleBasedStateMachine):
         self.do(1, CreateStreams(topic, 0, (name,), StreamConfig(self.appends_time(name))))
         self.model.logs[name] = Log()
 
-    @rule(place=st.integers(0, 9))
+    @rule(place=st.integers(0, 19))
     def drop(self, place: int) -> None:
         if place < len(self.model.logs):
             name = list(self.model.logs)[place]
