@@ -16,12 +16,17 @@ from headwater.gateway.application import MODULES, RouteModule, build
 from headwater.gateway.asgi import App
 from headwater.gateway.services import Services
 from headwater.ledger.memory import MemoryLedger
+from headwater.log.batch import check_batch
+from headwater.log.write.part import Outcome, Part
 from headwater.objects.memory import MemoryStore
 from headwater.replica.users import put_user
 from headwater.settings.settings import Gateway, HttpSecurity, Security, Settings
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.access import Acl, PutAcls
+from headwater.state.results import Verdict
+from tests.support.batches import Rec, batch
 from tests.support.secured import PASSWORDS, MovingClock
+from tests.support.virtual_nodes import LAX, One
 
 ALICE, BOB = "User:alice", "User:bob"
 
@@ -48,6 +53,14 @@ class InGateway:
     async def topic(self, name: str, partitions: int = 1, **configs: str) -> Topic:
         """A new topic."""
         return await self.services.topics.create(name, partitions, configs)
+
+    async def fill(self, name: str, records: int, partition: int = 0, timestamp: int = 1_700_000_000_000) -> None:
+        """Append records to a partition of a topic."""
+        topic, caller = self.services.state.names[name], One()
+        data = check_batch(batch([Rec(b"value", timestamp=timestamp)] * records), LAX, timestamp)
+        self.core.writers.of(topic.domain, "latency").append(Part(topic.streams[partition], data, caller, 0))
+        outcome = await caller.done
+        assert isinstance(outcome, Outcome) and outcome.verdict is Verdict.ACCEPTED, outcome
 
     async def allow(self, *rules: Acl) -> None:
         await self.core.cluster.submit([PutAcls(rules)])

@@ -14,7 +14,6 @@ from headwater.broker.clients.responses import Responses
 from headwater.broker.clients.telemetry import Telemetry
 from headwater.broker.errors import NotAuthorized
 from headwater.broker.groups.coordinator import Coordinator
-from headwater.broker.internal_topics import empty_stream, is_empty, topic_alike, topic_by_id, topic_by_name
 from headwater.broker.request import Request
 from headwater.broker.rotation.pace import Pace
 from headwater.broker.rotation.routing import Routing, zone_of
@@ -28,10 +27,12 @@ from headwater.log.write.opening import Opening, Target
 from headwater.log.write.part import Part
 from headwater.log.write.writer import Writer
 from headwater.log.write.writers import Writers
+from headwater.replica import topic_rules
 from headwater.replica.domains import Domains
+from headwater.replica.internal_topics import empty_stream, is_empty, topic_by_id, topic_by_name
 from headwater.replica.levels import lowest_level
 from headwater.replica.replica import Replica
-from headwater.replica.topics import ClusterFull, InvalidTopicName, TopicExists, Topics
+from headwater.replica.topics import ClusterFull, Topics
 from headwater.security.guard import Guard
 from headwater.security.logins import Logins
 from headwater.settings.settings import INTERNAL, Settings
@@ -191,18 +192,15 @@ class Broker:
 
     def check_free(self, name: str) -> None:
         """Raise if the topic exists or, as in Kafka, if one exists that differs only in dots and underscores."""
-        if topic_by_name(self.cluster.state, name) is not None:
-            raise TopicExists(f"Topic '{name}' already exists.")
-        other = topic_alike(self.cluster.state, name)
-        if other is not None:
-            raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {other}")
+        topic_rules.check_free(self.cluster.state, name)
 
     def check_room(self, partitions: int) -> None:
         """Raise if the cluster may not have so many more partitions."""
-        now, limit = self.cluster.state.partitions, self.settings.limits.partitions
-        if now + partitions > limit:
+        try:
+            topic_rules.check_room(self.cluster.state, self.settings.limits, partitions)
+        except ClusterFull:
             self.stats.refuse("partitions")
-            raise ClusterFull(f"The cluster has {now} partitions and may have {limit} (limits.partitions).")
+            raise
 
     def _view(self, topic: Topic) -> TopicView:
         view = self._views.get(topic.id)

@@ -20,6 +20,7 @@ from headwater.errors import (
 )
 from headwater.log.batch import InvalidRecord, InvalidTimestamp
 from headwater.log.reader import OffsetOutOfRange
+from headwater.replica.internal_topics import InternalTopic
 from headwater.state.results import Verdict
 
 
@@ -29,10 +30,6 @@ class InvalidRequest(BadInput):
 
 class NotAuthorized(BadInput):
     """The caller is not allowed this operation on the cluster."""
-
-
-class InternalTopic(BadInput):
-    """An internal topic cannot be changed."""
 
 
 class QuotaExceeded(Retriable):

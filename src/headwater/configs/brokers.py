@@ -39,8 +39,13 @@ class Row:
     key: Key
     value: str
     sources: tuple[tuple[str, str, int], ...]
-    """(name, value, source). The first one applies."""
+    """(name, value, source). The first one applies; without any the value is the default."""
     read_only: bool
+
+    @property
+    def source(self) -> int:
+        """Where the value comes from."""
+        return self.sources[0][2] if self.sources else DEFAULT
 
 
 _LIMITS = [

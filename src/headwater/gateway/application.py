@@ -40,7 +40,7 @@ from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import OURS, App
 from headwater.gateway.front import Front, log_failure
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
-from headwater.gateway.routes import cluster, explanations, iceberg, topics
+from headwater.gateway.routes import cluster, configs, explanations, iceberg, topics
 from headwater.gateway.services import Call, Services
 
 
@@ -52,7 +52,7 @@ class RouteModule(Protocol):
         """The handlers."""
 
 
-MODULES: tuple[RouteModule, ...] = (cluster, topics, iceberg, explanations)
+MODULES: tuple[RouteModule, ...] = (cluster, topics, configs, iceberg, explanations)
 """All families of calls."""
 STYLES: Mapping[str, Style] = {
     prefix: style for module in MODULES for prefix, style in getattr(module, "STYLES", {}).items()

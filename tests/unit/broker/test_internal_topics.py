@@ -6,7 +6,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater.broker.internal_topics import PARTITIONS
+from headwater.replica.internal_topics import PARTITIONS
 from tests.support.batches import batch
 from tests.support.nodes import Caller
 from tests.unit.broker.calling import CREATE, DESCRIBE_CONFIGS, TOPIC, create, fetch, produce, recs, run

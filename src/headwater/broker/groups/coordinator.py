@@ -16,12 +16,12 @@ from typing import TypeVar
 from headwater.background import Background, Duty, OnDeath, Supervised, Tasks
 from headwater.broker import placing
 from headwater.broker.groups.held import ClusterTopics, Held
-from headwater.broker.internal_topics import topic_by_id
 from headwater.clock import Chance, Clock
 from headwater.coordination.common import Change, GroupError, Reply
 from headwater.coordination.group import Group, GroupContext
 from headwater.coordination.kinds import kind_of
 from headwater.errors import HeadwaterError, Retriable
+from headwater.replica.internal_topics import topic_by_id
 from headwater.replica.membership import Membership
 from headwater.replica.replica import Replica
 from headwater.security.guard import Guard

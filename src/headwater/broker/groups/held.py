@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headwater.broker.internal_topics import topic_by_id, topic_by_name
 from headwater.coordination.common import Change, GroupError, Reply
 from headwater.coordination.group import Group
+from headwater.replica.internal_topics import topic_by_id, topic_by_name
 from headwater.security.guard import Guard
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.state import ClusterState

@@ -19,7 +19,7 @@ def test_a_topic_with_its_partitions() -> None:
             told = answer.json()
             assert (told["name"], told["id"], told["configs"]) == ("orders", str(topic.id), {"retention.ms": "1000"})
             assert told["created_ms"] == topic.created_ms
-            empty = {"start": 0, "end": 0, "stable": 0, "settled": 0}
+            empty = {"start": 0, "end": 0, "stable": 0, "settled": 0, "bytes": 0}
             assert told["partitions"] == [{"partition": 0, **empty}, {"partition": 1, **empty}]
 
     asyncio.run(story())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -14,48 +13,35 @@ from headwater.broker import loggers
 from headwater.broker.broker import Broker
 from headwater.broker.errors import InvalidRequest, code_of
 from headwater.broker.handlers.admin.configs import forbidden, identity
-from headwater.broker.internal_topics import changeable, topic_by_name
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.configs import brokers as broker_configs
 from headwater.configs import client_metrics
 from headwater.configs import groups as group_configs
-from headwater.configs import topics as topic_configs
-from headwater.configs.keys import ConfigKey, Kind, elements
+from headwater.configs.changes import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    WORDS,
+    Change,
+    Edit,
+    Rules,
+    change_of,
+    rules_of_topics,
+)
 from headwater.errors import ConfigError, HeadwaterError, NotReady
+from headwater.replica.internal_topics import changeable, topic_by_name
 from headwater.replica.topics import InvalidTopicName, TopicUnknown, check_name
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
 from headwater.state.commands.cluster import AlterResource
 from headwater.state.results import Done, Reason, Refused
 
-SET, DELETE, APPEND, SUBTRACT = range(4)
-_WORDS = {APPEND: "APPEND to", SUBTRACT: "SUBTRACT from"}
-
-
-def _nothing(configs: Mapping[str, str]) -> None:
-    """The check of configs that do not depend on each other: none."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """The rules for the configs of one kind of resource."""
-
-    keys: Mapping[str, ConfigKey]
-    check: Callable[[str, str], str]
-    check_together: Callable[[Mapping[str, str]], None] = _nothing
-
-
 _RULES = {
-    ConfigResource.CLIENT_METRICS: _Rules(client_metrics.KEYS, client_metrics.checked),
-    ConfigResource.GROUP: _Rules(group_configs.KEYS, group_configs.checked, group_configs.check_together),
+    ConfigResource.CLIENT_METRICS: Rules(client_metrics.KEYS, client_metrics.checked),
+    ConfigResource.GROUP: Rules(group_configs.KEYS, group_configs.checked, group_configs.check_together),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    put: dict[str, str] = field(default_factory=dict)
-    remove: list[str] = field(default_factory=list)
 
 
 @api(44, 0, 1)
@@ -117,7 +103,7 @@ async def _alter_one(broker: Broker, resource: Any, incremental: bool, validate_
     elif kind == ConfigResource.BROKER or kind in _RULES:
         _check_resource(broker, ConfigResource(kind), name)
         now = broker.cluster.state.resources.of(ConfigResource(kind), name)
-        of_broker = _Rules(broker_configs.DYNAMIC, functools.partial(broker_configs.checked, name))
+        of_broker = Rules(broker_configs.DYNAMIC, functools.partial(broker_configs.checked, name))
         change = _change(_RULES.get(ConfigResource(kind), of_broker), now, resource.configs, incremental)
         if not validate_only and (change.put or change.remove):
             await _submit(broker, AlterResource(kind, name, change.put, tuple(change.remove)))
@@ -132,10 +118,7 @@ async def _alter_topic(broker: Broker, name: str, configs: Any, incremental: boo
         raise InvalidRequest("Default topic resources are not allowed.")
     check_name(name)
     topic = topic_by_name(broker.cluster.state, name)
-    common = broker.cluster.state.resources.common
-    rules = _Rules(
-        topic_configs.KEYS, topic_configs.checked, lambda configs: topic_configs.check_together(configs, common)
-    )
+    rules = rules_of_topics(broker.cluster.state.resources.common)
     change = _change(rules, topic.configs if topic is not None else {}, configs, incremental)
     if topic is None:
         raise TopicUnknown(f"The topic '{name}' does not exist.")
@@ -161,8 +144,8 @@ def _alter_loggers(broker: Broker, name: str, configs: Any, validate_only: bool)
     if name != str(broker.node):
         raise InvalidRequest(f"Unexpected node id. Expected {broker.node}, but received {name}")
     for c in configs:
-        if c.config_operation in _WORDS:
-            word = _WORDS[c.config_operation].split()[0]
+        if c.config_operation in WORDS:
+            word = WORDS[c.config_operation].split()[0]
             raise InvalidRequest(f"{word} operation is not allowed for the BROKER_LOGGER resource")
         loggers.check(c.name, c.value if c.config_operation == SET else None)
     if not validate_only:
@@ -170,32 +153,10 @@ def _alter_loggers(broker: Broker, name: str, configs: Any, validate_only: bool)
             loggers.set_level(c.name, c.value if c.config_operation == SET else None)
 
 
-def _change(rules: _Rules, now: Mapping[str, str], configs: Any, incremental: bool) -> _Change:
-    """The change that the request makes to the current configs, checked one by one and all together."""
-    change = _Change()
-    for c in configs:
-        operation = c.config_operation if incremental else SET
-        if operation == DELETE:
-            change.remove.append(c.name)
-        else:
-            wanted = c.value if operation == SET else _listed(rules, now, c)
-            change.put[c.name] = rules.check(c.name, wanted)
-    if not incremental:
-        change.remove.extend(name for name in now if name not in change.put)
-    after = {name: value for name, value in now.items() if name not in change.remove}
-    rules.check_together({**after, **change.put})
-    return change
-
-
-def _listed(rules: _Rules, now: Mapping[str, str], config: Any) -> str:
-    """A list with elements added or removed."""
-    key = rules.keys.get(config.name)
-    if key is None or key.kind is not Kind.LIST:
-        raise ConfigError(f"Can't {_WORDS[config.config_operation]} key {config.name} because its type is not LIST.")
-    before, asked = elements(now.get(config.name, key.default)), elements(config.value)
-    if config.config_operation == APPEND:
-        return ",".join([*before, *(value for value in asked if value not in before)])
-    return ",".join(value for value in before if value not in asked)
+def _change(rules: Rules, now: Mapping[str, str], configs: Any, incremental: bool) -> Change:
+    """The change that the request makes to the current configs."""
+    edits = [Edit(c.name, c.config_operation if incremental else SET, c.value) for c in configs]
+    return change_of(rules, now, edits, replace=not incremental)
 
 
 async def _submit(broker: Broker, command: AlterResource) -> None:

@@ -14,44 +14,33 @@ from kio.schema.errors import ErrorCode
 from headwater.broker import loggers
 from headwater.broker.broker import Broker
 from headwater.broker.errors import InvalidRequest, code_of
-from headwater.broker.internal_topics import is_empty, topic_by_name, topic_names
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.configs import brokers as broker_configs
 from headwater.configs import client_metrics
 from headwater.configs import groups as group_configs
 from headwater.configs import topics as topic_configs
+from headwater.configs.brokers import DEFAULT, Row
+from headwater.configs.described import OF_CLIENT_METRICS, OF_GROUP, rows_of, topic_rows
 from headwater.configs.keys import ConfigKey, Kind
 from headwater.errors import HeadwaterError
+from headwater.replica.internal_topics import is_empty, topic_by_name, topic_names
 from headwater.replica.topics import InvalidTopicName, TopicUnknown, check_name
 from headwater.state.cluster import access
 from headwater.state.cluster.access import Operation
-from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource, Resources
+from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
 
-SOURCE_TOPIC, SOURCE_DEFAULT, SOURCE_LOGGER, SOURCE_CLIENT_METRICS, SOURCE_GROUP = 1, 5, 6, 7, 8
-UNSET = ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms")
-"""Broker configs that Kafka leaves unset, so they are never the default of a topic config."""
+SOURCE_LOGGER = 6
 LISTED_BEFORE_1 = (ConfigResource.CLIENT_METRICS,)
-
-
-def describe_set(
-    keys: Mapping[str, ConfigKey], configs: Mapping[str, str], source: int, resources: Resources
-) -> list[Values]:
-    """All configs of a resource: those that are set, and defaults for the others."""
-    found = []
-    for key in keys.values():
-        synonyms = [(key.name, configs[key.name], source)] if key.name in configs and not key.shown else []
-        synonyms += broker_configs.common_sources(key.synonym, resources)
-        value, where = synonyms[0][1:] if synonyms else (key.default, SOURCE_DEFAULT)
-        if key.synonym and key.synonym not in UNSET:
-            synonyms.append((key.synonym, key.default, SOURCE_DEFAULT))
-        found.append(_row(key, value, where, False, synonyms))
-    return found
 
 
 def describe_topic_configs(broker: Broker, configs: Mapping[str, str]) -> list[Values]:
     """All configs of a topic, with the sources of their values."""
-    return describe_set(topic_configs.KEYS, configs, SOURCE_TOPIC, broker.cluster.state.resources)
+    return _rows(topic_rows(configs, broker.cluster.state.resources))
+
+
+def _rows(rows: Iterable[Row]) -> list[Values]:
+    return [_row(row.key, row.value, row.source, row.read_only, row.sources) for row in rows]
 
 
 def _row(key: ConfigKey, value: str, source: int, read_only: bool, synonyms: Iterable[tuple[str, str, int]]) -> Values:
@@ -135,12 +124,12 @@ def _describe(broker: Broker, kind: int, name: str) -> list[Values]:
         if not name:
             raise InvalidRequest("Client metrics subscription name must not be empty")
         configs = state.resources.of(ConfigResource.CLIENT_METRICS, name)
-        return describe_set(client_metrics.KEYS, configs, SOURCE_CLIENT_METRICS, state.resources)
+        return _rows(rows_of(client_metrics.KEYS, configs, OF_CLIENT_METRICS, state.resources))
     if kind == ConfigResource.GROUP:
         if not name:
             raise InvalidRequest("Group name must not be empty")
         configs = state.resources.of(ConfigResource.GROUP, name)
-        return describe_set(group_configs.KEYS, configs, SOURCE_GROUP, state.resources)
+        return _rows(rows_of(group_configs.KEYS, configs, OF_GROUP, state.resources))
     raise InvalidRequest(f"Unsupported resource type: {kind}")
 
 
@@ -148,7 +137,7 @@ def _damage(broker: Broker, topic: str) -> list[Values]:
     """The ranges of a topic that this broker cannot read, as a config that only the broker sets."""
     lines = broker.reader.damage.lines(topic=topic)
     value = msgspec.json.encode(lines).decode()
-    return [_row(topic_configs.DAMAGE, value, SOURCE_DEFAULT, True, ())] if lines else []
+    return [_row(topic_configs.DAMAGE, value, DEFAULT, True, ())] if lines else []
 
 
 def _broker(broker: Broker, name: str) -> list[Values]:
@@ -161,7 +150,7 @@ def _broker(broker: Broker, name: str) -> list[Values]:
         raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
     else:
         raise InvalidRequest(f"Unexpected broker id, expected {broker.node} or empty string, but received {name}")
-    return [_row(row.key, row.value, row.sources[0][2], row.read_only, row.sources) for row in rows]
+    return _rows(rows)
 
 
 def _trimmed(request: Request, resource: Any, configs: list[Values]) -> list[Values]:

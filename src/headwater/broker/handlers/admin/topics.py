@@ -17,11 +17,12 @@ from headwater.broker.clients.quotas import MutationBudget
 from headwater.broker.errors import InvalidRequest, code_of
 from headwater.broker.handlers.admin.configs import describe_topic_configs
 from headwater.broker.handlers.admin.replicas import InvalidAssignment, check_replicas
-from headwater.broker.internal_topics import changeable, topic_by_id, topic_by_name
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.configs import topics as topic_configs
 from headwater.errors import BadInput, ConfigError, HeadwaterError
+from headwater.replica.internal_topics import changeable, topic_by_id, topic_by_name
+from headwater.replica.topic_rules import check_growth, within_limit
 from headwater.replica.topics import (
     ClusterFull,
     InvalidPartitions,
@@ -146,7 +147,7 @@ def _partition_count(broker: Broker, wanted: Any) -> int:
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     if count == DEFAULT:
         count = broker.settings.default_partitions
-    return _within_limit(broker, count)
+    return within_limit(broker.settings.limits, count)
 
 
 def _assigned(broker: Broker, wanted: Any) -> int:
@@ -163,14 +164,7 @@ def _assigned(broker: Broker, wanted: Any) -> int:
         check_replicas(broker, assignment.broker_ids)
     if sorted(indexes) != list(range(len(indexes))):
         raise InvalidAssignment("partitions should be a consecutive 0-based integer sequence")
-    return _within_limit(broker, len(indexes))
-
-
-def _within_limit(broker: Broker, count: int) -> int:
-    limit = broker.settings.limits.partitions_per_topic
-    if count > limit:
-        raise InvalidPartitions(f"A topic has at most {limit} partitions here, not {count}.")
-    return count
+    return within_limit(broker.settings.limits, len(indexes))
 
 
 def _created(broker: Broker, topic_id: uuid.UUID, count: int, configs: Mapping[str, str]) -> Values:
@@ -214,13 +208,7 @@ async def create_partitions(broker: Broker, request: Request) -> Values:
 
 def _check_growth(broker: Broker, topic: Topic, wanted: Any) -> None:
     now = len(topic.streams)
-    if wanted.count == now:
-        raise InvalidPartitions(f"Topic already has {now} partition(s).")
-    if wanted.count < now:
-        raise InvalidPartitions(
-            f"The topic {topic.name} currently has {now} partition(s); {wanted.count} would not be an increase."
-        )
-    _within_limit(broker, wanted.count)
+    check_growth(broker.settings.limits, topic, wanted.count)
     broker.check_room(wanted.count - now)
     if wanted.assignments is None:
         return

@@ -10,7 +10,6 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.handlers.groups.groups import code_of, enter, enter_at_end
-from headwater.broker.internal_topics import topic_by_id, topic_by_name
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.transactions import codes as txn_codes
@@ -18,6 +17,7 @@ from headwater.broker.turns import Work
 from headwater.coordination.common import GroupError
 from headwater.coordination.group import Commit
 from headwater.errors import HeadwaterError
+from headwater.replica.internal_topics import topic_by_id, topic_by_name
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.groups import CommitOffsets, DropOffsets

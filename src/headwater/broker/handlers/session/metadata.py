@@ -12,12 +12,12 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import NO_OPERATIONS, Broker
-from headwater.broker.internal_topics import is_internal, topic_names
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.rotation.routing import zone_of
 from headwater.broker.turns import Work
 from headwater.errors import HeadwaterError
+from headwater.replica.internal_topics import is_internal, topic_names
 from headwater.replica.placement import choose
 from headwater.replica.topics import ClusterFull, InvalidTopicName, TopicExists, check_name
 from headwater.state.cluster.access import AclResource, Operation

@@ -8,13 +8,13 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
-from headwater.broker.internal_topics import topic_by_id
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.transactions import codes
 from headwater.coordination.common import GroupError
 from headwater.coordination.regex import compiled
 from headwater.errors import HeadwaterError
+from headwater.replica.internal_topics import topic_by_id
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.streams.stored_transactions import Phase, Transaction
 

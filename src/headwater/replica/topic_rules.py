@@ -1,0 +1,46 @@
+"""Rules for creating and growing topics, for Kafka's APIs and the HTTP API alike. The errors are in Kafka's words."""
+
+from __future__ import annotations
+
+from headwater.replica.internal_topics import topic_alike, topic_by_name
+from headwater.replica.topics import ClusterFull, InvalidPartitions, InvalidTopicName, TopicExists
+from headwater.settings.limits import Limits
+from headwater.state.cluster.domain import Topic
+from headwater.state.cluster.state import ClusterState
+
+
+def check_free(state: ClusterState, name: str) -> None:
+    """Raise if the topic exists or, as in Kafka, if one exists that differs only in dots and underscores."""
+    if topic_by_name(state, name) is not None:
+        raise TopicExists(f"Topic '{name}' already exists.")
+    other = topic_alike(state, name)
+    if other is not None:
+        raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {other}")
+
+
+def check_room(state: ClusterState, limits: Limits, partitions: int) -> None:
+    """Raise if the cluster may not have so many more partitions."""
+    if state.partitions + partitions > limits.partitions:
+        raise ClusterFull(
+            f"The cluster has {state.partitions} partitions and may have {limits.partitions} (limits.partitions)."
+        )
+
+
+def within_limit(limits: Limits, count: int) -> int:
+    """The number of partitions of a topic, unless it is too large."""
+    limit = limits.partitions_per_topic
+    if count > limit:
+        raise InvalidPartitions(f"A topic has at most {limit} partitions here, not {count}.")
+    return count
+
+
+def check_growth(limits: Limits, topic: Topic, count: int) -> None:
+    """Raise unless a topic can have this number of partitions from now on: it may only rise."""
+    now = len(topic.streams)
+    if count == now:
+        raise InvalidPartitions(f"Topic already has {now} partition(s).")
+    if count < now:
+        raise InvalidPartitions(
+            f"The topic {topic.name} currently has {now} partition(s); {count} would not be an increase."
+        )
+    within_limit(limits, count)

@@ -1,0 +1,114 @@
+"""Configs of topics over HTTP: values and their sources, changes as a whole, and rights."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headwater.configs.topics import KEYS
+from headwater.state.cluster.access import Operation
+from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
+from headwater.state.commands.cluster import AlterResource
+from tests.support.gateways import ALICE, gateway, secured
+from tests.support.rules import rule
+
+PATH = "/v1/topics/orders/configs"
+
+
+def test_values_and_where_they_come_from() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            await found.topic("orders", 1, **{"retention.ms": "1000"})
+            common = AlterResource(ConfigResource.BROKER, ALL_BROKERS, {"log.retention.bytes": "77"}, ())
+            await found.core.cluster.submit([common])
+            seen: list[dict[str, Any]] = []
+            query = {"limit": "7"}
+            while True:
+                answer = (await found.get(PATH, params=query)).json()
+                seen += answer["items"]
+                if "next" not in answer:
+                    break
+                query["next"] = answer["next"]
+            assert [line["name"] for line in seen] == sorted(KEYS)
+            by_name = {line["name"]: (line["value"], line["source"], line["type"]) for line in seen}
+            assert by_name["retention.ms"] == ("1000", "topic", "long")
+            assert by_name["retention.bytes"] == ("77", "cluster", "long")
+            assert by_name["cleanup.policy"] == ("delete", "default", "list")
+            assert all(line["meaning"] for line in seen)
+
+    asyncio.run(story())
+
+
+def test_configs_are_set_and_reset() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders", 1, **{"retention.ms": "1000"})
+            change = {"set": {"max.message.bytes": "5000"}, "reset": ["retention.ms"]}
+            checked = await found.ask("PATCH", PATH, json=change, params={"validate_only": "true"})
+            assert checked.status_code == 200 and checked.json() == {"configs": {"max.message.bytes": "5000"}}
+            assert topic.configs == {"retention.ms": "1000"}
+            changed = await found.ask("PATCH", PATH, json=change)
+            assert changed.json() == checked.json() and topic.configs == {"max.message.bytes": "5000"}
+            assert (await found.ask("DELETE", f"{PATH}/max.message.bytes")).status_code == 204
+            assert topic.configs == {}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"set": {"retention.ms": "5", "max.message.bytes": "many"}},
+        {"set": {"retention.ms": "5", "no.such": "1"}},
+        {"set": {"retention.ms": "5"}, "reset": ["no.such"]},
+        {"set": {"retention.ms": "5"}, "reset": ["retention.ms"]},
+        {"set": {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "5"}},
+        {"set": {"retention.ms": 5}},
+        {"put": {"retention.ms": "5"}},
+        [],
+    ],
+)
+def test_a_change_that_is_not_valid_changes_nothing(change: object) -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders", 1, **{"retention.ms": "1000"})
+            answer = await found.ask("PATCH", PATH, json=change)
+            assert answer.status_code == 400 and answer.json()["type"] == "/problems/bad-request"
+            assert topic.configs == {"retention.ms": "1000"}
+
+    asyncio.run(story())
+
+
+def test_an_unknown_config_or_topic() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            await found.topic("orders")
+            assert (await found.ask("DELETE", f"{PATH}/no.such")).status_code == 400
+            assert (await found.get("/v1/topics/none/configs")).status_code == 404
+            assert (await found.ask("PATCH", "/v1/topics/none/configs", json={})).status_code == 404
+
+    asyncio.run(story())
+
+
+def test_rights_are_those_of_kafka() -> None:
+    async def story() -> None:
+        async with gateway(secured(), users=True) as found:
+            topic = await found.topic("orders")
+            change = {"json": {"set": {"retention.ms": "5"}}}
+            await found.allow(rule(ALICE, Operation.DESCRIBE, "orders"))
+            assert (await found.get(PATH, "alice")).status_code == 403
+            assert (await found.ask("PATCH", PATH, "alice", **change)).status_code == 403
+            assert (await found.ask("DELETE", f"{PATH}/retention.ms", "alice")).status_code == 403
+            assert (await found.get(PATH, "bob")).status_code == 404
+            assert (await found.ask("PATCH", PATH, "bob", **change)).status_code == 404
+            await found.allow(rule(ALICE, Operation.DESCRIBE_CONFIGS, "orders"))
+            assert (await found.get(PATH, "alice")).status_code == 200
+            assert (await found.ask("PATCH", PATH, "alice", **change)).status_code == 403
+            assert topic.configs == {}
+            await found.allow(rule(ALICE, Operation.ALTER_CONFIGS, "orders"))
+            assert (await found.ask("PATCH", PATH, "alice", **change)).status_code == 200
+            assert topic.configs == {"retention.ms": "5"}
+
+    asyncio.run(story())
