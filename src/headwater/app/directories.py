@@ -11,11 +11,12 @@ import logging
 import os
 import stat
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from headwater import modes
+from headwater.app.backup.receipt import folder_of
 from headwater.errors import ConfigError
 from headwater.objects.local import PRIVATE, TEMPORARY
+from headwater.settings.objects import local_path
 from headwater.settings.settings import Settings
 
 log = logging.getLogger("headwater.directories")
@@ -28,10 +29,12 @@ _OF_THE_DISK = "lost+found"
 def prepare(settings: Settings, *, run: bool = False) -> Path:
     """Create the data directory if something will be in it, and set the modes; returns the directory `run/`.
 
-    With `run` that directory is created too.
+    With `run` that directory is created too. A backup becomes the directory of a cluster; one that is not whole is
+    refused.
     """
     data = Path(settings.data).absolute()
-    objects, ledger = _local(settings.objects_url, "file"), _local(settings.ledger_url, "sqlite")
+    objects, ledger = local_path(settings.objects_url, "file"), local_path(settings.ledger_url, "sqlite")
+    begin(settings)
     try:
         if run or any(path is not None and data in path.parents for path in (objects, ledger)):
             _prepare_data(data, objects, ledger, settings.object_store.mode)
@@ -43,9 +46,17 @@ def prepare(settings: Settings, *, run: bool = False) -> Path:
     return data / RUN
 
 
-def _local(url: str, scheme: str) -> Path | None:
-    parts = urlsplit(url)
-    return Path(unquote(parts.path)) if parts.scheme == scheme and not parts.netloc else None
+def begin(settings: Settings, *, writing: bool = True) -> None:
+    """Call this before a process opens the ledger of a data directory. Raises for a backup that is not whole."""
+    data = Path(settings.data).absolute()
+    if not folder_of(data).is_dir():
+        return
+    from headwater.app.backup.placing import check_whole, take_over
+
+    if writing:
+        take_over(data)
+    else:
+        check_whole(data)
 
 
 def _prepare_data(data: Path, objects: Path | None, ledger: Path | None, mode: int) -> None:

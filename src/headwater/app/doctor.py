@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from headwater.app.directories import begin
 from headwater.app.doctor_objects import ObjectCheck, Progress
 from headwater.app.doctor_tables import check_followers, check_segments, check_tables
 from headwater.app.doctor_transactions import check_transactions
@@ -28,6 +29,7 @@ from headwater.types import CLUSTER, WalId
 
 async def examine(settings: Settings, *, deep: bool = False, tell: Callable[[Progress], None] | None = None) -> Report:
     """Check a cluster's ledger and objects. With `deep`, all bytes of all segments, too."""
+    begin(settings, writing=False)
     report = Report()
     domains = Domains.open(settings)
     ledger, store = domains.ledger, domains.store

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from headwater.app.directories import begin
 from headwater.background import Background, DutyFailed
 from headwater.errors import NotFound
 from headwater.objects import ObjectStore
@@ -43,6 +44,7 @@ class LedgerSession:
 @contextlib.asynccontextmanager
 async def ledger_session(settings: Settings, *, member: bool = False) -> AsyncIterator[LedgerSession]:
     """Follow a cluster's ledger. As a member the command may also append to it."""
+    begin(settings, writing=member)
     command = asyncio.current_task()
     assert command is not None
 

@@ -169,9 +169,10 @@ def doctor(
 
 def main() -> None:
     """The console script."""
-    from headwater.cli import acl, cluster, common, consume, cost, group, metadata, produce, table, topic, txn, user
+    from headwater.cli import acl, backup, cluster, common, consume, cost, group, metadata, produce, table, topic, txn
+    from headwater.cli import user as users
 
-    for module in (topic, produce, consume, group, txn, table, metadata, user, acl, cluster, cost):
+    for module in (topic, produce, consume, group, txn, table, metadata, backup, users, acl, cluster, cost):
         module.register(app)
     _leave(common.call(app))
 

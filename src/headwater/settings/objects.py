@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -139,3 +141,9 @@ def from_environment(environment: Mapping[str, str] | None = None) -> StoreOptio
         raise ConfigError(f"settings: object_store: {error}") from error
     options.check()
     return options
+
+
+def local_path(url: str, scheme: str) -> Path | None:
+    """The path in a URL of this scheme; None for other URLs."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == scheme and not parts.netloc else None

@@ -68,7 +68,7 @@ _UNIX_PATH_LIMIT = 100
 _T = TypeVar("_T")
 
 
-def _check_format(path: Path) -> None:
+def check_format(path: Path) -> None:
     """Refuse a file of another format before SQLite opens it, because opening may change the file."""
     try:
         with path.open("rb") as file:
@@ -112,7 +112,7 @@ class SqliteLedger:
 
     def __init__(self, path: Path, background: Background | None = None) -> None:
         self._path = path
-        _check_format(path)
+        check_format(path)
         self._background = background or Background()
         _make_private(path)
         self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CLOEXEC)

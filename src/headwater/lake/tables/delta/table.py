@@ -237,7 +237,7 @@ class DeltaFollower:
         version = listing.newest
         while version in listing.commits:
             path, data = await self._commit_of(table, version)
-            sequence = _sequence(table, read_commit(path, data))
+            sequence = sequence_in(table, read_commit(path, data))
             if sequence is not None:
                 return _Log(listing, sequence)
             reason = objection(read_commit(path, data))
@@ -270,7 +270,7 @@ class DeltaFollower:
         """Headwater's journal sequence in a checkpoint, for when its commit is deleted."""
         if version < 0:
             raise CorruptObject(f"the log of the Delta table {table.root} lacks its beginning and has no checkpoint")
-        return _sequence(table, await self._checkpoint_of(table, version)) or 0
+        return sequence_in(table, await self._checkpoint_of(table, version)) or 0
 
     async def _standing(self, table: TableRef, found: _Log) -> Standing:
         if not found.cursor:
@@ -280,7 +280,7 @@ class DeltaFollower:
             return Standing(found.cursor, found.cursor, "")
         sequence = None
         if oldest in found.listing.commits:
-            sequence = _sequence(table, read_commit(*await self._commit_of(table, oldest)))
+            sequence = sequence_in(table, read_commit(*await self._commit_of(table, oldest)))
         if sequence is None and oldest in found.listing.checkpoints:
             sequence = await self._checkpointed(table, oldest)
         return Standing(found.cursor, sequence or 0, "")
@@ -389,7 +389,7 @@ def _version(table: TableRef, number: int, actions: Iterable[Action]) -> Version
     return None
 
 
-def _sequence(table: TableRef, actions: Iterable[Action]) -> int | None:
+def sequence_in(table: TableRef, actions: Iterable[Action]) -> int | None:
     """The journal sequence in one of Headwater's commits or checkpoints. Commits name it before their files."""
     name = app_id(table)
     return next((a.txn.version for a in actions if a.txn is not None and a.txn.app_id == name), None)

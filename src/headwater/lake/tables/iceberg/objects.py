@@ -176,8 +176,13 @@ class TableObjects:
 
 
 def table_url(store: ObjectStore) -> str:
-    """The store's URL as table formats write it: without percent signs in local paths, which no engine decodes."""
-    url = unquote(store.url) if store.url.startswith("file:") else store.url
+    """The store's URL as table formats write it."""
+    return as_written(store.url)
+
+
+def as_written(url: str) -> str:
+    """A store's URL as table formats write it: without percent signs in local paths, which no engine decodes."""
+    url = unquote(url) if url.startswith("file:") else url
     return url if url.endswith("://") else url.rstrip("/")
 
 

@@ -1,0 +1,1 @@
+"""`headwater backup`: copies of an embedded cluster while it runs."""
