@@ -50,6 +50,7 @@ soak: install ## runs that take three hours: 200 kills, transactions, a death at
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills
 	$(BIN)/python -m tests.soak.kills --kills 40 --transactions
+	$(BIN)/python -m tests.soak.backups
 	$(BIN)/python -m tests.soak.groups
 	$(BIN)/python -m tests.soak.moves
 	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/fuzz/test_frames.py

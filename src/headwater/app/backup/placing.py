@@ -64,7 +64,7 @@ def take_over(data: Path) -> None:
     """Let a process write to a directory. If it is a whole backup, it ceases to be one."""
     if not folder_of(data).is_dir():
         return
-    with locked(data):
+    with contextlib.suppress(FileNotFoundError), locked(data):  # another process that starts now may be faster
         _check(data)
         shutil.rmtree(folder_of(data))
 

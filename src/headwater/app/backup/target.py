@@ -41,7 +41,7 @@ class Target:
     """A directory that is empty, or holds an earlier backup."""
 
     def __init__(self, directory: Path, source: Source) -> None:
-        self.data = directory.absolute()
+        self.data = directory.resolve() if ".." in directory.parts else directory.absolute()
         self.objects = self.data / OBJECTS
         self.place = self.objects.as_uri()
         self.staging = staging_of(self.data)
