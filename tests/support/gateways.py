@@ -23,6 +23,7 @@ from headwater.replica.users import put_user
 from headwater.settings.settings import Gateway, HttpSecurity, Security, Settings
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.access import Acl, PutAcls
+from headwater.state.commands.cluster import Listener, TakeEpoch
 from headwater.state.results import Verdict
 from tests.support.batches import Rec, batch
 from tests.support.secured import PASSWORDS, MovingClock
@@ -61,6 +62,12 @@ class InGateway:
         self.core.writers.of(topic.domain, "latency").append(Part(topic.streams[partition], data, caller, 0))
         outcome = await caller.done
         assert isinstance(outcome, Outcome) and outcome.verdict is Verdict.ACCEPTED, outcome
+
+    async def broker(self, node: int) -> None:
+        """Let the metadata have a broker."""
+        listener = Listener("CLIENTS", "127.0.0.1", 9_092 + node)
+        level, build = self.services.state.level, "test"
+        await self.core.cluster.submit([TakeEpoch(f"broker-{node}", node, "zone-a", (listener,), level, build)])
 
     async def allow(self, *rules: Acl) -> None:
         await self.core.cluster.submit([PutAcls(rules)])

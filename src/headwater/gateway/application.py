@@ -42,6 +42,7 @@ from headwater.gateway.front import Front, log_failure
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
 from headwater.gateway.routes import cluster, configs, explanations, iceberg, topics
 from headwater.gateway.services import Call, Services
+from headwater.gateway.v3 import routes as rest_proxy
 
 
 class RouteModule(Protocol):
@@ -52,7 +53,7 @@ class RouteModule(Protocol):
         """The handlers."""
 
 
-MODULES: tuple[RouteModule, ...] = (cluster, topics, configs, iceberg, explanations)
+MODULES: tuple[RouteModule, ...] = (cluster, topics, configs, iceberg, explanations, rest_proxy)
 """All families of calls."""
 STYLES: Mapping[str, Style] = {
     prefix: style for module in MODULES for prefix, style in getattr(module, "STYLES", {}).items()

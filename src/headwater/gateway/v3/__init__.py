@@ -1,0 +1,1 @@
+"""The paths of Confluent's REST Proxy, version 3, so that scripts written for it run with another host."""

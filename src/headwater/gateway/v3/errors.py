@@ -1,0 +1,79 @@
+"""Errors as clients of the REST Proxy expect them: a JSON object with `error_code` and `message`.
+
+The code is the status, or a number of five digits whose first three are the status. Some conditions have another status
+than in the rest of the HTTP API; `kafka_errors` and `refused` give them theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+
+from headwater.errors import BadInput, ConfigError
+from headwater.gateway.problems import (
+    BAD_REQUEST,
+    NOT_ALLOWED,
+    NOT_AUTHENTICATED,
+    NOT_FOUND,
+    Body,
+    Refusal,
+    refusal_of,
+)
+from headwater.replica.topics import TopicUnknown
+
+CODE = "error_code"
+"""The member of a refusal that has its code, where that does not follow from the kind."""
+BAD_VALUE, UNKNOWN_TOPIC, RETRIABLE = 40002, 40403, 50003
+"""What Kafka refuses as invalid; a topic or a partition that does not exist; an error that may soon be gone."""
+_OF_KIND = {NOT_AUTHENTICATED: 40101, NOT_ALLOWED: 40301}
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An error."""
+
+    error_code: int
+    """The status, or a number of five digits whose first three are the status."""
+    message: str
+    """What is wrong."""
+
+
+def told(refusal: Refusal) -> Told:
+    """A refusal in the form of the REST Proxy."""
+    kind = refusal.kind
+    code = refusal.more.get(CODE) or _OF_KIND.get(kind)
+    if not isinstance(code, int):
+        code = RETRIABLE if kind.retry and kind.status >= 500 else kind.status
+    return Told(code, refusal.detail or kind.title)
+
+
+def body_of(refusal: Refusal) -> Body:
+    """The style of refusals below the paths of the REST Proxy."""
+    return Body(msgspec.json.encode(told(refusal)), "application/json")
+
+
+def refused(message: str, code: int = BAD_VALUE) -> Refusal:
+    """The refusal of a request that Kafka would refuse as invalid."""
+    return Refusal(BAD_REQUEST, message, more={CODE: code})
+
+
+def unknown_topic() -> Refusal:
+    """The answer for a topic or a partition that does not exist, or that the caller may not describe."""
+    return Refusal(NOT_FOUND, "This server does not host this topic-partition.", more={CODE: UNKNOWN_TOPIC})
+
+
+@contextlib.contextmanager
+def kafka_errors() -> Iterator[None]:
+    """Give errors about the content of a request the status and the code that the REST Proxy gives them."""
+    try:
+        yield
+    except TopicUnknown:
+        raise unknown_topic() from None
+    except (BadInput, ConfigError) as error:
+        raise refused(str(error)) from error
+
+
+def told_of(error: BaseException) -> Told:
+    """An error that is told inside a stream of answers."""
+    return told(refusal_of(error))
