@@ -14,13 +14,14 @@ from headwater.app.core import Core
 from headwater.clock import SystemChance
 from headwater.gateway.application import MODULES, RouteModule, build
 from headwater.gateway.asgi import App
+from headwater.gateway.server import HttpServer
 from headwater.gateway.services import Services
 from headwater.ledger.memory import MemoryLedger
 from headwater.log.batch import check_batch
 from headwater.log.write.part import Outcome, Part
 from headwater.objects.memory import MemoryStore
 from headwater.replica.users import put_user
-from headwater.settings.settings import Gateway, HttpSecurity, Security, Settings
+from headwater.settings.settings import Gateway, HttpSecurity, Oauth, Security, Settings
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.access import Acl, PutAcls
 from headwater.state.commands.cluster import Listener, TakeEpoch
@@ -79,10 +80,12 @@ def basic(user: str, password: str | None = None) -> dict[str, str]:
     return {"Authorization": "Basic " + b64encode(text.encode()).decode()}
 
 
-def secured(**more: Any) -> Settings:
-    """Settings of a cluster with users and rules. `User:admin` may do everything."""
-    http = HttpSecurity(authentication="basic")
-    security = Security(acls=True, super_users="User:admin", failed_login_delay_ms=0, http=http)
+def secured(http: HttpSecurity | None = None, oauth: Oauth | None = None, /, **more: Any) -> Settings:
+    """Settings of a cluster with users and rules. `User:admin` may do everything. `more` are of the gateway."""
+    http = http or HttpSecurity(authentication="basic")
+    security = Security(
+        acls=True, super_users="User:admin", failed_login_delay_ms=0, reload_ms=20, http=http, oauth=oauth or Oauth()
+    )
     return msgspec.structs.replace(Settings(gateway=Gateway(**more)), security=security)
 
 
@@ -104,3 +107,14 @@ async def gateway(
             yield found
     finally:
         await core.stop()
+
+
+@contextlib.asynccontextmanager
+async def listening(found: InGateway) -> AsyncIterator[HttpServer]:
+    """The gateway on a socket. Its settings should have port 0."""
+    server = HttpServer(found.core.settings, found.app, found.services.stats, found.core.background)
+    await server.open()
+    try:
+        yield server
+    finally:
+        await server.close(0)

@@ -68,6 +68,7 @@ class Connection(HttpToolsProtocol):
         identify: Callable[[dict[str, Any]], str],
     ) -> None:
         super().__init__(config, state, {})
+        self.timeout_keep_alive = own.idle_ms / 1000  # type: ignore[assignment]
         self._own = own
         self._doorman = doorman
         self._identify = identify
@@ -173,7 +174,6 @@ class HttpServer:
             log_config=None,
             access_log=False,
             proxy_headers=False,
-            timeout_keep_alive=max(1, self._own.idle_ms // 1000),
         )
         self._state = ServerState()
         self._doorman = _Doorman(self._own, stats)
@@ -228,11 +228,11 @@ class HttpServer:
         if self._state.tasks:
             await asyncio.wait(set(self._state.tasks), timeout=seconds)
         late = set(self._state.tasks)
+        for connection in list(self._state.connections):
+            cast(HttpToolsProtocol, connection).transport.abort()  # no answer is better than a wrong one
         for task in late:
             task.cancel()
         if late:
             log.warning("requests were cut off", extra={"requests": len(late)})
             await asyncio.wait(late)
-        for connection in list(self._state.connections):
-            cast(HttpToolsProtocol, connection).transport.abort()
         self._server = None

@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import ssl
-import warnings
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -15,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.rest import RestCatalog as Client
-from pyiceberg.exceptions import ForbiddenError, NoSuchTableError, UnauthorizedError
 
 from headwater.api.gate import NOT_ALLOWED, Gate
+from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
 from headwater.gateway.catalog import MOUNT, refused
 from headwater.ops.http import FORWARDED, Page, Request
@@ -30,11 +28,9 @@ from headwater.state.commands.access import Acl, PutAcls
 from tests.support.certificates import Pair, Signer, issue, key_document
 from tests.support.rules import rule
 from tests.support.secured import PASSWORDS, InProcess, running
-from tests.unit.gateway.test_catalog import World
 
 SIGNER = Signer("k", "ES256")
 ALICE, BOB = "User:alice", "User:bob"
-TABLES = f"{MOUNT}v1/namespaces/topics/tables"
 
 
 @dataclass(frozen=True)
@@ -99,12 +95,10 @@ async def serving(http: HttpSecurity, secret: str = "", **security: Any) -> Asyn
     settings = Settings(http="127.0.0.1:0", objects="memory://", security=Security(http=http, **values))
     async with running(settings, "PLAINTEXT") as broker, asyncio.timeout(60):
         gate = Gate(settings.security, broker.node.broker.logins, broker.node.broker.guard)
-        world = World(broker.node.broker.guard)
-        await world.fill()
         routes = {
             "/who": gate.known(who),
             "/metrics": gate.describes_cluster(who),
-            MOUNT: gate.known(world.catalog.page, refused),
+            MOUNT: gate.known(CatalogLead(lambda: "http://gateway:1", {}).page, refused),
         }
         listener = HttpListener(settings, routes, secret)
         await listener.open()
@@ -278,74 +272,6 @@ def test_metrics_are_for_those_who_may_describe_the_cluster() -> None:
         assert (await served.ask("/metrics", basic("alice"))).status == 200, "ALTER includes it"
 
     run(test, BASIC, acls=True, super_users=BOB)
-
-
-def test_tables_under_rules() -> None:
-    """S2: DESCRIBE lists, READ loads; what may not be described looks as if there were none."""
-
-    async def test(served: Served) -> None:
-        found = await served.ask(f"{MOUNT}v1/config")
-        assert json.loads(found.body)["error"] == {"message": NOT_KNOWN, "type": "NotAuthorizedException", "code": 401}
-        assert "www-authenticate" in found.headers
-        assert (await served.ask(f"{MOUNT}v1/config", basic("alice"))).status == 200
-        await served.allow(rule(ALICE, Operation.DESCRIBE, "orders"), rule(ALICE, Operation.READ, "a.b"))
-        listed = json.loads((await served.ask(TABLES, basic("alice"))).body)["identifiers"]
-        assert [row["name"] for row in listed] == ["a.b", "orders"]
-        assert json.loads((await served.ask(TABLES, basic("bob"))).body)["identifiers"] == []
-        loaded = await served.ask(f"{TABLES}/a%2Eb", basic("alice"))
-        assert loaded.status == 200 and "metadata-location" in json.loads(loaded.body)
-        described = await served.ask(f"{TABLES}/orders", basic("alice"))
-        assert (described.status, json.loads(described.body)["error"]["type"]) == (403, "ForbiddenException")
-        assert (await served.ask(f"{TABLES}/orders", basic("alice"), "HEAD")).status == 204
-        for more, method in (("", "GET"), ("", "HEAD"), ("/metrics", "POST")):
-            hidden = await served.ask(f"{TABLES}/a_b{more}", basic("alice"), method)
-            absent = await served.ask(f"{TABLES}/zzz{more}", basic("alice"), method)
-            assert hidden.status == absent.status == 404
-            assert hidden.body == absent.body.replace("zzz", "a_b")
-            assert hidden.headers == absent.headers
-
-    run(test, BASIC, acls=True)
-
-
-def test_pyiceberg_logs_in(tmp_path: Path) -> None:
-    """S2: pyiceberg's own client with a token, with a password, and with neither."""
-
-    async def test(served: Served) -> None:
-        await served.allow(rule("User:carol", Operation.READ, "orders"), rule(ALICE, Operation.DESCRIBE, "orders"))
-        token = SIGNER.token(claims(served.broker))
-        await asyncio.to_thread(check, served.port, token)
-
-    def check(port: int, token: str) -> None:
-        with client(port, token=token) as catalog:
-            assert catalog.list_tables("topics") == [("topics", "orders")]
-            assert catalog.load_table("topics.orders").metadata.properties["headwater.topic"] == "orders"
-            with pytest.raises(NoSuchTableError):
-                catalog.load_table(("topics", "a_b"))
-        with client(port, auth=password("alice", PASSWORDS["alice"])) as catalog:
-            assert catalog.list_tables("topics") == [("topics", "orders")]
-            with pytest.raises(ForbiddenError):
-                catalog.load_table("topics.orders")
-        for unknown in ({}, {"token": token[:-4] + "AAAA"}, {"auth": password("alice", "wrong")}):
-            with pytest.raises(UnauthorizedError), client(port, **unknown):
-                pass
-
-    run(test, HttpSecurity(authentication="any"), acls=True, oauth=oauth(tmp_path))
-
-
-def password(name: str, text: str) -> dict[str, Any]:
-    return {"type": "basic", "basic": {"username": name, "password": text}}
-
-
-@contextlib.contextmanager
-def client(port: int, **properties: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        more = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO", **properties}
-        catalog = Client("headwater", uri=f"http://127.0.0.1:{port}/iceberg", **more)
-        try:
-            yield catalog
-        finally:
-            catalog.close()
 
 
 # --- TLS -------------------------------------------------------------------------------------------------

@@ -1,0 +1,258 @@
+"""The gateway's sockets: TLS with client certificates, clients that are slow, rude or many, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from litestar import get
+
+from headwater.errors import ConfigError
+from headwater.gateway.server import HttpServer
+from headwater.gateway.services import TheCall
+from headwater.settings.settings import Gateway, HttpSecurity, Security, Settings
+from tests.support.certificates import issue
+from tests.support.gateways import InGateway, gateway, listening
+
+
+@get("/who")
+async def who(call: TheCall) -> str:
+    return call.caller.principal
+
+
+@get("/wait")
+async def wait(call: TheCall) -> str:
+    await call.services.stopping.wait()
+    return "over"
+
+
+MODULES = (SimpleNamespace(ROUTES=(who, wait)),)
+
+
+class Line:
+    """A connection on which a test sends exactly the bytes that it wants."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, text: str) -> None:
+        self.writer.write(text.encode("latin-1"))
+
+    async def answer(self) -> tuple[int, str]:
+        """Status and body of the next answer."""
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        length = next(int(line.split(": ")[1]) for line in head.split("\r\n") if line.startswith("content-length"))
+        return int(head.split()[1]), (await self.reader.readexactly(length)).decode()
+
+    async def ended(self) -> bool:
+        try:
+            return await self.reader.read() == b""
+        except ConnectionError:
+            return True
+
+
+@contextlib.asynccontextmanager
+async def connected(server: HttpServer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Line]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=tls)
+    try:
+        yield Line(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+
+
+def run(
+    story: Callable[[InGateway, HttpServer], Awaitable[None]], http: HttpSecurity | None = None, **own: Any
+) -> None:
+    async def main() -> None:
+        security = Security(http=http or HttpSecurity(), reload_ms=20)
+        settings = Settings(gateway=Gateway(http="127.0.0.1:0", **own), security=security)
+        async with gateway(settings, MODULES) as found, listening(found) as server, asyncio.timeout(60):
+            await story(found, server)
+
+    asyncio.run(main())
+
+
+ASK = "GET /who HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_several_requests_on_a_connection() -> None:
+    """One after the other, and without waiting for answers."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            for text, count in ((ASK, 1), (ASK * 3, 3)):
+                line.send(text)
+                for _ in range(count):
+                    assert await line.answer() == (200, "User:ANONYMOUS")
+            assert (found.services.stats.connections, found.services.stats.connections_total) == (1, 1)
+
+    run(story)
+
+
+def test_the_owner_of_a_certificate_is_the_caller(tmp_path: Path) -> None:
+    """S2: by the rules for names; without a certificate the caller is unknown, with a foreign one it is refused."""
+    issuer = issue(tmp_path, "issuer")
+    own, robot = issue(tmp_path, "server", issuer), issue(tmp_path, "robot", issuer, "CN=robot,O=Acme")
+    foreign = issue(tmp_path, "foreign", issue(tmp_path, "elsewhere"))
+    http = HttpSecurity(
+        certificate=str(own.certificate),
+        key=str(own.key),
+        client_ca=str(issuer.certificate),
+        client_auth="requested",
+        principal_rules=("RULE:.*CN=([a-z]+).*/$1/U",),
+    )
+
+    def context(*pair: Any) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(issuer.certificate))
+        for shown in pair:
+            made.load_cert_chain(shown.certificate, shown.key)
+        return made
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        assert server.url == f"https://127.0.0.1:{server.port}"
+        for tls, principal in ((context(robot), "User:ROBOT"), (context(), "User:ANONYMOUS")):
+            async with connected(server, tls) as line:
+                line.send(ASK)
+                assert await line.answer() == (200, principal)
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            async with connected(server, context(foreign)) as line:
+                line.send(ASK)
+                await line.answer()
+
+    run(story, http)
+
+
+def test_connections_beyond_the_limit() -> None:
+    """They are told so and closed; a place is free again when a connection ends."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as first, connected(server) as second:
+            for line in (first, second):
+                line.send(ASK)
+                await line.answer()
+            async with connected(server) as third:
+                status, body = await third.answer()
+                assert status == 503 and json.loads(body)["type"] == "/problems/overloaded"
+                assert await third.ended()
+        while found.services.stats.connections:
+            await asyncio.sleep(0)
+        async with connected(server) as line:
+            line.send(ASK)
+            assert (await line.answer())[0] == 200
+        assert found.services.stats.refusals == {"connections": 1}
+
+    run(story, connections_per_address=2)
+
+
+@pytest.mark.parametrize(
+    "begun", ["", "GET /who HT", ASK, "POST /who HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx"]
+)
+def test_silent_connections_are_closed(begun: str) -> None:
+    """Before a request, in its head, after it, and in a body."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(begun)
+            if begun.endswith(("\n", "x")):
+                await line.answer()
+            assert await line.ended()
+
+    run(story, idle_ms=30)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /who HTTP/1.1\r\nX: " + "x" * 3_000,
+        "GET /who HTTP/1.1\r\nHost: localhost\r\nX: " + "x" * 3_000 + "\r\n\r\n",
+        "GET /" + "x" * 3_000 + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_a_head_that_is_too_large(head: str) -> None:
+    """431, whether it is whole or not."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(head)
+            status, body = await line.answer()
+            assert status == 431 and json.loads(body)["type"] == "/problems/head-too-large"
+            assert await line.ended()
+
+    run(story, head_bytes=2_000)
+
+
+@pytest.mark.parametrize("text", ["\x16\x03\x01\x02\x00", "nonsense\r\n\r\n", "GET /who HTTP/9.9\r\n\r\n"])
+def test_what_is_not_http(text: str) -> None:
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(text)
+            status, body = await line.answer()
+            assert status == 400 and json.loads(body)["type"] == "/problems/bad-request"
+            assert await line.ended()
+
+    run(story)
+
+
+def test_a_request_for_another_protocol() -> None:
+    """It is answered as what it is otherwise."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(ASK.replace("\r\n\r\n", "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
+            assert await line.answer() == (200, "User:ANONYMOUS")
+
+    run(story)
+
+
+def test_an_orderly_end() -> None:
+    """What is under way is answered, idle connections are closed, new ones are refused."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as busy, connected(server) as idle:
+            idle.send(ASK)
+            await idle.answer()
+            busy.send(ASK.replace("/who", "/wait"))
+            while not found.services.requests.count:
+                await asyncio.sleep(0)
+            found.services.stopping.set()
+            await server.close(60)
+            assert await busy.answer() == (200, "over") and await busy.ended() and await idle.ended()
+            with pytest.raises(ConnectionError):
+                async with connected(server):
+                    pass
+
+    run(story)
+
+
+def test_an_end_without_patience() -> None:
+    """What does not end in time is cut off."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as busy:
+            busy.send(ASK.replace("/who", "/wait"))
+            while not found.services.requests.count:
+                await asyncio.sleep(0)
+            await server.close(0.01)
+            assert await busy.ended() and found.services.requests.count == 0
+
+    run(story)
+
+
+def test_an_address_that_is_taken() -> None:
+    async def story(found: InGateway, server: HttpServer) -> None:
+        taken = Settings(gateway=Gateway(http=f"127.0.0.1:{server.port}"))
+        second = HttpServer(taken, found.app, found.services.stats, found.core.background)
+        with pytest.raises(ConfigError, match="cannot listen"):
+            await second.open()
+
+    run(story)
