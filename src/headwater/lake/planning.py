@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
 from headwater.log.wal import format as wal
-from headwater.state.streams.domain import UNITS_LEVEL
+from headwater.state.streams.domain import U32_MAX, UNITS_LEVEL
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
@@ -88,12 +88,13 @@ def table_root(name: str, topic: uuid.UUID) -> str:
 def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
     """The entries of a stream that can be settled now, oldest first.
 
-    They end at the first bulk append, or at the stable offset. Gaps between them go along.
+    They end at the first bulk append, or at the stable offset. Gaps between them go along, unless the offsets would be
+    more than one index entry covers: settling passes over such a gap by itself when it gets there.
     """
-    stable, crosses = stream.stable, state.level >= UNITS_LEVEL
+    bound, crosses = min(stream.stable, stream.settled + U32_MAX), state.level >= UNITS_LEVEL
     for i in range(stream.index.find(stream.settled), len(stream.index)):
         entry = stream.index[i]
-        if not (entry.unsettled or (entry.gap and crosses)) or entry.end > stable:
+        if not (entry.unsettled or (entry.gap and crosses)) or entry.end > bound:
             return
         yield entry
 
@@ -265,11 +266,16 @@ def _small(table: TopicTable, limits: Limits, damaged: Collection[str]) -> set[i
 
 
 def _things_before(streams: list[Stream], numbers: set[int]) -> dict[int, dict[int, int]]:
-    """For each of these files, by stream, the number of other entries in front of it."""
+    """For each of these files, by stream, the number of other entries in front of it.
+
+    It also rises where the offsets become more than one index entry covers.
+    """
     found: dict[int, dict[int, int]] = {}
     for stream in streams:
-        others = 0
+        others = start = 0
         for entry in stream.index:
+            if entry.end - start > U32_MAX:
+                others, start = others + 1, entry.start
             if entry.file in numbers:
                 found.setdefault(entry.file, {})[stream.id] = others
             elif entry.file or not entry.settled:

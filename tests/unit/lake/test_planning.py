@@ -3,13 +3,26 @@
 import uuid
 
 from harness.virtual import run
-from headwater.lake.planning import Limits, TopicPlan, due, lag_ms, pending, pending_bytes, plan_settle, table_root
+from headwater.lake.planning import (
+    Job,
+    Limits,
+    TopicPlan,
+    due,
+    lag_ms,
+    pending,
+    pending_bytes,
+    plan_merge,
+    plan_settle,
+    table_root,
+)
 from headwater.objects.memory import MemoryStore
-from headwater.state.commands.base import SetLevel
-from headwater.state.commands.streams import Chunk
+from headwater.state.commands.base import SetLevel, TakeLease
+from headwater.state.commands.streams import AppendUnits, Chunk, StartAt, Unit, UnitChunk
+from headwater.state.commands.tables import Merge, NewFile, SegmentRun, SettleRuns
 from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.records import Command
-from headwater.state.results import Result
+from headwater.state.results import Done, Result
+from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.index import MARKER_BYTES
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
@@ -209,3 +222,67 @@ def test_a_marker_is_as_old_as_the_ledger_says() -> None:
         assert [(part.start, part.end, part.runs) for part in job.tasks[0].files[0].parts] == [(2, 3, [])]
 
     run(told())
+
+
+class Gapped:
+    """A stream with gaps of more offsets than one index entry covers, and a compactor without files."""
+
+    def __init__(self) -> None:
+        self.scribe = scribe(1)
+        self.scribe.do(1, SetLevel(LEVEL, LEVELS[LEVEL]))
+        self.state = state_of(self.scribe)
+        self.stream = self.state.streams[1]
+        lease = self.scribe.do(1, TakeLease(COMPACTION, 1_000))
+        assert isinstance(lease, Done)
+        self.lease = lease.value
+
+    def append(self, gap: int) -> None:
+        """A record behind a gap."""
+        unit = Unit(
+            [StartAt(1, self.stream.next_offset + gap)],
+            [UnitChunk(1, FIRST_CHUNK, [(96, 1, START_MS)], [], b"")],
+        )
+        self.scribe.sequence += 1
+        self.scribe.do(1, AppendUnits(self.scribe.sequence, 300, START_MS, "local", [unit]))
+
+    def settle(self) -> Result:
+        """Settle what can be settled, into one file."""
+        plan = plan_of(self.scribe)
+        job = plan_settle(self.state, [plan], store="m://", prefix="x", slots=1, limits=LIMITS)
+        return self.scribe.do(1, SettleRuns(self.lease, TOPIC, plan.root, *self._files(job), [START_MS]))
+
+    def merge(self, limits: Limits) -> Job:
+        tables = list(self.state.tables.values())
+        return plan_merge(tables, lambda _: [self.stream], store="m://", prefix="y", slots=1, limits=limits)
+
+    def carry_out(self, job: Job) -> Result:
+        """Enter a merge."""
+        return self.scribe.do(1, Merge(self.lease, TOPIC, job.removed[TOPIC], *self._files(job)))
+
+    def _files(self, job: Job) -> tuple[list[NewFile], list[SegmentRun]]:
+        [part] = job.tasks[0].files[0].parts
+        files = [file for table in self.state.tables.values() for file in table.live()]
+        rows = len(part.runs) or sum(file.rows for file in files if file.number in job.removed[TOPIC])
+        name = f"_data/{self.state.last_file}.parquet"
+        file = NewFile(name, 100, rows, 1, 0, 0, part.start, part.end - 1, START_MS, START_MS, 0, 7)
+        return [file], [SegmentRun(1, part.start, part.end, 0, 0, 1)]
+
+
+def test_gaps_larger_than_an_index_entry() -> None:
+    """T1, L4: a run crosses a small gap and stops before a huge one, and so does a merge. Neither is ever refused."""
+    gapped, huge = Gapped(), 5 << 32
+    for gap in (0, 3, huge, 3, 1 << 31, 1 << 31):
+        gapped.append(gap)
+    while gapped.stream.settled < gapped.stream.next_offset:
+        assert isinstance(gapped.settle(), Done), gapped.stream
+    entries = [entry for entry in gapped.stream.index if entry.file]
+    last = huge + 11 + (1 << 32)
+    assert [(entry.start, entry.end) for entry in entries] == [
+        (0, 5), (huge + 5, huge + 11 + (1 << 31)), (last, last + 1)
+    ]  # fmt: skip
+    gapped.append(0)
+    assert isinstance(gapped.settle(), Done)
+    job = gapped.merge(Limits(merge_files=2))
+    assert job.removed == {TOPIC: [3, 4]}
+    assert isinstance(gapped.carry_out(job), Done)
+    assert not gapped.merge(Limits(merge_files=2)).removed
