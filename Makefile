@@ -42,7 +42,7 @@ test: install tools lint ## everything that must pass
 test-cluster: install tools ## tests of clients, groups, security, log and faults on etcd, Oxia and a bucket, with S3
 	$(BIN)/python -m tests.clustered $(ARGS)
 
-sim: install ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move, "--scene transactions"
+sim: install ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move, "--scene transactions", "--scene units"
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 soak: install ## runs that take three hours: 200 kills, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, clusters
@@ -53,7 +53,7 @@ soak: install ## runs that take three hours: 200 kills, transactions, a death at
 	$(BIN)/python -m tests.soak.backups
 	$(BIN)/python -m tests.soak.groups
 	$(BIN)/python -m tests.soak.moves
-	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/fuzz/test_frames.py
+	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/fuzz/test_frames.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs
 	scripts/setup-tools etcd oxia s3

@@ -15,6 +15,7 @@ from tests.simulation.backends import BACKENDS
 from tests.simulation.moving import MOVING
 from tests.simulation.run import LIFE, Outcome, simulate, simulate_all
 from tests.simulation.transactions import NAIVE, ROLLING, SECOND, TRANSACTIONS
+from tests.simulation.units.scene import UNITS
 
 SCENES = {
     "life": LIFE,
@@ -23,6 +24,7 @@ SCENES = {
     "second-generation": SECOND,
     "rolling": ROLLING,
     "naive": NAIVE,
+    "units": UNITS,
 }
 
 
