@@ -40,7 +40,7 @@ from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import OURS, App
 from headwater.gateway.front import Front, log_failure
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
-from headwater.gateway.routes import cluster, configs, explanations, iceberg, topics
+from headwater.gateway.routes import cluster, configs, explanations, groups, iceberg, topics
 from headwater.gateway.services import Call, Services
 from headwater.gateway.v3 import routes as rest_proxy
 
@@ -53,7 +53,15 @@ class RouteModule(Protocol):
         """The handlers."""
 
 
-MODULES: tuple[RouteModule, ...] = (cluster, topics, configs, iceberg, explanations, rest_proxy)
+MODULES: tuple[RouteModule, ...] = (
+    cluster,
+    topics,
+    configs,
+    groups,
+    iceberg,
+    explanations,
+    rest_proxy,
+)
 """All families of calls."""
 STYLES: Mapping[str, Style] = {
     prefix: style for module in MODULES for prefix, style in getattr(module, "STYLES", {}).items()

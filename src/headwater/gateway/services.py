@@ -27,6 +27,7 @@ from headwater.settings.settings import Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.state import ClusterState
+from headwater.types import Domain
 
 log = logging.getLogger("headwater.gateway")
 CATCH_UP_SECONDS = 2.0
@@ -79,14 +80,16 @@ class Services:
         if not self.membership.in_contact:
             raise NotReady("this gateway is out of contact with the cluster")
 
-    async def catch_up(self) -> None:
-        """Bring the metadata up to date. Raises `Retriable` if that takes too long.
+    async def catch_up(self, *domains: Domain) -> None:
+        """Bring the metadata up to date, and that of further domains. Raises `Retriable` if that takes too long.
 
         A call that answers "there is none", or that lists, does this first: another process may have created it.
         """
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.cluster.barrier()
+                for domain in domains:
+                    await self.domains[domain].barrier()
         except TimeoutError:
             raise NotReady("the ledger does not answer in time") from None
 

@@ -179,3 +179,25 @@ def topics_of(subscription: bytes) -> set[str] | None:
     except (struct.error, UnicodeDecodeError):
         return None
     return topics
+
+
+def partitions_of(assignment: bytes) -> dict[str, list[int]] | None:
+    """The partitions by topic in a consumer's assignment. `None` if it cannot be read.
+
+    Every version of the format begins with the version number and the partitions.
+    """
+    try:
+        (count,) = struct.unpack_from(">i", assignment, 2)
+        at, found = 6, {}
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", assignment, at)
+            name = assignment[at + 2 : at + 2 + length]
+            (size,) = struct.unpack_from(">i", assignment, at + 2 + length)
+            if length < 0 or len(name) != length or not 0 <= size <= len(assignment):
+                return None
+            at += 6 + length
+            found[name.decode()] = list(struct.unpack_from(f">{size}i", assignment, at))
+            at += 4 * size
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return found

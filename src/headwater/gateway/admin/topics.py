@@ -103,7 +103,7 @@ async def trim(call: Call, name: str, before: Mapping[int, int | None]) -> list[
     own = call.services
     topic = await find(call, name, Operation.DELETE)
     replica = own.domains[Domain(topic.domain)]
-    await replica.barrier()
+    await own.catch_up(replica.domain)
     config = TopicConfig.of(topic.configs, own.state.resources.common)
     starts, found = [], []
     for partition, offset in before.items():

@@ -139,7 +139,7 @@ async def list_topics(call: TheCall, limit: Limit = DEFAULT_ITEMS, cursor: Next 
 async def describe_topic(call: TheCall, name: TopicName) -> TopicDetails:
     """A topic with the offsets of its partitions. The caller needs the right to DESCRIBE it."""
     topic = await call.topic(name)
-    await call.services.domains[Domain(topic.domain)].barrier()
+    await call.services.catch_up(Domain(topic.domain))
     lines = [_partition(call.services, topic, partition) for partition in range(topic.ready)]
     return TopicDetails(topic.name, str(topic.id), topic.created_ms, lines, _configs(call, topic))
 
