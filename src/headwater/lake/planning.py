@@ -184,19 +184,23 @@ def _files_of(
         yield first, _file(state, plan, prefix, taken)
 
 
+def run_of(state: StreamsState, entry: IndexEntry) -> WalRun:
+    """The run that an index entry names."""
+    known = state.objects.get(entry.object)
+    assert known is not None, f"the index names {entry.object}, which the state does not know"
+    path = wal.path_of(known.zone, state.domain, known.created_ms, entry.object)
+    append_ms = entry.max_timestamp if entry.append_time else -1
+    return WalRun(path, entry.position, entry.length, entry.start, entry.end, append_ms)
+
+
 def _file(state: StreamsState, plan: TopicPlan, prefix: str, taken: dict[int, list[IndexEntry]]) -> FileTask:
     parts = []
     for i in sorted(taken, key=lambda i: plan.streams[i].partition):
         stream, entries = plan.streams[i], taken[i]
         runs = []
         for entry in entries:
-            if not entry.in_wal:
-                continue
-            known = state.objects.get(entry.object)
-            assert known is not None, f"the index names {entry.object}, which the state does not know"
-            path = wal.path_of(known.zone, state.domain, known.created_ms, entry.object)
-            append_ms = entry.max_timestamp if entry.append_time else -1
-            runs.append(WalRun(path, entry.position, entry.length, entry.start, entry.end, append_ms))
+            if entry.in_wal:
+                runs.append(run_of(state, entry))
         start, end = max(entries[0].start, stream.settled), entries[-1].end
         aborted = [(gone.producer, gone.first, gone.marker) for gone in stream.aborted.between(start, end)]
         parts.append(StreamPart(stream.id, stream.partition, start, end, runs, aborted if runs else []))

@@ -33,6 +33,7 @@ from headwater.lake.tasks import (
 )
 from headwater.log.segment.write import Piece, SegmentWriter, Sizes, decode_runs, read_pieces
 from headwater.log.wal.format import PREFIX_BYTES, sound_batches
+from headwater.log.wal.runs import RunBytes, load_runs
 from headwater.objects import ObjectMissing, ObjectStore, open_store
 from headwater.settings.objects import from_environment
 from headwater.types import Buffer
@@ -72,16 +73,16 @@ async def _run(task: Task) -> TaskFacts:
 
 async def perform(store: ObjectStore, task: Task) -> TaskFacts:
     """Do a task on an open store."""
-    ranges = await _load(store, [run for file in task.files for run in _runs(file)])
+    ranges = await load_runs(store, [run for file in task.files for run in _runs(file)])
     return TaskFacts([await _attempt(store, file, ranges) for file in task.files])
 
 
-async def _attempt(store: ObjectStore, task: FileTask, ranges: _Ranges) -> FileFacts:
+async def _attempt(store: ObjectStore, task: FileTask, ranges: RunBytes) -> FileFacts:
     """Write a file. If an input cannot be read, all inputs are read a second time, and those that fail are named."""
     try:
         return await _write(store, task, ranges)
     except _UNREADABLE:
-        ranges = await _load(store, _runs(task))
+        ranges = await load_runs(store, _runs(task))
         damaged = [*await _damaged_sources(store, task), *_damaged_runs(task, ranges)]
     return FileFacts(None, [], damaged) if damaged else await _write(store, task, ranges)
 
@@ -98,7 +99,7 @@ async def _damaged_sources(store: ObjectStore, task: FileTask) -> list[DamagedIn
     return damaged
 
 
-def _damaged_runs(task: FileTask, ranges: _Ranges) -> list[DamagedInput]:
+def _damaged_runs(task: FileTask, ranges: RunBytes) -> list[DamagedInput]:
     """The first run of each stream that cannot be decoded."""
     damaged = []
     for part in task.parts:
@@ -118,49 +119,7 @@ def _runs(task: FileTask) -> list[WalRun]:
     return [run for part in task.parts for run in part.runs]
 
 
-class _Ranges:
-    """The bytes of the runs of a task, by object."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, list[tuple[int, memoryview]]] = {}
-        self._flaws: dict[str, str] = {}
-
-    def lack(self, path: str, reason: str) -> None:
-        """Note that an object cannot be read."""
-        self._flaws[path] = reason
-
-    def add(self, path: str, start: int, data: Buffer) -> None:
-        self._held.setdefault(path, []).append((start, memoryview(data)))
-
-    def get(self, run: WalRun) -> memoryview:
-        for start, data in self._held.get(run.path, ()):
-            if start <= run.position and run.position + run.length <= start + len(data):
-                return data[run.position - start : run.position - start + run.length]
-        raise CorruptObject(self._flaws.get(run.path) or f"the object ends before {run.position + run.length}")
-
-
-async def _load(store: ObjectStore, runs: list[WalRun]) -> _Ranges:
-    """Read each object once, from the first byte that is needed to the last. Those that cannot be read are noted."""
-    spans: dict[str, tuple[int, int]] = {}
-    for run in runs:
-        low, high = spans.get(run.path, (run.position, run.position))
-        spans[run.path] = (min(low, run.position), max(high, run.position + run.length))
-    ranges = _Ranges()
-
-    async def load(path: str) -> None:
-        low, high = spans[path]
-        try:
-            ranges.add(path, low, await store.get(path, low, high - low))
-        except ObjectMissing:
-            ranges.lack(path, "the object is missing")
-        except CorruptObject as error:
-            ranges.lack(path, str(error))
-
-    await each(load, spans)
-    return ranges
-
-
-async def _write(store: ObjectStore, task: FileTask, ranges: _Ranges) -> FileFacts:
+async def _write(store: ObjectStore, task: FileTask, ranges: RunBytes) -> FileFacts:
     segment = NewSegment()
     if task.sources:
         runs = await _merge(store, task, segment.writer)
@@ -173,7 +132,7 @@ async def _write(store: ObjectStore, task: FileTask, ranges: _Ranges) -> FileFac
     return FileFacts(file, runs, [])
 
 
-def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: _Ranges, sizes: Sizes) -> PartRun:
+def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: RunBytes, sizes: Sizes) -> PartRun:
     runs: Iterator[tuple[Buffer, int, int]] = ((ranges.get(run), run.start, run.append_ms) for run in part.runs)
     for piece in decode_runs(part.partition, runs, part.start, OPENED_LIMIT, sizes, part.aborted):
         writer.add(part.partition, piece)

@@ -9,15 +9,18 @@ from __future__ import annotations
 import io
 import struct
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crc32c import crc32c
 
 from headwater.errors import CorruptObject
 from headwater.log.segment.encode import READ_COLUMNS, RowGroup
 from headwater.types import Buffer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ReadRange: TypeAlias = Callable[[int, int], Awaitable[Buffer]]
 """Reads (start, length) of one object."""
@@ -27,6 +30,10 @@ TAIL_BYTES = 64 << 10
 
 SPAN_BYTES = 2 << 20
 """Row groups within this many bytes are read with one request."""
+
+GAP_BYTES = 256 << 10
+"""Columns of a row group within this many bytes of each other are read with one request. pyarrow itself joins reads
+that are 8 KB apart, so it must not be less."""
 
 _MAGIC = b"PAR1"
 _END = struct.Struct("<I4s")
@@ -48,12 +55,11 @@ class GroupFacts:
 
 
 class _Window(io.RawIOBase):
-    """A file of which only one range is in memory."""
+    """A file of which only some ranges are in memory: the position and the bytes of each."""
 
-    def __init__(self, data: Buffer, position: int, size: int) -> None:
-        self._data = memoryview(data)
-        self._position = position
-        self._size = size
+    def __init__(self, ranges: Sequence[tuple[int, Buffer]]) -> None:
+        self._ranges = [(position, memoryview(data)) for position, data in ranges]
+        self._size = max(position + len(data) for position, data in self._ranges)
         self._at = 0
 
     def readable(self) -> bool:
@@ -71,12 +77,13 @@ class _Window(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1) -> memoryview:
-        start = self._at - self._position
-        end = len(self._data) if size is None or size < 0 else start + size
-        if start < 0 or end > len(self._data):
-            raise OSError(f"bytes {self._at} to {self._at + (size or 0)} were not read from the store")
-        self._at = self._position + end
-        return self._data[start:end]
+        for position, data in self._ranges:
+            start = self._at - position
+            end = len(data) if size is None or size < 0 else start + size
+            if 0 <= start <= end <= len(data):
+                self._at = position + end
+                return data[start:end]
+        raise OSError(f"bytes {self._at} to {self._at + (size or 0)} were not read from the store")
 
 
 class SegmentReader:
@@ -122,22 +129,37 @@ class SegmentReader:
 
     def decode(self, group: int, data: Buffer) -> RowGroup:
         """The rows of a row group from the bytes of its range. Page checksums are verified."""
-        import pyarrow as pa
-        from pyarrow import parquet
-
         facts = self.groups[group]
         if len(data) != facts.length:
             raise CorruptObject(f"row group {group}: {len(data)} bytes instead of {facts.length}")
-        window = pa.PythonFile(_Window(data, facts.position, facts.position + facts.length), mode="r")
-        try:
-            file = parquet.ParquetFile(window, metadata=self._metadata, page_checksum_verification=True)
-            table = file.read_row_group(group, columns=READ_COLUMNS, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise CorruptObject(f"row group {group} of a segment cannot be read: {error}") from error
-        rows = RowGroup(table)
+        rows = RowGroup(self.columns(group, READ_COLUMNS, [(facts.position, data)]))
         if len(rows) != facts.rows:
             raise CorruptObject(f"row group {group} holds {len(rows)} rows instead of {facts.rows}")
         return rows
+
+    def ranges(self, group: int, columns: Collection[str]) -> list[tuple[int, int]]:
+        """The byte ranges that hold some columns of a row group: start and length. Neighbours are one range."""
+        metadata = self._metadata.row_group(group)
+        chunks = (metadata.column(i) for i in range(metadata.num_columns))
+        found: list[tuple[int, int]] = []
+        for start, end in sorted(_span(c) for c in chunks if c.path_in_schema.split(".")[0] in columns):
+            if found and start - found[-1][1] <= GAP_BYTES:
+                found[-1] = (found[-1][0], max(end, found[-1][1]))
+            else:
+                found.append((start, end))
+        return [(start, end - start) for start, end in found]
+
+    def columns(self, group: int, columns: Collection[str], ranges: Sequence[tuple[int, Buffer]]) -> pa.Table:
+        """Some columns of a row group from the bytes of their ranges. Page checksums are verified."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        window = pa.PythonFile(_Window(ranges), mode="r")
+        try:
+            file = parquet.ParquetFile(window, metadata=self._metadata, page_checksum_verification=True)
+            return file.read_row_group(group, columns=list(columns), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptObject(f"row group {group} of a segment cannot be read: {error}") from error
 
     async def load(self, group: int, read: ReadRange) -> RowGroup:
         """The rows of a row group, by one ranged read."""

@@ -1,0 +1,74 @@
+"""The bytes of many runs of WAL objects, for readers that take each object once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headwater.background import each
+from headwater.errors import CorruptObject
+from headwater.objects import ObjectMissing, ObjectStore
+from headwater.types import Buffer
+
+
+class Run(Protocol):
+    """A run of batches: its object, and its place in it."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+
+class RunBytes:
+    """The bytes of some runs, by object."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[tuple[int, memoryview]]] = {}
+        self._flaws: dict[str, str] = {}
+        self.missing: set[str] = set()
+        """The paths that no object has."""
+
+    def __repr__(self) -> str:
+        return f"<RunBytes of {len(self._held)} objects; {len(self._flaws)} cannot be read>"
+
+    def lack(self, path: str, reason: str) -> None:
+        """Note that an object cannot be read."""
+        self._flaws[path] = reason
+
+    def add(self, path: str, start: int, data: Buffer) -> None:
+        """Keep bytes of an object."""
+        self._held.setdefault(path, []).append((start, memoryview(data)))
+
+    def get(self, run: Run) -> memoryview:
+        """The bytes of a run. Raises `CorruptObject` if they could not be read."""
+        for start, data in self._held.get(run.path, ()):
+            if start <= run.position and run.position + run.length <= start + len(data):
+                return data[run.position - start : run.position - start + run.length]
+        raise CorruptObject(self._flaws.get(run.path) or f"the object ends before {run.position + run.length}")
+
+
+async def load_runs(store: ObjectStore, runs: Sequence[Run]) -> RunBytes:
+    """Read each object once, from the first byte that is needed to the last. Those that cannot be read are noted."""
+    spans: dict[str, tuple[int, int]] = {}
+    for run in runs:
+        low, high = spans.get(run.path, (run.position, run.position))
+        spans[run.path] = (min(low, run.position), max(high, run.position + run.length))
+    found = RunBytes()
+
+    async def load(path: str) -> None:
+        low, high = spans[path]
+        try:
+            found.add(path, low, await store.get(path, low, high - low))
+        except ObjectMissing:
+            found.missing.add(path)
+            found.lack(path, "the object is missing")
+        except CorruptObject as error:
+            found.lack(path, str(error))
+
+    await each(load, spans)
+    return found

@@ -1,0 +1,243 @@
+"""From a snapshot to rows: Arrow record batches in the columns of the topic's tables.
+
+Files give only the row groups and the columns that are needed. Runs of the WAL are decoded by the loops that settling
+uses. Memory is bounded: at most one row group, or `HOT_BYTES` of runs, is held at once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headwater.errors import BadInput, CorruptObject, Retriable
+from headwater.lake.tasks import StreamPart, WalRun
+from headwater.log.segment.cache import Segment
+from headwater.log.segment.decode import decode_runs
+from headwater.log.segment.read import SegmentReader, open_segment
+from headwater.log.segment.schema import FIELD_ID, segment_schema
+from headwater.log.wal.runs import RunBytes, load_runs
+from headwater.objects import ObjectMissing, ObjectStore
+from headwater.query.snapshot import FOREVER, Offsets, Snapshot
+from headwater.threads import Offload, inline
+from headwater.types import Buffer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HOT_BYTES = 8 << 20
+"""Bytes of objects that are read together, from the first one needed to the last one. A single larger run is read
+alone."""
+MAX_ROWS = 65_536
+"""Rows of one batch."""
+OPENED_LIMIT = 64 << 20
+"""The bytes to which a compressed batch may decompress."""
+
+
+class SnapshotGone(Retriable):
+    """A file or an object of the snapshot was deleted while it was read. Take a new snapshot."""
+
+
+def columns_of(names: Sequence[str] | None) -> list[str]:
+    """The columns by their names; all if there are none. Raises `BadInput` for an unknown one, or one given twice."""
+    known = segment_schema().names
+    if names is None:
+        return list(known)
+    for name in names:
+        if name not in known:
+            raise BadInput(f"there is no column {name!r}: the columns are {', '.join(known)}")
+    if not names or len(set(names)) < len(names):
+        raise BadInput("a scan has at least one column, and each of them once")
+    return list(names)
+
+
+def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
+    """The schema of a scan: the columns of the topic's tables, without the numbers that files give them."""
+    import pyarrow as pa
+
+    full = segment_schema()
+    return pa.schema([_plain(full.field(name)) for name in columns_of(names)])
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """A field without Parquet's number, in its children too."""
+    import pyarrow as pa
+
+    kind = field.type
+    if pa.types.is_list(kind):
+        kind = pa.list_(_plain(kind.value_field))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_plain(kind.field(i)) for i in range(kind.num_fields)])
+    metadata = {key: value for key, value in (field.metadata or {}).items() if key != FIELD_ID}
+    return pa.field(field.name, kind, field.nullable, metadata or None)
+
+
+async def scan(
+    store: ObjectStore, snapshot: Snapshot, names: Sequence[str] | None = None, offload: Offload = inline
+) -> AsyncIterator[pa.RecordBatch]:
+    """The rows of a snapshot, file by file, then those of the WAL. Within each of them a partition's offsets rise.
+
+    `offload` says where decoding happens. Raises `SnapshotGone` if something was deleted meanwhile, and `CorruptObject`
+    for what cannot be read; never fewer rows.
+    """
+    shape = _Shape(snapshot, columns_of(names))
+    for file in snapshot.files:
+        async for batch in _file(store, file, snapshot, shape, offload):
+            yield batch
+    for group in _groups(snapshot.hot):
+        loaded = await load_runs(store, [run for part in group for run in part.runs])
+        for part in group:
+            rows = _rows(part, loaded, shape)
+            while (batches := await offload(_next, rows)) is not None:
+                for batch in batches:
+                    yield batch
+
+
+class _Shape:
+    """Which columns are read, which rows stay, and how the result looks."""
+
+    def __init__(self, snapshot: Snapshot, names: list[str]) -> None:
+        self.schema = schema_of(names)
+        self.names = names
+        self._snapshot = snapshot
+        self._timed = snapshot.from_ms > -FOREVER or snapshot.until_ms < FOREVER
+
+    def read(self, bounded: bool) -> list[str]:
+        """The columns to read: also those that decide which rows stay."""
+        needed = [*(["offset"] if bounded else []), *(["timestamp_ms"] if self._timed else [])]
+        return [*self.names, *(name for name in needed if name not in self.names)]
+
+    def shaped(self, rows: pa.Table, offsets: Offsets | None) -> list[pa.RecordBatch]:
+        """The rows that stay, in the columns of the result. Without `offsets` all of them are within bounds."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        masks = []
+        if offsets is not None:
+            masks += [pc.greater_equal(rows["offset"], offsets.start), pc.less(rows["offset"], offsets.end)]
+        if self._timed:
+            times, snapshot = rows["timestamp_ms"], self._snapshot
+            if snapshot.from_ms > -FOREVER:
+                masks.append(pc.greater_equal(times, snapshot.from_ms))
+            if snapshot.until_ms < FOREVER:
+                masks.append(pc.less(times, snapshot.until_ms))
+        kept = rows.filter(functools.reduce(pc.and_, masks)) if masks else rows
+        chosen = [kept[name].cast(self.schema.field(name).type) for name in self.names]
+        shaped = pa.Table.from_arrays(chosen, schema=self.schema)
+        return [batch for batch in shaped.to_batches(max_chunksize=MAX_ROWS) if batch.num_rows]
+
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+async def _file(
+    store: ObjectStore, file: Segment, snapshot: Snapshot, shape: _Shape, offload: Offload
+) -> AsyncIterator[pa.RecordBatch]:
+    async def read(start: int, length: int) -> Buffer:
+        try:
+            return await store.get(file.path, start, length)
+        except ObjectMissing:
+            raise SnapshotGone(f"{file.path} was deleted while it was read: scan again") from None
+
+    try:
+        footer = await open_segment(file.size, read, file.checksum)
+        for i, group in enumerate(footer.groups):
+            bounds = snapshot.bounds.get(group.partition)
+            if bounds is None or group.max_timestamp < snapshot.from_ms:
+                continue
+            if group.first_offset >= bounds.end or group.last_offset < bounds.start:
+                continue
+            inside = bounds.start <= group.first_offset and group.last_offset < bounds.end
+            names = shape.read(not inside)
+            held = [(start, await read(start, length)) for start, length in footer.ranges(i, names)]
+            for batch in await offload(_decoded, footer, i, names, held, shape, None if inside else bounds):
+                yield batch
+    except CorruptObject as error:
+        raise CorruptObject(f"{file.path}: {error}") from error
+
+
+def _decoded(
+    footer: SegmentReader,
+    group: int,
+    names: list[str],
+    held: list[tuple[int, Buffer]],
+    shape: _Shape,
+    offsets: Offsets | None,
+) -> list[pa.RecordBatch]:
+    rows = footer.columns(group, names, held)
+    if rows.num_rows != footer.groups[group].rows:
+        raise CorruptObject(f"row group {group} holds {rows.num_rows} rows instead of {footer.groups[group].rows}")
+    return shape.shaped(rows, offsets)
+
+
+# --- the WAL -------------------------------------------------------------------------------------------
+
+
+def _groups(parts: Sequence[StreamPart]) -> Iterator[list[StreamPart]]:
+    """Runs that are read together, in the order of their objects, so that an object with many streams is read once.
+
+    Within a stream the order of offsets stays.
+    """
+    ordered = sorted(
+        ((rank, i, run) for i, part in enumerate(parts) for rank, run in _ranked(part)),
+        key=lambda item: (item[0], item[1], item[2].start),
+    )
+    taken: dict[int, list[WalRun]] = {}
+    spans: dict[str, tuple[int, int]] = {}
+    size = 0
+    for _, i, run in ordered:
+        low, high = spans.get(run.path, (run.position, run.position))
+        wider = (min(low, run.position), max(high, run.position + run.length))
+        more = wider[1] - wider[0] - (high - low)
+        if taken and size + more > HOT_BYTES:
+            yield _parts(parts, taken)
+            taken, spans, size = {}, {}, 0
+            wider, more = (run.position, run.position + run.length), run.length
+        taken.setdefault(i, []).append(run)
+        spans[run.path], size = wider, size + more
+    if taken:
+        yield _parts(parts, taken)
+
+
+def _ranked(part: StreamPart) -> Iterator[tuple[str, WalRun]]:
+    """Each run with the greatest path so far: paths rise with time, as good as always."""
+    greatest = ""
+    for run in part.runs:
+        greatest = max(greatest, run.path)
+        yield greatest, run
+
+
+def _parts(parts: Sequence[StreamPart], taken: dict[int, list[WalRun]]) -> list[StreamPart]:
+    found = []
+    for i in sorted(taken):
+        part, runs = parts[i], taken[i]
+        start, end = max(part.start, runs[0].start), min(part.end, runs[-1].end)
+        aborted = [gone for gone in part.aborted if gone[1] < end and gone[2] >= start]
+        found.append(StreamPart(part.stream, part.partition, start, end, runs, aborted))
+    return found
+
+
+def _rows(part: StreamPart, loaded: RunBytes, shape: _Shape) -> Iterator[list[pa.RecordBatch]]:
+    import pyarrow as pa
+
+    at = part.runs[0]
+
+    def runs() -> Iterator[tuple[Buffer, int, int]]:
+        nonlocal at
+        for run in part.runs:
+            at = run
+            yield loaded.get(run), run.start, run.append_ms
+
+    bounds = Offsets(part.start, part.end)
+    inside = part.end >= part.runs[-1].end
+    try:
+        for batch in decode_runs(part.partition, runs(), part.start, OPENED_LIMIT, aborted=part.aborted):
+            yield shape.shaped(pa.Table.from_batches([batch]), None if inside else bounds)
+    except CorruptObject as error:
+        if at.path in loaded.missing:
+            raise SnapshotGone(f"{at.path} was deleted while it was read: scan again") from error
+        raise
+
+
+def _next(rows: Iterator[list[pa.RecordBatch]]) -> list[pa.RecordBatch] | None:
+    return next(rows, None)

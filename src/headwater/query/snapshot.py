@@ -1,0 +1,200 @@
+"""A snapshot of a topic: the exact files and WAL runs that hold its rows at one moment, each row once.
+
+Taking a snapshot is pure: no I/O and no await. The caller brings the state up to the ledger's end before. Then one step
+takes the files of the table's newest version, every run that is still in the WAL, where readers stop, and which
+transactions were aborted.
+
+"The table up to the settled end, and the WAL from there on" would be wrong. A segment of a bulk append may be ahead of
+the settled end, and even behind an open reservation. So every partition has a bound, and it holds for files too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headwater.errors import BadInput
+from headwater.lake.planning import run_of
+from headwater.lake.tasks import StreamPart
+from headwater.log.looking import bound_of
+from headwater.log.segment.cache import Segment
+from headwater.state.streams.index import IndexEntry
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stream import Stream
+from headwater.state.streams.tables import DataFile, TopicTable
+
+FOREVER = 1 << 63
+"""Beyond every offset and every timestamp."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which rows a caller wants. Nothing given: all."""
+
+    partitions: Collection[int] | None = None
+    from_offsets: Mapping[int, int] = field(default_factory=dict)
+    """By partition, the first offset."""
+    until_offsets: Mapping[int, int] = field(default_factory=dict)
+    """By partition, the offset behind the last one."""
+    from_ms: int = -FOREVER
+    """The smallest timestamp."""
+    until_ms: int = FOREVER
+    """Timestamps are below this one."""
+    committed: bool = True
+    """Whether to stop at the first open transaction and to leave aborted records out. Otherwise the rows of open
+    transactions are shown, and those of aborted ones until they are settled."""
+    version: int | None = None
+    """A version of the table, without what was not settled then. None: everything up to now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The offsets of a partition that are part of a snapshot: `[start, end)`."""
+
+    start: int
+    end: int
+
+    def __bool__(self) -> bool:
+        return self.start < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What to read. A row of a file counts only if its partition is in `bounds`, and its offset in that range."""
+
+    topic: uuid.UUID
+    version: int
+    """The table's version; 0 if nothing is settled."""
+    bounds: Mapping[int, Offsets]
+    """By partition."""
+    from_ms: int
+    until_ms: int
+    files: list[Segment]
+    hot: list[StreamPart]
+    """Runs in the WAL, in the order of offsets, with the aborted transactions in them."""
+
+    @property
+    def wal_bytes(self) -> int:
+        """The bytes of all runs."""
+        return sum(run.length for part in self.hot for run in part.runs)
+
+    @property
+    def file_bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+def take(state: StreamsState, topic: uuid.UUID, streams: Iterable[Stream], wanted: Wanted) -> Snapshot:
+    """A snapshot of a topic. The state must have reached the ledger's end; `streams` are all of the topic's."""
+    table = state.tables.get(topic)
+    if table is not None and table.dropped:
+        table = None
+    version = _checked_version(table, wanted.version)
+    chosen = _chosen(streams, wanted.partitions)
+    bounds: dict[int, Offsets] = {}
+    hot: list[StreamPart] = []
+    for stream in chosen:
+        offsets = _bounds(stream, wanted)
+        if not offsets:
+            continue
+        bounds[stream.partition] = offsets
+        part = _hot(state, stream, offsets, wanted) if wanted.version is None else None
+        if part is not None:
+            hot.append(part)
+    files = _files(table, version, bounds, wanted) if table is not None else []
+    return Snapshot(topic, version, bounds, wanted.from_ms, wanted.until_ms, files, hot)
+
+
+def _chosen(streams: Iterable[Stream], partitions: Collection[int] | None) -> list[Stream]:
+    by_partition = {stream.partition: stream for stream in streams}
+    if partitions is None:
+        partitions = by_partition
+    missing = [number for number in partitions if number not in by_partition]
+    if missing:
+        raise BadInput(f"the topic has no partition {missing[0]}: it has 0 to {len(by_partition) - 1}")
+    return [by_partition[number] for number in sorted(set(partitions))]
+
+
+def _bounds(stream: Stream, wanted: Wanted) -> Offsets:
+    """The offsets of a stream that are wanted and may be read. Tables keep rows that are before the log's start."""
+    end = FOREVER if wanted.version is not None else bound_of(stream, wanted.committed)
+    number = stream.partition
+    return Offsets(max(0, wanted.from_offsets.get(number, 0)), min(end, wanted.until_offsets.get(number, FOREVER)))
+
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+def _checked_version(table: TopicTable | None, version: int | None) -> int:
+    """The version to show. An older one is refused if a file of it may be deleted already."""
+    newest = table.last_sequence if table is not None else 0
+    if version is None or version == newest:
+        return newest
+    if not 0 <= version < newest or table is None:
+        raise BadInput(f"there is no version {version}: the newest is {newest}")
+    changes = table.entries_after(version)
+    if changes is None:
+        raise BadInput(f"version {version} is too old: the oldest that is known is {table.first_version}")
+    later = {number for entry in changes for number in entry.added}
+    gone = [number for entry in changes for number in entry.removed if number not in table.files]
+    if any(number not in later for number in gone):
+        raise BadInput(f"version {version} has expired: files of it are deleted")
+    return version
+
+
+def _files(table: TopicTable, version: int, bounds: Mapping[int, Offsets], wanted: Wanted) -> list[Segment]:
+    shown = [
+        file
+        for file in table.files.values()
+        if file.added <= version
+        and (not file.removed or version < file.removed)
+        and file.max_timestamp >= wanted.from_ms
+        and file.min_timestamp < wanted.until_ms
+        and _overlaps(file, bounds)
+    ]
+    shown.sort(key=lambda file: file.number)
+    return [Segment(f"{table.root}/{file.name}", file.size, file.footer_checksum) for file in shown]
+
+
+def _overlaps(file: DataFile, bounds: Mapping[int, Offsets]) -> bool:
+    """Whether a file may have rows within the bounds."""
+    here = range(file.first_partition, file.last_partition + 1)
+    numbers = here if len(here) < len(bounds) else bounds
+    return any(
+        number in here and number in bounds and _meets(bounds[number], file.first_offset, file.last_offset)
+        for number in numbers
+    )
+
+
+def _meets(offsets: Offsets, first: int, last: int) -> bool:
+    return first < offsets.end and offsets.start <= last
+
+
+# --- the WAL -------------------------------------------------------------------------------------------
+
+
+def _hot(state: StreamsState, stream: Stream, offsets: Offsets, wanted: Wanted) -> StreamPart | None:
+    """The runs of a stream that hold wanted rows; None if there are none."""
+    start, index, runs = max(offsets.start, stream.log_start), stream.index, []
+    for i in range(index.find(max(start, stream.settled)), len(index)):
+        entry = index[i]
+        if entry.start >= offsets.end:
+            break
+        if entry.in_wal and _may_match(entry, wanted):
+            runs.append(run_of(state, entry))
+    if not runs:
+        return None
+    end = min(offsets.end, runs[-1].end)
+    start = max(start, runs[0].start)
+    aborted = stream.aborted.between(start, end) if wanted.committed else []
+    return StreamPart(
+        stream.id, stream.partition, start, end, runs, [(gone.producer, gone.first, gone.marker) for gone in aborted]
+    )
+
+
+def _may_match(entry: IndexEntry, wanted: Wanted) -> bool:
+    """Whether a run may have rows of the wanted times. With log-append time all of its rows have the same."""
+    if entry.max_timestamp < wanted.from_ms:
+        return False
+    return not entry.append_time or entry.max_timestamp < wanted.until_ms
