@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from harness.patience import eventually
+from harness.ports import free_port
+from harness.process import Process
 from tests.support.running import Running
 
 
@@ -20,10 +22,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def get(server: Running, path: str) -> tuple[int, Any]:
+def get(server: Running, path: str, url: str = "") -> tuple[int, Any]:
     """Status and JSON of an answer; 0 while no gateway listens."""
     try:
-        with urllib.request.urlopen(server.gateway_url + path, timeout=30) as answer:
+        with urllib.request.urlopen((url or server.gateway_url) + path, timeout=30) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -49,6 +51,30 @@ def test_a_gateway_is_no_broker(server: Running) -> None:
     health = json.loads(server.page("/health")[1])
     assert health["components"] == {"broker-1": "healthy", "gateway": "healthy"}
     assert server.metric("headwater_gateway_connections_total") > 0
+
+
+def test_another_gateway(server: Running) -> None:
+    """A cluster has any number of them. One that is stopped leaves the cluster before it ends."""
+    address = f"127.0.0.1:{free_port()}"
+    options = ["--http", "127.0.0.1:0", "--gateway-http", address]
+    log = server.directory / "second.log"
+    second = Process("gateway", server.config, log, server.variables, options=options, said=log.with_suffix(".out"))
+    second.launch()
+    try:
+        second.wait_until_ready()
+        assert get(server, "/v1", f"http://{address}") == get(server, "/v1")
+        assert len(_others(server)) == 2
+        assert second.metric("headwater_gateway_requests_total") > 0
+        assert second.stop() == 0
+    finally:
+        second.kill()
+    assert len(_others(server)) == 1
+
+
+def _others(server: Running) -> list[Any]:
+    """The processes that are no brokers."""
+    told = server.cli("cluster", "describe", "--config", str(server.config), "--output", "json")
+    return list(told["processes"])
 
 
 def test_a_gateway_that_dies_is_started_again(server: Running) -> None:

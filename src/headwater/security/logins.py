@@ -134,6 +134,10 @@ class Logins:
         stored_key, server_key = derive_keys(mechanism, hashlib.sha256(salt).digest())
         return Keys(MIN_ITERATIONS, salt, stored_key, server_key), False
 
+    def stored(self, name: str) -> dict[int, Keys]:
+        """The keys of a user that this process knows, by mechanism; empty for an unknown user."""
+        return dict(self._access.users.get(name, {}))
+
     async def check_password(self, name: str, password: str) -> bool:
         """Whether this is a user's password, by the user's keys for any mechanism."""
         right = False

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.app.exposure import check_exposure
 from headwater.errors import ConfigError
-from headwater.settings.settings import HttpSecurity, ListenerSecurity, Security, Settings
+from headwater.settings.settings import Gateway, HttpSecurity, ListenerSecurity, Security, Settings
 
 SAFE = [
     ("127.0.0.1:9092", "127.0.0.1:8080", {}),
@@ -71,3 +71,17 @@ def test_open(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> 
         check_exposure(settings)
     trusted = msgspec.structs.replace(settings.security, insecure=True)
     assert check_exposure(msgspec.structs.replace(settings, security=trusted)) is None  # type: ignore[func-returns-value]
+
+
+def test_a_gateway_beyond_loopback() -> None:
+    """S3: it wants an authentication, like the pages; a process without one does not care."""
+    settings = Settings(gateway=Gateway(http="10.0.0.1:8081"))
+    check_exposure(settings)
+    with pytest.raises(ConfigError, match=r"gateway on 10\.0\.0\.1 .*--insecure"):
+        check_exposure(settings, gateway=True)
+    for security in (
+        Security(insecure=True),
+        Security(http=HttpSecurity(authentication="basic")),
+        Security(http=HttpSecurity(client_auth="required")),
+    ):
+        check_exposure(msgspec.structs.replace(settings, security=security), gateway=True)
