@@ -77,7 +77,14 @@ class GatewayProcess:
         )
         self.core.membership.gone = nobody_serves
         properties = catalog_properties(settings)
-        self.services = Services(settings, self.core.domains, self.core.writers, self.core.reader, properties)
+        self.services = Services(
+            settings,
+            self.core.domains,
+            self.core.writers,
+            self.core.reader,
+            properties,
+            self._openers[0].run,
+        )
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)
         gate = Gate(settings.security, self.services.logins, self.services.guard)
         self.http = HttpListener(

@@ -19,10 +19,11 @@ from headwater.broker.rotation.pace import Pace
 from headwater.broker.rotation.routing import Routing, zone_of
 from headwater.broker.transactions.watcher import Watcher
 from headwater.broker.turns import Turns
-from headwater.configs.topics import PRODUCER, UNCOMPRESSED, TopicConfig
+from headwater.configs.topics import TopicConfig
 from headwater.errors import HeadwaterError, NotReady
 from headwater.log.batch import Batch, BatchRules
 from headwater.log.reader import Reader
+from headwater.log.write.demands import rules_of, target_of
 from headwater.log.write.opening import Opening, Target
 from headwater.log.write.part import Part
 from headwater.log.write.writer import Writer
@@ -44,7 +45,6 @@ from headwater.state.streams.stream import Stream
 from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 from headwater.threads import Offload, inline
 from headwater.types import Domain, NodeId
-from headwater.wire.codecs import NONE, WRITTEN
 
 NO_OPERATIONS = -(1 << 31)
 """The value of `operations` in answers to clients that did not ask for them."""
@@ -206,31 +206,17 @@ class Broker:
         view = self._views.get(topic.id)
         if view is None:
             config = TopicConfig.of(topic.configs, self.cluster.state.resources.common)
-            rules = BatchRules(
-                max_bytes=config.max_message_bytes,
-                max_opened_bytes=self.settings.limits.opened_batch_bytes,
-                timestamp_before_ms=config.timestamp_before_ms,
-                timestamp_after_ms=config.timestamp_after_ms,
-                append_time=config.append_time,
-                compacted=config.compacted,
-            )
+            opened = self.settings.limits.opened_batch_bytes
             view = self._views[topic.id] = TopicView(
                 topic,
                 config,
-                rules,
+                rules_of(config, opened),
                 self.writers.of(topic.domain, config.profile or self.settings.default_profile),
                 self.domains[Domain(topic.domain)],
-                self._target(config),
+                target_of(config, opened),
                 is_empty(topic),
             )
         return view
-
-    def _target(self, config: TopicConfig) -> Target | None:
-        if config.compression == PRODUCER:
-            return None
-        codec = NONE if config.compression == UNCOMPRESSED else WRITTEN[config.compression]
-        opened = self.settings.limits.opened_batch_bytes
-        return Target(codec, config.compression_level, config.max_message_bytes, opened)
 
     def produced(self, batch: Batch) -> None:
         """Count a batch that passed its checks."""

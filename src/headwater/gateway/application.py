@@ -40,7 +40,7 @@ from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import OURS, App
 from headwater.gateway.front import Front, log_failure
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
-from headwater.gateway.routes import cluster, configs, explanations, groups, iceberg, topics
+from headwater.gateway.routes import cluster, configs, explanations, groups, iceberg, records, topics
 from headwater.gateway.services import Call, Services
 from headwater.gateway.v3 import routes as rest_proxy
 
@@ -57,6 +57,7 @@ MODULES: tuple[RouteModule, ...] = (
     cluster,
     topics,
     configs,
+    records,
     groups,
     iceberg,
     explanations,

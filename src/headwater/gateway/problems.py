@@ -145,7 +145,7 @@ STORE_FULL = Kind(
     "make room.", retry=True,
 )  # fmt: skip
 OUTCOME_UNKNOWN = Kind(
-    "outcome-unknown", 503, "It is not known whether the request took effect",
+    "outcome-unknown", 504, "It is not known whether the request took effect",
     "A store failed after the request was sent to it. The request may or may not have taken effect. Repeat it with the "
     "same `Idempotency-Key`; without one, look before you repeat it.", retry=True,
 )  # fmt: skip

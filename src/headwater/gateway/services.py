@@ -27,6 +27,7 @@ from headwater.settings.settings import Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.state import ClusterState
+from headwater.threads import Offload, inline
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.gateway")
@@ -44,9 +45,12 @@ class Services:
         writers: Writers,
         reader: Reader,
         properties: Mapping[str, str] = NOTHING,
+        offload: Offload = inline,
     ) -> None:
         """Readers of tables get `properties` from the catalog; see `reader_properties`."""
         self.settings = settings
+        self.offload = offload
+        """Runs long work, such as encoding many records, beside the event loop."""
         self.own = settings.gateway
         self.domains = domains
         self.cluster = domains.cluster

@@ -24,6 +24,7 @@ _NUMBERS = (
     "idle_ms",
     "stalled_ms",
     "drain_ms",
+    "append_ms",
 )
 
 
@@ -67,6 +68,9 @@ class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """How long a connection may be silent between requests, in a head or in a body. After that it is closed."""
     stalled_ms: int = 30_000
     """How long an answer may wait for a client that does not read. After that the connection is closed."""
+    append_ms: int = 30_000
+    """How long a request waits for its records to be appended. After that they are dropped and the answer is 503; if
+    they are already being stored, it is 504, and only a repeated request with an `Idempotency-Key` tells."""
     drain_ms: int = 10_000
     """How long a gateway that stops waits for the requests under way."""
 

@@ -5,6 +5,7 @@ Batches of a stream are one chunk. The chunks of a unit are its own, so that the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,15 +46,16 @@ def lay_out(
         image = wal.build(object_id, domain, created_ms, ledger_ms, stored)
         command = _command(object_id, image.size, created_ms, zone, chunks, image.positions, ())
         return Layout(chunks, image, command)
-    stored += [(stream, (batch,)) for unit in units for stream, batch in unit.batches]
+    of_units = [_by_stream(unit) for unit in units]
+    stored += [chunk for found in of_units for chunk in found]
     order = sorted(range(len(stored)), key=lambda i: stored[i][0])
     image = wal.build(object_id, domain, created_ms, ledger_ms, [stored[i] for i in order], wal.UNITS)
     positions = [position for _, position in sorted(zip(order, image.positions, strict=True))]
     judged, at = [], len(chunks)
-    for unit in units:
+    for unit, own in zip(units, of_units, strict=True):
         found = [
-            UnitChunk(stream, position, [_facts(batch)], [], b"")
-            for (stream, batch), position in zip(unit.batches, positions[at:], strict=False)
+            UnitChunk(stream, position, [_facts(batch) for batch in batches], [], b"")
+            for (stream, batches), position in zip(own, positions[at:], strict=False)
         ]
         at += len(found)
         judged.append(Unit(unit.conditions, found))
@@ -85,6 +87,12 @@ def _command(
     if in_units:
         return AppendUnits(object_id.sequence, size, created_ms, zone, [Unit([], unit_chunks), *units])
     return AppendWal(object_id.sequence, size, created_ms, zone, entered)
+
+
+def _by_stream(unit: Together) -> list[tuple[int, Sequence[Batch]]]:
+    """The batches of a unit, by stream."""
+    found = itertools.groupby(unit.batches, key=lambda pair: pair[0])
+    return [(stream, [batch for _, batch in of_stream]) for stream, of_stream in found]
 
 
 def _facts(batch: Batch) -> tuple[int, int, int]:

@@ -57,7 +57,7 @@ class Together(msgspec.Struct, gc=False, eq=False):
     """Batches that are appended together, under conditions, or not at all. Two of them are never equal."""
 
     batches: Sequence[tuple[int, Batch]]
-    """Each with its stream. A stream has one batch here."""
+    """Each with its stream. The batches of a stream follow each other."""
     conditions: list[AnyCondition]
     decided: Callable[[UnitResult | HeadwaterError], None]
     """Called with the outcome, once."""

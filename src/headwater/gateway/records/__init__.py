@@ -1,0 +1,1 @@
+"""Records over HTTP: forms of keys and values, appending as one unit, reading and following."""
