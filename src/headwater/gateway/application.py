@@ -37,7 +37,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import ControllerRouterHandler
 
 from headwater.errors import HeadwaterError
-from headwater.gateway.asgi import OURS, App
+from headwater.gateway.asgi import OURS, App, Receive, Scope, Send
 from headwater.gateway.front import Front, log_failure
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
 from headwater.gateway.routes import cluster, configs, explanations, groups, iceberg, records, topics
@@ -68,6 +68,8 @@ STYLES: Mapping[str, Style] = {
     prefix: style for module in MODULES for prefix, style in getattr(module, "STYLES", {}).items()
 }
 """By prefix of a path, the form of errors below it."""
+ROOTS: Mapping[str, str] = {prefix: root for module in MODULES for prefix, root in getattr(module, "ROOTS", {}).items()}
+"""By prefix of a path, the part of it that is not there for the routes: the same calls under another path."""
 
 
 async def provide_call(request: Request[Any, Any, Any]) -> Call:
@@ -87,7 +89,19 @@ def build(services: Services, modules: Sequence[RouteModule] = MODULES) -> App:
         debug=False,
         pdb_on_exception=False,
     )
-    return Front(cast(App, litestar), services, STYLES)
+    return Front(_rooted(cast(App, litestar)), services, STYLES)
+
+
+def _rooted(app: App) -> App:
+    """The application, which knows the paths of `ROOTS` too."""
+
+    async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+        for prefix, root in ROOTS.items():
+            if scope["path"].startswith(prefix):
+                scope["root_path"] = root
+        await app(scope, receive, send)
+
+    return ask
 
 
 def _told(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:

@@ -65,9 +65,13 @@ def unknown_topic() -> Refusal:
 
 @contextlib.contextmanager
 def kafka_errors() -> Iterator[None]:
-    """Give errors about the content of a request the status and the code that the REST Proxy gives them."""
+    """Give errors about a topic or the content of a request the status and the code that the REST Proxy gives them."""
     try:
         yield
+    except Refusal as refusal:
+        if refusal.kind is NOT_FOUND and CODE not in refusal.more:
+            raise unknown_topic() from None
+        raise
     except TopicUnknown:
         raise unknown_topic() from None
     except (BadInput, ConfigError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -15,14 +15,14 @@ from litestar.params import PathParameter, QueryParameter
 from headwater.gateway.paging import MAX_CURSOR, Key, paged
 from headwater.gateway.problems import NOT_FOUND, Refusal
 from headwater.gateway.services import Call, Services, TheCall
-from headwater.gateway.v3.errors import unknown_topic
+from headwater.gateway.v3.errors import kafka_errors, unknown_topic
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.domain import Topic
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain
 
-PREFIXES = ("/v3", "/kafka/v3")
-"""The REST Proxy has the second one when it runs inside a broker; so has Confluent Cloud."""
+PREFIX, ROOT = "/v3", "/kafka"
+"""The paths begin with `/v3`, or with `/kafka/v3` as they do in Confluent Cloud."""
 MOST_ITEMS = 10_000
 """Items of one answer. Clients expect listings as a whole, so this is more than other listings give."""
 T = TypeVar("T")
@@ -80,8 +80,7 @@ def base_of(request: Request[Any, Any, Any], services: Services) -> str:
     scope = request.scope
     host = request.headers.get("host", "")
     server = services.own.url.rstrip("/") or (f"{scope['scheme']}://{host}" if host else "")
-    prefix = next(prefix for prefix in reversed(PREFIXES) if scope["path"].startswith(prefix + "/"))
-    return f"{server}{prefix}/clusters"
+    return f"{server}{scope.get('root_path', '')}{PREFIX}/clusters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +124,18 @@ class Frame:
         """A listing of what was found, which is sorted by its keys. `page` is the size and the token of the part."""
         size, token = page
         part, then = paged(kind, found, key, limit=size, cursor=token, most=MOST_ITEMS)
+        more: dict[str, str | int] = {"page_size": size, "page_token": then} if then else {}
+        return ListOf(kind, self.list_metadata(path, more), [item(one) for one in part])
+
+    def list_metadata(self, path: Sequence[str | int], then: Mapping[str, str | int]) -> ListMetadata:
+        """The links of a listing. `then` is the query of the next part; empty if there is none."""
         url = self.url(*path)
-        more = f"{url}?{urlencode({'page_size': size, 'page_token': then})}" if then else None
-        return ListOf(kind, ListMetadata(url, more), [item(one) for one in part])
+        return ListMetadata(url, f"{url}?{urlencode(then)}" if then else None)
 
     async def topic(self, name: str, operation: Operation = Operation.DESCRIBE) -> Topic:
         """A topic on which the caller is allowed an operation."""
-        try:
+        with kafka_errors():
             return await self.call.topic(name, operation)
-        except Refusal as refusal:
-            if refusal.kind is NOT_FOUND:
-                raise unknown_topic() from None
-            raise
 
     async def partition(self, name: str, partition: int) -> tuple[Topic, Stream]:
         """A partition of a topic that the caller may describe, up to date."""
