@@ -200,7 +200,7 @@ class System(Measured):
 
 
 class HeadwaterLogSystem(System):
-    """`headwater up --no-lake`, with the default settings in all else."""
+    """`headwater up --no-lake --no-gateway`, with the default settings in all else."""
 
     name = LOG
     server: Headwater

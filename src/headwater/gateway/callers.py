@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from headwater.gateway.asgi import OURS, Scope
 from headwater.gateway.problems import BAD_REQUEST, PATH, Refusal
 from headwater.security.http_logins import HttpLogins
+from headwater.security.logins import network_of
 from headwater.state.cluster.access import ANONYMOUS
 
 OPEN_PATHS = ("/v1/health",)
@@ -26,7 +27,7 @@ class Caller:
     @property
     def account(self) -> str:
         """What rates and streams are counted by: the user, or the address of an unknown one."""
-        return self.principal if self.principal != ANONYMOUS else self.host
+        return self.principal if self.principal != ANONYMOUS else network_of(self.host)
 
 
 class Callers:

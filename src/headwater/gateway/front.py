@@ -29,6 +29,8 @@ log = logging.getLogger("headwater.gateway")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 CLOSE = (b"connection", b"close")
 UNROUTED = "none"
+MAX_DIGITS = 18
+"""A length with more digits is not even read."""
 
 
 class Stalled(HeadwaterError):
@@ -89,7 +91,7 @@ class Front:
             if not is_open(scope["path"]):
                 self._rates.take(caller.account)
             length = headers.get(b"content-length", b"0")
-            if not length.isdigit() or int(length) > own.own.body_bytes:
+            if not length.isdigit() or len(length) > MAX_DIGITS or int(length) > own.own.body_bytes:
                 raise too_large(own.own.body_bytes)
         except BaseException as error:
             for place in places:

@@ -21,6 +21,7 @@ from headwater.errors import ConfigError
 from headwater.gateway.asgi import OURS, App
 from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import BAD_REQUEST, HEAD_TOO_LARGE, OVERLOADED, Refusal, document
+from headwater.security.logins import network_of
 from headwater.security.tls import CERTIFICATES, Certificates, principal_of
 from headwater.settings.gateway import public_url
 from headwater.settings.settings import Gateway, Settings, parse_address
@@ -81,7 +82,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._host = self.client[0] if self.client else ""
+        self._host = network_of(self.client[0]) if self.client else ""
         self._inside = self._doorman.enter(self._host)
         if not self._inside:
             self._refuse(Refusal(OVERLOADED, "there are too many connections"))
