@@ -35,6 +35,8 @@ RESTART_SECONDS = 0.2
 RESTART_LIMIT_SECONDS = 5.0
 STOP_SECONDS = 30.0
 ASK_SECONDS = 2.0
+LAST_WORDS_SECONDS = 0.1
+"""How long the output of a process is read after its end, if another program holds it open."""
 NO_ANSWER = "no process answers"
 
 
@@ -118,15 +120,29 @@ class Child:
             raise ConfigError(f"cannot write the settings of {self.name}: {error}") from error
 
     async def _watch(self) -> int:
+        """Wait until the process ends, and note what it says until then.
+
+        Its output may end much later: programs that it has started hold it open, such as Spark's JVM.
+        """
         assert self.process is not None and self.process.stdout is not None
-        while line := await self.process.stdout.readline():
+        listening = launch(self._listen(self.process.stdout))
+        try:
+            code = await self.process.wait()
+            await asyncio.wait([listening], timeout=LAST_WORDS_SECONDS)
+        finally:
+            listening.cancel()
+        if listening.done():
+            listening.result()
+        return code
+
+    async def _listen(self, output: asyncio.StreamReader) -> None:
+        while line := await output.readline():
             words = line.decode(errors="replace").split()
             if words and words[0] == "ready":
                 facts = dict(word.split("=", 1) for word in words[1:])
                 self.http_port = int(facts["http"])
                 self.gateway_port = int(facts.get("gateway", 0))
                 self.ready.set()
-        return await self.process.wait()
 
     async def page(self, request: Request) -> Page:
         """The answer of the process to a request. If the process does not answer soon, a page that says so."""

@@ -45,8 +45,18 @@ class _Dead:
         return self.returncode
 
 
-def test_a_process_that_dies_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is started again; the supervisor does not die with it."""
+class _Held(_Dead):
+    """A process that was killed, whose output another program holds open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stdout = asyncio.StreamReader()
+        self.stdout.feed_data(b"ready http=7\n")
+
+
+@pytest.mark.parametrize("kind", [_Dead, _Held])
+def test_a_process_that_dies_at_once(kind: type[_Dead], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started again; the supervisor does not die with it, and does not wait for what it has started."""
 
     async def story() -> None:
         child, stop = Child("broker", "broker-1", Settings(), tmp_path), asyncio.Event()
@@ -54,10 +64,11 @@ def test_a_process_that_dies_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         async def start(*_: object, **__: object) -> _Dead:
             if child.restarts == 2:
                 stop.set()
-            return _Dead()
+            return kind()
 
         monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
         await child.run(stop)
         assert child.restarts == 2 and child.report().error == "the process ended with exit code -9"
+        assert child.http_port == (7 if kind is _Held else 0), "what it has said counts"
 
     run(story())
