@@ -49,8 +49,8 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
         self.source = source
         """The directory with the code of the brokers; None for the code of this checkout."""
         self._compactor = compactor
-        self.gateway = ""
-        """The address of the HTTP API and the catalog; empty without a compactor."""
+        self.gateway = f"127.0.0.1:{free_port()}"
+        """The address of the HTTP API and the catalog. A gateway runs if a compactor does."""
         self._settings = settings
         self._running = ExitStack()
 
@@ -72,18 +72,20 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
 
     def write_settings(self) -> None:
         """Write the settings file of each process, with the current stores."""
-        tree = {**self.stores.settings(self._settings), "data": str(self.directory / "data"), "http": "127.0.0.1:0"}
-        if self._compactor:
-            self.gateway = self.gateway or f"127.0.0.1:{free_port()}"
-            tree["gateway"] = {"http": self.gateway}
-            self._member("gateway", "gateway", {**tree, "zone": self.zones[0]})
+        tree = self._tree(self._settings)
         for node in range(1, self.brokers + 1):
             kafka = f"127.0.0.1:{self.port + node - 1}"
             zone = self.zones[(node - 1) % len(self.zones)]
             member = self._member("broker", f"broker-{node}", {**tree, "node": node, "zone": zone, "kafka": kafka})
             member.kafka, member.zone = kafka, zone
         if self._compactor:
+            self._member("gateway", "gateway", {**tree, "zone": self.zones[0]})
             self._member("compactor", "compactor", {**tree, "zone": self.zones[0]})
+
+    def _tree(self, settings: str) -> dict[str, object]:
+        """The settings of all processes. An older build knows nothing of gateways."""
+        own = {**self.stores.settings(settings), "data": str(self.directory / "data"), "http": "127.0.0.1:0"}
+        return own if self.source is not None else {**own, "gateway": {**own.get("gateway", {}), "http": self.gateway}}
 
     def _member(self, mode: str, name: str, tree: Mapping[str, object]) -> Process:
         file = self.directory / f"{name}.json"
@@ -143,8 +145,10 @@ class Cluster(Serving, AbstractContextManager["Cluster"]):
             member.wait_until_ready()
 
     def add_compactor(self, settings: str = "") -> Process:
-        """Start another compactor with settings of its own, without waiting for it."""
-        tree = {**self.stores.settings(settings), "data": str(self.directory / "data"), "http": "127.0.0.1:0"}
+        """Start another compactor with settings of its own, without waiting for it, and a gateway if there is none."""
+        tree = self._tree(settings)
+        if "gateway" not in self.members:
+            self._member("gateway", "gateway", {**tree, "zone": self.zones[0]}).launch()
         member = self._member("compactor", "compactor", {**tree, "zone": self.zones[0]})
         member.launch()
         return member
