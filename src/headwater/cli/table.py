@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import asdict
 
 from headwater.cli import table_append, table_versions
 from headwater.cli.common import Output, OutputOption, put, put_json, put_table
@@ -20,7 +21,7 @@ from headwater.cli.table_common import (
     replica_of,
     table_of,
 )
-from headwater.cli.table_late import held_by, held_words, late_words
+from headwater.cli.table_late import held_words, late_words
 
 if TYPE_CHECKING:
     from headwater.app.session import LedgerSession
@@ -65,7 +66,7 @@ def describe(
 
     async def look(found: LedgerSession) -> dict[str, Any]:
         from headwater.clock import SystemClock
-        from headwater.lake.following import follower_lag_ms
+        from headwater.lake.described import follower_lag_ms
 
         table, streams = table_of(found, name)
         # If the pointer to the newest metadata is in the ledger, no other writer can hold the follower.
@@ -287,43 +288,32 @@ def _reached(found: LedgerSession, name: str, ends: dict[int, int]) -> bool:
 def _behind(found: LedgerSession, name: str, table: TopicTable) -> list[str]:
     """The followers that have not reached the table's version: those that follow it, and those that will."""
     from headwater.configs.topics import TopicConfig
+    from headwater.lake.described import behind
 
     lake, common = found.settings.lake, found.cluster.state.resources.common
     shown = TopicConfig.of(found.topic(name).configs, common).table
-    wanted = dict.fromkeys([*table.followers, *((*lake.followers, *lake.catalogs) if shown else ())])
-    cursors = {follower: known.cursor for follower, known in table.followers.items()}
-    return [follower for follower in wanted if cursors.get(follower, 0) < table.last_sequence]
+    return behind(table, (*lake.followers, *lake.catalogs) if shown else ())
 
 
 def _summary(found: LedgerSession, name: str) -> dict[str, Any]:
     from headwater.clock import SystemClock
-    from headwater.lake.following import follower_lag_ms
-    from headwater.lake.planning import lag_ms
+    from headwater.lake.described import freshness_ms, totals_of
 
     table, streams = table_of(found, name)
-    now_ms = SystemClock().wall_ms()
-    lags = [follower_lag_ms(table, follower, now_ms) for follower in table.followers] if table else []
-    lags.append(lag_ms(replica_of(found, name).state, streams, now_ms))
-    live = list(table.live()) if table else []
+    late = freshness_ms(replica_of(found, name).state, table, streams, SystemClock().wall_ms())
     return {
         "topic": name,
-        "rows": sum(f.rows for f in live),
-        "files": len(live),
-        "bytes": sum(f.size for f in live),
-        "version": table.last_sequence if table else 0,
+        **asdict(totals_of(table)),
         **_waiting(found, name),
-        "freshness_seconds": _seconds(max(lags)),
+        "freshness_seconds": _seconds(late),
     }
 
 
 def _waiting(found: LedgerSession, name: str) -> dict[str, Any]:
     """The offsets that can be settled now, and those that are held back by open transactions, with their ids."""
-    _, streams = table_of(found, name)
-    return {
-        "pending_records": sum(s.stable - s.settled for s in streams),
-        "held_records": sum(s.end - s.stable for s in streams),
-        "held_by": held_by(found, name),
-    }
+    from headwater.lake.described import waiting_of
+
+    return asdict(waiting_of(replica_of(found, name).state, table_of(found, name)[1]))
 
 
 def _seconds(ms: int) -> float:

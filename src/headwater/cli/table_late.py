@@ -14,31 +14,17 @@ NAMED = 3
 
 
 def compactor_of(found: LedgerSession, name: str) -> str:
-    """What the compactor of a topic does, if there is one.
+    """What the compactor of a topic does, if there is one."""
+    from headwater.lake.described import compactor_words
 
-    Only the ledger is asked. So a compactor that died counts as running until it is fenced or its lease has expired.
-    """
-    from headwater.state.streams.domain import COMPACTION
-
-    topic, state = found.topic(name), replica_of(found, name).state
-    lease = state.lease(COMPACTION)
-    if lease is None or lease.expires_ms <= state.clock_ms:
-        return "no compactor is running: start one with `headwater compactor`"
-    running = f"a compactor is running (epoch {lease.holder})"
-    others = {s.topic for s in state.streams.values() if s.settled < s.stable and s.topic != topic.id}
-    if others:
-        waiting = f"{len(others)} other topics wait" if len(others) > 1 else "another topic waits"
-        return f"{running} and busy: {waiting} for it too"
-    return f"{running}, but has not come that far: its machine may be busy; its log and /health name other reasons"
+    return compactor_words(replica_of(found, name).state, found.topic(name).id)
 
 
-def held_by(found: LedgerSession, name: str) -> list[str]:
+def transactions_of(found: LedgerSession, name: str) -> list[str]:
     """The transactional ids whose open transactions hold records of a topic back, the oldest transaction first."""
-    _, streams = table_of(found, name)
-    producers = {producer for stream in streams for producer in stream.running}
-    if not producers:
-        return []
-    return [one.id for one in replica_of(found, name).state.transactions.opened() if one.producer in producers]
+    from headwater.lake.described import held_by
+
+    return held_by(replica_of(found, name).state, table_of(found, name)[1])
 
 
 def held_words(count: int, ids: list[str]) -> str:
@@ -54,5 +40,5 @@ def late_words(found: LedgerSession, name: str, missing: int, behind: list[str],
     what = what or f"the log is settled, but {' and '.join(behind)} cannot show it yet"
     words = f"settling of {name} is late: {what} after {timeout:g} s; {compactor_of(found, name)}"
     _, streams = table_of(found, name)
-    held, ids = sum(s.end - s.stable for s in streams), held_by(found, name)
+    held, ids = sum(s.end - s.stable for s in streams), transactions_of(found, name)
     return f"{words}; besides, {held_words(held, ids)}" if held else words

@@ -40,7 +40,16 @@ from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import OURS, App, Receive, Scope, Send
 from headwater.gateway.front import Front, log_failure
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
-from headwater.gateway.routes import cluster, configs, explanations, groups, iceberg, records, topics
+from headwater.gateway.routes import (
+    cluster,
+    configs,
+    explanations,
+    groups,
+    iceberg,
+    records,
+    tables,
+    topics,
+)
 from headwater.gateway.services import Call, Services
 from headwater.gateway.v3 import routes as rest_proxy
 
@@ -59,6 +68,7 @@ MODULES: tuple[RouteModule, ...] = (
     configs,
     records,
     groups,
+    tables,
     iceberg,
     explanations,
     rest_proxy,

@@ -288,13 +288,6 @@ def _standing(known: Follower) -> Standing:
     return Standing(known.cursor, known.oldest, known.location, known.recent, known.pinned)
 
 
-def follower_lag_ms(table: TopicTable, name: str, now_ms: int) -> int:
-    """The age of the oldest change of a table that a follower has not committed; 0 if it has all."""
-    missing = table.entries_after(table.followers.get(name, _NOTHING).cursor)
-    waiting = table.journal if missing is None else missing
-    return max(0, now_ms - waiting[0].ms) if waiting else 0
-
-
 async def held_followers(
     store: ObjectStore, lake: Lake, options: StoreOptions, table: TopicTable, names: Iterable[str]
 ) -> dict[str, HeadwaterError]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headwater.errors import BadInput
+from headwater.errors import BadInput, NotFound
 from headwater.lake.tables.follower import Version
 from headwater.log.segment.cache import Segment, SegmentCache
 from headwater.objects import ObjectStore
@@ -64,6 +64,20 @@ def history(table: TopicTable) -> list[tuple[JournalEntry, dict[int, int]]]:
         ends = {**ends, **dict(entry.ends)}
         found.append((entry, ends))
     return found
+
+
+def files_at(table: TopicTable, version: int) -> list[DataFile]:
+    """The files of a version, by number. Raises if there is no such version, or if some of its files were deleted."""
+    if not 0 <= version <= table.last_sequence:
+        raise NotFound(f"there is no version {version}: the newest is {table.last_sequence}")
+    later = table.entries_after(version)
+    if later is None:
+        raise NotFound(f"version {version} has expired: the oldest that is known is {table.first_version}")
+    new = {number for entry in later for number in entry.added}
+    if any(number not in table.files and number not in new for entry in later for number in entry.removed):
+        raise NotFound(f"version {version} has expired: some of its files are deleted")
+    found = (file for file in table.files.values() if file.added <= version < (file.removed or version + 1))
+    return sorted(found, key=lambda file: file.number)
 
 
 def changes(table: TopicTable, after: int, upto: int | None = None) -> Changes:
