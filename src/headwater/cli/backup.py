@@ -13,8 +13,9 @@ from headwater.cli.table_common import ConfigOption, DataOption, time_text
 if TYPE_CHECKING:
     from headwater.app.backup.backup import Copied
 
-NICENESS = 10
-"""A backup leaves most of a busy machine to the cluster."""
+NICENESS = 1
+"""Reads and writes of a backup come after the cluster's. It gets its share of the processors, because one that starves
+runs after objects that settling deletes."""
 
 
 def register(app: typer.Typer) -> None:

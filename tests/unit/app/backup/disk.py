@@ -12,8 +12,11 @@ from headwater.app.node import Node
 from headwater.lake.tables.iceberg.objects import as_written
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.objects.local import LocalStore
+from headwater.replica.checkpoint import write_checkpoint
+from headwater.replica.domains import new_state
 from headwater.settings.settings import Settings
 from headwater.state.cluster.domain import Topic
+from headwater.types import CLUSTER
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, Row, log_rows, rows_of
 from tests.support.virtual_nodes import sent, topic
@@ -42,6 +45,11 @@ class DiskWorld(LakeWorld):
         made = await topic(node, partitions=2)
         self.compactions.append(await self.compaction())
         return node, made, self.compactions[0]
+
+    async def checkpoint(self) -> None:
+        """Write a checkpoint of each domain, as housekeeping does."""
+        for domain in (CLUSTER, ONE):
+            assert await write_checkpoint(self.ledger, self.store, new_state(domain))
 
     async def back_up(self, target: Path, **options: Any) -> Copied:
         return await back_up(self.settings, target, VirtualClock(), SeededChance(77), **options)
@@ -113,3 +121,10 @@ def files_of(data: Path) -> dict[str, int]:
     root = data / "objects"
     found = (path for path in root.rglob("*") if path.is_file() and ".tmp" not in path.parts)
     return {path.relative_to(root).as_posix(): path.stat().st_ino for path in found}
+
+
+def kinds_of(data: Path) -> set[str]:
+    """The kinds of objects in a data directory: where they are, and how their names end."""
+    return {
+        f"{path.split('/')[0]} {'/'.join(path.split('/')[2:-1][:1])} {Path(path).suffix}" for path in files_of(data)
+    }

@@ -1,11 +1,14 @@
 """Backups of a cluster that goes on: the copy is whole, apart from the original, and the next one is short."""
 
 import asyncio
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headwater.app.backup import backup, gathering
+from headwater.app.backup import backup, gathering, placing
 from headwater.app.backup.placing import take_over
 from headwater.app.backup.receipt import read_receipt
 from headwater.app.directories import prepare
@@ -13,7 +16,7 @@ from headwater.errors import ConfigError
 from headwater.state.cluster.state import ClusterState
 from tests.support.lake import ONE, log_rows
 from tests.support.virtual_nodes import topic
-from tests.unit.app.backup.disk import DiskWorld, files_of, findings, run, served, settings_of, settle, write
+from tests.unit.app.backup.disk import DiskWorld, files_of, findings, kinds_of, run, served, settings_of, settle, write
 
 
 def test_a_copy_has_everything_up_to_its_moment(tmp_path: Path) -> None:
@@ -22,13 +25,18 @@ def test_a_copy_has_everything_up_to_its_moment(tmp_path: Path) -> None:
     async def story() -> None:
         world, copy = DiskWorld(tmp_path / "data"), tmp_path / "copy"
         node, made, compaction = await world.begin()
-        await settle(node, made, compaction, 6)
+        await settle(node, made, compaction, 3)
+        await world.checkpoint()
+        await settle(node, made, compaction, 3)
+        await topic(node, "other")
+        await world.checkpoint()
         await write(node, made, 3, "in the WAL ")
         before = await log_rows(node, made)
         settled = [row for row in before if not row[4] or not row[4].startswith(b"in the WAL")]
         done = await world.back_up(copy)
         assert (done.rounds, done.lost, done.catalogs) == (1, [], [])
         assert done.counts.linked > 0, "the two directories are on one file system"
+        assert kinds_of(copy) == kinds_of(world.data), "no kind of object is forgotten"
         assert done.cluster == node.domains.cluster.state.cluster_id
         await write(node, made, 2, "later ")
         await settle(node, made, compaction, 2, "later still ")
@@ -281,6 +289,47 @@ def test_a_target_of_another_cluster(tmp_path: Path) -> None:
         assert await findings(tmp_path / "copy") == []
 
     run(story)
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_a_crash_in_the_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Before and after each change: whoever comes next finishes it, and the copy is the second backup as a whole."""
+
+    async def story() -> None:
+        world, copy = DiskWorld(tmp_path / "data"), tmp_path / "copy"
+        node, made, compaction = await world.begin()
+        await settle(node, made, compaction, 3)
+        await world.back_up(copy)
+        await settle(node, made, compaction, 2, "more ")
+        second = await log_rows(node, made)
+        crashing = Crashing(step)
+        with monkeypatch.context() as patch:
+            patch.setattr(placing.os, "replace", crashing.before(os.replace))
+            patch.setattr(placing, "exchange", crashing.before(placing.exchange))
+            patch.setattr(placing, "write_receipt", crashing.before(placing.write_receipt))
+            with pytest.raises(_Died):
+                await world.back_up(copy)
+        await world.close()
+        assert await findings(copy) == []
+        assert await served(copy) == (second, second, second)
+
+    run(story)
+
+
+class Crashing:
+    """Ends the process before one of several calls."""
+
+    def __init__(self, step: int) -> None:
+        self._left = step
+
+    def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any) -> Any:
+            if not self._left:
+                raise _Died
+            self._left -= 1
+            return call(*arguments)
+
+        return wrapped
 
 
 class _Died(BaseException):
