@@ -45,7 +45,7 @@ test-cluster: install tools ## tests of clients, groups, security, log and fault
 sim: install ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move, "--scene transactions", "--scene units"
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: install ## runs that take three hours: 200 kills, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, clusters
+soak: install ## runs that take three hours: 200 kills, backups, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, clusters
 	$(BIN)/python -m tests.soak.settles
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills

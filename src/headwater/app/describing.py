@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from headwater.app.directories import begin
 from headwater.ledger.contract import Ledger
 from headwater.replica.checkpoint import load_state, replay
 from headwater.replica.domains import Domains, new_state
@@ -87,6 +88,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 async def describe(settings: Settings) -> ClusterFacts:
     """Read a cluster's ledger, and wait for a sign of life from each of its processes."""
+    begin(settings, writing=False)
     domains = Domains.open(settings)
     ledger = domains.ledger
     try:

@@ -37,9 +37,11 @@ def copy(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Copy all metadata into another ledger and compare both. Stop all brokers and compactors first."""
+    from headwater.app.directories import begin
     from headwater.settings.settings import load
 
     settings = load(config, flags={"data": data, "ledger": source, "objects": objects})
+    begin(settings, writing=False)
     copied = run(_copy(settings.ledger_url, to, settings.objects_url, force))
     if output is Output.JSON:
         rows = [

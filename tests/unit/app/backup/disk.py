@@ -125,6 +125,5 @@ def files_of(data: Path) -> dict[str, int]:
 
 def kinds_of(data: Path) -> set[str]:
     """The kinds of objects in a data directory: where they are, and how their names end."""
-    return {
-        f"{path.split('/')[0]} {'/'.join(path.split('/')[2:-1][:1])} {Path(path).suffix}" for path in files_of(data)
-    }
+    found = (Path(path) for path in files_of(data))
+    return {f"{path.parts[0]} {path.parts[2]} {path.suffix}" for path in found}
