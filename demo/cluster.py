@@ -78,6 +78,7 @@ def show(cluster: Cluster) -> None:
     print(f"objects    {stores.objects_url} at {stores.s3.endpoint}")
     for name, member in cluster.members.items():
         where = f"kafka {member.kafka}, zone {member.zone}, " if member.kafka else ""
+        where = f"API http://{cluster.gateway}, " if member.mode == "gateway" else where
         print(f"{name:<10} {where}http {member.http}, pid {member.pid}")
     print(f"settings   {cluster.config}; for commands that read them: ")
     print("           export " + " ".join(f"{name}={value}" for name, value in stores.environment.items()))

@@ -21,7 +21,8 @@ A family of calls is one module in `headwater/gateway/routes/` and one line in `
 - Errors are raised: a `Refusal` of a kind in `headwater/gateway/problems.py` (or one that the module declares there, a
   `Kind` with a name that never changes), or any error of `headwater.errors`. Nothing else makes an error answer.
 - An answer that goes on until the client leaves calls `call.as_stream()` first, and ends when `services.stopping` is
-  set. The front limits bodies, rates and slow clients; a module limits what it gathers in memory.
+  set. So does a call whose body goes on, before it reads it. The front limits bodies, rates and slow clients; a module
+  limits what it gathers in memory.
 - A module whose clients expect errors in another form has `STYLES`: a function for the paths below a prefix.
 - Module names, paths and `operation_id`s are public: they are in the OpenAPI document.
 """

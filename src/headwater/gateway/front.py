@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Mapping
 from email.utils import formatdate
+from typing import Any
 
 from litestar.exceptions import LitestarException
 
@@ -29,6 +30,8 @@ log = logging.getLogger("headwater.gateway")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 CLOSE = (b"connection", b"close")
 UNROUTED = "none"
+LEAST_BYTES_PER_SECOND = 16 * 1024
+"""A body must come at this rate, after `gateway.idle_ms` of grace."""
 MAX_DIGITS = 18
 """A length with more digits is not even read."""
 
@@ -68,7 +71,7 @@ class Front:
                 return
             call = await self._let_in(scope, headers, answer.request_id)
             scope.setdefault("state", {})[OURS] = call
-            await self._app(scope, _Body(scope, receive, own).receive, answer.send)
+            await self._app(scope, _Body(call, receive).receive, answer.send)
         except Exception as error:  # noqa: BLE001 - it becomes an answer, and is logged there
             await self._failed(scope, answer, cause_of(error))
         finally:
@@ -170,12 +173,22 @@ class _Answer:
             self.status = message["status"]
         else:
             self._stats.sent_bytes += len(message.get("body", b""))
+        if not await self._delivered(message):
+            abort(self._scope)
+            raise Stalled("the client does not read its answer")
+
+    async def _delivered(self, message: Message) -> bool:
+        """Send a message and wait until most of it is read. False if the client reads too slowly, or not at all."""
+        drained = of_connection(self._scope).get("drained")
+        if drained is not None:
+            await self._send(message)
+            return bool(await drained(self._seconds))
         try:
             async with asyncio.timeout(self._seconds):
                 await self._send(message)
         except TimeoutError:
-            abort(self._scope)
-            raise Stalled("the client does not read its answer") from None
+            return False
+        return True
 
     async def whole(self, status: int, headers: Raw, body: bytes) -> None:
         """Send an answer that is known as a whole."""
@@ -185,22 +198,31 @@ class _Answer:
 
 
 class _Body:
-    """Receives the body of a request, up to the limit, from a client that keeps sending."""
+    """Receives the body of a request, up to the limit, from a client that keeps sending, and not too slowly."""
 
-    def __init__(self, scope: Scope, receive: Receive, services: Services) -> None:
-        self._scope = scope
+    def __init__(self, call: Call, receive: Receive) -> None:
+        self._call = call
         self._receive = receive
-        self._stats = services.stats
-        self._most = services.own.body_bytes
-        self._seconds = services.own.idle_ms / 1000
+        self._clock = call.services.clock
+        self._stats = call.services.stats
+        self._most = call.services.own.body_bytes
+        self._seconds = call.services.own.idle_ms / 1000
+        self._began = self._clock.monotonic()
         self._got = 0
         self._more = True
+
+    def _patience(self) -> float:
+        """How long to wait for more: not for ever for a client that sends a byte now and then."""
+        if self._call.is_stream:
+            return self._seconds
+        left = self._began + self._seconds + self._got / LEAST_BYTES_PER_SECOND - self._clock.monotonic()
+        return max(0.0, min(self._seconds, left))
 
     async def receive(self) -> Message:
         if not self._more:
             return await self._receive()  # waits until the client leaves
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._patience()):
                 message = await self._receive()
         except TimeoutError:
             self._stats.refuse(TOO_SLOW.name)
@@ -210,7 +232,7 @@ class _Body:
             self._got += size
             self._stats.received_bytes += size
             self._more = message.get("more_body", False)
-            if self._got > self._most:
+            if self._got > self._most and not self._call.is_stream:
                 self._stats.refuse(TOO_LARGE.name)
                 raise too_large(self._most)
         return message
@@ -223,9 +245,15 @@ def too_large(most: int) -> Refusal:
 
 def abort(scope: Scope) -> None:
     """Close the connection of a request at once."""
-    close = scope.get("extensions", {}).get(OURS, {}).get("abort")
+    close = of_connection(scope).get("abort")
     if close is not None:
         close()
+
+
+def of_connection(scope: Scope) -> Mapping[str, Any]:
+    """What the server gives of a connection; nothing where there is no socket."""
+    found: Mapping[str, Any] = scope.get("extensions", {}).get(OURS, {})
+    return found
 
 
 def _first_values(scope: Scope) -> dict[bytes, bytes]:

@@ -28,6 +28,8 @@ from headwater.settings.settings import Gateway, Settings, parse_address
 
 log = logging.getLogger("headwater.gateway")
 BACKLOG = 1_024
+LEAST_BYTES_PER_SECOND = 16 * 1024
+"""A client that waits must read at this rate, or loses its connection."""
 
 
 class _Doorman:
@@ -115,7 +117,30 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self.scope["extensions"] = {OURS: {"certified": self._certified, "abort": self.transport.abort}}
+        self.scope["extensions"] = {
+            OURS: {"certified": self._certified, "abort": self.transport.abort, "drained": self.drained}
+        }
+
+    async def drained(self, seconds: float) -> bool:
+        """Wait until the client has read most of what was sent. False if it reads too slowly, or not at all."""
+        left = self.transport.get_write_buffer_size()
+        while self.flow.write_paused:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.flow.drain()
+            except TimeoutError:
+                before, left = left, self.transport.get_write_buffer_size()
+                if before - left < LEAST_BYTES_PER_SECOND * seconds:
+                    return False
+        return True
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing() and self._waiting is None:
+            self._wait()  # what is left is sent, but not for ever
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.transport.abort()
 
     def on_headers_complete(self) -> None:
         self._stop_waiting()
@@ -156,6 +181,8 @@ class Connection(HttpToolsProtocol):
         head += [f"{name.lower()}: {value}" for name, value in refusal.all_headers]
         self.transport.write("\r\n".join([*head, "", ""]).encode("latin-1") + body.data)
         self.transport.close()
+        self._stop_waiting()
+        self._wait()
 
 
 class HttpServer:

@@ -124,6 +124,8 @@ class Call:
     request_id: str
     places: list[Place] = field(default_factory=list)
     """What the request has taken. The front releases it when the answer has ended."""
+    is_stream: bool = False
+    """Whether the request or its answer goes on for as long as the client wants."""
 
     def may(self, operation: Operation, kind: AclResource, name: str = THE_CLUSTER) -> bool:
         """Whether the caller is allowed an operation on a resource."""
@@ -150,14 +152,16 @@ class Call:
         return topic
 
     def as_stream(self) -> None:
-        """Make this answer a stream: it counts as one from now on, and no longer as a request.
+        """Make this a stream: it counts as one from now on, and no longer as a request.
 
-        Raises if there are too many. A stream must end soon after `services.stopping` is set.
+        Raises if there are too many. A stream must end soon after `services.stopping` is set. Its body may be of any
+        length and take any time, as long as the client does not stop sending: the handler limits what it gathers.
         """
         taken = self.services.streams.enter(self.caller.account)
         for place in self.places:
             place.release()
         self.places.append(taken)
+        self.is_stream = True
 
 
 TheCall = NamedDependency[Call]

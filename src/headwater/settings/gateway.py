@@ -65,9 +65,11 @@ class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Largest head of a request (its line and headers) in bytes. A connection with a larger one gets 431 and is
     closed."""
     idle_ms: int = 30_000
-    """How long a connection may be silent between requests, in a head or in a body. After that it is closed."""
+    """How long a connection may be silent between requests, in a head or in a body. After that it is closed. So is one
+    whose body, streams apart, takes this long and a second more for each 16 KB of it."""
     stalled_ms: int = 30_000
-    """How long an answer may wait for a client that does not read. After that the connection is closed."""
+    """How long an answer may wait for a client that reads less than 16 KB a second. After that the connection is
+    closed."""
     append_ms: int = 30_000
     """How long a request waits for its records to be appended. After that they are dropped and the answer is 503; if
     they are already being stored, it is 504, and only a repeated request with an `Idempotency-Key` tells."""

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from litestar import get, post
+from litestar import Request, get, post
 from litestar.params import FromPath, JSONBody
 from litestar.response import Stream
 
 from headwater.errors import StoreUnavailable
-from headwater.gateway.asgi import OURS, Message, Scope
+from headwater.gateway.asgi import OURS, Message, Receive, Scope
 from headwater.gateway.problems import CONFLICT, Refusal
 from headwater.gateway.services import TheCall
 from headwater.settings.settings import Gateway, Settings
@@ -51,7 +51,13 @@ async def stream(call: TheCall) -> Stream:
     return Stream(lines())
 
 
-MODULES = (SimpleNamespace(ROUTES=(echo, wait, stream)),)
+@post("/swallow")
+async def swallow(call: TheCall, request: Request[Any, Any, Any]) -> int:
+    call.as_stream()
+    return sum([len(chunk) async for chunk in request.stream()])
+
+
+MODULES = (SimpleNamespace(ROUTES=(echo, wait, stream, swallow)),)
 
 
 def settings(**own: Any) -> Settings:
@@ -59,14 +65,18 @@ def settings(**own: Any) -> Settings:
 
 
 async def exchange(
-    found: InGateway, scope: dict[str, Any], *received: Message, slow_from: int | None = None
+    found: InGateway,
+    scope: dict[str, Any],
+    *received: Message,
+    slow_from: int | None = None,
+    receive: Receive | None = None,
 ) -> tuple[list[Message], list[str]]:
     """What the front sends for a request, and what it does to the connection. A slow client stops reading."""
     sent: list[Message] = []
     done: list[str] = []
     rest = list(received)
 
-    async def receive() -> Message:
+    async def receive_these() -> Message:
         if rest:
             return rest.pop(0)
         return await asyncio.Event().wait()  # type: ignore[return-value]
@@ -81,7 +91,7 @@ async def exchange(
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "scheme": "http", "http_version": "1.1",
         "root_path": "", "extensions": {OURS: {"abort": lambda: done.append("abort")}}, **scope,
     }  # fmt: skip
-    await found.app(whole, receive, send)
+    await found.app(whole, receive or receive_these, send)
     return sent, done
 
 
@@ -213,6 +223,43 @@ def test_a_client_that_stops_sending() -> None:
             assert sent[0]["status"] == 408
             assert json.loads(sent[1]["body"])["type"] == "/problems/request-timeout"
             assert found.services.requests.count == 0 and found.services.stats.refusals == {"request-timeout": 1}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("path", "status"), [("/echo", 408), ("/swallow", 201)])
+def test_a_client_that_sends_a_byte_now_and_then(path: str, status: int) -> None:
+    """It takes a place of requests, so it may not do so for ever; a stream may."""
+
+    async def story() -> None:
+        async with gateway(settings(), MODULES) as found:
+            left = 10
+
+            async def receive() -> Message:
+                nonlocal left
+                left -= 1
+                found.clock.moved += 20
+                await asyncio.sleep(0)
+                return {"type": "http.request", "body": b" ", "more_body": left > 0}
+
+            headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
+            scope = {"method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
+            sent, _ = await exchange(found, scope, receive=receive)
+            assert sent[0]["status"] == status and (left > 0) == (status == 408)
+
+    asyncio.run(story())
+
+
+def test_the_body_of_a_stream_has_any_length() -> None:
+    """The handler limits what it gathers."""
+
+    async def chunks() -> Any:
+        for _ in range(30):
+            yield b" " * 10
+
+    async def story() -> None:
+        async with gateway(settings(body_bytes=100), MODULES) as found:
+            assert (await found.ask("POST", "/swallow", content=chunks())).json() == 300
 
     asyncio.run(story())
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvloop
 from litestar import get
 
 from headwater.errors import ConfigError
@@ -33,7 +34,15 @@ async def wait(call: TheCall) -> str:
     return "over"
 
 
-MODULES = (SimpleNamespace(ROUTES=(who, wait)),)
+LARGE = 20 << 20
+
+
+@get("/large")
+async def large() -> str:
+    return "x" * LARGE
+
+
+MODULES = (SimpleNamespace(ROUTES=(who, wait, large)),)
 
 
 class Line:
@@ -79,7 +88,8 @@ def run(
         async with gateway(settings, MODULES) as found, listening(found) as server, asyncio.timeout(60):
             await story(found, server)
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as in a gateway
+        runner.run(main())
 
 
 ASK = "GET /who HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -201,6 +211,50 @@ def test_what_is_not_http(text: str) -> None:
             assert await line.ended()
 
     run(story)
+
+
+@pytest.mark.parametrize("more", ["", "Connection: close\r\n"])
+def test_a_client_that_does_not_read(more: str) -> None:
+    """It loses its connection, and the gateway what it kept for it."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(ASK.replace("/who", "/large").replace("\r\n\r\n", f"\r\n{more}\r\n"))
+            while not found.services.stats.refusals:
+                await asyncio.sleep(0.001)
+            while found.services.stats.connections:
+                await asyncio.sleep(0.001)
+            assert found.services.stats.refusals == {"stalled": 1} and found.services.requests.count == 0
+
+    run(story, stalled_ms=20)
+
+
+def test_a_client_that_reads_slowly() -> None:
+    """It gets everything, though it takes longer than a client may do nothing."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(ASK.replace("/who", "/large"))
+            await line.reader.readuntil(b"\r\n\r\n")
+            got = 0
+            while got < LARGE:
+                got += len(await line.reader.read(100_000))
+                await asyncio.sleep(0.003)
+            assert got == LARGE and not found.services.stats.refusals
+
+    run(story, stalled_ms=400)
+
+
+def test_a_small_answer_that_nobody_reads() -> None:
+    """It is too small to wait for, so the connection is closed when it is idle for too long."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(ASK.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"))
+            while found.services.stats.connections or not found.services.stats.connections_total:
+                await asyncio.sleep(0.001)
+
+    run(story, idle_ms=20)
 
 
 def test_a_request_for_another_protocol() -> None:
