@@ -48,8 +48,11 @@ from headwater.gateway.routes import (
     groups,
     iceberg,
     records,
+    rules,
     tables,
     topics,
+    transactions,
+    users,
 )
 from headwater.gateway.services import Call, Services
 from headwater.gateway.v3 import routes as rest_proxy
@@ -70,6 +73,9 @@ MODULES: tuple[RouteModule, ...] = (
     records,
     groups,
     tables,
+    transactions,
+    users,
+    rules,
     iceberg,
     explanations,
     rest_proxy,

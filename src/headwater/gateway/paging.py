@@ -7,6 +7,7 @@ read shows every item that was there all the time exactly once.
 from __future__ import annotations
 
 import binascii
+import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ from headwater.gateway.problems import BAD_REQUEST, Refusal
 
 DEFAULT_ITEMS = 100
 MAX_CURSOR = 2_048
+MAX_KEY = 250
+"""Characters of a key that go into a cursor as they are."""
 T = TypeVar("T")
 Key = str | int
 Limit = Annotated[
@@ -51,6 +54,13 @@ def paged(
     items = list(found[begin : begin + count])
     more = begin + count < len(found)
     return items, _cursor(of, key(items[-1])) if more and items else None
+
+
+def bounded(text: str) -> str:
+    """A key for items whose names may be longer than a cursor: the beginning, and a digest of the whole."""
+    if len(text) <= MAX_KEY:
+        return text
+    return f"{text[:MAX_KEY]}\0{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def _cursor(of: str, key: Key) -> str:

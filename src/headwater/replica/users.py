@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headwater.clock import Chance
 from headwater.errors import BadInput, NotReady
 from headwater.replica.replica import Replica
@@ -11,14 +13,22 @@ from headwater.state.results import Done, Reason, Refused
 from headwater.wire.scram import MECHANISMS, derive_keys, salt_password
 
 
+def commands_of(chance: Chance, name: str, mechanisms: Iterable[str], password: str, iterations: int) -> list[PutUser]:
+    """The commands that set a user's password for SCRAM mechanisms. Slow on purpose."""
+    found = []
+    for mechanism in mechanisms:
+        number = MECHANISMS[mechanism]
+        salt = chance.uuid().bytes + chance.uuid().bytes
+        keys = derive_keys(number, salt_password(number, password, salt, iterations))
+        found.append(PutUser(name, number, iterations, salt, *keys))
+    return found
+
+
 async def put_user(
     cluster: Replica[ClusterState], chance: Chance, name: str, mechanism: str, password: str, iterations: int
 ) -> None:
     """Create a user, or set a new password, for one SCRAM mechanism."""
-    number = MECHANISMS[mechanism]
-    salt = chance.uuid().bytes + chance.uuid().bytes
-    stored_key, server_key = derive_keys(number, salt_password(number, password, salt, iterations))
-    [result] = await cluster.submit([PutUser(name, number, iterations, salt, stored_key, server_key)])
+    [result] = await cluster.submit(commands_of(chance, name, [mechanism], password, iterations))
     if isinstance(result, Done):
         return
     if isinstance(result, Refused) and result.reason is not Reason.FENCED:

@@ -78,12 +78,11 @@ def replica_of(own: Services) -> Replica[StreamsState]:
 
 
 async def listed(call: Call) -> list[StoredGroup]:
-    """The groups that the caller may describe, by name."""
+    """The groups that the caller may describe."""
     replica = replica_of(call.services)
     await call.services.catch_up(replica.domain)
     every = call.may(Operation.DESCRIBE, AclResource.CLUSTER)
-    found = [g for g in replica.state.groups if every or call.may(Operation.DESCRIBE, AclResource.GROUP, g.name)]
-    return sorted(found, key=lambda group: group.name)
+    return [g for g in replica.state.groups if every or call.may(Operation.DESCRIBE, AclResource.GROUP, g.name)]
 
 
 async def find(call: Call, name: str) -> StoredGroup:

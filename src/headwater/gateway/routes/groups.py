@@ -11,7 +11,7 @@ from litestar.params import JSONBody, PathParameter
 from headwater.errors import BadInput
 from headwater.gateway.admin import groups as admin
 from headwater.gateway.admin.groups import MemberLine, Place
-from headwater.gateway.paging import DEFAULT_ITEMS, Limit, Listing, Next, paged
+from headwater.gateway.paging import DEFAULT_ITEMS, Limit, Listing, Next, bounded, paged
 from headwater.gateway.parameters import ValidateOnly
 from headwater.gateway.services import TheCall
 from headwater.state.streams.stored_groups import StoredGroup
@@ -128,7 +128,7 @@ class Places(msgspec.Struct, frozen=True):
 @get("/v1/groups", operation_id="listGroups", tags=["groups"])
 async def list_groups(call: TheCall, limit: Limit = DEFAULT_ITEMS, cursor: Next = "") -> Listing[GroupLine]:
     """The groups that the caller may describe, by name."""
-    found = await admin.listed(call)
+    found = sorted(await admin.listed(call), key=_name)
     page, then = paged("groups", found, _name, limit=limit, cursor=cursor, most=call.services.own.page_items)
     return Listing([GroupLine(group.name, _kind(group), len(group.members)) for group in page], then)
 
@@ -229,7 +229,7 @@ def _places(places: list[Place]) -> Places:
 
 
 def _name(group: StoredGroup) -> str:
-    return group.name
+    return bounded(group.name)
 
 
 def _kind(group: StoredGroup) -> str:

@@ -35,6 +35,15 @@ class Phase(enum.IntEnum):
     ABORTED = 3
 
 
+STATES = {
+    Phase.EMPTY: "Empty",
+    Phase.OPEN: "Ongoing",
+    Phase.COMMITTED: "CompleteCommit",
+    Phase.ABORTED: "CompleteAbort",
+}
+"""Kafka's name of each phase."""
+
+
 class Ended(enum.IntEnum):
     """Who ended the last transaction of an id."""
 

@@ -16,15 +16,8 @@ from headwater.coordination.regex import compiled
 from headwater.errors import HeadwaterError
 from headwater.replica.internal_topics import topic_by_id
 from headwater.state.cluster.access import AclResource, Operation
-from headwater.state.streams.stored_transactions import Phase, Transaction
+from headwater.state.streams.stored_transactions import STATES, Phase, Transaction
 
-STATES = {
-    Phase.EMPTY: "Empty",
-    Phase.OPEN: "Ongoing",
-    Phase.COMMITTED: "CompleteCommit",
-    Phase.ABORTED: "CompleteAbort",
-}
-"""Kafka's name of each phase."""
 NEVER = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence", "Dead")
 """Kafka's other states. A filter may name them; no transaction has them here."""
 NO_TIME = -1
