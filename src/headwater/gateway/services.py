@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from litestar.di import NamedDependency
 
-from headwater.background import Background
+from headwater.background import Background, launch
 from headwater.clock import Chance, Clock
 from headwater.errors import NotReady, Retriable
 from headwater.gateway.callers import Caller
@@ -70,6 +71,7 @@ class Services:
         self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)
         self.stopping = asyncio.Event()
         """Set when the process is about to stop. Streams end then."""
+        self._until_stopping: asyncio.Task[Any] | None = None
 
     def __repr__(self) -> str:
         return f"<Services, epoch {self.membership.epoch}>"
@@ -78,6 +80,12 @@ class Services:
     def state(self) -> ClusterState:
         """The metadata of the cluster, as far as this process has read the ledger."""
         return self.cluster.state
+
+    def until_stopping(self) -> asyncio.Future[Any]:
+        """A future for streams to wait for. It is done when the process is about to stop."""
+        if self._until_stopping is None:
+            self._until_stopping = launch(self.stopping.wait())
+        return self._until_stopping
 
     def check_contact(self) -> None:
         """Raise `NotReady` if the process is out of contact with the cluster. What it knows may be old then."""

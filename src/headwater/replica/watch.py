@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from headwater.clock import Clock
 
@@ -27,13 +28,16 @@ class Watch:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    async def news(self, deadline: float) -> list[tuple[int, int]]:
-        """The streams that have changed since the last call, as soon as there is one. Empty after the deadline."""
+    async def news(self, deadline: float, *ends: asyncio.Future[Any]) -> list[tuple[int, int]]:
+        """The streams that have changed since the last call, as soon as there is one.
+
+        Empty after the deadline, or when one of `ends` is done.
+        """
         left = deadline - self._clock.monotonic()
         if not self.changed and left > 0:
             self._woken = asyncio.get_running_loop().create_future()
             try:
-                await asyncio.wait([self._woken], timeout=left)
+                await asyncio.wait([self._woken, *ends], timeout=left, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 self._woken.cancel()
                 self._woken = None
