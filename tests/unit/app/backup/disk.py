@@ -78,8 +78,21 @@ async def settle(node: Node, made: Topic, compaction: Compaction, times: int, ma
     """Append and settle several times, each of which is a version of the table."""
     for number in range(times):
         await write(node, made, 1, f"{mark}{number}-")
-        await asyncio.sleep(0.01)
-        await compaction.round()
+        await compaction.domain.barrier()
+        while not _is_settled(compaction, made):
+            await asyncio.sleep(0.005)
+            await compaction.round()
+
+
+def _is_settled(compaction: Compaction, made: Topic) -> bool:
+    """Whether both tables show the whole log, as far as the compactor knows."""
+    state = compaction.domain.state
+    table = state.tables.get(made.id)
+    streams = [state.streams[stream] for stream in made.streams]
+    if table is None or any(stream.settled < stream.next_offset for stream in streams):
+        return False
+    cursors = [follower.cursor for follower in table.followers.values()]
+    return cursors == [table.last_sequence] * 2
 
 
 async def served(data: Path, name: str = "t") -> tuple[list[Row], list[Row], list[Row]]:

@@ -300,7 +300,7 @@ def test_a_crash_in_the_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         node, made, compaction = await world.begin()
         await settle(node, made, compaction, 3)
         await world.back_up(copy)
-        await settle(node, made, compaction, 2, "more ")
+        await settle(node, made, compaction, 3, "more ")
         second = await log_rows(node, made)
         crashing = Crashing(step)
         with monkeypatch.context() as patch:
