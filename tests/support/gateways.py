@@ -11,6 +11,7 @@ import httpx
 import msgspec
 
 from headwater.app.core import Core
+from headwater.client.records import Record, decode_batches
 from headwater.clock import SystemChance
 from headwater.gateway.application import MODULES, RouteModule, build
 from headwater.gateway.asgi import App
@@ -26,6 +27,7 @@ from headwater.state.cluster.domain import Topic
 from headwater.state.commands.access import Acl, PutAcls
 from headwater.state.commands.cluster import Listener, TakeEpoch
 from headwater.state.results import Verdict
+from headwater.types import Domain
 from tests.support.batches import Rec, batch
 from tests.support.secured import PASSWORDS, MovingClock
 from tests.support.virtual_nodes import LAX, One
@@ -63,6 +65,18 @@ class InGateway:
         self.core.writers.of(topic.domain, "latency").append(Part(topic.streams[partition], data, caller, 0))
         outcome = await caller.done
         assert isinstance(outcome, Outcome) and outcome.verdict is Verdict.ACCEPTED, outcome
+
+    async def records(self, name: str, partition: int = 0) -> list[Record]:
+        """All records of a partition, as Kafka's consumers get them."""
+        topic = self.services.state.names[name]
+        replica, stream = self.core.domains[Domain(topic.domain)], topic.streams[partition]
+        end, at = replica.state.streams[stream].end, 0
+        got: list[Record] = []
+        while at < end:
+            for found in decode_batches((await self.core.reader.read(replica, stream, at, 1 << 20, True)).records):
+                got += found.records
+                at = found.next_offset
+        return got
 
     async def broker(self, node: int) -> None:
         """Let the metadata have a broker."""
