@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness.virtual import run
-from headwater.app.supervisor import Child
-from headwater.settings.settings import Settings
+from headwater.app.supervisor import Child, broker_settings, gateway_settings
+from headwater.errors import ConfigError
+from headwater.settings.settings import HttpSecurity, Security, Settings
 
 
 def test_a_process_that_cannot_be_started_for_now(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -72,3 +73,29 @@ def test_a_process_that_dies_at_once(kind: type[_Dead], tmp_path: Path, monkeypa
         assert child.http_port == (7 if kind is _Held else 0), "what it has said counts"
 
     run(story())
+
+
+def test_the_settings_of_a_gateway(tmp_path: Path) -> None:
+    """Its API has the certificate; the pages of brokers have none, but they know the URL that clients are given."""
+    http = HttpSecurity(certificate="c.pem", key="k.pem", authentication="basic")
+    settings = Settings(data=str(tmp_path), zones="a,b", brokers=2, security=Security(http=http))
+    own = gateway_settings(settings)
+    assert (own.http, own.zone, own.security.http) == ("127.0.0.1:0", "a", http)
+    for broker in broker_settings(settings):
+        assert broker.security.http == HttpSecurity(authentication="basic")
+        assert broker.gateway.url == "https://127.0.0.1:8081"
+
+
+def test_a_gateway_that_never_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting is wrong, or its port is taken: `headwater up` ends and says so."""
+
+    class Refusing(_Dead):
+        returncode = 1
+
+    async def start(*_: object, **__: object) -> Refusing:
+        return Refusing()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    child = Child("gateway", "gateway", Settings(), tmp_path)
+    with pytest.raises(ConfigError, match="gateway cannot start"):
+        run(child.run(asyncio.Event()))
