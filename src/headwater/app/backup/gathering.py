@@ -185,7 +185,8 @@ class Gathering:
 
     async def _counted(self, found: Round, bringing: Awaitable[int]) -> None:
         try:
-            self.progress.bytes += await bringing
+            size = await bringing
+            self.progress.bytes += size
         except ObjectMissing as error:
             found.missing.add(str(error))
         self.progress.objects += 1
@@ -200,7 +201,7 @@ class Gathering:
             async for path, data in self._tables.objects(ref_of(table), follower.location):
                 found.named.add(path)
                 if data is None:
-                    self.objects.counts.kept += 1
+                    self.objects.counts.note(kept=1)
                 else:
                     await self.call(self.objects.put, path, data)
         except (ObjectMissing, CorruptObject) as error:
@@ -226,5 +227,5 @@ class Gathering:
     async def _bring_log_file(self, path: str) -> int:
         if not await self.call(self.objects.has, path):
             return await self.call(self._staged.bring, path)
-        self.objects.counts.kept += 1
+        self.objects.counts.note(kept=1)
         return 0

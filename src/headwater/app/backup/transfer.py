@@ -11,8 +11,9 @@ import errno
 import itertools
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater import modes
@@ -37,6 +38,16 @@ class Counts:
     """Objects that an earlier backup had brought."""
     removed: int = 0
     """Objects of an earlier backup that the cluster no longer needs."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def note(self, *, linked: int = 0, copied: int = 0, copied_bytes: int = 0, kept: int = 0, removed: int = 0) -> None:
+        """Count something. Several threads may call this."""
+        with self._lock:
+            self.linked += linked
+            self.copied += copied
+            self.copied_bytes += copied_bytes
+            self.kept += kept
+            self.removed += removed
 
 
 class Transfer:
@@ -71,12 +82,12 @@ class Transfer:
         with _translated(path):
             found = os.stat(source)
         if _is_same(found, target):
-            self.counts.kept += 1
+            self.counts.note(kept=1)
             return found.st_size
         try:
             with self._placed(path, target) as temporary:
                 if self._links and _linked(source, temporary):
-                    self.counts.linked += 1
+                    self.counts.note(linked=1)
                 else:
                     self._copy(source, temporary, self._mode_of(path), found)
         except ObjectMissing as error:
@@ -98,8 +109,7 @@ class Transfer:
                 file.write(data)
                 file.flush()
                 os.fsync(handle)
-        self.counts.copied += 1
-        self.counts.copied_bytes += len(data)
+        self.counts.note(copied=1, copied_bytes=len(data))
 
     def size(self, path: str) -> int | None:
         """The size of an object in the target; None if it is not there."""
@@ -132,7 +142,7 @@ class Transfer:
                 full = Path(directory) / name
                 if needless(full.relative_to(self._target).as_posix()):
                     full.unlink(missing_ok=True)
-                    self.counts.removed += 1
+                    self.counts.note(removed=1)
 
     @contextlib.contextmanager
     def _placed(self, path: str, target: Path) -> Iterator[str]:
@@ -156,8 +166,7 @@ class Transfer:
                 shutil.copyfileobj(reading, writing, COPY_BYTES)
                 os.fsync(handle)
         os.utime(temporary, ns=(found.st_atime_ns, found.st_mtime_ns))
-        self.counts.copied += 1
-        self.counts.copied_bytes += found.st_size
+        self.counts.note(copied=1, copied_bytes=found.st_size)
 
     def _make(self, directory: Path) -> None:
         """Create the directory of an object, and note it and those above it for `sync`."""
