@@ -37,6 +37,7 @@ GROUPS = (
     "tests/faults/test_kill_coordinator.py",
     "tests/faults/test_moved_coordinator.py",
 )
+HTTP = ("tests/gateway/test_records.py",)
 SECURITY = ("tests/compat/test_secured.py",)
 SETTLING = ("tests/faults/test_compactor_kills.py", "tests/engines/test_bulk_append.py")
 LOG = ("tests/invariants/test_i1_offsets_increase.py", "tests/invariants/test_i2_read_your_writes.py")
@@ -51,9 +52,9 @@ FAULTS = (
 
 SELECTIONS: Mapping[str, Sequence[str]] = {
     "sqlite": (*LOG, *FAULTS),
-    "etcd": (*CLIENTS, *GROUPS, *SECURITY, *SETTLING, *LOG, *FAULTS, "tests/faults/test_rolling_restart.py"),
-    "oxia": (*LOG, *GROUPS, *FAULTS, "tests/compat/test_librdkafka.py"),
-    "bucket": (*LOG, *GROUPS, *FAULTS, "tests/compat/test_librdkafka.py"),
+    "etcd": (*CLIENTS, *GROUPS, *HTTP, *SECURITY, *SETTLING, *LOG, *FAULTS, "tests/faults/test_rolling_restart.py"),
+    "oxia": (*LOG, *GROUPS, *HTTP, *FAULTS, "tests/compat/test_librdkafka.py"),
+    "bucket": (*LOG, *GROUPS, *HTTP, *FAULTS, "tests/compat/test_librdkafka.py"),
 }
 QUICK = {"etcd": ("tests/compat/test_kafka_python.py",)}
 """What `make test` runs beside the tests that make clusters of their own."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -90,6 +91,24 @@ def test_both_ways_byte_for_byte(server: Running) -> None:
     [line] = json.loads(data)["records"]
     assert status == 200 and line["key_base64"] == "/w==" and line["timestamp"] == 5
     assert line["headers"] == [{"name": "x", "value_base64": "AA=="}]
+
+
+def test_large_requests(server: Running) -> None:
+    """Threads encode and decode them. Health is answered meanwhile."""
+    server.create("large", 2)
+    values = [f"{i:05}" + "x" * 1000 for i in range(8_000)]
+    lines = "\n".join(json.dumps({"key": value[:5], "value": value}) for value in values).encode()
+    more = {"Content-Type": "application/x-ndjson", "Prefer": "return=minimal"}
+    status, _, data = ask(server, "POST", "/v1/topics/large/records", lines, more)
+    ranges = json.loads(data)["partitions"]
+    assert status == 200 and sum(line["last_offset"] + 1 for line in ranges) == len(values)
+    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+    status, headers, data = ask(server, "GET", "/v1/topics/large/records?limit=10000&max_bytes=16000000", None, arrow)
+    table = pa.ipc.open_stream(data).read_all()
+    assert sorted(value.decode() for value in table["value"].to_pylist()) == values
+    _, headers, data = ask(server, "GET", f"/v1/topics/large/records?next={headers['headwater-next']}")
+    assert json.loads(data)["caught_up"]
+    assert ask(server, "GET", "/v1/health")[0] == 200
 
 
 def test_aborted_records_never_appear(server: Running) -> None:

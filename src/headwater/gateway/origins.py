@@ -14,7 +14,7 @@ from headwater.gateway.problems import Kind, Refusal
 from headwater.settings.addresses import is_loopback
 
 METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
-EXPOSED = "X-Request-Id, Retry-After, Location, ETag, Idempotency-Replayed"
+EXPOSED = "X-Request-Id, Retry-After, Location, ETag, Idempotency-Replayed, Preference-Applied, Headwater-Next"
 MAX_AGE_SECONDS = 600
 Raw = list[tuple[bytes, bytes]]
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))

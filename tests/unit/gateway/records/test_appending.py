@@ -1,0 +1,168 @@
+"""Appending as one unit: races, stores that stall, clients that leave, clusters of an older level."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headwater.gateway.records.appending import Appending
+from headwater.gateway.records.bodies import Entry, Wish
+from headwater.gateway.records.once import once
+from headwater.settings.settings import Gateway, Settings
+from headwater.state.cluster.domain import Topic
+from headwater.state.streams.domain import UNITS_LEVEL
+from headwater.state.streams.stored_keys import KEPT_MS
+from headwater.types import Domain
+from tests.support.gateways import InGateway, gateway
+
+URL = "/v1/topics/orders/records"
+QUICK = Settings(gateway=Gateway(append_ms=300))
+
+
+class Gate:
+    """Lets no object into the store until it is opened."""
+
+    def __init__(self, found: InGateway) -> None:
+        self._put = found.core.domains.store.put
+        self.waiting = 0
+        self.opened = asyncio.Event()
+        found.core.domains.store.put = self.put  # type: ignore[method-assign]
+
+    async def put(self, path: str, pieces: Any) -> None:
+        self.waiting += 1
+        await self.opened.wait()
+        await self._put(path, pieces)
+
+
+def ends(found: InGateway, topic: Topic) -> list[int]:
+    streams = found.core.domains[Domain(topic.domain)].state.streams
+    return [streams[stream].end for stream in topic.streams]
+
+
+async def until(look: Any) -> None:
+    async with asyncio.timeout(20):
+        while not look():
+            await asyncio.sleep(0.005)
+
+
+async def send(found: InGateway, value: Any, query: str = "", **headers: str) -> Any:
+    return await found.ask("POST", URL + query, json={"records": [{"value": value, "partition": 0}]}, headers=headers)
+
+
+def test_one_winner_per_offset() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders")
+            won: dict[int, str] = {}
+
+            async def writer(name: str) -> None:
+                at = 0
+                for _ in range(6):
+                    answer = await send(found, name, f"?expected_offset={at}")
+                    if answer.status_code == 200:
+                        assert at not in won
+                        won[at] = name
+                        at += 1
+                    else:
+                        assert answer.status_code == 409
+                        [line] = answer.json()["partitions"]
+                        assert line["present"] > at
+                        at = line["present"]
+
+            await asyncio.gather(*(writer(f"w{i}") for i in range(12)))
+            assert sorted(won) == list(range(len(won))) and ends(found, topic) == [len(won)]
+            stored = (await found.get("/v1/topics/orders/records")).json()["records"]
+            assert [line["value"] for line in stored] == [won[at] for at in range(len(won))]
+
+    asyncio.run(story())
+
+
+def test_the_same_key_at_the_same_time() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders")
+            answers = await asyncio.gather(*(send(found, 1, **{"Idempotency-Key": "k"}) for _ in range(10)))
+            assert {answer.content for answer in answers} == {answers[0].content}
+            assert sum("idempotency-replayed" not in answer.headers for answer in answers) == 1
+            assert ends(found, topic) == [1]
+
+    asyncio.run(story())
+
+
+def test_a_key_is_forgotten_after_a_day() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders")
+            appending = Appending(found.services, topic)
+            wish = Wish([Entry(None, b"v")])
+            key = once("User:a", topic.id, "k", b"body", 1)
+            assert not (await appending.append(wish, key)).repeated
+            assert (await appending.append(wish, key)).repeated
+            state = found.core.domains[Domain(topic.domain)].state
+            state.clock_ms += KEPT_MS + 1
+            assert not (await appending.append(wish, key)).repeated
+            assert ends(found, topic) == [2]
+
+    asyncio.run(story())
+
+
+def test_a_store_that_stalls() -> None:
+    """What is being stored may be appended later; what still waits is dropped, certainly."""
+
+    async def story() -> None:
+        async with gateway(QUICK) as found:
+            topic = await found.topic("orders")
+            gate = Gate(found)
+            slots = found.core.settings.wal.latency.flushes
+            first = []
+            for number in range(slots):
+                first.append(asyncio.ensure_future(send(found, number, **{"Idempotency-Key": f"k{number}"})))
+                await until(lambda: gate.waiting > number)  # noqa: B023
+            late = await send(found, "late")
+            assert late.status_code == 503 and "nothing was appended" in late.json()["detail"]
+            for answer in await asyncio.gather(*first):
+                assert answer.status_code == 504 and answer.json()["type"] == "/problems/outcome-unknown"
+            gate.opened.set()
+            await until(lambda: ends(found, topic) == [slots])
+            again = await send(found, 0, **{"Idempotency-Key": "k0"})
+            assert again.status_code == 200 and again.headers["idempotency-replayed"] == "true"
+            assert ends(found, topic) == [slots] and found.core.writers.budget.used == 0
+
+    asyncio.run(story())
+
+
+def test_a_client_that_leaves_takes_its_records_along() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders")
+            gate = Gate(found)
+            appending = Appending(found.services, topic)
+            under_way = []
+            for number in range(found.core.settings.wal.latency.flushes):
+                under_way.append(asyncio.ensure_future(appending.append(Wish([Entry(None, b"v")]))))
+                await until(lambda: gate.waiting > number)  # noqa: B023
+            left = asyncio.Event()
+            waiting = asyncio.ensure_future(appending.append(Wish([Entry(None, b"gone")]), gone=left.wait))
+            await asyncio.sleep(0)
+            left.set()
+            await asyncio.wait([waiting])
+            assert "nothing was appended" in str(waiting.exception())
+            gate.opened.set()
+            await asyncio.gather(*under_way)
+            assert ends(found, topic) == [len(under_way)] and found.core.writers.budget.used == 0
+
+    asyncio.run(story())
+
+
+def test_a_cluster_below_the_level_says_what_to_do() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders")
+            state = found.core.domains[Domain(topic.domain)].state
+            state.level = UNITS_LEVEL - 1
+            answer = await send(found, 1)
+            assert answer.status_code == 503 and "headwater cluster upgrade" in answer.json()["detail"]
+            state.level = UNITS_LEVEL
+            assert ends(found, topic) == [0] and (await send(found, 1)).status_code == 200
+
+    asyncio.run(story())
