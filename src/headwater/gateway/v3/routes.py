@@ -8,11 +8,21 @@ from litestar import Router
 from litestar.di import Provide
 
 from headwater.gateway.problems import Style
-from headwater.gateway.v3 import broker_configs, brokers, clusters, partitions, records, topic_configs, topics
+from headwater.gateway.v3 import (
+    acls,
+    broker_configs,
+    brokers,
+    clusters,
+    groups,
+    partitions,
+    records,
+    topic_configs,
+    topics,
+)
 from headwater.gateway.v3.errors import body_of
 from headwater.gateway.v3.frame import PREFIX, ROOT, provide_frame
 
-_FAMILIES = (clusters, brokers, broker_configs, topics, topic_configs, partitions, records)
+_FAMILIES = (clusters, brokers, broker_configs, topics, topic_configs, partitions, records, groups, acls)
 
 ROUTES = (
     Router(

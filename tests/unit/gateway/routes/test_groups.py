@@ -3,53 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import Any
 
 import msgspec
 import pytest
 
-from headwater.coordination.classic.members import FORMAT, ClassicMember, Head, encode_member
 from headwater.coordination.consumer.members import ConsumerMember
 from headwater.coordination.consumer.members import Head as ConsumerHead
 from headwater.coordination.consumer.members import encode_member as encode_consumer
 from headwater.gateway.admin.groups import MAX_OFFSETS
 from headwater.settings.settings import Gateway, Groups, Settings
 from headwater.state.cluster.access import AclResource, Operation
-from headwater.state.commands.groups import ChangeGroup, ClaimShard
-from headwater.state.results import Done
-from headwater.state.streams.stored_groups import shard_of
 from headwater.types import Domain
-from tests.support.gateways import ALICE, InGateway, gateway, secured
+from tests.support.gateways import ALICE, gateway, secured
 from tests.support.rules import rule
+from tests.support.stored_groups import classic, reads, store
 
 PATH = "/v1/groups/readers"
-
-
-async def store(found: InGateway, name: str, kind: str, head: bytes, members: dict[str, bytes]) -> None:
-    """Store a group as a coordinator would."""
-    replica = found.core.domains[Domain(1)]
-    [claim] = await replica.submit([ClaimShard(shard_of(name))])
-    assert isinstance(claim, Done) and claim.value is not None
-    [done] = await replica.submit([ChangeGroup(claim.value, name, kind, head, members, ())])
-    assert isinstance(done, Done)
-
-
-async def classic(found: InGateway, name: str = "readers", assignment: bytes = b"") -> None:
-    """Store a classic group with one member."""
-    member = ClassicMember(
-        id="m1", instance_id="one", client_id="app", client_host="/10.0.0.1", session_timeout_ms=1000,
-        rebalance_timeout_ms=1000, protocols=[("range", b"")], assignment=assignment,
-    )  # fmt: skip
-    head = msgspec.msgpack.encode(Head(FORMAT, 1, "consumer", "range", "m1", True, 0))
-    await store(found, name, "classic", head, {"m1": encode_member(member)})
-
-
-def reads(topic: str, *partitions: int) -> bytes:
-    """An assignment as consumers encode it."""
-    name = topic.encode()
-    head = struct.pack(f">hih{len(name)}si", 3, 1, len(name), name, len(partitions))
-    return head + struct.pack(f">{len(partitions)}i", *partitions) + struct.pack(">i", -1)
 
 
 def places(answer: Any) -> list[tuple[str, int, int]]:
