@@ -179,9 +179,10 @@ class Setting:
         stream = rng.choice([*self.scene.streams, *self.scene.side[-1:]])
         end = max((state.streams[stream].end for state in self._states() if stream in state.streams), default=0)
         start = rng.randint(0, end // 2)
-        gaps = self.auditor.gaps.get(stream)
+        gaps = [gap for gap in self.auditor.gaps.get(stream, [])[-5:] if gap[0] + 1 < gap[1] <= end]
         if gaps and rng.random() < 0.7:
-            start = rng.randint(*rng.choice(gaps))
+            first, last = rng.choice(gaps)
+            start = rng.randint(first + 1, last - 1)
         await self._once(submits(TrimStreams([(stream, start)])))
 
     async def _retain(self, rng: random.Random) -> None:
