@@ -22,7 +22,7 @@ class AckBeforeRecord(Writer):
     """Acknowledges when the object is stored, before the record stands, with the offsets it expects."""
 
     async def _finish(self, flush: _Flush, committing: asyncio.Future[list[Result]]) -> None:
-        for stream, parts in flush.chunks:
+        for stream, parts in flush.layout.chunks:
             known = self._replica.state.streams.get(stream)
             offset = known.next_offset if known is not None else 0
             for part in parts:

@@ -223,7 +223,7 @@ def _chunks_of_units_swapped() -> contextlib.AbstractContextManager[Any]:
                 one = Unit(judged[0].conditions, [msgspec.structs.replace(first, position=second.position)])
                 two = Unit(judged[1].conditions, [msgspec.structs.replace(second, position=first.position)])
                 judged = [one, two, *judged[2:]]
-        return right(*others, judged)
+        return right(*(*others, judged))
 
     return patch.object(layout, "_command", command)
 

@@ -69,7 +69,7 @@ def _check_table(world: World, auditor: Auditor, state: StreamsState, stream: St
     rows: dict[int, bytes] = {}
     for file in table.live() if table is not None else ():
         assert table is not None
-        read = pq.read_table(io.BytesIO(world.store.objects[f"{table.root}/{file.name}"]))  # type: ignore[no-untyped-call]
+        read = pq.read_table(io.BytesIO(world.store.objects[f"{table.root}/{file.name}"]))
         columns = (read.column(name).to_pylist() for name in ("partition", "offset", "value"))
         for partition, offset, value in zip(*columns, strict=True):
             if partition == stream.partition and rows.setdefault(offset, value) != value:
