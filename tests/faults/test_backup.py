@@ -9,11 +9,13 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+import typer
 
 from demo.readers import Sum, sum_of
 from harness.headwater import Headwater
 from harness.process import headwater
 from harness.storage import Place
+from headwater.cli import main
 from tests.faults.lake_running import FRESHNESS, READERS, LakeRunning, Row, Writer, patiently
 
 PAGE = (Path(__file__).parents[2] / "docs" / "backup.md").read_text()
@@ -118,14 +120,14 @@ def test_backup_and_restore(tmp_path: Path) -> None:
             writer.finish()
         root = server.look().tables[TOPIC].root
         server.kill_all()
-    [doctor, trial, _] = commands("Test a backup")
+    [doctor, trial, _] = commands("Test a backup")  # the last one serves the trial, as below
     machine.run(doctor)
     machine.run(trial)
     [move, restore, up] = commands("Restore")
     machine.run(move)
     machine.run(restore)
     assert up == "headwater up --data /var/lib/headwater"
-    with Headwater(tmp_path / "restored", data=server.data) as restored:
+    with Headwater(tmp_path / "restored", data=server.data, gateway=True) as restored:
         log = read_all(restored)
         lost = [row for row in before if log.get((row[0], row[1])) != row[3]]
         assert before and not lost, f"{len(lost)} of {len(before)} are lost, first {lost[:3]}"
@@ -133,6 +135,14 @@ def test_backup_and_restore(tmp_path: Path) -> None:
         check_tables(restored.place(TOPIC, root), log)
         write_one(restored.bootstrap, STEADY)
         assert [offset for offset, _ in restored.read(STEADY)[0]] == [0, 1]
+
+
+def test_the_options_of_the_trial_exist() -> None:
+    """It is served on fixed ports, so the test above starts another."""
+    words = shlex.split(commands("Test a backup")[-1])
+    command = typer.main.get_command(main.app).commands[words[1]]  # type: ignore[attr-defined]
+    known = {name for option in command.params for name in option.opts}
+    assert words[:2] == ["headwater", "up"] and {word for word in words if word.startswith("--")} <= known
 
 
 def test_what_is_not_whole_is_not_served(tmp_path: Path) -> None:
