@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 INSTEAD_OF_A_COMMIT = (
@@ -91,11 +92,26 @@ class NotFound(BadInput):
     """A named thing does not exist."""
 
 
+class Conflict(BadInput):
+    """The present state is not what the request expected. Nothing was changed. Look at it, then decide anew."""
+
+    def __init__(self, message: str, present: Mapping[int, int] | None = None, version: int | None = None) -> None:
+        super().__init__(message)
+        self.present: Mapping[int, int] = dict(present or {})
+        """By partition, where the next record goes; the partitions whose expected offset was another one."""
+        self.version = version
+        """The newest version of the table, if another one was expected."""
+
+
 # --- give up -----------------------------------------------------------------------------------
 
 
 class CorruptObject(HeadwaterError):
     """A stored object does not have the content that was written. Run `headwater doctor`."""
+
+
+class NotAllowed(HeadwaterError):
+    """The caller is not known, or may not do this. An operator can change that."""
 
 
 class Truncated(HeadwaterError):

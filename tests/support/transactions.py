@@ -112,9 +112,9 @@ class ObjectWriter:
         """The ids whose transactions have begun and have not ended."""
         return list(self._written)
 
-    def written(self, name: str) -> list[tuple[int, int, Rec]]:
-        """Stream, offset and record of what the open transaction of an id has written and is still in the log."""
-        return list(self._producers[name].written)
+    def written(self, name: str) -> list[Written]:
+        """What the open transaction of an id has written and is still in the log."""
+        return list(self._written[name])
 
     def held(self) -> Iterator[tuple[int, int]]:
         """Stream and offset of the records of open transactions."""

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Mapping
 from typing import Any, cast
 
-import headwater
 from headwater.client.errors import (
     AnswerLost,
     ClientError,
@@ -21,6 +20,7 @@ from headwater.client.errors import (
 )
 from headwater.client.security import ClientSecurity, Conversation
 from headwater.errors import CorruptFrame, HeadwaterError
+from headwater.version import __version__
 from headwater.wire.build import build
 from headwater.wire.frames import SCRATCH_BYTES, FrameReader
 from headwater.wire.messages import (
@@ -148,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _handshake(self, within: float) -> None:
         """Ask for the broker's versions. A broker that does not know ours answers in version 0 and is asked again."""
         version = known_versions(API_VERSIONS)[-1]
-        fields = {"client_software_name": "headwater", "client_software_version": headwater.__version__}
+        fields = {"client_software_name": "headwater", "client_software_version": __version__}
         for _ in range(2):
             response = await self._request(API_VERSIONS, version, within, fields)
             theirs = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}

@@ -6,10 +6,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-import headwater
 from headwater.client.errors import check
 from headwater.client.model import FeatureLevels
 from headwater.client.routing import Repeat, Router
+from headwater.version import __version__
 
 API_VERSIONS, UPDATE_FEATURES = 18, 57
 LEVEL = "headwater.level"
@@ -31,7 +31,7 @@ class FeatureCalls(Router):
                     API_VERSIONS,
                     within=self.settings.request_s,
                     client_software_name="headwater",
-                    client_software_version=headwater.__version__,
+                    client_software_version=__version__,
                 )
                 known = {f.name: f.max_version for f in response.supported_features}
                 final = {f.name: f.max_version_level for f in response.finalized_features}

@@ -32,6 +32,8 @@ from headwater.threads import Offload, inline
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.gateway")
+MAX_SCANS = 16
+"""Scans of topics that a gateway answers at once. Further ones get 503."""
 CATCH_UP_SECONDS = 2.0
 """How long a request waits for the ledger before it is answered from the local state, or refused."""
 
@@ -69,6 +71,8 @@ class Services:
         self.stats = Stats()
         self.requests = Places("requests", self.own.requests)
         self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)
+        self.scans = Places("scans", MAX_SCANS)
+        """Scans under way. Each holds a row group in memory."""
         self.stopping = asyncio.Event()
         """Set when the process is about to stop. Streams end then."""
         self._until_stopping: asyncio.Task[Any] | None = None

@@ -7,7 +7,7 @@ uses. Memory is bounded: at most one row group, or `HOT_BYTES` of runs, is held 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.errors import BadInput, CorruptObject, Retriable
@@ -74,7 +74,7 @@ def _plain(field: pa.Field) -> pa.Field:
 
 async def scan(
     store: ObjectStore, snapshot: Snapshot, names: Sequence[str] | None = None, offload: Offload = inline
-) -> AsyncIterator[pa.RecordBatch]:
+) -> AsyncGenerator[pa.RecordBatch, None]:
     """The rows of a snapshot, file by file, then those of the WAL. Within each of them a partition's offsets rise.
 
     `offload` says where decoding happens. Raises `SnapshotGone` if something was deleted meanwhile, and `CorruptObject`

@@ -33,8 +33,12 @@ class Wanted:
     """Which rows a caller wants. Nothing given: all."""
 
     partitions: Collection[int] | None = None
+    from_offset: int = 0
+    """The first offset of partitions that `from_offsets` does not name."""
     from_offsets: Mapping[int, int] = field(default_factory=dict)
     """By partition, the first offset."""
+    until_offset: int = FOREVER
+    """The offset behind the last one, of partitions that `until_offsets` does not name."""
     until_offsets: Mapping[int, int] = field(default_factory=dict)
     """By partition, the offset behind the last one."""
     from_ms: int = -FOREVER
@@ -91,7 +95,7 @@ def take(state: StreamsState, topic: uuid.UUID, streams: Iterable[Stream], wante
     if table is not None and table.dropped:
         table = None
     version = _checked_version(table, wanted.version)
-    chosen = _chosen(streams, wanted.partitions)
+    chosen = _chosen(streams, wanted)
     bounds: dict[int, Offsets] = {}
     hot: list[StreamPart] = []
     for stream in chosen:
@@ -106,21 +110,20 @@ def take(state: StreamsState, topic: uuid.UUID, streams: Iterable[Stream], wante
     return Snapshot(topic, version, bounds, wanted.from_ms, wanted.until_ms, files, hot)
 
 
-def _chosen(streams: Iterable[Stream], partitions: Collection[int] | None) -> list[Stream]:
+def _chosen(streams: Iterable[Stream], wanted: Wanted) -> list[Stream]:
     by_partition = {stream.partition: stream for stream in streams}
-    if partitions is None:
-        partitions = by_partition
-    missing = [number for number in partitions if number not in by_partition]
-    if missing:
-        raise BadInput(f"the topic has no partition {missing[0]}: it has 0 to {len(by_partition) - 1}")
-    return [by_partition[number] for number in sorted(set(partitions))]
+    named = by_partition if wanted.partitions is None else wanted.partitions
+    for number in (*named, *wanted.from_offsets, *wanted.until_offsets):
+        if number not in by_partition:
+            raise BadInput(f"the topic has no partition {number}: it has 0 to {len(by_partition) - 1}")
+    return [by_partition[number] for number in sorted(set(named))]
 
 
 def _bounds(stream: Stream, wanted: Wanted) -> Offsets:
     """The offsets of a stream that are wanted and may be read. Tables keep rows that are before the log's start."""
     end = FOREVER if wanted.version is not None else bound_of(stream, wanted.committed)
-    number = stream.partition
-    return Offsets(max(0, wanted.from_offsets.get(number, 0)), min(end, wanted.until_offsets.get(number, FOREVER)))
+    first = wanted.from_offsets.get(stream.partition, wanted.from_offset)
+    return Offsets(max(0, first), min(end, wanted.until_offsets.get(stream.partition, wanted.until_offset)))
 
 
 # --- files ---------------------------------------------------------------------------------------------

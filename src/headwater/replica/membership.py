@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from headwater import __version__
 from headwater.background import Background, Duty, OnDeath, Supervised
 from headwater.clock import Chance, Clock
 from headwater.errors import EpochLost, HeadwaterError, Retriable
@@ -25,6 +24,7 @@ from headwater.state.commands.cluster import Listener, TakeEpoch
 from headwater.state.machine import LEVEL
 from headwater.state.results import Done
 from headwater.types import Domain, Epoch
+from headwater.version import __version__
 
 log = logging.getLogger("headwater.membership")
 BEAT_SECONDS = 0.5

@@ -19,12 +19,12 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from headwater import __version__
 from headwater.errors import Halted
 from headwater.state.commands.base import Check, Fence, SetLevel, TakeLease, Tick
 from headwater.state.records import Command, Record
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Domain, Position
+from headwater.version import __version__
 
 LEVELS: Mapping[int, str] = {1: "0.1.0", 2: "0.2.0", 3: "0.3.0"}
 """The feature levels that this build knows, each with the first build that knew it."""

@@ -31,7 +31,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, WalId
 from tests.support.batches import Rec, batch
 from tests.support.scribe import START_MS, TOPIC, Scribe
-from tests.support.transactions import PLAIN, Transactor
+from tests.support.transactions import PLAIN, ObjectWriter
 from tests.support.virtual_nodes import LAX
 
 ONE = Domain(1)
@@ -71,7 +71,7 @@ class History:
         self.scribe.do(WRITER, SetLevel(LEVEL, LEVELS[LEVEL]))
         for partition, stream in enumerate(STREAMS):
             self.scribe.do(WRITER, CreateStreams(TOPIC, partition, (stream,), StreamConfig(stream == APPEND_TIME)))
-        self.writer = Transactor(WRITER, self._submit, self.store, ONE)
+        self.writer = ObjectWriter(WRITER, self._submit, self.store, ONE)
         lease = self.scribe.do(COMPACTOR, TakeLease(COMPACTION, 1 << 40))
         assert isinstance(lease, Done)
         self._lease = lease.value

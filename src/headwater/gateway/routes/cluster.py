@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from litestar import Response, get
 
-from headwater import __version__
 from headwater.gateway.services import TheCall
 from headwater.replica.levels import lowest_level
+from headwater.version import __version__
 
 
 class ClusterLine(msgspec.Struct, frozen=True):

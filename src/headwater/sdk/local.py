@@ -1,0 +1,160 @@
+"""A cluster by its data directory or settings: ledger and objects are read directly, whether or not a server runs.
+
+To write, and to follow a topic, a server is needed: the cluster's gateway, at the address in the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.app.session import LedgerSession, ledger_session
+from headwater.errors import NotFound, NotReady
+from headwater.objects import open_store
+from headwater.query.scan import scan
+from headwater.query.snapshot import Snapshot, Wanted, take
+from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
+from headwater.sdk.consumer import Consumer
+from headwater.sdk.http import Http, Login
+from headwater.sdk.loops import Loop
+from headwater.sdk.records import Appended, Data, NewRecord, Place, Start
+from headwater.sdk.remote import RemoteConnection
+from headwater.sdk.scan import Scan
+from headwater.settings.settings import Settings, load
+from headwater.state.streams.stream import Stream
+from headwater.types import Domain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LEDGER = "ledger.db"
+PROBE_SECONDS = 2.0
+"""How long to look for a gateway."""
+
+
+def settings_of(place: Path) -> Settings:
+    """The settings of a data directory, or those in a file."""
+    if place.is_file():
+        settings = load(str(place))
+    elif place.is_dir():
+        settings = load(flags={"data": str(place)})
+    else:
+        raise NotFound(f"there is no directory or file {place}")
+    if settings.ledger_url.startswith("sqlite:") and not Path(settings.data, LEDGER).exists() and not settings.ledger:
+        raise NotFound(f"{settings.data} is not the data directory of a cluster: it has no {LEDGER}")
+    return settings
+
+
+class LocalConnection(Connection):
+    """See `Connection`. The log-in is for the gateway."""
+
+    def __init__(self, settings: Settings, login: Login, timeout: float) -> None:
+        self._settings = settings
+        self._login = login
+        self._timeout = timeout
+        self._loop = Loop()
+        self._served: RemoteConnection | None = None
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self._settings.ledger_url}>"
+
+    def close(self) -> None:
+        self._loop.close()
+        if self._served is not None:
+            self._served.close()
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        async def look() -> list[str]:
+            async with ledger_session(self._settings) as found:
+                return sorted(name for name, topic in found.cluster.state.names.items() if topic.ready)
+
+        return self._loop.run(look())
+
+    def describe(self, topic: str) -> TopicInfo:
+        async def look() -> TopicInfo:
+            async with ledger_session(self._settings) as found:
+                known = found.topic(topic)
+                lines = [
+                    PartitionInfo(s.partition, s.log_start, s.end, s.stable, s.settled) for s in _streams(found, topic)
+                ]
+                return TopicInfo(known.name, str(known.id), tuple(lines), dict(known.configs))
+
+        return self._loop.run(look())
+
+    def create_topic(self, topic: str, partitions: int | None = None, configs: Mapping[str, str] | None = None) -> None:
+        self._gateway().create_topic(topic, partitions, configs)
+
+    # --- with a server ---------------------------------------------------------------------------------
+
+    def append(self, topic: str, record: NewRecord, key: str | None, expected: int | None) -> Place:
+        return self._gateway().append(topic, record, key, expected)
+
+    def append_many(
+        self, topic: str, records: Iterable[NewRecord | Data], count: int, size: int, key: str | None
+    ) -> Appended:
+        return self._gateway().append_many(topic, records, count, size, key)
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: Start = "earliest",
+        follow: bool = True,
+    ) -> Consumer:
+        return self._gateway().consume(topic, group=group, start=start, follow=follow)
+
+    def _gateway(self) -> RemoteConnection:
+        """The gateway of this cluster. Another cluster's gateway at the same address is refused."""
+        if self._served is None:
+            own = self._settings.gateway
+            url = own.url or f"http://{own.http}"
+            wanted = self._loop.run(self._cluster_id())
+            advice = "start `headwater up`, or connect by the URL of its gateway"
+            probe = RemoteConnection(Http(url, self._login, timeout=PROBE_SECONDS))
+            try:
+                found = probe.cluster_id
+            except NotReady as error:
+                raise NotReady(f"this needs a running server, and no gateway answers at {url}: {advice}") from error
+            finally:
+                probe.close()
+            if found != wanted:
+                raise NotReady(f"the gateway at {url} is that of another cluster: {advice}")
+            self._served = RemoteConnection(Http(url, self._login, timeout=self._timeout))
+        return self._served
+
+    async def _cluster_id(self) -> str:
+        async with ledger_session(self._settings) as found:
+            return found.cluster.state.cluster_id
+
+    # --- scanning --------------------------------------------------------------------------------------
+
+    def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str]) -> Scan:
+        def begin() -> Iterator[pa.RecordBatch]:
+            return self._loop.each(self._rows(topic, wanted, columns))
+
+        return Scan(begin, columns, f"topic {topic!r}")
+
+    async def _rows(self, topic: str, wanted: Wanted, columns: list[str]) -> AsyncGenerator[pa.RecordBatch, None]:
+        snapshot = await self._snapshot(topic, wanted)
+        store = open_store(self._settings.objects_url, self._settings.object_store)
+        try:
+            async for batch in scan(store, snapshot, columns):
+                yield batch
+        finally:
+            await store.close()
+
+    async def _snapshot(self, topic: str, wanted: Wanted) -> Snapshot:
+        async with ledger_session(self._settings) as found:
+            known = found.topic(topic)
+            state = found.domains[Domain(known.domain)].state
+            return take(state, known.id, _streams(found, topic), wanted)
+
+
+def _streams(found: LedgerSession, topic: str) -> list[Stream]:
+    known = found.topic(topic)
+    state = found.domains[Domain(known.domain)].state
+    return [state.streams[stream] for stream in known.streams[: known.ready] if stream in state.streams]

@@ -1,0 +1,171 @@
+"""A cluster by the URL of a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from headwater.clock import SystemChance
+from headwater.errors import BadInput, NotReady
+from headwater.query.snapshot import FOREVER, Wanted
+from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
+from headwater.sdk.consumer import Consumer
+from headwater.sdk.http import Http
+from headwater.sdk.reading import Reading
+from headwater.sdk.records import Appended, Data, NewRecord, Place, Start, document
+from headwater.sdk.scan import Scan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PAGE_ITEMS = 1_000
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+class RemoteConnection(Connection):
+    """See `Connection`."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self._http.url}>"
+
+    def close(self) -> None:
+        self._http.close()
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+        return str(self._http.get("/v1")["cluster_id"])
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        names: list[str] = []
+        query: dict[str, object] = {"limit": PAGE_ITEMS}
+        while True:
+            page = self._http.get("/v1/topics", query)
+            names += [item["name"] for item in page["items"]]
+            if not page.get("next"):
+                return sorted(names)
+            query["next"] = page["next"]
+
+    def describe(self, topic: str) -> TopicInfo:
+        found = self._http.get(path_of(topic))
+        partitions = tuple(
+            PartitionInfo(**{name: line[name] for name in PartitionInfo.__slots__}) for line in found["partitions"]
+        )
+        return TopicInfo(found["name"], found["id"], partitions, found["configs"] or {})
+
+    def create_topic(self, topic: str, partitions: int | None = None, configs: Mapping[str, str] | None = None) -> None:
+        body = msgspec.json.encode({"name": topic, "partitions": partitions, "configs": dict(configs or {})})
+        self._http.request("POST", "/v1/topics", body=body, headers={"Content-Type": "application/json"}, repeat=False)
+
+    # --- writing ---------------------------------------------------------------------------------------
+
+    def append(self, topic: str, record: NewRecord, key: str | None, expected: int | None) -> Place:
+        body: dict[str, Any] = {"records": [document(record)]}
+        if expected is not None:
+            body["expected_offset"] = expected
+        answer = self._post(topic, msgspec.json.encode(body), key)
+        [place] = answer["records"]
+        return Place(place["partition"], place["offset"])
+
+    def append_many(
+        self, topic: str, records: Iterable[NewRecord | Data], count: int, size: int, key: str | None
+    ) -> Appended:
+        name, total = key or SystemChance().uuid().hex, 0
+        ranges: dict[int, tuple[int, int]] = {}
+        for number, lines in enumerate(_batches(records, count, size)):
+            body = b'{"records":[' + b",".join(lines) + b"]}"
+            answer = self._post(topic, body, f"{name}-{number}", {"Prefer": "return=minimal"})
+            for line in answer["partitions"]:
+                first, _ = ranges.get(line["partition"], (line["first_offset"], 0))
+                ranges[line["partition"]] = (min(first, line["first_offset"]), line["last_offset"])
+            total += len(lines)
+        return Appended(total, ranges)
+
+    def _post(self, topic: str, body: bytes, key: str | None, more: Mapping[str, str] | None = None) -> Any:
+        headers = {"Content-Type": "application/json", **(more or {})}
+        if key is not None:
+            if not key or len(key) > 255 or not all("!" <= char <= "~" for char in key):
+                raise BadInput(f"the idempotency key {key!r} must have 1 to 255 visible characters of ASCII")
+            headers["Idempotency-Key"] = key
+        path = f"{path_of(topic)}/records"
+        return self._http.request("POST", path, body=body, headers=headers, repeat=key is not None).json()
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: Start = "earliest",
+        follow: bool = True,
+    ) -> Consumer:
+        return Consumer(Reading(self._http, topic, group, start), group=group, follow=follow)
+
+    def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str]) -> Scan:
+        path, query = f"{path_of(topic)}/rows", query_of(wanted, columns)
+
+        def begin() -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            with self._http.stream(path, query, {"Accept": ARROW}) as response:
+                try:
+                    with pa.ipc.open_stream(pa.PythonFile(response, mode="r")) as reader:
+                        yield from reader
+                except pa.ArrowInvalid as error:
+                    raise NotReady(f"the rows of topic {topic!r} ended early: scan again ({error})") from error
+
+        return Scan(begin, columns, f"topic {topic!r}")
+
+
+def path_of(topic: str) -> str:
+    """The path of a topic."""
+    if not isinstance(topic, str) or not topic:
+        raise BadInput("the name of a topic is missing")
+    return f"/v1/topics/{quote(topic, safe='')}"
+
+
+def query_of(wanted: Wanted, columns: list[str]) -> dict[str, object]:
+    """The parameters of a scan."""
+    query: dict[str, object] = {"columns": ",".join(columns)}
+    if wanted.partitions is not None:
+        query["partitions"] = ",".join(map(str, wanted.partitions))
+    for name, alone, default, by_partition in (
+        ("from_offset", wanted.from_offset, 0, wanted.from_offsets),
+        ("until_offset", wanted.until_offset, FOREVER, wanted.until_offsets),
+    ):
+        if by_partition:
+            query[f"{name}s"] = ",".join(f"{partition}:{offset}" for partition, offset in by_partition.items())
+        elif alone != default:
+            query[name] = alone
+    if wanted.from_ms > -FOREVER:
+        query["from"] = wanted.from_ms
+    if wanted.until_ms < FOREVER:
+        query["until"] = wanted.until_ms
+    if wanted.version is not None:
+        query["version"] = wanted.version
+    return query
+
+
+def _batches(records: Iterable[NewRecord | Data], count: int, size: int) -> Iterator[list[bytes]]:
+    """Records as JSON, in batches of at most so many records and about so many bytes."""
+    lines: list[bytes] = []
+    held = 0
+    for record in records:
+        made = record if isinstance(record, NewRecord) else NewRecord(value=record)
+        line = msgspec.json.encode(document(made))
+        if lines and (len(lines) == count or held + len(line) > size):
+            yield lines
+            lines, held = [], 0
+        lines.append(line)
+        held += len(line)
+    if lines:
+        yield lines

@@ -1,0 +1,105 @@
+"""Rows over HTTP: the whole topic or a part of it as Arrow, for callers who may READ it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+
+from headwater.gateway.services import MAX_SCANS
+from headwater.state.cluster.access import Operation
+from tests.support.gateways import ALICE, InGateway, gateway, secured
+from tests.support.rules import rule
+
+
+async def _filled(world: InGateway, user: str = "") -> None:
+    await world.topic("orders", 2)
+    records = [{"partition": i % 2, "value": str(i), "timestamp": 100 * i} for i in range(6)]
+    answer = await world.ask("POST", "/v1/topics/orders/records", user, json={"records": records})
+    assert answer.status_code == 200, answer.text
+
+
+def _table(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()
+
+
+def _values(table: pa.Table) -> list[str]:
+    return sorted(value.decode() for value in table["value"].to_pylist())
+
+
+def test_rows() -> None:
+    async def main() -> None:
+        async with gateway() as world:
+            await _filled(world)
+            for query, wanted in (
+                ("", "012345"),
+                ("?partitions=1", "135"),
+                ("?partitions=", ""),
+                ("?from_offset=1", "2345"),
+                ("?from_offsets=0:2&until_offsets=1:1", "14"),
+                ("?from_offsets=0:2&until_offset=1", "1"),
+                ("?from=200&until=400", "23"),
+                ("?version=0", ""),
+            ):
+                answer = await world.get(f"/v1/topics/orders/rows{query}")
+                assert answer.status_code == 200, answer.text
+                assert answer.headers["content-type"] == "application/vnd.apache.arrow.stream"
+                assert _values(_table(answer.content)) == list(wanted), query
+            some = _table((await world.get("/v1/topics/orders/rows?columns=value,%20offset")).content)
+            assert some.column_names == ["value", "offset"] and some.num_rows == 6
+
+    asyncio.run(main())
+
+
+def test_bad_requests() -> None:
+    async def main() -> None:
+        async with gateway() as world:
+            await _filled(world)
+            for query, words in (
+                ("columns=nope", "no column 'nope'"),
+                ("columns=key,key", "each of them once"),
+                ("partitions=2", "no partition 2"),
+                ("partitions=x", "'x' is not a number"),
+                ("from_offsets=1", "PARTITION:OFFSET"),
+                ("from_offsets=7:1", "no partition 7"),
+                ("version=9", "no version 9"),
+            ):
+                answer = await world.get(f"/v1/topics/orders/rows?{query}")
+                assert answer.status_code == 400 and words in answer.json()["detail"], answer.text
+            assert (await world.get("/v1/topics/none/rows")).status_code == 404
+            assert (await world.get("/v1/topics/orders/rows?from_offset=-1")).status_code == 400
+
+    asyncio.run(main())
+
+
+def test_a_limit_of_scans() -> None:
+    """Each holds rows in memory. Places are given back when an answer has ended."""
+
+    async def main() -> None:
+        async with gateway() as world:
+            await _filled(world)
+            held = [world.services.scans.enter() for _ in range(MAX_SCANS)]
+            answer = await world.get("/v1/topics/orders/rows")
+            assert answer.status_code == 503 and "16 scans already" in answer.json()["detail"]
+            held[0].release()
+            for _ in range(3):
+                assert (await world.get("/v1/topics/orders/rows")).status_code == 200
+            assert world.services.scans.count == MAX_SCANS - 1 and world.services.streams.count == 0
+
+    asyncio.run(main())
+
+
+def test_rights() -> None:
+    """READ is needed. What a caller may not describe does not exist."""
+
+    async def main() -> None:
+        async with gateway(secured(), users=True) as world:
+            await world.allow(rule("User:bob", Operation.WRITE, "orders"))
+            await _filled(world, "bob")
+            assert (await world.get("/v1/topics/orders/rows", "alice")).status_code == 404
+            await world.allow(rule(ALICE, Operation.DESCRIBE, "orders"))
+            assert (await world.get("/v1/topics/orders/rows", "alice")).status_code == 403
+            await world.allow(rule(ALICE, Operation.READ, "orders"))
+            assert _table((await world.get("/v1/topics/orders/rows", "alice")).content).num_rows == 6
+
+    asyncio.run(main())
