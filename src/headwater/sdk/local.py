@@ -85,17 +85,17 @@ class LocalConnection(Connection):
         return self._loop.run(look())
 
     def create_topic(self, topic: str, partitions: int | None = None, configs: Mapping[str, str] | None = None) -> None:
-        self._gateway().create_topic(topic, partitions, configs)
+        self._reached().create_topic(topic, partitions, configs)
 
     # --- with a server ---------------------------------------------------------------------------------
 
     def append(self, topic: str, record: NewRecord, key: str | None, expected: int | None) -> Place:
-        return self._gateway().append(topic, record, key, expected)
+        return self._reached().append(topic, record, key, expected)
 
     def append_many(
         self, topic: str, records: Iterable[NewRecord | Data], count: int, size: int, key: str | None
     ) -> Appended:
-        return self._gateway().append_many(topic, records, count, size, key)
+        return self._reached().append_many(topic, records, count, size, key)
 
     def consume(
         self,
@@ -105,9 +105,9 @@ class LocalConnection(Connection):
         start: Start = "earliest",
         follow: bool = True,
     ) -> Consumer:
-        return self._gateway().consume(topic, group=group, start=start, follow=follow)
+        return self._reached().consume(topic, group=group, start=start, follow=follow)
 
-    def _gateway(self) -> RemoteConnection:
+    def _reached(self) -> RemoteConnection:
         """The gateway of this cluster. Another cluster's gateway at the same address is refused."""
         if self._served is None:
             own = self._settings.gateway
