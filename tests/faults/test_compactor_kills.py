@@ -49,7 +49,11 @@ def test_two_at_once_one_of_them_stopped(tmp_path: Path) -> None:
         for topic in TOPICS:
             server.create(topic, PARTITIONS, **FRESHNESS)
         with Writer(server.bootstrap, TOPICS, PARTITIONS) as writer, server.second_compactor() as second:
-            patiently(lambda: server.look().versions and len(server.look().members) == 3, "both are there", 90)
+            patiently(
+                lambda: server.look().versions and len(server.look().members) == 4,
+                "both are there, a broker and a gateway",
+                90,
+            )
             writers |= stop_and_wake(server, server.compactor(), whole=False)
             writers |= stop_and_wake(server, second, whole=True)
             writer.finish()
