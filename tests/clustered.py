@@ -43,6 +43,7 @@ SETTLING = ("tests/faults/test_compactor_kills.py", "tests/engines/test_bulk_app
 LOG = ("tests/invariants/test_i1_offsets_increase.py", "tests/invariants/test_i2_read_your_writes.py")
 FAULTS = (
     "tests/faults/test_bad_input.py",
+    "tests/faults/test_conditional_appends.py",
     "tests/faults/test_exactly_once.py",
     "tests/faults/test_kill_all.py",
     "tests/faults/test_kill_broker.py",
@@ -79,7 +80,9 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/faults/test_doctor.py": "damages files of an embedded ledger and of a local object store on purpose",
     "tests/faults/test_duties.py": "about the duties of one process; its stores do not matter",
     "tests/faults/test_http_access.py": "about who may see pages; its stores do not matter",
+    "tests/faults/test_idempotency_keys.py": "copies an embedded ledger",
     "tests/faults/test_metadata_copy.py": "starts its cluster itself, on every ledger in turn",
+    "tests/faults/test_promises.py": "removes checkpoints and objects of a local store on purpose",
     "tests/faults/test_oxia.py": "starts its cluster itself",
     "tests/faults/test_s3_cluster.py": "starts its cluster itself",
     "tests/faults/test_supervisor.py": "about processes; its stores do not matter",
