@@ -11,7 +11,7 @@ import pytest
 from harness.patience import eventually
 from harness.process import headwater
 from headwater import __version__
-from headwater.app.describing import without_secrets
+from headwater.settings.addresses import without_secrets
 from headwater.state.machine import LEVEL
 from tests.support.running import Running
 

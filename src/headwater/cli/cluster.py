@@ -20,7 +20,8 @@ from headwater.cli.common import (
 from headwater.cli.connecting import connecting, open_client
 
 if TYPE_CHECKING:
-    from headwater.app.describing import ClusterFacts, MemberLine
+    from headwater.app.describing import ClusterFacts
+    from headwater.replica.described import MemberLine
 
 DataOption = Annotated[
     str | None,
@@ -122,7 +123,8 @@ async def _upgrade(bootstrap: str, wanted: int | None, timeout: float) -> None:
 
 async def _asked(bootstrap: str) -> ClusterFacts:
     """What brokers answer by Kafka's protocol."""
-    from headwater.app.describing import ClusterFacts, MemberLine
+    from headwater.app.describing import ClusterFacts
+    from headwater.replica.described import MemberLine
 
     async with open_client(bootstrap) as client:
         cluster = await client.cluster()

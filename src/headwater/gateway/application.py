@@ -47,6 +47,7 @@ from headwater.gateway.routes import (
     explanations,
     groups,
     iceberg,
+    processes,
     readers,
     reading,
     records,
@@ -71,6 +72,7 @@ class RouteModule(Protocol):
 
 MODULES: tuple[RouteModule, ...] = (
     cluster,
+    processes,
     topics,
     configs,
     records,
