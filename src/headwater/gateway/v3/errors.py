@@ -17,6 +17,7 @@ from headwater.gateway.problems import (
     NOT_ALLOWED,
     NOT_AUTHENTICATED,
     NOT_FOUND,
+    OUTCOME_UNKNOWN,
     Body,
     Refusal,
     refusal_of,
@@ -40,12 +41,12 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def told(refusal: Refusal) -> Told:
-    """A refusal in the form of the REST Proxy."""
+    """A refusal in the form of the REST Proxy. An unknown outcome is no reason to try again: there are no keys here."""
     kind = refusal.kind
     code = refusal.more.get(CODE) or _OF_KIND.get(kind)
     if not isinstance(code, int):
-        code = RETRIABLE if kind.retry and kind.status >= 500 else kind.status
-    return Told(code, refusal.detail or kind.title)
+        code = RETRIABLE if kind.retry and kind.status >= 500 and kind is not OUTCOME_UNKNOWN else kind.status
+    return Told(code, kind.title if kind is OUTCOME_UNKNOWN else refusal.detail or kind.title)
 
 
 def body_of(refusal: Refusal) -> Body:

@@ -11,8 +11,10 @@ import httpx
 
 from headwater.client.partitioner import partition_of_key
 from headwater.errors import StoreUnavailable
+from headwater.gateway.v3.record_forms import time_of
 from headwater.settings.settings import Gateway, Limits, Settings
 from headwater.state.cluster.access import Operation
+from headwater.state.commands.access import DropAcls
 from tests.support.gateways import ALICE, InGateway, gateway, listening, secured
 from tests.support.rules import rule
 
@@ -87,7 +89,7 @@ def test_a_stream_of_records() -> None:
 
 def test_a_receipt_comes_while_the_client_goes_on_sending() -> None:
     async def story() -> None:
-        async with gateway() as found, listening(found) as server:
+        async with gateway(Settings(gateway=Gateway(http="127.0.0.1:0"))) as found, listening(found) as server:
             await found.topic("orders")
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             head = f"POST {URL} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -227,6 +229,96 @@ def test_a_stream_ends_when_the_gateway_stops() -> None:
             answer = await found.ask("POST", URL, content=body(), headers={"Content-Type": "application/json"})
             lines = receipts(answer)
             assert lines[0]["error_code"] == 200 and lines[-1]["error_code"] == 50003
+
+    asyncio.run(story())
+
+
+def test_a_client_that_stops_sending() -> None:
+    async def story() -> None:
+        async with gateway(Settings(gateway=Gateway(idle_ms=50))) as found:
+            await found.topic("orders")
+
+            async def body() -> AsyncIterator[bytes]:
+                yield json.dumps(text("a")).encode() + b'{"value":'
+                await asyncio.Event().wait()
+
+            answer = await found.ask("POST", URL, content=body(), headers={"Content-Type": "application/json"})
+            assert [line["error_code"] for line in receipts(answer)] == [200, 408]
+            assert found.services.streams.count == 0 and found.services.writers.budget.used == 0
+
+    asyncio.run(story())
+
+
+def test_a_client_that_leaves() -> None:
+    """What it sent as a whole is in the log; the record that is not complete is not."""
+
+    async def story() -> None:
+        settings = Settings(gateway=Gateway(http="127.0.0.1:0"))
+        async with gateway(settings) as found, listening(found) as server:
+            await found.topic("orders")
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            head = f"POST {URL} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            part = json.dumps(text("a")).encode() + b'{"value":'
+            writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (len(part), part))
+            while b'"offset":0' not in await reader.readline():
+                pass
+            writer.close()
+            while found.services.streams.count:
+                await asyncio.sleep(0)
+            assert found.services.writers.budget.used == 0
+            assert [record.value for record in await found.records("orders")] == [b"a"]
+
+    asyncio.run(story())
+
+
+def test_a_topic_that_is_deleted_or_grows_under_a_stream() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders", 1)
+
+            async def body() -> AsyncIterator[bytes]:
+                yield json.dumps(text("a", partition_id=1)).encode()
+                await found.services.topics.add_partitions(topic, 2)
+                yield json.dumps(text("b", partition_id=1)).encode()
+                await found.services.topics.delete(topic)
+                yield json.dumps(text("c")).encode()
+                await found.topic("orders")
+                yield json.dumps(text("d")).encode()
+
+            answer = await found.ask("POST", URL, content=body(), headers={"Content-Type": "application/json"})
+            assert [line["error_code"] for line in receipts(answer)] == [40402, 200, 40403, 200]
+            assert [record.value for record in await found.records("orders")] == [b"d"]
+
+    asyncio.run(story())
+
+
+def test_rights_that_are_taken_away_under_a_stream() -> None:
+    async def story() -> None:
+        async with gateway(secured(), users=True) as found:
+            await found.topic("orders")
+            allowed = rule(ALICE, Operation.WRITE, "orders")
+            await found.allow(allowed, rule(ALICE, Operation.DESCRIBE, "orders"))
+
+            async def body() -> AsyncIterator[bytes]:
+                yield json.dumps(text("a")).encode()
+                await found.core.cluster.submit([DropAcls((allowed,))])
+                yield json.dumps(text("b")).encode()
+
+            headers = {"Content-Type": "application/json"}
+            answer = await found.ask("POST", URL, "alice", content=body(), headers=headers)
+            assert [line["error_code"] for line in receipts(answer)] == [200, 40301]
+            assert len(await found.records("orders")) == 1
+
+    asyncio.run(story())
+
+
+def test_times_of_a_topic_with_log_append_time() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            await found.topic("orders", 1, **{"message.timestamp.type": "LogAppendTime"})
+            [line] = receipts(await sent(found, text("a", timestamp="2021-02-05T19:14:42Z")))
+            [record] = await found.records("orders")
+            assert line["timestamp"] == time_of(record.timestamp) and not line["timestamp"].startswith("2021")
 
     asyncio.run(story())
 
