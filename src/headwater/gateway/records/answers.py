@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from headwater.background import spawn
@@ -77,15 +78,16 @@ class Streamed:
         await send({"type": "http.response.start", "status": 200, "headers": _raw(head)})
         gone = spawn(_left(receive), "client")
         try:
-            async for chunk in self._chunks(gone):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                if gone.done():
-                    return
+            async with contextlib.aclosing(self._chunks(gone)) as chunks:
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    if gone.done():
+                        return
             await send({"type": "http.response.body", "body": b""})
         finally:
             gone.cancel()
 
-    async def _chunks(self, gone: asyncio.Task[None]) -> AsyncIterator[bytes]:
+    async def _chunks(self, gone: asyncio.Task[None]) -> AsyncGenerator[bytes, None]:
         scan, own = self._reading.scan, self._call.services
         watch = Watch(own.clock)
         scan.replica.watch(scan.streams, watch)

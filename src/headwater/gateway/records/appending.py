@@ -16,7 +16,7 @@ import msgspec
 from headwater.background import spawn
 from headwater.configs.topics import TopicConfig
 from headwater.errors import BadInput, HeadwaterError, NotReady, OutcomeUnknown, Overloaded
-from headwater.gateway.problems import CONFLICT, NOT_FOUND, UNAVAILABLE, UNPROCESSABLE, Kind, Refusal
+from headwater.gateway.problems import CONFLICT, NOT_FOUND, TOO_LARGE, UNAVAILABLE, UNPROCESSABLE, Kind, Refusal
 from headwater.gateway.records.bodies import Entry, Wish
 from headwater.gateway.records.once import keyless_of, known, partitions_of
 from headwater.gateway.records.placing import Demands, batches_of, places
@@ -24,7 +24,7 @@ from headwater.gateway.services import Services
 from headwater.log.batch import Batch
 from headwater.log.write.demands import rules_of, target_of
 from headwater.log.write.part import Together
-from headwater.log.write.writer import Writer
+from headwater.log.write.writer import MAX_BATCHES_PER_OBJECT, Writer
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.streams import AnyCondition, EndIs, Once, Present, VersionIs
@@ -40,6 +40,8 @@ LARGE = 32 << 10
 """Requests with more bytes are decoded and encoded in a thread."""
 MANY = 100
 """Requests with more records, too."""
+KEYED_PARTITIONS = 256
+"""Partitions of one request with a key. Where the records of each are is kept for a day, in every process."""
 PATIENCE_SECONDS = 0.1
 """How long a request waits before it begins to notice that its client leaves. Most are answered before."""
 KEYS_FULL = Kind(
@@ -161,6 +163,7 @@ class Appending:
                 if repeated is not None:
                     return repeated
             raise
+        self._check_size(made, key)
         streams = self._topic.streams
         batches = [(streams[partition], batch) for partition, batch in made.batches]
         judged = await self._judged(batches, [*([key] if key is not None else []), *conditions], gone)
@@ -186,6 +189,16 @@ class Appending:
         size = sum([len(entry.value or b"") + len(entry.key or b"") for entry in entries])
         run = self._services.offload if size > LARGE or len(entries) > MANY else inline
         return await run(_make, entries, keyless, self._demands, now_ms)
+
+    def _check_size(self, made: _Made, key: Once | None) -> None:
+        """Raise if a unit would not fit into one record of the ledger, or would take too much room there for a day."""
+        if len(made.batches) > MAX_BATCHES_PER_OBJECT:
+            told = f"the records make {len(made.batches)} batches; the limit is {MAX_BATCHES_PER_OBJECT}"
+            raise Refusal(TOO_LARGE, told)
+        partitions = len(set(made.placed))
+        if key is not None and partitions > KEYED_PARTITIONS:
+            told = f"the records are of {partitions} partitions; the limit with a key is {KEYED_PARTITIONS}"
+            raise Refusal(TOO_LARGE, told)
 
     def _conditions(self, wish: Wish, placed: list[int]) -> list[AnyCondition]:
         """What must hold. A unit without a wish is one whole all the same."""

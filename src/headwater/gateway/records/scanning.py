@@ -112,13 +112,13 @@ class Scan:
         return min(bound, self.ends.get(partition, bound))
 
     def grow(self) -> list[int]:
-        """Take in partitions that the topic has got meanwhile; returns their streams."""
-        topic = self._services.state.topics.get(self.topic.id) if self._grows else None
+        """Take in partitions that the topic has got meanwhile; returns their streams. Not if the scan has an end."""
+        topic = self._services.state.topics.get(self.topic.id) if self._grows and not self.ends else None
         if topic is None:
             return []
         self.topic = topic
         added = [partition for partition in range(topic.ready) if partition not in self.positions]
-        self.positions.update({p: self.stream(p).log_start for p in added if p not in self.ends})
+        self.positions.update({partition: self.stream(partition).log_start for partition in added})
         return [topic.streams[partition] for partition in added]
 
     @property
@@ -179,6 +179,7 @@ class Scan:
         waiting = waiting[turn:] + waiting[:turn]  # no partition is served first for ever
         self._turn += 1
         share = max(size // len(waiting), min(LEAST_BYTES, size), 1)
+        rooms = {p: min(share, self._likely_bytes(p, records)) for p in waiting}
         for partition in waiting:
             start = self.stream(partition).log_start
             if self.positions[partition] < start:
@@ -186,7 +187,9 @@ class Scan:
                 self.positions[partition] = start
         if found.resets:
             return
-        wants = [Want(self.replica, self.topic.streams[p], self.positions[p], share, self.committed) for p in waiting]
+        wants = [
+            Want(self.replica, self.topic.streams[p], self.positions[p], rooms[p], self.committed) for p in waiting
+        ]
         results = await self._services.reader.read_many(wants, size)
         full, room = len(found.records) + records, found.size + size
         for partition, result in zip(waiting, results, strict=True):
@@ -203,6 +206,13 @@ class Scan:
             self.positions[partition] = taken.position
             found.records += [(partition, record) for record in taken.records]
             found.size += taken.size
+
+    def _likely_bytes(self, partition: int, records: int) -> int:
+        """The stored bytes of so many records, if they are as large as those behind the position are on average."""
+        stream, position = self.stream(partition), self.positions[partition]
+        offsets = max(bound_of(stream, self.committed) - position, 1)
+        stored = stream.bytes_from(position, committed=self.committed)
+        return max(stored * records // offsets * 5 // 4, LEAST_BYTES)
 
     async def _take(
         self, partition: int, data: Buffer, aborted: Sequence[AbortedTransaction], records: int, size: int

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from headwater.gateway.records import appending as appending_module
 from headwater.gateway.records.appending import Appending
 from headwater.gateway.records.bodies import Entry, Wish
 from headwater.gateway.records.once import once
@@ -150,6 +153,26 @@ def test_a_client_that_leaves_takes_its_records_along() -> None:
             gate.opened.set()
             await asyncio.gather(*under_way)
             assert ends(found, topic) == [len(under_way)] and found.core.writers.budget.used == 0
+
+    asyncio.run(story())
+
+
+def test_a_unit_fits_into_a_record_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the writer could not enter it, and would end the process."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders", 4)
+            everywhere = {"records": [{"value": 1, "partition": partition} for partition in range(4)]}
+            monkeypatch.setattr(appending_module, "MAX_BATCHES_PER_OBJECT", 3)
+            answer = await found.ask("POST", URL, json=everywhere)
+            assert answer.status_code == 413 and "4 batches; the limit is 3" in answer.json()["detail"]
+            monkeypatch.undo()
+            monkeypatch.setattr(appending_module, "KEYED_PARTITIONS", 3)
+            answer = await found.ask("POST", URL, json=everywhere, headers={"Idempotency-Key": "k"})
+            assert answer.status_code == 413 and "4 partitions" in answer.json()["detail"]
+            assert (await found.ask("POST", URL, json=everywhere)).status_code == 200
+            assert ends(found, topic) == [1, 1, 1, 1]
 
     asyncio.run(story())
 

@@ -32,7 +32,7 @@ async def append(found: InGateway, topic: Topic, partition: int, count: int, ski
     assert isinstance(result, UnitResult) and result.verdict is UnitVerdict.ACCEPTED
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.sampled_from([0, 0, 1, 7]), st.sampled_from([0, 3000])),
              max_size=12),

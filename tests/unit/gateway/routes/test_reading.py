@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.gateway.asgi import Message
+from headwater.gateway.records.answers import CHUNK_BYTES
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.domain import Topic
@@ -327,6 +328,52 @@ def test_records_that_were_removed_are_told() -> None:
     asyncio.run(story())
 
 
+class Slow(Stream):
+    """A client that takes one message at a time."""
+
+    def __init__(self, found: InGateway, path: str, headers: dict[str, str]) -> None:
+        self.free = asyncio.Semaphore(0)
+        self.offered = 0
+        super().__init__(found, path, headers)
+
+    async def _send(self, message: Message) -> None:
+        self.offered += 1
+        await self.free.acquire()
+        await super()._send(message)
+
+
+def test_a_slow_client_holds_one_chunk() -> None:
+    async def story() -> None:
+        async with gateway() as found:
+            await found.topic("orders")
+            for _ in range(8):
+                await put(found, *["x" * 1000] * 200)
+            read, sizes = found.core.reader.read_many, []
+
+            async def counted(*arguments: Any, **options: Any) -> Any:
+                results = await read(*arguments, **options)
+                sizes.extend(len(result.records) for result in results)
+                return results
+
+            found.core.reader.read_many = counted  # type: ignore[method-assign]
+            stream = Slow(found, URL + "?limit=1600", EVENTS)
+            for taken in range(1, 4):
+                stream.free.release()
+                async with asyncio.timeout(20):
+                    while stream.offered <= taken:
+                        await asyncio.sleep(0)
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                chunks = max(taken - 1, 0)
+                assert stream.offered == taken + 1 and sum(sizes) <= (chunks + 1) * 2 * CHUNK_BYTES
+            for _ in range(100):
+                stream.free.release()
+            await asyncio.wait_for(stream.task, 20)
+            assert sum(sizes) >= 1_600_000
+
+    asyncio.run(story())
+
+
 def test_a_deleted_topic_ends_the_stream() -> None:
     async def story() -> None:
         async with gateway() as found:
@@ -373,7 +420,7 @@ def test_new_partitions_are_followed() -> None:
 BYTES = st.none() | st.binary(max_size=20) | st.text(max_size=8).map(str.encode)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(BYTES, BYTES), min_size=1, max_size=4), st.sampled_from(["text", "json", "base64"]))
 def test_what_is_read_can_be_written_again(wanted: list[tuple[bytes | None, bytes | None]], form: str) -> None:
     async def story() -> None:
