@@ -15,7 +15,19 @@ from kio.schema.errors import ErrorCode
 from harness.process import headwater
 from headwater.state.machine import LEVEL
 from tests.faults.raw import Raw
-from tests.formats.written import ACCESS, EXPECTED, OPEN, PAID, PAYMENTS, STAGED, VOID, committed, look, read_topic
+from tests.formats.written import (
+    ACCESS,
+    EXPECTED,
+    GAPPED,
+    OPEN,
+    PAID,
+    PAYMENTS,
+    STAGED,
+    VOID,
+    committed,
+    look,
+    read_topic,
+)
 from tests.support.running import Running
 from tests.support.transactional import PLAIN, Writers
 
@@ -114,11 +126,11 @@ def check_ended(server: Running, expected: dict[str, Any]) -> None:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name)
 def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> None:
-    """M5, K12: nothing is lost or changed, and the cluster goes on from there, with transactions."""
+    """M5, K12: nothing is lost or changed, and the cluster goes on from there, with transactions and gaps."""
     data = tmp_path / "data"
     expected = unpacked(fixture, data)
     transactional = PAYMENTS in expected
-    check_doctor(data, 3 if transactional else 2)
+    check_doctor(data, 2 + transactional + (GAPPED in expected))
     with Running(tmp_path / "server", data=data, settings=ACCESS) as server:
         assert look(server.bootstrap, expected) == expected
         check_goes_on(server, expected)
@@ -130,3 +142,6 @@ def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> Non
     if transactional:
         settled = check_delta(data, PAYMENTS, expected["payments"], least=1)
         assert settled == len(expected["payments"]), "all that was committed before the open transactions is settled"
+    if GAPPED in expected:
+        assert [row[1] for row in expected[GAPPED]] == [5, 6, 20, 30, 1 << 33]
+        check_delta(data, GAPPED, expected[GAPPED], least=3)

@@ -4,16 +4,17 @@
 
 writes one with the build at hand: log and tables, a bulk append, groups of both protocols, users and rules,
 transactions that are open, committed and aborted, settled and not settled, with staged offsets, checkpoints and records
-after them.
+after them; units with conditions and keys, and gaps in the offsets, settled and not settled.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,20 @@ import pyarrow.parquet as pq
 
 from harness.patience import eventually
 from harness.process import headwater
+from headwater.app.core import Core
+from headwater.clock import SystemChance, SystemClock
+from headwater.errors import HeadwaterError
+from headwater.ledger import open_ledger
+from headwater.log.batch import check_batch
+from headwater.log.write.part import Together
+from headwater.objects import open_store
+from headwater.settings.settings import load
+from headwater.state.commands.streams import Once, StartAt
+from headwater.state.results import UnitResult, UnitVerdict
 from tests.faults.lake_running import LakeRunning
+from tests.support.batches import batch
 from tests.support.transactional import PLAIN, Writers, messages
+from tests.support.virtual_nodes import LAX
 
 EXPECTED = "expected.json"
 SETTINGS = """
@@ -45,6 +58,8 @@ START_MS = 1_700_000_000_000
 PAYMENTS = "payments"
 PAID, VOID, OPEN, STAGED = "paid", "void", "open", "staged"
 """Transactional ids: whose transactions were committed, were aborted, are open, and are open with staged offsets."""
+GAPPED = "gapped"
+"""A topic whose records were appended as units: with keys, and beyond the end."""
 LEFT_OUT = ("ledger.db-beats", "ledger.db-notices", ".tmp", "run", "spark")
 """What belongs to processes that ran."""
 
@@ -97,6 +112,7 @@ LOOKS: dict[str, Callable[[str], Any]] = {
     "payments, uncommitted": lambda at: read_topic(at, PAYMENTS, 2, "read_uncommitted"),
     "paid": lambda at: committed(at, PAID, "orders", 3),
     "transactions": transactions,
+    "gapped": lambda at: read_topic(at, GAPPED, 1),
 }
 """What a fixture may have, as clients see it. Those of earlier levels do not have all of it."""
 
@@ -133,6 +149,34 @@ def _transact(server: LakeRunning) -> None:
     writers.write(STAGED, PAYMENTS, 1, b"staged", timestamp=START_MS + 40)
     writers.stage(STAGED, STAGED, "orders", [20, 21, 22])
     writers.write(PLAIN, PAYMENTS, 1, b"last", timestamp=START_MS + 50)
+
+
+async def _append(config: Path, values: Sequence[tuple[int, str]]) -> None:
+    """Append records as units at given offsets, each under a key, as a process of the cluster."""
+    settings = load(str(config), {})
+    ledger, store = open_ledger(settings.ledger_url), open_store(settings.objects_url)
+    core = Core(settings, ledger, store, SystemClock(), SystemChance())
+    await core.start()
+    [stream] = core.cluster.state.names[GAPPED].streams
+    for offset, value in values:
+        done: asyncio.Future[UnitResult | HeadwaterError] = asyncio.get_running_loop().create_future()
+        key = Once(value.encode(), value.encode(), b"owner", b"note")
+        data = check_batch(batch([value.encode()]), LAX, START_MS)
+        unit = Together([(stream, data)], [StartAt(stream, offset), key], done.set_result)
+        core.writers.of(1, "latency").append_unit(unit)
+        outcome = await done
+        assert isinstance(outcome, UnitResult) and outcome.verdict is UnitVerdict.ACCEPTED, outcome
+    await core.stop()
+    await ledger.close()
+    await store.close()
+
+
+def _leave_gaps(server: LakeRunning) -> None:
+    """Gaps before, between and behind what is settled."""
+    _do("topic", "create", GAPPED, "--partitions", "1", "--config", "retention.ms=-1", "--bootstrap", server.bootstrap)
+    asyncio.run(_append(server.config, [(5, "a"), (6, "b"), (20, "c")]))
+    _do("table", "settle", GAPPED, "--config", str(server.config), "--timeout", "200")
+    asyncio.run(_append(server.config, [(30, "d"), (1 << 33, "far")]))
 
 
 def _consume(bootstrap: str, group: str, protocol: str, count: int) -> None:
@@ -198,6 +242,7 @@ def write(file: Path) -> None:
             _do("user", "add", "ann", "--new-password-file", str(directory / "password"), *at)
             _do("acl", "add", "--principal", "User:ann", "--operation", "read", "--topic", "ord", "--prefix", *at)
             _transact(server)
+            _leave_gaps(server)
             eventually(lambda: _checkpointed(server), "every domain has two checkpoints", 60)
             _produce(server.bootstrap, "orders", 300, 30, "lz4")
             expected = look(server.bootstrap)
