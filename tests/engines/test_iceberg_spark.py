@@ -7,9 +7,11 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from demo.readers import JARS, spark
@@ -24,6 +26,8 @@ from headwater.lake.tables.iceberg.table import IcebergFollower
 from headwater.lake.versions import changes, span
 from headwater.objects import ObjectStore, open_store
 from headwater.ops.http import HttpServer
+from headwater.query.scan import schema_of
+from headwater.sdk.scan import Scan
 from tests.engines.test_iceberg_readers import OneTable, make_table
 from tests.support.rules import NO_RULES
 from tests.unit.lake.tables.iceberg.story import REF, Story
@@ -159,3 +163,17 @@ def test_spark_reads_versions(session: Any, tmp_path: Path) -> None:
         assert by_predicates == wanted
 
     asyncio.run(run())
+
+
+def test_scans_become_data_frames(session: Any) -> None:
+    """H5: `Scan.to_spark`, with nulls, headers and bytes that are not text."""
+    row = {"partition": 1, "offset": 2**40, "timestamp_ms": 5, "timestamp": datetime(2026, 1, 2, tzinfo=UTC),
+           "key": None, "value": b"\xff", "headers": [{"key": "h", "value": None}], "headers_raw": None,
+           "attributes": 0, "producer_id": -1, "producer_epoch": -1, "sequence": -1}  # fmt: skip
+    rows = pa.RecordBatch.from_pylist([row, {**row, "offset": 3, "headers": []}], schema=schema_of())
+    frame = Scan(lambda: iter([rows]), None, "topic 't'").to_spark(session)
+    assert frame.columns == schema_of().names
+    first, second = frame.orderBy("offset").collect()
+    assert (first.offset, second.offset, bytes(second.value), second.key) == (3, 2**40, b"\xff", None)
+    assert second.headers[0].key == "h" and second.headers[0].value is None and first.headers == []
+    assert frame.where("offset > 3").count() == 1

@@ -105,7 +105,8 @@ class Consumer:
         self._waiting.clear()
 
     def _fill(self) -> None:
-        """Read a page. Positions of partitions without waiting records move over gaps at once."""
+        """Read a page. Positions of partitions without waiting records move over gaps at once, but never beyond the
+        end: a record there was not returned, and must not be committed."""
         wanted = self._read
         if self._ends is not None:
             wanted = {p: at for p, at in self._read.items() if at < self._ends.get(p, 0)}
@@ -113,7 +114,8 @@ class Consumer:
         ends = self._ends
         records = [r for r in page.records if ends is None or r.offset < ends.get(r.partition, 0)]
         self._waiting.extend(records)
-        self._read.update(page.positions)
+        for partition, reached in page.positions.items():
+            self._read[partition] = reached if ends is None else min(reached, ends.get(partition, 0))
         for partition in wanted.keys() - {record.partition for record in records}:
             self.positions[partition] = self._read[partition]
 
