@@ -17,6 +17,7 @@ import msgspec
 from headwater.background import Background, Duty, OnDeath, Supervised, Tasks
 from headwater.clock import Clock
 from headwater.errors import (
+    BatchTooLarge,
     EpochLost,
     HeadwaterError,
     NotReady,
@@ -186,8 +187,11 @@ class Writer:
 
     def append_unit(self, unit: Together) -> None:
         """Take a unit. It is called with its outcome later, never during this call."""
-        if self._closing:
-            asyncio.get_running_loop().call_soon(unit.decided, NotReady("the process is shutting down"))
+        refused: HeadwaterError | None = NotReady("the process is shutting down") if self._closing else None
+        if unit.weight > MAX_BATCHES_PER_OBJECT:
+            refused = BatchTooLarge(f"a unit of {unit.weight} batches and conditions; {MAX_BATCHES_PER_OBJECT} fit")
+        if refused is not None:
+            asyncio.get_running_loop().call_soon(unit.decided, refused)
             return
         self._budget.take(unit.size)
         self._units[unit] = None

@@ -9,7 +9,15 @@ import pytest
 from harness.virtual import EPOCH_MS, run
 from headwater.app.node import Node
 from headwater.client.records import decode_batches
-from headwater.errors import CorruptObject, EpochLost, HeadwaterError, NotReady, OutcomeUnknown, StoreUnavailable
+from headwater.errors import (
+    BatchTooLarge,
+    CorruptObject,
+    EpochLost,
+    HeadwaterError,
+    NotReady,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from headwater.lake.planning import Limits, TopicPlan, pending, plan_settle
 from headwater.log.batch import check_batch
 from headwater.log.wal import format as wal
@@ -219,6 +227,20 @@ def test_withdrawn_and_refused_units() -> None:
         assert isinstance(await third, UnitResult)
         assert isinstance(await give(node, {a: [b"4"]}, Present())[1], NotReady)
         assert values(await read(node, a)) == [(0, b"1"), (1, b"3")]
+
+    run(told())
+
+
+def test_a_unit_that_fits_no_ledger_record() -> None:
+    """L4: it is refused at once; a record that is too large would end the process."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node()
+        [a] = (await topic(node)).streams
+        assert isinstance(await give(node, {a: [b"1"]}, *[Present()] * 10_000)[1], BatchTooLarge)
+        assert node.writers.budget.used == 0
+        assert (await given(node, {a: [b"2"]}, Present())).verdict is ACCEPTED
 
     run(told())
 
