@@ -24,7 +24,8 @@ A family of calls is one module in `headwater/gateway/routes/` and one line in `
   set. So does a call whose body goes on, before it reads it. The front limits bodies, rates and slow clients; a module
   limits what it gathers in memory.
 - A module whose clients expect errors in another form has `STYLES`: a function for the paths below a prefix.
-- Module names, paths and `operation_id`s are public: they are in the OpenAPI document.
+- Module names, paths and `operation_id`s are public: they are in the OpenAPI document. Every call has an example in
+  `headwater/gateway/description/samples.py`.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ from litestar.types import ControllerRouterHandler
 
 from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import OURS, App, Receive, Scope, Send
+from headwater.gateway.description.document import Description
 from headwater.gateway.front import Front, log_failure
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
 from headwater.gateway.routes import (
     cluster,
     configs,
+    description,
     explanations,
     groups,
     iceberg,
@@ -86,6 +89,7 @@ MODULES: tuple[RouteModule, ...] = (
     rules,
     iceberg,
     explanations,
+    description,
     rest_proxy,
 )
 """All families of calls."""
@@ -104,9 +108,14 @@ async def provide_call(request: Request[Any, Any, Any]) -> Call:
 
 def build(services: Services, modules: Sequence[RouteModule] = MODULES) -> App:
     """The application of a gateway, with its front."""
+    described = description_of(modules)
+
+    async def provide_description() -> Description:
+        return described
+
     litestar = Litestar(
         [route for module in modules for route in module.ROUTES],
-        dependencies={"call": Provide(provide_call)},
+        dependencies={"call": Provide(provide_call), "description": Provide(provide_description)},
         exception_handlers={HTTPException: _told_by_litestar, Exception: _told},
         request_max_body_size=None,  # the front has the limit
         logging_config=None,
@@ -115,6 +124,11 @@ def build(services: Services, modules: Sequence[RouteModule] = MODULES) -> App:
         pdb_on_exception=False,
     )
     return Front(_rooted(cast(App, litestar)), services, STYLES)
+
+
+def description_of(modules: Sequence[RouteModule] = MODULES) -> Description:
+    """The OpenAPI document, without the modules that imitate another product: they have another form of errors."""
+    return Description([route for module in modules if not hasattr(module, "STYLES") for route in module.ROUTES])
 
 
 def _rooted(app: App) -> App:

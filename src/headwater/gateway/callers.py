@@ -13,8 +13,10 @@ from headwater.security.http_logins import HttpLogins
 from headwater.security.logins import network_of
 from headwater.state.cluster.access import ANONYMOUS
 
-OPEN_PATHS = ("/v1/health",)
-"""What everybody may see, beside the pages that explain problems. It must not contain anything about the cluster."""
+OPEN_PATHS = ("/v1/health", "/openapi.json", "/docs")
+"""What everybody may see. It must not contain anything about the cluster."""
+OPEN_PREFIXES = (PATH, "/docs/")
+"""Paths below these are open as well: pages that explain problems, and files of the page of the API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +57,4 @@ class Callers:
 
 def is_open(path: str) -> bool:
     """Whether everybody may see a path."""
-    return path in OPEN_PATHS or path.startswith(PATH)
+    return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)

@@ -38,6 +38,7 @@ class Listing(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
     """A page of a listing."""
 
     items: list[T]
+    """The items, in the order of the listing."""
     next: str | None = None
     """The cursor of the next page; missing on the last page."""
 

@@ -48,7 +48,7 @@ class Owned(msgspec.Struct, frozen=True):
     """The numbers of the partitions."""
 
 
-class MemberLine(msgspec.Struct, frozen=True):
+class GroupMemberLine(msgspec.Struct, frozen=True):
     """A member of a group."""
 
     id: str
@@ -108,9 +108,9 @@ def restored(own: Services, stored: StoredGroup) -> Group | None:
     return kind.restore(stored.name, context, stored.head, stored.members, 0)
 
 
-def members_of(call: Call, group: Group | None) -> list[MemberLine]:
+def members_of(call: Call, group: Group | None) -> list[GroupMemberLine]:
     """The members of a group, by id."""
-    lines: list[MemberLine] = []
+    lines: list[GroupMemberLine] = []
     if isinstance(group, ClassicGroup):
         reads = group.protocol_type == CONSUMER_PROTOCOL
         lines = [_classic(call, member, reads) for member in group.members.values()]
@@ -119,17 +119,17 @@ def members_of(call: Call, group: Group | None) -> list[MemberLine]:
     return sorted(lines, key=lambda line: line.id)
 
 
-def _classic(call: Call, member: ClassicMember, reads: bool) -> MemberLine:
+def _classic(call: Call, member: ClassicMember, reads: bool) -> GroupMemberLine:
     found = partitions_of(member.assignment) if reads else None
     assigned = _owned(call, (found or {}).items())
-    return MemberLine(member.id, member.instance_id, member.client_id, member.client_host.lstrip("/"), assigned)
+    return GroupMemberLine(member.id, member.instance_id, member.client_id, member.client_host.lstrip("/"), assigned)
 
 
-def _consumer(call: Call, member: ConsumerMember) -> MemberLine:
+def _consumer(call: Call, member: ConsumerMember) -> GroupMemberLine:
     topics = call.services.state.topics
     named = [(topics[topic].name, partitions) for topic, partitions in member.held.items() if topic in topics]
     host = member.client_host.lstrip("/")
-    return MemberLine(member.member_id, member.instance_id, member.client_id, host, _owned(call, named))
+    return GroupMemberLine(member.member_id, member.instance_id, member.client_id, host, _owned(call, named))
 
 
 def _owned(call: Call, found: Iterable[tuple[str, Iterable[int]]]) -> list[Owned]:

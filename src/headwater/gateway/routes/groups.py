@@ -10,7 +10,7 @@ from litestar.params import JSONBody, PathParameter
 
 from headwater.errors import BadInput
 from headwater.gateway.admin import groups as admin
-from headwater.gateway.admin.groups import MemberLine, Place
+from headwater.gateway.admin.groups import GroupMemberLine, Place
 from headwater.gateway.paging import DEFAULT_ITEMS, Limit, Listing, Next, bounded, paged
 from headwater.gateway.parameters import ValidateOnly
 from headwater.gateway.services import TheCall
@@ -47,7 +47,7 @@ class GroupDetails(msgspec.Struct, frozen=True):
     """The number of committed offsets that the caller may see."""
     lag: int
     """The records behind these offsets, in all."""
-    members: list[MemberLine]
+    members: list[GroupMemberLine]
     """The members, by id."""
 
 

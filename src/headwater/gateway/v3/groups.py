@@ -13,7 +13,7 @@ from headwater.coordination.classic.group import ClassicGroup
 from headwater.coordination.consumer.group import ConsumerGroup
 from headwater.coordination.group import Group
 from headwater.gateway.admin import groups as admin
-from headwater.gateway.admin.groups import MemberLine
+from headwater.gateway.admin.groups import GroupMemberLine
 from headwater.gateway.paging import bounded
 from headwater.gateway.problems import NOT_FOUND, Refusal
 from headwater.gateway.v3.frame import (
@@ -308,11 +308,11 @@ def _key(topic: str, partition: int) -> str:
     return f"{topic} {partition:010}"
 
 
-def _members(frame: Frame, group: StoredGroup) -> list[MemberLine]:
+def _members(frame: Frame, group: StoredGroup) -> list[GroupMemberLine]:
     return admin.members_of(frame.call, admin.restored(frame.services, group))
 
 
-async def _member(frame: Frame, group: str, consumer: str) -> MemberLine:
+async def _member(frame: Frame, group: str, consumer: str) -> GroupMemberLine:
     for member in _members(frame, await admin.find(frame.call, group)):
         if member.id == consumer:
             return member
@@ -335,7 +335,7 @@ async def _lags(frame: Frame, name: str) -> list[LagData]:
 
 
 def _lag(
-    frame: Frame, group: str, topic: str, partition: int, place: tuple[int, int], reader: MemberLine | None
+    frame: Frame, group: str, topic: str, partition: int, place: tuple[int, int], reader: GroupMemberLine | None
 ) -> LagData:
     current, end = place
     return LagData(
@@ -386,7 +386,7 @@ def _coordinator(frame: Frame, group: str) -> Related | None:
     return frame.related("brokers", process.node) if process is not None else None
 
 
-def _consumer(frame: Frame, group: str, member: MemberLine) -> ConsumerData:
+def _consumer(frame: Frame, group: str, member: GroupMemberLine) -> ConsumerData:
     path = ("consumer-groups", group, "consumers", member.id)
     return ConsumerData(
         "KafkaConsumer",

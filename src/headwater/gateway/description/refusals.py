@@ -1,0 +1,86 @@
+"""The problems that a call can answer with, as the OpenAPI document has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.gateway import problems
+from headwater.gateway.callers import is_open
+from headwater.gateway.description.schemas import PREFIX, Schema
+from headwater.gateway.origins import OTHER_HOST, OTHER_ORIGIN
+from headwater.gateway.problems import MEDIA_TYPE, Kind
+from headwater.gateway.records.appending import KEYS_FULL
+from headwater.gateway.records.scanning import OUT_OF_RANGE
+
+_OF_ALL = (problems.BAD_REQUEST, problems.HEAD_TOO_LARGE, problems.INTERNAL)
+_OF_CALLERS = (
+    problems.NOT_AUTHENTICATED, problems.NOT_ALLOWED, OTHER_ORIGIN, OTHER_HOST, problems.TOO_MANY, problems.OVERLOADED,
+    problems.UNAVAILABLE,
+)  # fmt: skip
+_OF_BODIES = (problems.TOO_SLOW, problems.TOO_LARGE, problems.MEDIA)
+_OF_CHANGES = (
+    problems.CONFLICT, problems.EXISTS, problems.UNPROCESSABLE, problems.STORE_FULL, problems.OUTCOME_UNKNOWN,
+)  # fmt: skip
+_OF_READING = (problems.NOT_ACCEPTABLE, OUT_OF_RANGE, problems.DAMAGED)
+
+
+def kinds_of(path: str, method: str, *, has_body: bool) -> list[Kind]:
+    """The kinds of problems that a call can answer with."""
+    found = list(_OF_ALL)
+    if not is_open(path.partition("{")[0]):
+        found += _OF_CALLERS
+    if "{" in path:
+        found.append(problems.NOT_FOUND)
+    if method != "GET":
+        found += (problems.NOT_FOUND, *_OF_CHANGES)
+    elif path.endswith(("/records", "/rows")):
+        found += _OF_READING
+    if path.startswith("/v1/rules"):
+        found.append(problems.UNPROCESSABLE)
+    if has_body or method != "GET":
+        found += _OF_BODIES
+    if method == "POST" and path.endswith("/records"):
+        found.append(KEYS_FULL)
+    return list(dict.fromkeys(found))
+
+
+def refusals(kinds: Sequence[Kind]) -> Schema:
+    """The answers of kinds of problems, by status."""
+    told: Schema = {}
+    for status in sorted({kind.status for kind in kinds}):
+        same = [kind for kind in kinds if kind.status == status]
+        content = {"schema": {"$ref": f"{PREFIX}Problem"}, "examples": {kind.name: _example(kind) for kind in same}}
+        answer: Schema = {
+            "description": " ".join(f"{kind.title} (`{problems.PATH}{kind.name}`)." for kind in same),
+            "content": {MEDIA_TYPE: content},
+        }
+        if any(kind.retry for kind in same):
+            seconds = {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 0}}
+            answer["headers"] = {"Retry-After": seconds}
+        told[str(status)] = answer
+    return told
+
+
+def problem_schema() -> Schema:
+    """The schema of a problem document."""
+    return {
+        "type": "object",
+        "description": "A problem document (RFC 9457). Some kinds have further members.",
+        "properties": {
+            "type": {
+                "type": "string",
+                "enum": sorted(f"{problems.PATH}{name}" for name in problems.KINDS),
+                "description": "The kind of problem. It never changes, and is the path of a page that explains it.",
+            },
+            "title": {"type": "string", "description": "The kind in words."},
+            "status": {"type": "integer", "description": "The status of the answer."},
+            "detail": {"type": "string", "description": "What happened, for people. It may change."},
+            "errors": {"type": "array", "description": "The parts of the request that are not valid."},
+        },
+        "required": ["type", "title", "status"],
+    }
+
+
+def _example(kind: Kind) -> Schema:
+    told = {"type": f"{problems.PATH}{kind.name}", "title": kind.title, "status": kind.status}
+    return {"summary": kind.title, "description": kind.meaning, "value": told}

@@ -1,0 +1,318 @@
+"""The examples of the OpenAPI document: requests with their answers, at least one for each call.
+
+They are in an order in which they can be sent to an empty cluster with rules. A test does so, and compares the answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headwater.gateway.records.bodies import JSON, NDJSON
+from headwater.gateway.records.forms import Form
+
+NEXT = "kwAA"
+"""A position in a log. Real ones are longer."""
+_ID = "0b6ff7a7-5b1c-4b1e-9d2c-0f5b7f8f6a11"
+_MS = 1_767_225_600_000
+_ORDERS = {"name": "orders"}
+_TABLE = {
+    "topic": "orders", "version": 1, "rows": 5, "files": 1, "bytes": 2120, "pending_records": 0, "held_records": 0,
+    "freshness_seconds": 0.0,
+}  # fmt: skip
+_RULE = {
+    "resource": "TOPIC", "name": "orders", "pattern": "LITERAL", "principal": "User:ann", "host": "*",
+    "operation": "READ", "permission": "ALLOW",
+}  # fmt: skip
+_TRANSACTION = {
+    "id": "payments-1", "state": "Ongoing", "producer": 4001, "epoch": 0, "started_ms": _MS, "timeout_ms": 60_000,
+}  # fmt: skip
+_RECORD = {"partition": 0, "offset": 0, "timestamp": _MS, "key": "c1", "value": '{"amount":5}'}
+_PAGE = {"records": [_RECORD], "next": NEXT, "caught_up": True}
+_PLACE = {"topic": "orders", "partition": 0, "offset": 0}
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """A request and its answer."""
+
+    call: str
+    """The operation id."""
+    title: str
+    """A name, once per call."""
+    summary: str
+    """What the example does."""
+    status: int = 200
+    answer: Any = None
+    """The body of the answer; None for one that is not shown."""
+    path: dict[str, Any] = {}
+    query: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    body: Any = None
+    """The body of the request: JSON, or text in another form."""
+    media: str = JSON
+    answer_media: str = JSON
+
+
+SAMPLES: tuple[Sample, ...] = (
+    # --- cluster ---------------------------------------------------------------------------------------
+    Sample(
+        "describeCluster", "cluster", "What runs here",
+        answer={"product": "headwater", "version": "0.1.0", "cluster_id": "p0Yt7kBxQ2mSx1uSg0lLsA", "level": 3},
+    ),
+    Sample("health", "healthy", "A gateway that serves", answer={"status": "healthy"}),
+    Sample(
+        "describeProcesses", "processes", "A broker, a compactor and a gateway",
+        answer={
+            "cluster_id": "p0Yt7kBxQ2mSx1uSg0lLsA", "level": 3, "known_level": 3, "topics": 0, "partitions": 0,
+            "groups": 0, "ledger": "sqlite:///data/ledger", "objects": "file:///data/objects",
+            "brokers": [
+                {
+                    "node": 1, "role": "broker", "zone": "", "addresses": {"PLAINTEXT": "127.0.0.1:9092"}, "epoch": 1,
+                    "version": "0.1.0", "level": 3, "beating": None, "degraded": False, "publish_us": 900,
+                    "fetch_us": 700,
+                }
+            ],
+            "processes": [
+                {
+                    "node": None, "role": "other", "zone": "", "addresses": {}, "epoch": 2, "version": "0.1.0",
+                    "level": 3, "beating": None, "degraded": None, "publish_us": None, "fetch_us": None,
+                }
+            ],
+            "domains": [{"domain": 0, "position": 12, "clock_ms": _MS, "level": 3}],
+            "leases": [{"domain": 1, "name": "compaction", "holder": 3, "node": None, "runs_out_in_ms": 9000}],
+            "health": "healthy",
+        },
+    ),
+    Sample(
+        "upgradeCluster", "checked", "Check whether the newest level is possible",
+        query={"validate_only": "true"}, body={}, answer={"level": 3},
+    ),
+    # --- topics ----------------------------------------------------------------------------------------
+    Sample(
+        "createTopic", "checked", "Check a topic only", query={"validate_only": "true"},
+        body={"name": "orders"}, answer={"name": "orders", "partitions": 1},
+    ),
+    Sample(
+        "createTopic", "created", "Three partitions, records kept for a day", status=201,
+        body={"name": "orders", "partitions": 3, "configs": {"retention.ms": "86400000"}},
+        answer={"name": "orders", "partitions": 3, "id": _ID},
+    ),
+    Sample(
+        "listTopics", "first", "The first page", query={"limit": 10},
+        answer={"items": [{"name": "orders", "id": _ID, "partitions": 3}]},
+    ),
+    Sample(
+        "addPartitions", "added", "Six partitions in all", path=_ORDERS, body={"partitions": 6},
+        answer={"name": "orders", "partitions": 6, "id": _ID},
+    ),
+    Sample(
+        "alterTopicConfigs", "altered", "Set one config and reset another", path=_ORDERS,
+        body={"set": {"max.message.bytes": "2000000"}, "reset": ["retention.ms"]},
+        answer={"configs": {"max.message.bytes": "2000000"}},
+    ),
+    Sample(
+        "listTopicConfigs", "one", "The first config", path=_ORDERS, query={"limit": 1},
+        answer={
+            "items": [
+                {
+                    "name": "cleanup.policy", "value": "delete", "source": "default", "type": "list",
+                    "meaning": "What happens to old records.",
+                }
+            ],
+            "next": "WyJjb25maWdzIiwiY2xlYW51cC5wb2xpY3kiXQ",
+        },
+    ),
+    Sample(
+        "resetTopicConfig", "reset", "Back to the default", status=204,
+        path={"name": "orders", "config": "max.message.bytes"},
+    ),
+    # --- records ---------------------------------------------------------------------------------------
+    Sample(
+        "appendRecords", "records", "Two records, and what must hold for them", path=_ORDERS,
+        headers={"Idempotency-Key": "order-4711"},
+        body={
+            "records": [{"partition": 0, "key": "c1", "value": {"amount": 5}}, {"partition": 0, "value": "text"}],
+            "expected_offset": 0,
+        },
+        answer={
+            "partitions": [{"partition": 0, "first_offset": 0, "last_offset": 1}],
+            "records": [{"partition": 0, "offset": 0}, {"partition": 0, "offset": 1}],
+        },
+    ),
+    Sample(
+        "appendRecords", "lines", "A record a line, and a short answer", path=_ORDERS, media=NDJSON[0],
+        headers={"Prefer": "return=minimal"}, body='{"partition": 0, "value": 1}\n',
+        answer={"partitions": [{"partition": 0, "first_offset": 2, "last_offset": 2}]},
+    ),
+    Sample(
+        "appendRecords", "value", "The body is the value of one record", path=_ORDERS, media="text/plain",
+        query={"key": "c1", "partition": 0}, body="hello",
+        answer={
+            "partitions": [{"partition": 0, "first_offset": 3, "last_offset": 3}],
+            "records": [{"partition": 0, "offset": 3}],
+        },
+    ),
+    Sample(
+        "appendRecords", "bytes", "The body is the value of one record, any bytes", path=_ORDERS,
+        media="application/octet-stream", query={"key_base64": "/w==", "partition": 0}, body="any bytes",
+        answer={
+            "partitions": [{"partition": 0, "first_offset": 4, "last_offset": 4}],
+            "records": [{"partition": 0, "offset": 4}],
+        },
+    ),
+    Sample("readTopic", "page", "One record", path=_ORDERS, query={"limit": 1}, answer={**_PAGE, "caught_up": False}),
+    Sample(
+        "readTopic", "lines", "A record a line", path=_ORDERS, query={"limit": 1},
+        headers={"Accept": Form.NDJSON.value}, answer_media=Form.NDJSON.value,
+        answer='{"partition":0,"offset":0,"timestamp":1767225600000,"key":"c1","value":"{\\"amount\\":5}"}\n',
+    ),
+    Sample(
+        "readPartition", "range", "A range of offsets; JSON values are embedded",
+        path={"name": "orders", "partition": 0}, query={"offset": "0", "until": 1, "format": "json"},
+        answer={"records": [{**_RECORD, "value": {"amount": 5}}], "caught_up": True},
+    ),
+    Sample(
+        "readAsGroup", "page", "From the committed offsets on", path={"group": "reports", "name": "orders"},
+        query={"limit": 1}, answer={**_PAGE, "caught_up": False},
+    ),
+    Sample(
+        "commitPosition", "committed", "The records of an answer are done with",
+        path={"group": "reports", "name": "orders"}, body={"next": NEXT},
+        answer={"partitions": [{"partition": 0, "offset": 1}]},
+    ),
+    Sample(
+        "scanTopic", "rows", "Two columns of the table, as an Arrow stream", path=_ORDERS,
+        query={"columns": "offset,value"}, answer_media=Form.ARROW.value,
+    ),
+    Sample(
+        "deleteRecords", "trimmed", "Delete the first record of a partition", path=_ORDERS,
+        body={"partitions": [{"partition": 0, "before": 1}]}, answer={"partitions": [{"partition": 0, "start": 1}]},
+    ),
+    Sample(
+        "describeTopic", "topic", "Partitions with their offsets", path=_ORDERS,
+        answer={
+            "name": "orders", "id": _ID, "created_ms": _MS,
+            "partitions": [{"partition": 0, "start": 1, "end": 5, "stable": 5, "settled": 0, "bytes": 310}],
+            "configs": {},
+        },
+    ),
+    # --- groups ----------------------------------------------------------------------------------------
+    Sample(
+        "commitGroupOffsets", "committed", "A group continues at an offset", path={"group": "readers"},
+        body={"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]},
+        answer={"offsets": [{**_PLACE, "offset": 1}]},
+    ),
+    Sample(
+        "listGroups", "first", "The first page", query={"limit": 10},
+        answer={"items": [{"name": "readers", "kind": "none", "members": 0}]},
+    ),
+    Sample(
+        "describeGroup", "group", "A group without members", path={"group": "readers"},
+        answer={
+            "name": "readers", "kind": "none", "state": "Empty", "protocol_type": "", "offsets": 1, "lag": 4,
+            "members": [],
+        },
+    ),
+    Sample(
+        "listGroupOffsets", "offsets", "Offsets with their lag", path={"group": "readers"},
+        answer={
+            "items": [{**_PLACE, "offset": 1, "metadata": "", "committed_ms": _MS, "start": 1, "end": 5, "lag": 4}]
+        },
+    ),
+    Sample(
+        "resetGroupOffsets", "latest", "Continue at the end of the log", path={"group": "readers"},
+        body={"topic": "orders", "to": "latest", "partitions": [0]}, answer={"offsets": [{**_PLACE, "offset": 5}]},
+    ),
+    Sample("deleteGroup", "deleted", "The group and its offsets", status=204, path={"group": "readers"}),
+    # --- tables ----------------------------------------------------------------------------------------
+    Sample(
+        "settleTable", "under-way", "Ask, and do not wait", status=202, path=_ORDERS,
+        answer={
+            "topic": "orders", "settled": False, "version": 0, "pending_records": 4, "held_records": 0,
+            "poll": "/v1/tables/orders", "compactor": "the compactor has not begun",
+        },
+    ),
+    Sample("listTables", "first", "The first page", query={"limit": 10}, answer={"items": [_TABLE]}),
+    Sample(
+        "describeTable", "table", "A table and the catalogs that show it", path=_ORDERS,
+        answer={
+            **_TABLE, "location": "file:///data/objects/tables/orders", "oldest_version": 1, "held_by": [],
+            "followers": [
+                {
+                    "name": "iceberg", "version": 1, "oldest": 1, "behind_seconds": 0.0,
+                    "metadata": "tables/orders/metadata/v1.json",
+                }
+            ],
+        },
+    ),
+    Sample(
+        "listVersions", "versions", "What made each version", path=_ORDERS,
+        answer={
+            "items": [
+                {"version": 1, "time_ms": _MS, "operation": "settle", "added": 1, "removed": 0, "ends": {"0": 5}}
+            ]
+        },
+    ),
+    Sample(
+        "listFiles", "files", "The files of a version", path={"name": "orders", "version": 0},
+        answer={
+            "items": [
+                {
+                    "number": 1, "name": "data/1.parquet", "rows": 5, "bytes": 2120, "version": 1,
+                    "partitions": [0, 0], "offsets": [0, 4],
+                }
+            ]
+        },
+    ),
+    # --- transactions ----------------------------------------------------------------------------------
+    Sample(
+        "listTransactions", "open", "Open transactions", query={"state": "Ongoing"}, answer={"items": [_TRANSACTION]}
+    ),
+    Sample(
+        "describeTransaction", "open", "The partitions of an open transaction", path={"id": "payments-1"},
+        answer={**_TRANSACTION, "partitions": [{"topic": "orders", "partition": 0}]},
+    ),
+    Sample(
+        "abortTransaction", "aborted", "Its producer is fenced", path={"id": "payments-1"},
+        answer={**_TRANSACTION, "state": "CompleteAbort"},
+    ),
+    # --- users and rules -------------------------------------------------------------------------------
+    Sample(
+        "putUser", "created", "A new user", status=201, path={"user": "ann"},
+        body={"password": "correct horse battery"},
+        answer={"name": "ann", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}},
+    ),
+    Sample(
+        "putUser", "changed", "Another password", path={"user": "ann"},
+        body={"password": "staple correct horse", "mechanisms": ["SCRAM-SHA-512"]},
+        answer={"name": "ann", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}},
+    ),
+    Sample(
+        "listUsers", "first", "The first page", query={"limit": 10},
+        answer={"items": [{"name": "ann", "mechanisms": {"SCRAM-SHA-512": 4096}}]},
+    ),
+    Sample(
+        "describeUser", "user", "How a user can log in", path={"user": "ann"},
+        answer={"name": "ann", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}},
+    ),
+    Sample(
+        "addRules", "added", "A user may read a topic", answer={"added": 1},
+        body={"rules": [{"resource": "TOPIC", "name": "orders", "principal": "User:ann", "operation": "READ"}]},
+    ),
+    Sample("listRules", "one", "Rules about a user", query={"principal": "User:ann"}, answer={"items": [_RULE]}),
+    Sample(
+        "deleteRules", "deleted", "All rules about a user", query={"principal": "User:ann"},
+        answer={"deleted": [_RULE]},
+    ),
+    Sample("deleteUser", "deleted", "The user cannot log in any more", status=204, path={"user": "ann"}),
+    # --- the rest --------------------------------------------------------------------------------------
+    Sample("deleteTopic", "deleted", "A topic with its records", status=204, path=_ORDERS),
+    Sample(
+        "explainProblem", "page", "A page for people", path={"name": "not-found"}, answer_media="text/html",
+    ),
+    Sample("describeApi", "document", "This document"),
+    Sample("browseApi", "page", "A page for people", answer_media="text/html"),
+    Sample("browseApiFile", "style", "How the page looks", path={"name": "page.css"}, answer_media="text/css"),
+)  # fmt: skip
+"""All examples, in an order in which they can be sent."""
