@@ -10,11 +10,10 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import pstats
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,13 +38,32 @@ IDLE_SECONDS = 3.0
 TIMEOUT_SECONDS = 60.0
 SETTINGS = "[gateway]\nrequests_per_second = 1000000\n"
 """All clients come from one address, which is one caller."""
-PROFILER = """import atexit, cProfile, os
-profile = cProfile.Profile()
-atexit.register(lambda: profile.dump_stats(os.environ["BENCH_PROFILE"]))
-atexit.register(profile.disable)
-profile.enable()
+PROFILER = """import atexit, collections, json, os, signal, sys, threading
+found = collections.Counter()
+
+def look(number, frame):
+    for ident, frame in {**sys._current_frames(), threading.main_thread().ident: frame}.items():
+        names = []
+        while frame is not None and len(names) < 60:
+            code = frame.f_code
+            names.append((code.co_filename, code.co_name))
+            frame = frame.f_back
+        found[tuple(names)] += 1
+
+def tell():
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    with open(os.environ["BENCH_PROFILE"], "w") as file:
+        json.dump([[count, names] for names, count in found.items()], file)
+
+atexit.register(tell)
+signal.signal(signal.SIGPROF, look)
+signal.setitimer(signal.ITIMER_PROF, 0.002, 0.002)
 """
-"""Runs in the gateway before its program does."""
+"""Runs in the gateway before its program does: every 2 ms of processor time it notes where threads are."""
+WAITING = ("threading.py", "queue.py", "thread.py", "selectors.py", "runners.py", "threads.py")
+"""Files in which a thread has nothing to do, or is in code that is not Python."""
+STARTING = ("_find_and_load", "build")
+"""Functions that are under way when the program starts only."""
 PROFILED = 12
 
 
@@ -211,7 +229,6 @@ def profile(server: Headwater, case: Case, seconds: float) -> list[str]:
     """The functions of a gateway's event loop with the most time of their own, and the packages."""
     place, file = server.directory / "profiler", server.directory / f"{case.name}.profile"
     place.mkdir(exist_ok=True)
-    (place / "usercustomize.py").write_text(PROFILER)
     (place / "sitecustomize.py").write_text(PROFILER)
     variables = {"PYTHONPATH": str(place), "BENCH_PROFILE": str(file)}
     with gateway(server, "profiled", variables) as (address, process):
@@ -221,32 +238,34 @@ def profile(server: Headwater, case: Case, seconds: float) -> list[str]:
 
 
 def told_by(file: Path) -> list[str]:
-    """A profile in lines of text. Waiting for events is no work."""
-    stats = pstats.Stats(str(file)).stats  # type: ignore[attr-defined]
-    own = {key: line[2] for key, line in stats.items() if "poll" not in key[2] and "select" not in key[2]}
-    whole = sum(own.values())
-    packages: dict[str, float] = defaultdict(float)
-    for (path, _, name), seconds in own.items():
-        packages[_package(path, name)] += seconds
-    lines = [f"{100 * seconds / whole:5.1f} %  {name}" for name, seconds in _most(packages)]
-    lines.append("")
-    named = {f"{_package(key[0], key[2])}: {Path(key[0]).name}:{key[1]} {key[2]}": value for key, value in own.items()}
-    return lines + [f"{100 * seconds / whole:5.1f} %  {name}" for name, seconds in _most(named)]
+    """A profile in lines of text: by package, where threads were; then, which functions were under way."""
+    inside: Counter[str] = Counter()
+    under_way: Counter[str] = Counter()
+    for count, names in json.loads(file.read_text()):
+        if Path(names[0][0]).name in WAITING or any(name in STARTING for _, name in names):
+            continue
+        inside[_package(names[0][0])] += count
+        for line in {f"{_package(path)}: {Path(path).stem}.{name}" for path, name in names if _is_work(path)}:
+            under_way[line] += count
+    whole = max(inside.total(), 1)
+    lines = [f"{100 * count / whole:5.1f} %  {name}" for name, count in inside.most_common(PROFILED)]
+    lines += ["", *(f"{100 * count / whole:5.1f} %  {name}" for name, count in under_way.most_common(PROFILED))]
+    return lines
 
 
-def _most(values: dict[str, float]) -> list[tuple[str, float]]:
-    return sorted(values.items(), key=lambda item: -item[1])[:PROFILED]
+def _is_work(path: str) -> bool:
+    return _package(path).startswith("headwater.") and _package(path) not in (
+        "headwater.cli", "headwater.__main__", "headwater.app", "headwater.threads",
+    )  # fmt: skip
 
 
-def _package(path: str, name: str) -> str:
+def _package(path: str) -> str:
     parts = Path(path).parts
     if "headwater" in parts:
         return ".".join(["headwater", *parts[parts.index("headwater") + 1 :][:1]]).removesuffix(".py")
     if "site-packages" in parts:
         return parts[parts.index("site-packages") + 1]
-    if path == "~":
-        return "built in"
-    return f"python: {Path(path).stem}" if parts else name
+    return f"python: {Path(path).stem}"
 
 
 def main(
@@ -280,7 +299,14 @@ def main(
             for case in [case for case in cases() if case.name in ("append 1, JSON", "read 1,000, JSON")]:
                 if profiled:
                     text = "\n".join(profile(server, case, seconds))
-                    told += ["", f"Where the event loop spends its time, {case.name}:", "", "```text", text, "```"]
+                    told += [
+                        "",
+                        f"Where the gateway was, {case.name}: by package, then functions with all that they call:",
+                        "",
+                        "```text",
+                        text,
+                        "```",
+                    ]
     head = [
         "## HTTP", "", f"`make bench-http`: {CLIENTS} clients, each with a connection, and one gateway beside one "
         f"broker, values of {len(VALUE):,} bytes, {PARTITIONS} partitions. {facts.machine}, {facts.date}, Headwater "
