@@ -21,7 +21,7 @@ from headwater.gateway.asgi import OURS, App, Message, Receive, Scope, Send
 from headwater.gateway.callers import Callers, is_open
 from headwater.gateway.limits import Rates
 from headwater.gateway.origins import Origins, Raw
-from headwater.gateway.problems import INTERNAL, TOO_LARGE, TOO_SLOW, Refusal, Style, refusal_of, style_of
+from headwater.gateway.problems import BAD_REQUEST, INTERNAL, TOO_LARGE, TOO_SLOW, Refusal, Style, refusal_of, style_of
 from headwater.gateway.services import Call, Services
 from headwater.security.http_logins import HttpLogins
 from headwater.settings.settings import parse_address
@@ -32,6 +32,8 @@ CLOSE = (b"connection", b"close")
 UNROUTED = "none"
 LEAST_BYTES_PER_SECOND = 16 * 1024
 """A body must come at this rate, after `gateway.idle_ms` of grace."""
+WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
+LEFT = "left"
 MAX_DIGITS = 18
 """A length with more digits is not even read."""
 
@@ -71,7 +73,7 @@ class Front:
                 return
             call = await self._let_in(scope, headers, answer.request_id)
             scope.setdefault("state", {})[OURS] = call
-            await self._app(scope, _Body(call, receive).receive, answer.send)
+            await self._app(scope, _Body(call, receive, scope["method"]).receive, answer.send)
         except Exception as error:  # noqa: BLE001 - it becomes an answer, and is logged there
             await self._failed(scope, answer, cause_of(error))
         finally:
@@ -200,8 +202,9 @@ class _Answer:
 class _Body:
     """Receives the body of a request, up to the limit, from a client that keeps sending, and not too slowly."""
 
-    def __init__(self, call: Call, receive: Receive) -> None:
+    def __init__(self, call: Call, receive: Receive, method: str) -> None:
         self._call = call
+        self._has_body = method not in WITHOUT_BODY
         self._receive = receive
         self._clock = call.services.clock
         self._stats = call.services.stats
@@ -227,6 +230,9 @@ class _Body:
         except TimeoutError:
             self._stats.refuse(TOO_SLOW.name)
             raise Refusal(TOO_SLOW) from None
+        if message["type"] == "http.disconnect" and self._has_body:
+            self._stats.refuse(LEFT)
+            raise Refusal(BAD_REQUEST, "the client left before its body was whole")  # which nobody reads
         if message["type"] == "http.request":
             size = len(message.get("body", b""))
             self._got += size

@@ -227,6 +227,24 @@ def test_a_client_that_stops_sending() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("path", ["/echo", "/swallow"])
+def test_a_client_that_leaves_in_its_body(caplog: pytest.LogCaptureFixture, path: str) -> None:
+    """That is no failure of the gateway, and no place stays taken."""
+
+    async def story() -> None:
+        async with gateway(settings(), MODULES) as found:
+            headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
+            scope = {"method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
+            begun: Message = {"type": "http.request", "body": b"{", "more_body": True}
+            sent, _ = await exchange(found, scope, begun, {"type": "http.disconnect"})
+            assert sent[0]["status"] == 400
+            assert found.services.stats.refusals == {"left": 1}
+            assert found.services.requests.count == 0 and found.services.streams.count == 0
+            assert not caplog.records
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(("path", "status"), [("/echo", 408), ("/swallow", 201)])
 def test_a_client_that_sends_a_byte_now_and_then(path: str, status: int) -> None:
     """It takes a place of requests, so it may not do so for ever; a stream may."""
