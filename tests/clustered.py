@@ -80,6 +80,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/faults/test_doctor.py": "damages files of an embedded ledger and of a local object store on purpose",
     "tests/faults/test_duties.py": "about the duties of one process; its stores do not matter",
     "tests/faults/test_http_access.py": "about who may see pages; its stores do not matter",
+    "tests/faults/test_http_bad_input.py": "does not depend on the ledger",
     "tests/faults/test_idempotency_keys.py": "copies an embedded ledger",
     "tests/faults/test_metadata_copy.py": "starts its cluster itself, on every ledger in turn",
     "tests/faults/test_promises.py": "removes checkpoints and objects of a local store on purpose",
