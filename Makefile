@@ -56,6 +56,8 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/fuzz/test_frames.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs
+	$(BIN)/python -m tests.soak.crowd
+	$(BIN)/python -m tests.soak.http
 	scripts/setup-tools etcd oxia s3
 	for faults in brokers metadata objects compactor everything; do \
 		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
@@ -127,8 +126,14 @@ def check_wholes(wholes: list[Whole], log: dict[int, list[tuple[int, str]]]) -> 
 @pytest.mark.timeout(180)
 def test_one_winner_per_offset(tmp_path: Path) -> None:
     """L4, H1: 64 writers through two gateways, `kill -9` of gateways and brokers; all or nothing beside it."""
-    chance, stop = random.Random(SEED), threading.Event()
-    with Running(tmp_path, brokers=2, gateway=True) as server, another_gateway(server, tmp_path) as second:
+    won, lost, wholes = race(tmp_path, SECONDS, KILLS, SEED)
+    print(f"{won} won, {lost} lost, {wholes} wholes")
+
+
+def race(directory: Path, seconds: float, kills: int, seed: int) -> tuple[int, int, int]:
+    """Race for some time and check everything; returns how many appends won, lost, and were wholes."""
+    chance, stop = random.Random(seed), threading.Event()
+    with Running(directory, brokers=2, gateway=True) as server, another_gateway(server, directory) as second:
         server.create(TOPIC, 1 + len(PARTS))
         gateways = [server.gateway, address_of(second)]
         until_served(*gateways)
@@ -137,8 +142,8 @@ def test_one_winner_per_offset(tmp_path: Path) -> None:
         everybody: list[Any] = [*racers, *wholes]
         for thread in everybody:
             thread.start()
-        for number in range(KILLS):
-            time.sleep(SECONDS / KILLS * chance.uniform(0.7, 1.3))
+        for number in range(kills):
+            time.sleep(seconds / kills * chance.uniform(0.7, 1.3))
             victim = server.gateway_process() if number % 2 else server.broker(chance.choice((1, 2)))
             victim.kill()
         until_served(server.gateway)
@@ -151,6 +156,5 @@ def test_one_winner_per_offset(tmp_path: Path) -> None:
         log = log_of(server, 1 + len(PARTS))
         check_race(racers, log[RACED])
         check_wholes(wholes, log)
-        answered = sum(len(racer.won) for racer in racers), sum(len(racer.lost) for racer in racers)
-        (tmp_path / "figures.json").write_text(json.dumps(answered))
-        print(f"{answered[0]} won, {answered[1]} lost, {len(log[1])} wholes")
+        won, lost = sum(len(racer.won) for racer in racers), sum(len(racer.lost) for racer in racers)
+        return won, lost, len(log[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import msgspec
 
@@ -36,6 +37,8 @@ from headwater.ops.metrics import CONTENT_TYPE, render
 from headwater.settings.settings import HttpSecurity, Settings
 from headwater.threads import Threads
 
+SWITCH_SECONDS = 0.0005
+"""How long a thread that decodes records may keep the event loop waiting."""
 NAME = "gateway"
 
 
@@ -146,6 +149,7 @@ class GatewayProcess:
 async def serve(settings: Settings, *, supervised: bool) -> None:
     """Run a gateway until a signal stops it."""
     logs.setup(settings.log_level, node=NAME)
+    sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed()
     stop = until_told()
     background = supervised_by(stop)

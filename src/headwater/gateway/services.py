@@ -34,6 +34,8 @@ from headwater.types import Domain
 log = logging.getLogger("headwater.gateway")
 MAX_SCANS = 16
 """Scans of topics that a gateway answers at once. Further ones get 503."""
+MAX_CHUNKS = 4
+"""Chunks of streams that are made at once. Other streams wait."""
 CATCH_UP_SECONDS = 2.0
 """How long a request waits for the ledger before it is answered from the local state, or refused."""
 
@@ -73,6 +75,8 @@ class Services:
         self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)
         self.scans = Places("scans", MAX_SCANS)
         """Scans under way. Each holds a row group in memory."""
+        self.chunks = asyncio.Semaphore(MAX_CHUNKS)
+        """Taken by a stream while it makes a chunk, so that many streams together do not hold up the event loop."""
         self.stopping = asyncio.Event()
         """Set when the process is about to stop. Streams end then."""
         self._until_stopping: asyncio.Task[Any] | None = None

@@ -23,6 +23,10 @@ from headwater.threads import inline
 CHUNK_RECORDS = 1_000
 CHUNK_BYTES = 256 << 10
 """What a stream holds for its client at most, beside one record."""
+FIRST_RECORDS = 50
+FIRST_BYTES = 16 << 10
+"""What the first chunk of a stream has at most. Each next one may have twice as much: a client that reads slowly costs
+little more than what it reads."""
 MANY = 100
 """Answers with more records are encoded in a thread."""
 HEARTBEAT_SECONDS = 15.0
@@ -93,15 +97,17 @@ class Streamed:
         scan.replica.watch(scan.streams, watch)
         try:
             yield self._beat()  # the client knows at once that it is connected, and where
-            left = self._reading.limit
+            left, grown = self._reading.limit, 1
             while not own.stopping.is_set() and not gone.done() and left != 0 and not scan.over:
                 watch.changed.clear()
                 scan.replica.watch(scan.grow(), watch)
-                found, chunk = await self._chunk(left)
+                async with own.chunks:
+                    found, chunk = await self._chunk(left, grown)
                 if left is not None:
                     left -= found
                 if chunk:
                     yield chunk
+                    grown = min(2 * grown, CHUNK_BYTES // FIRST_BYTES)
                 elif not scan.readable and not await self._changed(watch, gone):
                     yield self._beat()
         except HeadwaterError as error:
@@ -120,13 +126,14 @@ class Streamed:
         own = self._call.services
         return bool(await watch.news(own.clock.monotonic() + HEARTBEAT_SECONDS, gone, own.until_stopping()))
 
-    async def _chunk(self, left: int | None) -> tuple[int, bytes]:
-        """How many records there are in the next chunk, and its bytes."""
+    async def _chunk(self, left: int | None, grown: int) -> tuple[int, bytes]:
+        """How many records there are in the next chunk, and its bytes; `grown` times what the first one may have."""
         reading = self._reading
         scan = reading.scan
         self._allowed()
         before = dict(scan.positions)
-        step = await scan.step(min(left if left is not None else CHUNK_RECORDS, CHUNK_RECORDS), CHUNK_BYTES)
+        most = min(grown * FIRST_RECORDS, CHUNK_RECORDS)
+        step = await scan.step(most if left is None else min(left, most), grown * FIRST_BYTES)
         run = self._call.services.offload if len(step.records) > MANY else inline
         # Resets come behind the records that were read before they were noticed.
         if reading.form is Form.EVENTS:

@@ -10,11 +10,13 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.gateway.asgi import Message
-from headwater.gateway.records.answers import CHUNK_BYTES
+from headwater.gateway.records.answers import CHUNK_BYTES, FIRST_RECORDS
+from headwater.gateway.records.scanning import Scan
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.domain import Topic
@@ -340,6 +342,36 @@ class Slow(Stream):
         self.offered += 1
         await self.free.acquire()
         await super()._send(message)
+
+
+def test_a_stream_begins_with_a_small_chunk() -> None:
+    """A client that reads nothing more costs little; while it has its chunk, other streams can make theirs."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            await found.topic("orders")
+            await put(found, *["x"] * 500)
+            asked, step = [], Scan.step
+
+            async def noted(scan: Scan, records: int, size: int) -> Any:
+                asked.append(records)
+                return await step(scan, records, size)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Scan, "step", noted)
+                stream = Slow(found, URL + "?limit=500", EVENTS)
+                stream.free.release()
+                stream.free.release()
+                async with asyncio.timeout(20):
+                    while stream.offered < 3:
+                        await asyncio.sleep(0)
+                assert asked == [FIRST_RECORDS] and not found.services.chunks.locked()
+                for _ in range(100):
+                    stream.free.release()
+                await asyncio.wait_for(stream.task, 20)
+            assert asked == [50, 100, 200, 150]
+
+    asyncio.run(story())
 
 
 def test_a_slow_client_holds_one_chunk() -> None:
