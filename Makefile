@@ -58,6 +58,7 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.bombs
 	$(BIN)/python -m tests.soak.crowd
 	$(BIN)/python -m tests.soak.http
+	$(BIN)/python -m tests.soak.description
 	scripts/setup-tools etcd oxia s3
 	for faults in brokers metadata objects compactor everything; do \
 		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done

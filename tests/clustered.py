@@ -92,6 +92,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/faults/test_zone_cache.py": "chooses the zones of its brokers itself",
     "tests/formats/test_reading.py": "reads data directories that were written on one machine",
     "tests/gateway/test_admin.py": "about the answers of a gateway; its stores do not matter",
+    "tests/gateway/test_description.py": "about the answers of a gateway; its stores do not matter",
     "tests/gateway/test_python.py": "about the client of a gateway, and about data directories of embedded clusters",
     "tests/gateway/test_rest_proxy.py": "about forms of requests and answers; its stores do not matter",
     "tests/gateway/test_serving.py": "about the gateway's process and its answers; its stores do not matter",

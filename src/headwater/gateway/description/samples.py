@@ -29,7 +29,7 @@ _TRANSACTION = {
     "id": "payments-1", "state": "Ongoing", "producer": 4001, "epoch": 0, "started_ms": _MS, "timeout_ms": 60_000,
 }  # fmt: skip
 _RECORD = {"partition": 0, "offset": 0, "timestamp": _MS, "key": "c1", "value": '{"amount":5}'}
-_PAGE = {"records": [_RECORD], "next": NEXT, "caught_up": True}
+_PAGE = {"records": [_RECORD], "next": NEXT}
 _PLACE = {"topic": "orders", "partition": 0, "offset": 0}
 
 
@@ -99,6 +99,13 @@ SAMPLES: tuple[Sample, ...] = (
         answer={"name": "orders", "partitions": 3, "id": _ID},
     ),
     Sample(
+        "settleTable", "settled", "All records are in the tables", path=_ORDERS,
+        answer={
+            "topic": "orders", "settled": True, "version": 0, "pending_records": 0, "held_records": 0,
+            "poll": "/v1/tables/orders", "compactor": "",
+        },
+    ),
+    Sample(
         "listTopics", "first", "The first page", query={"limit": 10},
         answer={"items": [{"name": "orders", "id": _ID, "partitions": 3}]},
     ),
@@ -161,7 +168,7 @@ SAMPLES: tuple[Sample, ...] = (
             "records": [{"partition": 0, "offset": 4}],
         },
     ),
-    Sample("readTopic", "page", "One record", path=_ORDERS, query={"limit": 1}, answer={**_PAGE, "caught_up": False}),
+    Sample("readTopic", "page", "One record", path=_ORDERS, query={"limit": 1}, answer=_PAGE),
     Sample(
         "readTopic", "lines", "A record a line", path=_ORDERS, query={"limit": 1},
         headers={"Accept": Form.NDJSON.value}, answer_media=Form.NDJSON.value,
@@ -174,7 +181,7 @@ SAMPLES: tuple[Sample, ...] = (
     ),
     Sample(
         "readAsGroup", "page", "From the committed offsets on", path={"group": "reports", "name": "orders"},
-        query={"limit": 1}, answer={**_PAGE, "caught_up": False},
+        query={"limit": 1}, answer=_PAGE,
     ),
     Sample(
         "commitPosition", "committed", "The records of an answer are done with",
@@ -290,7 +297,7 @@ SAMPLES: tuple[Sample, ...] = (
     ),
     Sample(
         "listUsers", "first", "The first page", query={"limit": 10},
-        answer={"items": [{"name": "ann", "mechanisms": {"SCRAM-SHA-512": 4096}}]},
+        answer={"items": [{"name": "ann", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}}]},
     ),
     Sample(
         "describeUser", "user", "How a user can log in", path={"user": "ann"},

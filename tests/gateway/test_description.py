@@ -1,0 +1,162 @@
+"""The OpenAPI document and a real gateway: examples get the answers that they show, and no answer breaks it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import confluent_kafka
+import jsonschema_rs
+import pytest
+
+from harness.ports import free_port
+from headwater.gateway.description.samples import NEXT, SAMPLES, Sample
+from tests.support.described import probe
+from tests.support.running import Running
+
+ADMIN, PASSWORD = "admin", "first"
+LOGIN = {"Authorization": "Basic " + b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()}
+TIMEOUT = 60
+SETTINGS = """
+[security]
+acls = true
+super_users = "User:admin"
+[security.listeners.SASL_PLAINTEXT]
+mechanisms = "SCRAM-SHA-512"
+[security.http]
+authentication = "basic"
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    directory = tmp_path_factory.mktemp("described")
+    up = Running(directory, gateway=True, settings=SETTINGS, kafka=f"SASL_PLAINTEXT=127.0.0.1:{free_port()}")
+    up.prepare()
+    (directory / "password").write_text(PASSWORD)
+    up.cli("user", "add", ADMIN, "--config", str(up.config), "--new-password-file", str(directory / "password"))
+    with up:
+        yield up
+
+
+@pytest.fixture(scope="module")
+def document(server: Running) -> dict[str, Any]:
+    status, data, _ = ask(server, "GET", "/openapi.json")
+    assert status == 200
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
+def ask(
+    server: Running, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+) -> tuple[int, bytes, str]:
+    """Status, body and media type of an answer."""
+    connection = http.client.HTTPConnection(server.gateway, timeout=TIMEOUT)
+    try:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read(), answer.getheader("content-type", "").partition(";")[0]
+    finally:
+        connection.close()
+
+
+def operation(document: dict[str, Any], name: str) -> tuple[str, str, dict[str, Any]]:
+    """Path, method and description of a call."""
+    [found] = [
+        (path, method, call)
+        for path, methods in document["paths"].items()
+        for method, call in methods.items()
+        if call["operationId"] == name
+    ]
+    return found
+
+
+def send(server: Running, document: dict[str, Any], sample: Sample, position: str) -> tuple[int, bytes, str]:
+    """The answer to an example. `position` is one of the cluster, instead of the one that the example shows."""
+    path, method, _ = operation(document, sample.call)
+    for name, value in sample.path.items():
+        path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+    headers = {**LOGIN, **sample.headers}
+    body = None
+    if sample.body is not None:
+        headers["Content-Type"] = sample.media
+        text = sample.body if isinstance(sample.body, str) else json.dumps(sample.body)
+        body = text.replace(NEXT, position).encode()
+    return ask(server, method.upper(), f"{path}?{urlencode(sample.query)}" if sample.query else path, body, headers)
+
+
+def same_shape(shown: Any, found: Any, at: str = "answer") -> None:
+    """Raise unless an answer has the members and types of an example. Lists may have any length, null is a value."""
+    if shown is None or found is None:
+        return
+    numbers = isinstance(shown, int | float) and isinstance(found, int | float)
+    assert numbers or type(shown) is type(found), f"{at}: {found!r} instead of {shown!r}"
+    if isinstance(shown, dict) and shown and not at.endswith(("configs", "ends", "addresses", "mechanisms")):
+        assert set(shown) == set(found), at
+        for name, value in shown.items():
+            same_shape(value, found[name], f"{at}.{name}")
+    if isinstance(shown, list) and shown:
+        for number, value in enumerate(found):
+            same_shape(shown[0], value, f"{at}[{number}]")
+
+
+def test_every_example_gets_the_answer_that_it_shows(server: Running, document: dict[str, Any]) -> None:
+    """All examples, one after the other, on an empty cluster. One of them aborts a transaction, which is begun here."""
+    position, producer = "", None
+    for sample in SAMPLES:
+        if sample.call == "listTransactions":
+            producer = begin_transaction(server, "payments-1")
+        status, data, media = send(server, document, sample, position)
+        assert status == sample.status, (sample.call, sample.title, status, data)
+        if status == 204:
+            assert data == b""
+            continue
+        assert media == sample.answer_media, (sample.call, sample.title)
+        assert data
+        if sample.answer is None:
+            continue
+        if isinstance(sample.answer, str):
+            same_shape(json.loads(sample.answer), json.loads(data))
+            continue
+        found = json.loads(data)
+        same_shape(sample.answer, found, sample.call)
+        schema = operation(document, sample.call)[2]["responses"][str(status)]["content"][media]["schema"]
+        jsonschema_rs.Draft202012Validator({**schema, "components": document["components"]}).validate(found)
+        if sample.call == "readAsGroup":
+            position = found["next"]
+    assert producer is not None
+
+
+def begin_transaction(server: Running, name: str) -> confluent_kafka.Producer:
+    """Begin a transaction and leave it open. Its producer must be kept meanwhile: it ends slowly."""
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": server.options[server.options.index("--kafka") + 1].partition("=")[2],
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": ADMIN,
+            "sasl.password": PASSWORD,
+            "transactional.id": name,
+        }
+    )
+    producer.init_transactions(TIMEOUT)
+    producer.begin_transaction()
+    producer.produce("orders", b"paid", partition=0)
+    assert producer.flush(TIMEOUT) == 0
+    return producer
+
+
+def test_random_requests_get_no_answer_that_breaks_the_document(server: Running, document: dict[str, Any]) -> None:
+    new = json.dumps({"name": "probed", "partitions": 2}).encode()
+    assert ask(server, "POST", "/v1/topics", new, {**LOGIN, "Content-Type": "application/json"})[0] == 201
+    statuses = probe(document, server.gateway_url, 6, LOGIN, "probed")
+    assert statuses[200] and statuses[404]
+
+
+def test_random_requests_of_nobody(server: Running, document: dict[str, Any]) -> None:
+    statuses = probe(document, server.gateway_url, 2, {}, "probed")
+    assert statuses[401] > statuses[200]
