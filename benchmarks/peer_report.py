@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks.plan import KAFKA, LAKE, LOG, RATE_BYTES, TITLES, Kind, shape
 from benchmarks.report import NOISY_PERCENT, NONE, Spread, markdown_table, number
 from benchmarks.results import IDLE, LOADED, STARTUP, THROUGHPUT, Results, Sample
-from benchmarks.systems import BROKER, COMPACTOR, PARTS, SUPERVISOR
+from benchmarks.systems import BROKER, COMPACTOR, GATEWAY, PARTS, SUPERVISOR
 from benchmarks.turns import CPU, FOREIGN, IDLING, STOLEN
 
 WANTED_SETTLING = 0.75
@@ -42,7 +42,7 @@ record values only.
 
 {settling}
 
-CPU seconds per GB, user and system time. Headwater has three parts: the broker, the compactor with Spark (its JVM and
+CPU seconds per GB, user and system time. Headwater has parts: the broker, the compactor with Spark (its JVM and
 Python workers), and the supervisor.
 
 {cpu}
@@ -109,12 +109,12 @@ def cpu(results: Results) -> Grid:
     """CPU per GB of each step, and in percent of a core without load; Headwater's in parts."""
     parts = ("broker", "supervisor", "all", "ratio")
     columns = ("case", "Kafka", *(f"no lake: {part}" for part in parts))
-    columns += tuple(f"settling: {part}" for part in ("broker", "compactor", *parts[1:]))
+    columns += tuple(f"settling: {part}" for part in ("broker", "compactor", "gateway", *parts[1:]))
     rows = []
     for case in dict.fromkeys(case for case, metric, _ in _metrics(results) if metric == CPU):
         kafka = results.values(KAFKA, case, CPU)
         row = [case, _spread(kafka)]
-        for name, shown in ((LOG, (BROKER, SUPERVISOR)), (LAKE, (BROKER, COMPACTOR, SUPERVISOR))):
+        for name, shown in ((LOG, (BROKER, SUPERVISOR)), (LAKE, (BROKER, COMPACTOR, GATEWAY, SUPERVISOR))):
             row += [_median(results.values(name, case, f"{CPU} {part}")) for part in shown]
             whole = results.values(name, case, CPU)
             row += [_spread(whole), _ratio(whole, kafka)]

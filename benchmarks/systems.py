@@ -25,7 +25,7 @@ from harness.tools import ROOT
 from headwater.app.supervisor import broker_settings
 from headwater.settings.settings import Lake, Settings
 
-BROKER, COMPACTOR, SUPERVISOR = PARTS = ("broker", "compactor", "supervisor")
+BROKER, COMPACTOR, GATEWAY, SUPERVISOR = PARTS = ("broker", "compactor", "gateway", "supervisor")
 MODE_WORDS = 4
 """The command is among the first words of a command line: `python -m headwater broker …`."""
 JAVA_SOURCES = ROOT / "benchmarks" / "java"
@@ -284,7 +284,7 @@ def parts_of(children: Iterable[psutil.Process]) -> dict[str, psutil.Process]:
     for child in children:
         with _gone_is_fine():
             words = child.cmdline()
-            for part in (BROKER, COMPACTOR):
+            for part in (BROKER, COMPACTOR, GATEWAY):
                 if part in words[:MODE_WORDS]:
                     found[part] = child
     return found
@@ -301,6 +301,11 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
 def differing(settings: Settings, *, lake: bool) -> list[str]:
     """Settings of a broker that are neither the default ones of `headwater up` nor addresses of this run."""
     default = broker_settings(Settings(lake=Lake(enabled=lake)))[0]
-    same = msgspec.structs.replace(settings, data=default.data, kafka=default.kafka)
+    same = msgspec.structs.replace(
+        settings,
+        data=default.data,
+        kafka=default.kafka,
+        gateway=msgspec.structs.replace(settings.gateway, http=default.gateway.http, url=default.gateway.url),
+    )
     ours, theirs = msgspec.to_builtins(same), msgspec.to_builtins(default)
     return [f"{name} is {ours[name]!r}" for name in ours if ours[name] != theirs[name]]

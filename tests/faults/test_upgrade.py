@@ -24,7 +24,7 @@ def newer_code(directory: Path) -> Path:
     """The sources of a build that knows one level more."""
     source = directory / "newer"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    machine, version = source / "headwater/state/machine.py", source / "headwater/__init__.py"
+    machine, version = source / "headwater/state/machine.py", source / "headwater/version.py"
     for file, found, wanted in (
         (machine, f'{LEVEL}: "{LEVELS[LEVEL]}"}}', f'{LEVEL}: "{LEVELS[LEVEL]}", {NEXT}: "{BUILD}"}}'),
         (version, f'"{__version__}"', f'"{BUILD}"'),

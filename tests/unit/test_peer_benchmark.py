@@ -15,7 +15,17 @@ from rich.console import Console
 from benchmarks import peer, peer_report, report, transactions
 from benchmarks.plan import HOUR_SECONDS, KAFKA, LAKE, LOG, QUICK, Kind, Plan, Step, order
 from benchmarks.results import IDLE, LOADED, THROUGHPUT, Results, Sample, Store
-from benchmarks.systems import BROKER, COMPACTOR, SUPERVISOR, BenchError, HeadwaterSystem, cpu_of, differing, parts_of
+from benchmarks.systems import (
+    BROKER,
+    COMPACTOR,
+    GATEWAY,
+    SUPERVISOR,
+    BenchError,
+    HeadwaterSystem,
+    cpu_of,
+    differing,
+    parts_of,
+)
 from benchmarks.turns import CPU, FOREIGN, IDLING, STOLEN, Deadline, Use
 from headwater.app.supervisor import broker_settings
 from headwater.settings.settings import Lake, Settings, load
@@ -290,8 +300,9 @@ class FakeProcess:
 def test_the_parts_of_headwater_are_told_by_their_commands() -> None:
     broker = FakeProcess(["python", "-m", "headwater", "broker", "--config", "/x/compactor/broker-1.json"])
     compactor = FakeProcess(["python", "-m", "headwater", "compactor", "--config", "/x/compactor.json"])
-    children: Sequence[Any] = [compactor, FakeProcess(), broker]
-    assert parts_of(children) == {BROKER: broker, COMPACTOR: compactor}
+    gateway = FakeProcess(["python", "-m", "headwater", "gateway", "--config", "/x/gateway.json", "--supervised"])
+    children: Sequence[Any] = [compactor, FakeProcess(), broker, gateway]
+    assert parts_of(children) == {BROKER: broker, COMPACTOR: compactor, GATEWAY: gateway}
 
 
 def test_cpu_counts_children_that_exited() -> None:
@@ -309,7 +320,11 @@ def test_settling_is_measured_with_the_default_settings_of_headwater_up(tmp_path
     headwater = HeadwaterSystem(tmp_path / "data").server
     headwater.prepare()
     assert headwater.options[0] == "--lake"
-    given = dict(zip(headwater.options[1::2], headwater.options[2::2], strict=True))
+    others = [option for option in headwater.options[1:] if option != "--gateway"]
+    given = {
+        name.replace("gateway-http", "gateway.http"): value
+        for name, value in zip(others[::2], others[1::2], strict=True)
+    }
     flags = {"lake.enabled": True, **{name.removeprefix("--"): value for name, value in given.items()}}
     settings = load(str(headwater.config), {}, {**flags, "brokers": int(given["--brokers"])})
     assert differing(broker_settings(settings)[0], lake=True) == []
@@ -354,7 +369,7 @@ def published() -> Results:
     for system, rate, parts in (
         (KAFKA, 100.0, {BROKER: 4.0}),
         (LOG, 110.0, {BROKER: 3.0, SUPERVISOR: 0.1}),
-        (LAKE, 88.0, {BROKER: 3.0, COMPACTOR: 8.0, SUPERVISOR: 0.1}),
+        (LAKE, 88.0, {BROKER: 3.0, COMPACTOR: 8.0, GATEWAY: 0.2, SUPERVISOR: 0.1}),
     ):
         for turn in range(6):
             values = {THROUGHPUT: rate, CPU: sum(parts.values()), STOLEN: 1.0, FOREIGN: 2.0, IDLING: 3.0}
@@ -366,7 +381,7 @@ def published() -> Results:
 def test_the_tables_show_ratios_cpu_in_parts_and_the_share_of_others() -> None:
     text = peer_report.markdown(published())
     assert "| produce 1 KB × 12 | throughput, MB/s | 100 | 110 | 1.10 | 88.0 | 0.88 |" in text
-    assert "| produce 1 KB × 12 | 4.00 | 3.00 | 0.10 | 3.10 | 0.78 | 3.00 | 8.00 | 0.10 | 11.1 | 2.77 |" in text
+    assert "| produce 1 KB × 12 | 4.00 | 3.00 | 0.10 | 3.10 | 0.78 | 3.00 | 8.00 | 0.20 | 0.10 | 11.3 | 2.82 |" in text
     assert "| produce 1 KB × 12 | 1.00 | 2.00 | 3.00 | 1.00 | 2.00 | 3.00 | 1.00 | 2.00 | 3.00 |" in text
     assert "the Java producer reaches 0.80 of its rate" in text
     assert f"{IDLE} |" not in text

@@ -155,7 +155,7 @@ async def answer(call: Call, reading: Reading, allowed: Callable[[], None]) -> W
         return Streamed(call, reading, allowed)
     scan = reading.scan
     before = dict(scan.positions)
-    step = await scan.step(reading.limit or CHUNK_RECORDS, reading.max_bytes)
+    step = await scan.step(reading.limit or CHUNK_RECORDS, reading.max_bytes, exact=True)
     for reset in step.resets:
         scan.positions[reset.partition] = reset.wanted
         await scan.check()  # says what is there

@@ -158,17 +158,23 @@ class Scan:
         stream, position = self.stream(partition), self.positions[partition]
         return position <= stream.end and (lenient or stream.log_start <= position)
 
-    async def step(self, records: int, size: int) -> Step:
+    async def step(self, records: int, size: int, *, exact: bool = False) -> Step:
         """Read on, up to about a number of records and of bytes; at least one record, if there is one.
 
-        A step without records does not mean that there are none, unless `readable` is false.
+        A step without records does not mean that there are none, unless `readable` is false. With `exact` a step that
+        reaches the end that this process knows looks for a later one: another process may have answered its writer.
         """
-        found = Step()
-        if not self.readable:
-            await self.look()
+        found, looked = Step(), False
         for _ in range(MAX_ROUNDS):
-            if not self.readable or found.resets or len(found.records) >= records or found.size >= size:
+            if found.resets or len(found.records) >= records or found.size >= size:
                 break
+            if not self.readable:
+                if looked or (found.records and not exact):
+                    break
+                await self.look()
+                looked = True
+                if not self.readable:
+                    break
             await self._round(found, records - len(found.records), size - found.size)
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,27 @@ def test_every_record_once(batches: list[tuple[int, int, int, int]], records: in
             for partition in range(3):
                 mine = [offset for p, offset in seen if p == partition]
                 assert mine == sorted(mine)
+
+    asyncio.run(story())
+
+
+def test_a_page_looks_for_a_later_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another gateway may have answered its writer already. A step of a stream does not look: the next one follows."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            topic = await found.topic("orders")
+            await append(found, topic, 0, 2, 0, 5)
+
+            async def look(scan: Scan) -> None:
+                await append(found, topic, 0, 1, 0, 5)
+
+            monkeypatch.setattr(Scan, "look", look)
+            scan = Scan(found.services, topic, {0: 0})
+            assert len((await scan.step(10, 1 << 20)).records) == 2
+            scan = Scan(found.services, topic, {0: 0})
+            step = await scan.step(10, 1 << 20, exact=True)
+            assert [record.offset for _, record in step.records] == [0, 1, 2]
 
     asyncio.run(story())
 
