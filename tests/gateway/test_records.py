@@ -199,7 +199,7 @@ def commands(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", ["http.md", "conditional-appends.md", "reading-over-http.md"])
-def test_commands_of_the_docs(server: Running, page: str) -> None:
+def test_commands_of_the_docs(server: Running, page: str, tmp_path: Path) -> None:
     listed = json.loads(ask(server, "GET", "/v1/topics")[2])["items"]
     for name in {"orders", "accounts"} - {line["name"] for line in listed}:
         server.create(name, 1)
@@ -210,7 +210,10 @@ def test_commands_of_the_docs(server: Running, page: str) -> None:
         command = command.replace("kwAA…", position)
         command = command.replace("http://127.0.0.1:8081", server.gateway_url)
         done = subprocess.run(
-            ["bash", "-c", f"{command} --silent --show-error --fail-with-body"], capture_output=True, timeout=60
+            ["bash", "-c", f"{command} --silent --show-error --fail-with-body"],
+            capture_output=True,
+            timeout=60,
+            cwd=tmp_path,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         assert not done.stdout.startswith(b'{"type":"/problems/'), done.stdout
