@@ -58,7 +58,7 @@ class LeaseLine(msgspec.Struct, frozen=True, kw_only=True):
 def member_line(
     cluster: ClusterState, states: Sequence[State], member: Process, beating: Collection[str] | None = None
 ) -> MemberLine:
-    """A process. `beating` has the names of those that showed a sign of life, if somebody has looked."""
+    """A process. `beating` has the names of those that showed a sign of life, if the caller has looked."""
     compaction = [state.lease(COMPACTION) for state in states if state.domain != CLUSTER]
     compacts = any(lease is not None and lease.holder == member.epoch for lease in compaction)
     health = cluster.rotation.reports.get(member.epoch)
