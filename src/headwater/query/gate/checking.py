@@ -1,0 +1,74 @@
+"""`check`: a caller's text becomes a statement that only reads, or is refused."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel
+
+from headwater.query.asking import PRESENT, AsOf, Engine, Refused
+from headwater.query.gate.columns import described
+from headwater.query.gate.functions import FUNCTIONS
+from headwater.query.gate.nodes import check_nodes, drop_remarks
+from headwater.query.gate.parsing import DIALECTS, ODD_INPUT, Kind, parse, reparse
+from headwater.query.gate.statement import Statement, Topics, parameter_name
+from headwater.query.gate.tables import Renaming, check_names, listed
+from headwater.query.gate.written import check_written
+
+MAX_LISTED = 10_000
+"""Topics that `SHOW TABLES` shows."""
+
+
+def check(
+    sql: str, engine: Engine, topics: Topics, as_of: AsOf = PRESENT, more_functions: Collection[str] = ()
+) -> Statement:
+    """Check a statement in an engine's SQL, and write it anew for that engine. Raises `Refused`.
+
+    `as_of` is for tables that the statement does not pin. `more_functions` are those that an operator allows, in lower
+    case. A long statement takes some milliseconds: call this from a thread.
+    """
+    try:
+        return _checked(sql, engine, topics, as_of, more_functions)
+    except RecursionError as error:
+        raise Refused("the statement is nested too deeply") from error
+
+
+def _checked(sql: str, engine: Engine, topics: Topics, as_of: AsOf, more: Collection[str]) -> Statement:
+    if engine not in DIALECTS:
+        raise Refused(f"a statement is checked for one engine, not for {engine}")
+    functions = FUNCTIONS[engine] | frozenset(more)
+    parsed = parse(sql, engine)
+    renaming = Renaming(engine, topics, as_of)
+    if parsed.kind is Kind.TABLES:
+        tree = listed(itertools.islice(sorted(topics.names()), MAX_LISTED))
+        return Statement(engine=engine, sql=_written(tree, engine, functions), tables=(), parameters=0)
+    assert parsed.tree is not None
+    drop_remarks(parsed.tree)
+    renaming.rename(parsed.tree)
+    if parsed.kind is Kind.COLUMNS:
+        tree = described(engine)
+        return Statement(engine=engine, sql=_written(tree, engine, functions), tables=(), parameters=0)
+    names = frozenset(parameter_name(position) for position in range(parsed.parameters))
+    check_nodes(parsed.tree, functions, names)
+    return Statement(
+        engine=engine,
+        sql=_written(parsed.tree, engine, functions),
+        tables=renaming.tables,
+        parameters=parsed.parameters,
+        explain=parsed.kind is Kind.PLAN,
+    )
+
+
+def _written(tree: exp.Expr, engine: Engine, functions: Collection[str]) -> str:
+    """The text for the engine, read once more."""
+    try:
+        sql = tree.sql(
+            dialect=DIALECTS[engine], identify=True, comments=False, unsupported_level=ErrorLevel.RAISE, copy=True
+        )
+    except ODD_INPUT as error:
+        raise Refused(f"the statement cannot be written for {engine}: {error}") from error
+    check_written(sql, engine, functions)
+    check_names(reparse(sql, engine), engine)
+    return sql

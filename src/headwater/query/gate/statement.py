@@ -1,0 +1,49 @@
+"""What the gate gives: a statement that only reads, and the tables that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from headwater.query.asking import AsOf, Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """The topics that exist for a caller: those that it may READ. All others do not exist for it."""
+
+    has: Callable[[str], bool]
+    """Whether a topic exists and the caller may read it."""
+    names: Callable[[], Iterable[str]]
+    """All of them, for `SHOW TABLES` and for messages. It is called only where it is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A topic at one moment. A topic at two moments is two tables."""
+
+    view: str
+    """The name of the view that the engine must have before it runs the statement."""
+    topic: str
+    as_of: AsOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A checked statement."""
+
+    engine: Engine
+    """Whose SQL it is."""
+    sql: str
+    """What the engine runs: one SELECT."""
+    tables: tuple[Table, ...]
+    """Each once. A statement without tables has none."""
+    parameters: int
+    """How many values it needs, in the order of the caller's `?`. `parameter_name` has their names in `sql`."""
+    explain: bool = False
+    """Whether the plan of `sql` is asked for instead of its rows."""
+
+
+def parameter_name(position: int) -> str:
+    """The name of a parameter by its position, the first is 0. DuckDB writes it as `$p1`, Spark as `:p1`."""
+    return f"p{position + 1}"

@@ -1,0 +1,116 @@
+"""What an engine gets to run: one query, written anew, with names of ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.log.segment.schema import segment_schema
+from headwater.query.asking import Engine, Refused
+from headwater.query.gate.checking import check
+from headwater.query.gate.columns import COLUMNS
+from tests.unit.query.gate.samples import ENGINES, checked, refusal, topics
+
+
+def test_a_query_reads_a_view_with_a_name_of_ours() -> None:
+    found = checked("select offset, partition, timestamp from orders where offset > 5 order by offset limit 3 offset 2")
+    assert found.sql == (
+        'SELECT "offset", "partition", "timestamp" FROM "topic_0" AS "orders" '
+        'WHERE "offset" > 5 ORDER BY "offset" LIMIT 3 OFFSET 2'
+    )
+    assert [(table.view, table.topic) for table in found.tables] == [("topic_0", "orders")]
+    assert not found.explain and found.parameters == 0
+
+
+def test_spark_gets_its_own_quotes() -> None:
+    assert checked("SELECT max(offset) FROM orders o", Engine.SPARK).sql == "SELECT MAX(`offset`) FROM `topic_0` AS `o`"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "FROM orders",
+        "VALUES (1, 2), (3, 4)",
+        "(SELECT 1)",
+        "SELECT * FROM (VALUES (1, 2)) t(a, b)",
+        "SELECT * FROM orders UNION ALL SELECT * FROM Clicks EXCEPT SELECT * FROM orders",
+        "SELECT sum(offset) OVER (PARTITION BY partition ORDER BY offset ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) "
+        "FROM orders",
+        "SELECT count(*) FILTER (WHERE partition = 0), count(DISTINCT key) FROM orders GROUP BY ROLLUP (partition)",
+        "SELECT * FROM orders o JOIN LATERAL (SELECT o.offset + 1) x ON TRUE",
+        "SELECT * FROM orders o LEFT JOIN Clicks USING (offset) "
+        "WHERE EXISTS (SELECT 1 FROM orders p WHERE p.key = o.key)",
+        "SELECT CASE WHEN offset > 1 THEN 'a' ELSE 'b' END, CAST(offset AS DECIMAL(10, 2)), - -1, 'a', 1e3 FROM orders",
+        "SELECT date_trunc('hour', timestamp), extract(hour FROM timestamp), timestamp - INTERVAL 1 DAY FROM orders",
+        "SELECT * FROM orders PIVOT (count(offset) FOR partition IN (0, 1))",
+        "SELECT * FROM orders TABLESAMPLE (10 PERCENT)",
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT n FROM t",
+        "SELECT * FROM range(10)",
+        "SELECT 1;",
+        "-- a remark\nSELECT /* another */ 1",
+    ],
+)
+def test_queries_of_many_shapes_pass_and_pass_again(sql: str, engine: Engine) -> None:
+    """What was written can be read again, and is the same."""
+    found = checked(sql, engine)
+    views = [table.view for table in found.tables]
+    again = check(found.sql, engine, topics([*views, *(f"named_{i}" for i in range(9))]))
+    assert len(again.tables) == len(views)
+    assert "remark" not in found.sql and "another" not in found.sql
+
+
+def test_hints_are_dropped() -> None:
+    assert "BROADCAST" not in checked("SELECT /*+ BROADCAST(o) */ 1 FROM orders o", Engine.SPARK).sql
+
+
+@pytest.mark.parametrize(("engine", "first", "second"), [(Engine.DUCKDB, "$p1", "$p2"), (Engine.SPARK, ":p1", ":p2")])
+def test_parameters_stay_parameters_in_their_order(engine: Engine, first: str, second: str) -> None:
+    found = checked("SELECT ? FROM orders WHERE partition = ?", engine)
+    assert found.parameters == 2
+    assert found.sql.index(first) < found.sql.index(second)
+    assert refusal("SELECT :name", engine)
+    assert "parameters are written as ?" in refusal("SELECT $1", engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_explain_asks_for_the_plan_and_runs_nothing(engine: Engine) -> None:
+    found = checked("EXPLAIN SELECT * FROM orders", engine)
+    assert found.explain and found.sql.startswith("SELECT") and len(found.tables) == 1
+    assert "ANALYZE" in refusal("EXPLAIN ANALYZE SELECT * FROM orders", engine)
+    assert "only queries" in refusal("EXPLAIN EXTENDED SELECT 1", engine)
+    assert "only queries" in refusal("EXPLAIN EXPLAIN SELECT 1", engine)
+    assert "only queries" in refusal("EXPLAIN DROP TABLE orders", engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_show_tables_lists_what_the_caller_may_read(engine: Engine) -> None:
+    found = checked("show tables;", engine)
+    assert "'my.topic-1'" in found.sql and "'orders'" in found.sql and "salaries" not in found.sql
+    assert check("SHOW TABLES", engine, topics([])).tables == ()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_describe_names_the_columns(engine: Engine) -> None:
+    found = checked("DESCRIBE orders", engine)
+    assert "'offset', 'BIGINT'" in found.sql and found.tables == ()
+    assert refusal("DESC salaries", engine).startswith('table "salaries" does not exist')
+    assert "DESCRIBE takes" in refusal("DESCRIBE SELECT 1", engine)
+    assert "DESCRIBE takes" in refusal("DESCRIBE orders WHERE 1 = 1", engine)
+
+
+def test_described_columns_are_those_of_the_tables() -> None:
+    import pyarrow as pa
+
+    kinds = {pa.int32(): "int", pa.int64(): "long", pa.binary(): "bytes", pa.timestamp("us", tz="UTC"): "time"}
+    assert {field.name: kinds.get(field.type, "headers") for field in segment_schema()} == COLUMNS
+
+
+def test_an_operator_may_allow_more_functions() -> None:
+    with pytest.raises(Refused, match="the function sleep_ms is not allowed"):
+        check("SELECT sleep_ms(1)", Engine.DUCKDB, topics())
+    assert check("SELECT sleep_ms(1)", Engine.DUCKDB, topics(), more_functions=["sleep_ms"]).sql == "SELECT SLEEP_MS(1)"
+
+
+def test_a_statement_is_for_one_engine() -> None:
+    with pytest.raises(Refused, match="one engine"):
+        check("SELECT 1", Engine.AUTO, topics())
