@@ -30,6 +30,8 @@ log = logging.getLogger("headwater.gateway")
 BACKLOG = 1_024
 LEAST_BYTES_PER_SECOND = 16 * 1024
 """A client that waits must read at this rate, or loses its connection."""
+HALF_CLOSED_SECONDS = 5.0
+"""How long a client that sends no more waits for the beginning of its answer. After that it counts as gone."""
 
 
 class _Doorman:
@@ -81,6 +83,7 @@ class Connection(HttpToolsProtocol):
         self._waiting: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._in_head = True
+        self._half_closed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -114,6 +117,26 @@ class Connection(HttpToolsProtocol):
         elif self._waiting is None and (self.cycle is None or self.cycle.response_complete):
             self._wait()  # a head that is not whole yet, or a body that nobody reads
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a whole request whose client closes its sending side, as `nc -N` does; returns whether to go on.
+
+        A client that leaves looks the same until something is sent to it. So the beginning of an answer is awaited for
+        some time only, and a client that has the beginning of one already is gone. TLS has no half-closed connections.
+        """
+        whole = self.cycle is not None and not self.cycle.more_body and not self._head_bytes
+        if not whole or self.cycle.response_started or self.scheme == "https" or self.transport.is_closing():
+            return False
+        self._half_closed = True
+        self._stop_waiting()
+        self._waiting = self.loop.call_later(HALF_CLOSED_SECONDS, self.give_up)
+        return True
+
+    def give_up(self) -> None:
+        """Close a half-closed connection whose answer has not begun. If it has begun, sending shows who is there."""
+        self._waiting = None
+        if not self.cycle.response_started:
+            self.transport.abort()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
@@ -136,6 +159,9 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._half_closed and self.cycle.response_complete:
+            self._stop_waiting()
+            self.transport.close()
         if self.transport.is_closing() and self._waiting is None:
             self._wait()  # what is left is sent, but not for ever
 

@@ -16,7 +16,8 @@ import uvloop
 from litestar import get
 
 from headwater.errors import ConfigError
-from headwater.gateway.server import HttpServer
+from headwater.gateway import server as server_module
+from headwater.gateway.server import Connection, HttpServer
 from headwater.gateway.services import TheCall
 from headwater.settings.settings import Gateway, HttpSecurity, Security, Settings
 from tests.support.certificates import issue
@@ -264,6 +265,93 @@ def test_a_request_for_another_protocol() -> None:
         async with connected(server) as line:
             line.send(ASK.replace("\r\n\r\n", "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
             assert await line.answer() == (200, "User:ANONYMOUS")
+
+    run(story)
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_client_that_closes_its_sending_side(requests: int) -> None:
+    """As `nc -N` does: it gets the answers to all its requests, then the connection ends."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(ASK * requests)
+            line.writer.write_eof()
+            for _ in range(requests):
+                assert await line.answer() == (200, "User:ANONYMOUS")
+            assert await line.ended()
+        while found.services.stats.connections:
+            await asyncio.sleep(0)
+
+    run(story)
+
+
+def test_an_answer_that_takes_its_time_to_a_client_that_sends_no_more() -> None:
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(ASK.replace("/who", "/wait"))
+            line.writer.write_eof()
+            while not found.services.requests.count:
+                await asyncio.sleep(0)
+            for _ in range(100):  # turns of the event loop in which the server notices
+                await asyncio.sleep(0)
+            found.services.stopping.set()
+            assert await line.answer() == (200, "over") and await line.ended()
+
+    run(story)
+
+
+def test_an_answer_that_does_not_begin_while_nobody_can_ask_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that has left looks the same as one that has closed its sending side: it is not waited for."""
+    monkeypatch.setattr(server_module, "HALF_CLOSED_SECONDS", 0.05)
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(ASK.replace("/who", "/wait"))
+            line.writer.write_eof()
+            assert await line.ended()
+        while found.services.stats.connections:
+            await asyncio.sleep(0)
+        found.services.stopping.set()
+
+    run(story)
+
+
+def test_a_large_answer_to_a_client_that_sends_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is sent whole, however long that takes once it has begun."""
+    ended: list[Connection] = []
+    eof_received = Connection.eof_received
+
+    def noted(connection: Connection) -> bool:
+        ended.append(connection)
+        return eof_received(connection)
+
+    monkeypatch.setattr(Connection, "eof_received", noted)
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(ASK.replace("/who", "/large"))
+            line.writer.write_eof()
+            await line.reader.readuntil(b"\r\n\r\n")
+            ended[0].give_up()
+            assert len(await line.reader.readexactly(LARGE)) == LARGE and await line.ended()
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "begun", ["", "GET /who HT", "POST /who HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx"]
+)
+def test_a_request_that_will_never_be_whole(begun: str) -> None:
+    """Its client sends no more, so its connection is closed at once."""
+
+    async def story(found: InGateway, server: HttpServer) -> None:
+        async with connected(server) as line:
+            line.send(begun)
+            line.writer.write_eof()
+            await line.reader.read()
+            while found.services.stats.connections or not found.services.stats.connections_total:
+                await asyncio.sleep(0)
 
     run(story)
 

@@ -18,8 +18,8 @@ from headwater.coordination.consumer.members import ConsumerMember
 from headwater.coordination.group import Group, GroupContext
 from headwater.coordination.kinds import kind_of
 from headwater.errors import BadInput
-from headwater.gateway.admin.changing import need_units, took
-from headwater.gateway.services import Call, Services, missing
+from headwater.gateway.admin.changing import took
+from headwater.gateway.services import Call, Services, missing, need_units
 from headwater.replica.replica import Replica
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic

@@ -16,11 +16,11 @@ import msgspec
 from headwater.background import spawn
 from headwater.configs.topics import TopicConfig
 from headwater.errors import BadInput, HeadwaterError, NotReady, OutcomeUnknown, Overloaded
-from headwater.gateway.problems import CONFLICT, NOT_FOUND, TOO_LARGE, UNAVAILABLE, UNPROCESSABLE, Kind, Refusal
+from headwater.gateway.problems import CONFLICT, NOT_FOUND, TOO_LARGE, UNPROCESSABLE, Kind, Refusal
 from headwater.gateway.records.bodies import Entry, Wish
 from headwater.gateway.records.once import keyless_of, known, partitions_of
 from headwater.gateway.records.placing import Demands, batches_of, places
-from headwater.gateway.services import Services
+from headwater.gateway.services import Services, need_units
 from headwater.log.batch import Batch
 from headwater.log.write.demands import rules_of, target_of
 from headwater.log.write.part import Together
@@ -30,7 +30,6 @@ from headwater.state.cluster.domain import Topic
 from headwater.state.commands.streams import AnyCondition, EndIs, Once, Present, VersionIs
 from headwater.state.results import Placed, UnitResult, UnitVerdict
 from headwater.state.streams.conditions import MAX_CONDITIONS
-from headwater.state.streams.domain import UNITS_LEVEL
 from headwater.state.streams.index import NO_TIMESTAMP
 from headwater.state.streams.state import StreamsState
 from headwater.threads import inline
@@ -125,15 +124,7 @@ class Appending:
         self._services.check_contact()
         if self._services.writers.budget.exceeded:
             raise Overloaded("the gateway has too many bytes under way (limits.broker_inflight_bytes)")
-        if self._replica.state.level < UNITS_LEVEL:
-            await self._replica.barrier()
-        level = self._replica.state.level
-        if level < UNITS_LEVEL:
-            raise Refusal(
-                UNAVAILABLE,
-                f"appends over HTTP need level {UNITS_LEVEL}, and the cluster is at level {level}: "
-                "run `headwater cluster upgrade` when all processes run this build",
-            )
+        await need_units(self._replica, "an append")
 
     async def append(
         self,
