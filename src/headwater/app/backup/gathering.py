@@ -208,9 +208,13 @@ class Gathering:
             found.missing.add(str(error))
 
     async def _bring_delta(self, found: Round, table: TopicTable) -> None:
-        """Gather the log up to the end of the journal, for the last step."""
+        """Gather the log as far as the copied ledger says that it goes, for the last step.
+
+        The follower may have committed more since. Then the copy would show a later moment than the ledger does.
+        """
+        follower = table.followers.get(DELTA)
         try:
-            part = await excerpt(self._store, ref_of(table), table.last_sequence)
+            part = await excerpt(self._store, ref_of(table), follower.cursor if follower is not None else 0)
         except (ObjectMissing, CorruptObject) as error:
             found.missing.add(str(error))
             return

@@ -2,19 +2,23 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from headwater.app.backup import backup, gathering, placing
 from headwater.app.backup.placing import take_over
 from headwater.app.backup.receipt import read_receipt
 from headwater.app.directories import prepare
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, NotReady
 from headwater.state.cluster.state import ClusterState
-from tests.support.lake import ONE, log_rows
+from headwater.state.commands.base import Command
+from headwater.state.commands.tables import Follow
+from headwater.state.results import Result
+from tests.support.lake import ONE, log_rows, rows_of
 from tests.support.virtual_nodes import topic
 from tests.unit.app.backup.disk import DiskWorld, files_of, findings, kinds_of, run, served, settings_of, settle, write
 
@@ -63,6 +67,40 @@ def test_the_original_may_vanish(tmp_path: Path) -> None:
         (tmp_path / "data").rename(tmp_path / "gone")
         log, iceberg, delta = await served(copy)
         assert log == iceberg == delta == before
+
+    run(story)
+
+
+def test_a_table_that_is_ahead_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its follower has committed more than it has told the ledger: the copy shows what the ledger says."""
+
+    async def story() -> None:
+        world, copy = DiskWorld(tmp_path / "data"), tmp_path / "copy"
+        node, made, compaction = await world.begin()
+        await settle(node, made, compaction, 2)
+        told = await log_rows(node, made)
+        submit = compaction.domain.submit
+
+        async def refusing(commands: Sequence[Command]) -> list[Result]:
+            if any(isinstance(command, Follow) and command.follower == "delta" for command in commands):
+                raise NotReady("the ledger is away")
+            return await submit(commands)
+
+        monkeypatch.setattr(compaction.domain, "submit", refusing)
+        await write(node, made, 1, "later")
+        await compaction.domain.barrier()
+        table = compaction.domain.state.tables[made.id]
+        before = table.last_sequence
+        while not before < table.last_sequence == table.followers["iceberg"].cursor:
+            await asyncio.sleep(0.005)
+            await compaction.round()
+        rows = await log_rows(node, made)
+        assert table.followers["delta"].cursor == before
+        assert rows_of(DeltaTable(str(world.data / "objects" / table.root)).to_pyarrow_table()) == rows
+        await world.back_up(copy)
+        await world.close()
+        assert await served(copy) == (rows, rows, told)
+        assert await findings(copy) == []
 
     run(story)
 

@@ -1,7 +1,7 @@
-"""The part of a Delta log up to a journal sequence, for a copy whose journal ends there.
+"""The part of a Delta log up to a journal sequence, for a copy whose follower is there.
 
-The log of a table may be ahead of a copy of the ledger. Versions after the copy's journal stay out: their files are not
-in the copy, and the copy will write other versions with the same numbers.
+The log of a table may be ahead of a copy of the ledger. Versions after what that ledger says stay out: their files may
+not be in the copy, and the copy will write other versions with the same numbers.
 """
 
 from __future__ import annotations
