@@ -28,6 +28,7 @@ from headwater.errors import (
     StoreFull,
 )
 from headwater.gateway.asgi import Headers
+from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, TooMuch
 from headwater.replica.topics import ClusterFull, TopicExists, TopicUnknown
 from headwater.security.http_logins import Unwelcome
 
@@ -154,6 +155,30 @@ DAMAGED = Kind(
     "An object does not have the content that was written. `headwater doctor` names what is affected. Other data can "
     "be read.",
 )  # fmt: skip
+STATEMENT_REFUSED = Kind(
+    "statement-refused", 400, "The statement is not run",
+    "The statement cannot be parsed, does more than read, or names a topic, a column or a function that is not there "
+    "for the caller. `detail` says which. Correct the statement; the same one is refused again.",
+)  # fmt: skip
+QUERY_FAILED = Kind(
+    "query-failed", 422, "The query failed",
+    "The engine could not carry the statement out: a value that cannot be converted, a division by zero, a parameter "
+    "of the wrong type. `detail` has the words of the engine. Correct the statement.",
+)  # fmt: skip
+QUERY_LIMIT = Kind(
+    "query-limit", 422, "The query went beyond a limit",
+    "The query took longer, or has a larger result, than `limits` of the request or the settings of the gateway allow. "
+    "`detail` names the limit. Ask for less, or raise the limit.",
+)  # fmt: skip
+QUERY_CANCELLED = Kind(
+    "query-cancelled", 409, "The query was cancelled",
+    "Somebody has cancelled the query while it ran. `detail` says who, or why.",
+)  # fmt: skip
+NO_ENGINE = Kind(
+    "no-engine", 503, "No engine is free",
+    "Every place for queries is taken, or the process that answered has died. Try again after the seconds in "
+    "`Retry-After`, or ask another gateway.", retry=True,
+)  # fmt: skip
 
 _BY_STATUS = {
     kind.status: kind
@@ -168,12 +193,17 @@ _BY_ERROR: tuple[tuple[type[HeadwaterError], Kind], ...] = (
     (TopicExists, EXISTS),
     (BatchTooLarge, TOO_LARGE),
     (ClusterFull, UNPROCESSABLE),
+    (Refused, STATEMENT_REFUSED),
+    (QueryFailed, QUERY_FAILED),
+    (TooMuch, QUERY_LIMIT),
+    (Cancelled, QUERY_CANCELLED),
     (BadInput, BAD_REQUEST),
     (StoreFull, STORE_FULL),
     (OutcomeUnknown, OUTCOME_UNKNOWN),
     (Overloaded, OVERLOADED),
     (NotReady, UNAVAILABLE),
     (EpochLost, UNAVAILABLE),
+    (NoEngine, NO_ENGINE),
     (Retriable, UNAVAILABLE),
     (CorruptObject, DAMAGED),
 )

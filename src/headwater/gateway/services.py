@@ -20,6 +20,7 @@ from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refusal
 from headwater.log.reader import Reader
 from headwater.log.write.writers import Writers
+from headwater.query.asking import Asking
 from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
 from headwater.replica.topics import Topics
@@ -80,6 +81,8 @@ class Services:
         """Scans under way. Each holds a row group in memory."""
         self.chunks = asyncio.Semaphore(MAX_CHUNKS)
         """Taken by a stream while it makes a chunk, so that many streams together do not hold up the event loop."""
+        self.asking: Asking | None = None
+        """Answers SQL; None if this gateway does not."""
         self.stopping = asyncio.Event()
         """Set when the process is about to stop. Streams end then."""
         self._until_stopping: asyncio.Task[Any] | None = None

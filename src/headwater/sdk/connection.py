@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from datetime import datetime
+from typing import Any, Literal, Self
 
 from headwater.errors import BadInput
 from headwater.query.scan import columns_of
 from headwater.query.snapshot import FOREVER, Wanted
 from headwater.sdk.consumer import Consumer
 from headwater.sdk.records import Appended, Data, Headers, NewRecord, Place, Start, Time, as_ms
+from headwater.sdk.result import Parameter, Result
 from headwater.sdk.scan import Scan
 
 BATCH_RECORDS = 1_000
@@ -185,6 +187,25 @@ class Connection(ABC):
             version=version,
         )
         return self.scan_wanted(topic, wanted, columns_of(columns))
+
+    # --- asking ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def sql(
+        self,
+        sql: str,
+        *,
+        parameters: Sequence[Parameter] = (),
+        engine: Literal["auto", "duckdb", "spark"] = "auto",
+        as_of: int | str | datetime | Mapping[int, int] | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """The result of a SQL statement. Topics are its tables; every record acknowledged before the call is seen.
+
+        `parameters` are the values of `?`. `as_of` asks for an older state of the tables: a version, a time, the tag of
+        an hour such as `"2026-11-17T22"`, or the offsets by partition behind the last record. After `timeout` seconds
+        the gateway gives the query up; its settings have limits too.
+        """
 
 
 def _offsets(given: int | Mapping[int, int] | None, default: int) -> tuple[int, dict[int, int]]:

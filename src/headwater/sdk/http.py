@@ -36,6 +36,7 @@ from headwater.errors import (
     Retriable,
     StoreFull,
 )
+from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, TooMuch
 from headwater.version import __version__
 
 KEPT = 8
@@ -160,21 +161,32 @@ class Http:
 
     @contextmanager
     def stream(
-        self, path: str, query: Mapping[str, object], headers: Mapping[str, str]
+        self,
+        path: str,
+        query: Mapping[str, object],
+        headers: Mapping[str, str],
+        *,
+        body: bytes | None = None,
+        silence: float = ANSWER_SECONDS,
     ) -> Iterator[http.client.HTTPResponse]:
-        """An answer that is read bit by bit, on a connection of its own."""
-        target = f"{self._base}{path}?{urlencode(query)}"
+        """An answer that is read bit by bit, on a connection of its own.
+
+        With a body it is a POST, which is sent again only if nothing was done. `silence` is how many seconds the
+        gateway may send nothing.
+        """
+        target = f"{self._base}{path}" + (f"?{urlencode(query)}" if query else "")
         give_up, pause = self.clock.monotonic() + self.timeout, FIRST_PAUSE
         while True:
-            connection = self._connect()
+            connection = self._connect(silence)
             try:
-                response = self._sent(connection, "GET", target, None, headers)
+                response = self._sent(connection, "GET" if body is None else "POST", target, body, headers)
                 if response.status < 400:
                     break
                 raise problem(response.status, response.read(MAX_ANSWER))
-            except Retriable:
+            except Retriable as error:
                 connection.close()
-                if self.clock.monotonic() + pause >= give_up:
+                lost = body is not None and isinstance(error, OutcomeUnknown)
+                if lost or self.clock.monotonic() + pause >= give_up:
                     raise
             except BaseException:
                 connection.close()
@@ -237,12 +249,12 @@ class Http:
             connection.close()
         return self._connect()
 
-    def _connect(self) -> http.client.HTTPConnection:
+    def _connect(self, silence: float = ANSWER_SECONDS) -> http.client.HTTPConnection:
         host, port = self._address
         assert host is not None
         if self._tls is not None:
-            return http.client.HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=self._tls)
-        return http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+            return http.client.HTTPSConnection(host, port, timeout=silence, context=self._tls)
+        return http.client.HTTPConnection(host, port, timeout=silence)
 
 
 # --- errors --------------------------------------------------------------------------------------------
@@ -254,6 +266,11 @@ _KINDS: Mapping[str, type[HeadwaterError]] = {
     "store-full": StoreFull,
     "outcome-unknown": OutcomeUnknown,
     "damaged": CorruptObject,
+    "statement-refused": Refused,
+    "query-failed": QueryFailed,
+    "query-limit": TooMuch,
+    "query-cancelled": Cancelled,
+    "no-engine": NoEngine,
 }
 _STATUSES: Mapping[int, type[HeadwaterError]] = {
     401: NotAllowed,
@@ -277,7 +294,7 @@ def problem(status: int, data: bytes) -> HeadwaterError:
         told = {}
     kind = str(told.get("type", "")).rpartition("/")[2]
     words = str(told.get("detail") or told.get("title") or f"the gateway answered with status {status}")
-    if status == 409:
+    if status == 409 and kind not in _KINDS:
         present = {int(line["partition"]): int(line["present"]) for line in told.get("partitions") or ()}
         version = told.get("version")
         return Conflict(words, present, int(version["present"]) if isinstance(version, dict) else None)

@@ -5,9 +5,10 @@ To write, and to follow a topic, a server is needed: the cluster's gateway, at t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from headwater.app.session import LedgerSession, ledger_session
 from headwater.errors import NotFound, NotReady
@@ -20,6 +21,7 @@ from headwater.sdk.http import Http, Login
 from headwater.sdk.loops import Loop
 from headwater.sdk.records import Appended, Data, NewRecord, Place, Start
 from headwater.sdk.remote import RemoteConnection
+from headwater.sdk.result import Parameter, Result
 from headwater.sdk.scan import Scan
 from headwater.settings.settings import Settings, load
 from headwater.state.streams.stream import Stream
@@ -129,6 +131,17 @@ class LocalConnection(Connection):
     async def _cluster_id(self) -> str:
         async with ledger_session(self._settings) as found:
             return found.cluster.state.cluster_id
+
+    def sql(
+        self,
+        sql: str,
+        *,
+        parameters: Sequence[Parameter] = (),
+        engine: Literal["auto", "duckdb", "spark"] = "auto",
+        as_of: int | str | datetime | Mapping[int, int] | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        return self._reached().sql(sql, parameters=parameters, engine=engine, as_of=as_of, timeout=timeout)
 
     # --- scanning --------------------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -11,11 +12,13 @@ import msgspec
 from headwater.clock import SystemChance
 from headwater.errors import BadInput, NotReady
 from headwater.query.snapshot import FOREVER, Wanted
+from headwater.sdk.asking import RemoteAnswer, body_of
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
 from headwater.sdk.consumer import Consumer
 from headwater.sdk.http import Http
 from headwater.sdk.reading import Reading
 from headwater.sdk.records import Appended, Data, NewRecord, Place, Start, document
+from headwater.sdk.result import Parameter, Result
 from headwater.sdk.scan import Scan
 
 if TYPE_CHECKING:
@@ -124,6 +127,23 @@ class RemoteConnection(Connection):
                     raise NotReady(f"the rows of topic {topic!r} ended early: scan again ({error})") from error
 
         return Scan(begin, columns, f"topic {topic!r}")
+
+    # --- asking ----------------------------------------------------------------------------------------
+
+    def sql(
+        self,
+        sql: str,
+        *,
+        parameters: Sequence[Parameter] = (),
+        engine: Literal["auto", "duckdb", "spark"] = "auto",
+        as_of: int | str | datetime | Mapping[int, int] | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        return self.ask(body_of(sql, parameters, engine, as_of, timeout))
+
+    def ask(self, body: Mapping[str, Any]) -> Result:
+        """The result of a query, by the body of its request (`docs/sql.md`)."""
+        return Result(RemoteAnswer(self._http, body))
 
 
 def path_of(topic: str) -> str:

@@ -22,13 +22,16 @@ from headwater.gateway.callers import is_open
 from headwater.gateway.description.refusals import kinds_of, problem_schema, refusals
 from headwater.gateway.description.samples import SAMPLES, Sample
 from headwater.gateway.description.schemas import Schema, Schemas, without_null
+from headwater.gateway.queries.bodies import SqlAnswer
 from headwater.gateway.records.bodies import JSON, NDJSON, RAW, AppendBody
 from headwater.gateway.records.forms import Form, Page
+from headwater.gateway.results.forms import MEDIA
 
 VERSION = "1"
 """The version of the API, not of the gateway: everybody may read the document."""
 BINARY: Schema = {}
 APPEND = "appendRecords"
+ASK = "askSql"
 ABOUT = """\
 Topics, records, tables, groups and the cluster over HTTP.
 
@@ -42,6 +45,7 @@ TAGS = {
     "cluster": "The cluster, its processes and its feature level.",
     "topics": "Topics and their configs.",
     "records": "Appending and reading records.",
+    "sql": "Queries over topics.",
     "groups": "Groups, their offsets and their lag.",
     "tables": "Topics as tables: versions, files, freshness.",
     "transactions": "Transactional ids and their transactions.",
@@ -211,6 +215,8 @@ def _content(name: str, kind: Any, status: int, handler: HTTPRouteHandler, schem
         found = {str(getattr(handler.media_type, "value", handler.media_type)): {"schema": BINARY}}
     elif _is_struct(kind):
         found = {JSON: {"schema": schemas.of(kind)}}
+    elif name == ASK:
+        found = {media: {"schema": BINARY} for media in MEDIA.values()} | {JSON: {"schema": schemas.of(SqlAnswer)}}
     else:  # an answer with records, in any form
         found = {form.value: {"schema": BINARY} for form in Form} | {JSON: {"schema": schemas.of(Page)}}
     for sample in samples_of(name):

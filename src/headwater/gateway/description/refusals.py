@@ -22,6 +22,10 @@ _OF_CHANGES = (
     problems.CONFLICT, problems.EXISTS, problems.UNPROCESSABLE, problems.STORE_FULL, problems.OUTCOME_UNKNOWN,
 )  # fmt: skip
 _OF_READING = (problems.NOT_ACCEPTABLE, OUT_OF_RANGE, problems.DAMAGED)
+_OF_SQL = (
+    problems.NOT_ACCEPTABLE, problems.STATEMENT_REFUSED, problems.QUERY_FAILED, problems.QUERY_LIMIT,
+    problems.QUERY_CANCELLED, problems.NO_ENGINE, problems.DAMAGED,
+)  # fmt: skip
 
 
 def kinds_of(path: str, method: str, *, has_body: bool) -> list[Kind]:
@@ -29,9 +33,11 @@ def kinds_of(path: str, method: str, *, has_body: bool) -> list[Kind]:
     found = list(_OF_ALL)
     if not is_open(path.partition("{")[0]):
         found += _OF_CALLERS
-    if "{" in path:
+    if "{" in path or path.startswith("/v1/queries"):
         found.append(problems.NOT_FOUND)
-    if method != "GET":
+    if path == "/v1/sql":
+        found += (problems.NOT_FOUND, *_OF_SQL)
+    elif method != "GET":
         found += (problems.NOT_FOUND, *_OF_CHANGES)
     elif path.endswith(("/records", "/rows")):
         found += _OF_READING

@@ -14,12 +14,20 @@ from headwater.gateway.records.forms import Form
 
 NEXT = "kwAA"
 """A position in a log. Real ones are longer."""
+QUERY = "b5f0f2c6f34f4c54a1d3b1f3a9b0c7d2"
+"""The id of a query."""
 _ID = "0b6ff7a7-5b1c-4b1e-9d2c-0f5b7f8f6a11"
 _MS = 1_767_225_600_000
 _ORDERS = {"name": "orders"}
 _TABLE = {
     "topic": "orders", "version": 1, "rows": 5, "files": 1, "bytes": 2120, "pending_records": 0, "held_records": 0,
     "freshness_seconds": 0.0,
+}  # fmt: skip
+_QUERY = {
+    "id": QUERY, "asker": "User:ann", "sql": "SELECT count(*) AS records FROM orders",
+    "engine": "duckdb", "reason": "DuckDB answers queries of this size.", "versions": {"orders": 1}, "phase": "done",
+    "percent": 100.0, "rows": 1, "result_bytes": 8, "files": 1, "file_bytes": 2120, "hot_bytes": 0, "seconds": 0.02,
+    "error": "",
 }  # fmt: skip
 _RULE = {
     "resource": "TOPIC", "name": "orders", "pattern": "LITERAL", "principal": "User:ann", "host": "*",
@@ -192,6 +200,22 @@ SAMPLES: tuple[Sample, ...] = (
         "scanTopic", "rows", "Two columns of the table, as an Arrow stream", path=_ORDERS,
         query={"columns": "offset,value"}, answer_media=Form.ARROW.value,
     ),
+    # --- sql -------------------------------------------------------------------------------------------
+    Sample(
+        "askSql", "count", "A count, as JSON",
+        body={"sql": "SELECT count(*) AS records FROM orders WHERE partition = ?", "parameters": [0]},
+        answer={
+            "query": QUERY, "engine": "duckdb", "reason": _QUERY["reason"], "versions": {"orders": 1},
+            "columns": [{"name": "records", "type": "int64"}], "rows": [[5]], "row_count": 1,
+        },
+    ),
+    Sample(
+        "askSql", "values", "Fields of JSON values, as CSV", query={"format": "csv"}, answer_media="text/csv",
+        body={"sql": "SELECT \"offset\", value->>'amount' AS amount FROM orders ORDER BY 1 LIMIT 1"},
+    ),
+    Sample("listQueries", "queries", "The newest queries", query={"limit": 10}, answer={"items": [_QUERY]}),
+    Sample("describeQuery", "query", "A query that is done", path={"id": QUERY}, answer=_QUERY),
+    Sample("cancelQuery", "cancelled", "A query ends", status=204, path={"id": QUERY}),
     Sample(
         "deleteRecords", "trimmed", "Delete the first record of a partition", path=_ORDERS,
         body={"partitions": [{"partition": 0, "before": 1}]}, answer={"partitions": [{"partition": 0, "start": 1}]},

@@ -11,6 +11,7 @@ from litestar.response import Stream
 
 from headwater.errors import BadInput, NotReady
 from headwater.gateway.parameters import TopicName
+from headwater.gateway.results.forms import Pieces
 from headwater.gateway.services import Call, TheCall
 from headwater.query.scan import columns_of, scan, schema_of
 from headwater.query.snapshot import FOREVER, Wanted, take
@@ -101,7 +102,7 @@ async def _sent(
     """The batches in Arrow's stream format."""
     import pyarrow as pa
 
-    sink, batch = _Pieces(), first
+    sink, batch = Pieces(), first
     try:
         with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema_of(names)) as writer:
             while batch is not None:
@@ -113,28 +114,6 @@ async def _sent(
         yield sink.taken()
     finally:
         await rows.aclose()
-
-
-class _Pieces:
-    """What Arrow has written and was not sent yet."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        self._pieces.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def taken(self) -> bytes:
-        """The bytes since the last call."""
-        data = b"".join(self._pieces)
-        self._pieces.clear()
-        return data
 
 
 def _items(text: str) -> list[str]:
