@@ -12,6 +12,7 @@ from multiprocessing import Pool
 from rich.progress import Progress
 
 from tests.simulation.backends import BACKENDS
+from tests.simulation.holds.scene import HOLDS
 from tests.simulation.moving import MOVING
 from tests.simulation.run import LIFE, Outcome, simulate, simulate_all
 from tests.simulation.transactions import NAIVE, ROLLING, SECOND, TRANSACTIONS
@@ -25,6 +26,7 @@ SCENES = {
     "rolling": ROLLING,
     "naive": NAIVE,
     "units": UNITS,
+    "holds": HOLDS,
 }
 
 

@@ -23,6 +23,7 @@ from headwater.ledger.etcd.ledger import EtcdLedger
 from headwater.ledger.oxia.ledger import OxiaLedger
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.objects.registers import MemoryRegisters
+from headwater.query.holding import Holding
 from headwater.security.tls import CERTIFICATES, Certificates
 from headwater.settings.settings import Brownout, Groups, Housekeeping
 from headwater.state.commands.base import Tick
@@ -154,6 +155,14 @@ async def _table_follower(scene: Scene) -> Background:
     return made.background
 
 
+async def _holds(scene: Scene) -> Background:
+    node = await scene.node()
+    holding = Holding(node.domains)
+    holding.renew = boom  # type: ignore[method-assign]
+    holding.start()
+    return node.background  # type: ignore[no-any-return]
+
+
 async def _certificates(scene: Scene) -> Background:
     made, background = object.__new__(Certificates), scene.background()
     made.reload = boom  # type: ignore[method-assign]
@@ -239,6 +248,7 @@ CASES: dict[str, Callable[[Scene], Awaitable[Background]]] = {
     "compaction": _compaction,
     "compaction-lease": _lease,
     "table-follower": _table_follower,
+    "holds": _holds,
     "certificates": _certificates,
     "etcd-watch": _etcd,
     "oxia-notices": _oxia,

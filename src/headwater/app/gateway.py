@@ -108,6 +108,7 @@ class GatewayProcess:
         """Join the cluster, then open the listeners."""
         check_exposure(self.settings, kafka=False, gateway=True)
         await self.core.start()
+        self.services.holding.start()
         await self.server.open()
         await self.http.open()
 
@@ -115,6 +116,7 @@ class GatewayProcess:
         """Finish the requests under way and leave the cluster. If a duty has failed, nothing is finished first."""
         self.services.stopping.set()
         await self.server.close(0 if self.background.failure else self.settings.gateway.drain_ms / 1000)
+        await self.services.holding.close()
         await self.core.stop()
         if self._peers is not None:
             await self._peers.close()

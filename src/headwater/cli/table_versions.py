@@ -262,7 +262,7 @@ async def _expire(
     await replica.submit([WantExpired(topic.id, keep, before)])
     try:
         async with asyncio.timeout(timeout):
-            while timeout is not None and (table.expiry is not None or table.ripe()):
+            while timeout is not None and (table.expiry is not None or replica.state.ripe(table)):
                 await asyncio.sleep(POLL_SECONDS)
                 await replica.barrier()
                 table = replica.state.tables.get(topic.id, table)

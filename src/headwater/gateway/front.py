@@ -22,7 +22,7 @@ from headwater.gateway.callers import Callers, is_open
 from headwater.gateway.limits import Rates
 from headwater.gateway.origins import Origins, Raw
 from headwater.gateway.problems import BAD_REQUEST, INTERNAL, TOO_LARGE, TOO_SLOW, Refusal, Style, refusal_of, style_of
-from headwater.gateway.services import Call, Services
+from headwater.gateway.services import Call, Services, Taken
 from headwater.security.http_logins import HttpLogins
 from headwater.settings.settings import parse_address
 
@@ -86,7 +86,7 @@ class Front:
     async def _let_in(self, scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> Call:
         """Check the limits and tell who calls. Open paths have no limit but that on connections: they cost little."""
         own = self._services
-        places = []
+        places: list[Taken] = []
         try:
             if not is_open(scope["path"]):
                 self._origins.check(scope["method"], headers.get(b"origin"), headers.get(b"host"))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from litestar.di import NamedDependency
 
@@ -15,12 +15,13 @@ from headwater.clock import Chance, Clock
 from headwater.errors import NotReady, Retriable
 from headwater.gateway.callers import Caller
 from headwater.gateway.catalog import NOTHING, LedgerTables, RestCatalog
-from headwater.gateway.limits import Place, Places
+from headwater.gateway.limits import Places
 from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refusal
 from headwater.log.reader import Reader
 from headwater.log.write.writers import Writers
 from headwater.query.asking import Asking
+from headwater.query.holding import Holding
 from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
 from headwater.replica.topics import Topics
@@ -79,6 +80,8 @@ class Services:
         self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)
         self.scans = Places("scans", MAX_SCANS)
         """Scans under way. Each holds a row group in memory."""
+        self.holding = Holding(domains)
+        """Keeps what queries and scans read."""
         self.chunks = asyncio.Semaphore(MAX_CHUNKS)
         """Taken by a stream while it makes a chunk, so that many streams together do not hold up the event loop."""
         self.asking: Asking | None = None
@@ -137,6 +140,14 @@ class Services:
         return ""
 
 
+class Taken(Protocol):
+    """What a request has taken until its answer has ended."""
+
+    def release(self) -> None:
+        """Give it back. To do so twice does no harm."""
+        ...
+
+
 @dataclass(slots=True)
 class Call:
     """One request, with its caller. Handlers take it as the parameter `call`."""
@@ -144,7 +155,7 @@ class Call:
     services: Services
     caller: Caller
     request_id: str
-    places: list[Place] = field(default_factory=list)
+    places: list[Taken] = field(default_factory=list)
     """What the request has taken. The front releases it when the answer has ended."""
     is_stream: bool = False
     """Whether the request or its answer goes on for as long as the client wants."""

@@ -333,17 +333,18 @@ class Compactor:
                     self.retired_files += len(files)
 
     async def _collect(self, replica: Replica[StreamsState], lease: int) -> bool:
-        """Delete segments that no version, index entry or follower needs; returns whether more are left."""
+        """Delete segments that no version, index entry, follower or hold needs; returns whether more are left."""
         deleted = 0
         for table in list(replica.state.tables.values()):
             if deleted >= COLLECTED_AT_ONCE:
                 return True
             if table.dropped and table.followers:
                 continue  # catalogs first: none may name a deleted file
-            ripe = table.ripe()
-            if table.dropped:
+            ripe = replica.state.ripe(table)
+            gone = table.dropped and len(ripe) == len(table.files)
+            if gone:
                 await self._remove_table(table)
-            for i in range(0, max(len(ripe), table.dropped), FORGET_BATCH):
+            for i in range(0, max(len(ripe), gone), FORGET_BATCH):
                 batch = ripe[i : i + FORGET_BATCH]
                 await each(self._store.delete, [f"{table.root}/{file.name}" for file in batch])
                 await replica.submit([ForgetFiles(lease, table.topic, [file.number for file in batch])])

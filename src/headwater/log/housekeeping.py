@@ -212,7 +212,7 @@ class Housekeeper:
         """
         state = replica.state
         old = state.clock_ms - self._settings.dead_object_grace_ms
-        ripe = [object_id for object_id, died in state.objects.dead() if died <= old]
+        ripe = state.ripe_objects(old)
         for i in range(0, len(ripe), BATCH):
             known = [found for found in map(state.objects.get, ripe[i : i + BATCH]) if found is not None]
             paths = [wal.path_of(found.zone, replica.domain, found.created_ms, found.id) for found in known]

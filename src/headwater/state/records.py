@@ -16,6 +16,7 @@ from headwater.state.commands.access import AccessCommand
 from headwater.state.commands.base import CommonCommand
 from headwater.state.commands.cluster import ClusterCommand
 from headwater.state.commands.groups import GroupsCommand
+from headwater.state.commands.holds import HoldsCommand
 from headwater.state.commands.rotation import RotationCommand
 from headwater.state.commands.streams import StreamsCommand
 from headwater.state.commands.tables import TablesCommand
@@ -30,6 +31,7 @@ Command: TypeAlias = (
     | TablesCommand
     | GroupsCommand
     | TransactionsCommand
+    | HoldsCommand
 )
 
 FORMAT = 2

@@ -13,6 +13,7 @@ from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import Fence, SetLevel, Tick
 from headwater.state.commands.cluster import TakeEpoch
 from headwater.state.commands.groups import ClaimShard
+from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
 from headwater.state.commands.streams import AppendUnits, Unit, UnitChunk
 from headwater.state.commands.tables import SegmentRun, SettleRuns
 from headwater.state.commands.transactions import (
@@ -103,6 +104,27 @@ def test_transactions_need_the_second_level(command: Any) -> None:
     assert refused.detail == wanted
     assert scribe.state.image() == other.state.image()
     scribe.do(1, SetLevel(2, machine.LEVELS[2]))
+    taken = scribe.do(1, command)
+    assert not isinstance(taken, Refused) or taken.detail != wanted
+
+
+@pytest.mark.parametrize(
+    "command", [TakeHold(), MoveHold(5), HoldVersion(TOPIC, 1), ReleaseVersions([(TOPIC, 1)])], ids=repr
+)
+def test_holds_need_the_fourth_level(command: Any) -> None:
+    """M5, Q2: before it a command of theirs changes no byte, and the image is that of the third level."""
+    scribe, other = Scribe(StreamsState(ONE)), Scribe(StreamsState(ONE))
+    for each in (scribe, other):
+        each.streams(1)
+        each.do(1, SetLevel(3, machine.LEVELS[3]))
+    refused = scribe.do(1, command)
+    other.do(1, Tick())
+    wanted = f"{type(command).__name__} needs level 4, the cluster is at 3: run `headwater cluster upgrade`"
+    assert refused == Refused(Reason.INVALID, wanted)
+    assert scribe.state.image() == other.state.image()
+    assert b"holds" not in scribe.state.image()
+    scribe.do(1, SetLevel(4, machine.LEVELS[4]))
+    assert b"holds" in scribe.state.image()
     taken = scribe.do(1, command)
     assert not isinstance(taken, Refused) or taken.detail != wanted
 

@@ -88,6 +88,10 @@ async def scan_topic(
     call.as_stream()
     call.places.append(own.scans.enter())
     await own.catch_up(Domain(topic.domain))
+    held = await own.holding.begin()
+    call.places.append(held)
+    if version is not None:
+        await held.pin(topic.id, version)
     state = own.domains[Domain(topic.domain)].state
     streams = [state.streams[stream] for stream in topic.streams[: topic.ready] if stream in state.streams]
     snapshot = take(state, topic.id, streams, wanted)

@@ -296,7 +296,11 @@ def _expire(state: StreamsDomain, epoch: int, command: ExpireProducers) -> Resul
 def _forget(state: StreamsDomain, epoch: int, command: ForgetObjects) -> Result:
     if not state.holds(epoch, HOUSEKEEPING, command.lease):
         return Refused(Reason.STALE, "the writer does not hold the housekeeping lease")
-    gone = sum(state.objects.forget(WalId(e, s)) for e, s in command.objects)
+    gone = 0
+    for name in (WalId(e, s) for e, s in command.objects):
+        found = state.objects.get(name)
+        if found is not None and not state.held.keeps(found.dead_ms):
+            gone += state.objects.forget(name)
     state.roll("forget", gone)
     return Done(gone)
 

@@ -9,12 +9,13 @@ import msgspec
 
 from headwater.state.machine import State
 from headwater.state.streams.stored_groups import Groups
+from headwater.state.streams.stored_holds import Holds
 from headwater.state.streams.stored_keys import StoredKeys
 from headwater.state.streams.stored_transactions import Ending, Transactions
 from headwater.state.streams.stream import Stream
-from headwater.state.streams.tables import TopicTable
+from headwater.state.streams.tables import DataFile, TopicTable
 from headwater.state.streams.wal_objects import WalObjects
-from headwater.types import Domain
+from headwater.types import Domain, WalId
 
 HOUSEKEEPING = "housekeeping"
 """The lease for a domain's retention, garbage collection and checkpoints."""
@@ -24,6 +25,9 @@ COMPACTION = "compaction"
 
 UNITS_LEVEL = 3
 """From this level on units have conditions, and a settled run may cross gaps in the offsets."""
+
+HOLDS_LEVEL = 4
+"""From this level on processes hold what their queries read."""
 
 U32_MAX = (1 << 32) - 1
 I64_MAX = (1 << 63) - 1
@@ -67,12 +71,28 @@ class StreamsDomain(State):
         self.groups = Groups()
         self.transactions = Transactions()
         self.keys = StoredKeys()
+        self.held = Holds()
+        """What processes that read for others keep from deletion."""
         self.on_append: Callable[[int], None] | None = None
         """Called for every stream whose end or start has moved. The replica sets it; it is not part of the state."""
 
         self.on_end: Callable[[int, Ending], None] | None = None
         """Called with the writer's epoch when an open transaction ends. The broker sets it; it is not part of the
         state. A request that is repeated ends nothing."""
+
+    def ripe(self, table: TopicTable) -> list[DataFile]:
+        """The files of a table that can be deleted from the store. Nothing makes such a file needed again."""
+        files, held = table.ripe(), self.held
+        if not files or not held:
+            return files
+        versions = held.versions(table.topic)
+        return [file for file in files if not held.keeps(table.gone_ms(file)) and not file.is_in(versions)]
+
+    def ripe_objects(self, before_ms: int) -> list[WalId]:
+        """The WAL objects that can be deleted from the store: they died by a time, and no hold keeps them."""
+        oldest = self.held.oldest_ms
+        last = before_ms if oldest is None else min(before_ms, oldest - 1)
+        return [found for found, died in self.objects.dead() if died <= last]
 
     def moved(self, stream: int) -> None:
         """Notify the listener: a stream's end or start has moved, or the stream was dropped."""

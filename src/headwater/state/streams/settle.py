@@ -223,7 +223,7 @@ def forget_files(state: StreamsDomain, epoch: int, command: ForgetFiles) -> Resu
     table = state.tables.get(command.topic)
     if table is None:
         return Done()
-    ripe = {file.number for file in table.ripe()}
+    ripe = {file.number for file in state.ripe(table)}
     gone = 0
     for number in command.files:
         if number in ripe and table.files.pop(number, None) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -43,6 +43,11 @@ class DataFile(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=F
     references: int
     """The number of index entries that name the file."""
     created_ms: int
+
+    def is_in(self, versions: Sequence[int]) -> bool:
+        """Whether one of the versions, which ascend, shows the file."""
+        at = bisect_left(versions, self.added)
+        return at < len(versions) and (not self.removed or versions[at] < self.removed)
 
 
 class JournalEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -83,10 +88,14 @@ class Follower(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
         """Whether one of the follower's versions may show a file that was removed."""
         if file.removed <= self.oldest:
             return False
-        if file.removed > self.recent:
-            return True
-        at = bisect_left(self.pinned, file.added)
-        return at < len(self.pinned) and self.pinned[at] < file.removed
+        return file.removed > self.recent or file.is_in(self.pinned)
+
+    def keeps(self, version: int) -> bool:
+        """Whether the follower keeps all files of a version."""
+        if version < self.oldest:
+            return False
+        at = bisect_left(self.pinned, version)
+        return version >= self.recent or (at < len(self.pinned) and self.pinned[at] == version)
 
 
 class ExpiryRequest(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -209,11 +218,15 @@ class TopicTable:
         del self.journal[:keep]
 
     def ripe(self) -> list[DataFile]:
-        """Files that can be deleted: no index entry names them and no follower needs them."""
+        """Files that no index entry names and no follower needs. Those that no hold keeps can be deleted."""
         if self.dropped:
             return [f for f in self.files.values() if not f.references]
         gone = (f for f in self.files.values() if f.removed and not f.references)
         return [file for file in gone if not any(f.needs(file) for f in self.followers.values())]
+
+    def gone_ms(self, file: DataFile) -> int:
+        """The ledger's time at which a file that is no longer shown was removed, by itself or with the table."""
+        return file.removed_ms if file.removed else self.dropped_ms
 
     def pack(self) -> TableImage:
         """The table as plain data, for a checkpoint."""
