@@ -22,7 +22,8 @@ def check_exposure(settings: Settings, *, kafka: bool = True, gateway: bool = Fa
                 f"listener {name} on {host} would let anybody in: give it a SASL protocol, or SSL with "
                 f"client_auth = required (security.listeners.{name}); or {advice}"
             )
-    for what, address in (("HTTP pages", settings.http), ("gateway", settings.gateway.http if gateway else "")):
+    more = [("gateway", settings.gateway.http), ("Flight SQL server", settings.gateway.flight)] if gateway else []
+    for what, address in [("HTTP pages", settings.http), *more]:
         host = parse_address(address)[0] if address else "localhost"
         if not settings.security.http.knows_who_asks and not is_loopback(host):
             raise ConfigError(

@@ -1,9 +1,10 @@
-"""A gateway as a process: a core without a node id, the HTTP API, health pages, signals."""
+"""A gateway as a process: a core without a node id, the HTTP API, Flight SQL, health pages, signals."""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -37,6 +38,9 @@ from headwater.ops.metrics import CONTENT_TYPE, render
 from headwater.settings.settings import HttpSecurity, Settings
 from headwater.threads import Threads
 
+if TYPE_CHECKING:
+    from headwater.gateway.flight.server import FlightServer
+
 SWITCH_SECONDS = 0.0005
 """How long a thread that decodes records may keep the event loop waiting."""
 NAME = "gateway"
@@ -52,6 +56,15 @@ def catalog_properties(settings: Settings) -> dict[str, str]:
     """The properties that the REST catalog gives to readers of tables."""
     provider = settings.object_store.provider
     return reader_properties(settings.objects_url, os.environ, provider, settings.lake.readers)
+
+
+def flight_server(services: Services) -> FlightServer | None:
+    """The server of Flight SQL, if the settings have an address for it. gRPC is loaded only then."""
+    if not services.own.flight:
+        return None
+    from headwater.gateway.flight.server import FlightServer
+
+    return FlightServer(services)
 
 
 class GatewayProcess:
@@ -89,6 +102,7 @@ class GatewayProcess:
             self._openers[0].run,
         )
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)
+        self.flight = flight_server(self.services)
         gate = Gate(settings.security, self.services.logins, self.services.guard)
         self.http = HttpListener(
             inside(settings) if secret else settings,
@@ -110,12 +124,17 @@ class GatewayProcess:
         await self.core.start()
         self.services.holding.start()
         await self.server.open()
+        if self.flight is not None:
+            await self.flight.open()
         await self.http.open()
 
     async def stop(self) -> None:
         """Finish the requests under way and leave the cluster. If a duty has failed, nothing is finished first."""
         self.services.stopping.set()
-        await self.server.close(0 if self.background.failure else self.settings.gateway.drain_ms / 1000)
+        seconds = 0 if self.background.failure else self.settings.gateway.drain_ms / 1000
+        if self.flight is not None:
+            await self.flight.close(seconds)
+        await self.server.close(seconds)
         await self.services.holding.close()
         await self.core.stop()
         if self._peers is not None:
@@ -128,6 +147,8 @@ class GatewayProcess:
 
     async def _metrics(self, request: Request) -> Page:
         metrics = collect(self.services.stats, self.services.streams.count)
+        if self.flight is not None:
+            metrics += self.flight.metrics()
         metrics += object_metrics.collect(self.store)
         metrics += ledger_metrics.collect(self.ledger)
         metrics += self.core.damage.metrics()
@@ -159,6 +180,7 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     if not await started(process.start(), stop, background):
         return
     switch.compile_when_used()
-    print(f"ready http={process.http.port} gateway={process.server.port}", flush=True)  # noqa: T201
+    flight = process.flight.port if process.flight is not None else 0
+    print(f"ready http={process.http.port} gateway={process.server.port} flight={flight}", flush=True)  # noqa: T201
     await stop.wait()
     await stopped(process.stop(), background)

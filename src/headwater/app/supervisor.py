@@ -52,6 +52,7 @@ class Child:
         self.ready = asyncio.Event()
         self.http_port = 0
         self.gateway_port = 0
+        self.flight_port = 0
         self.restarts = 0
         self._error = ""
         """How the last run of the process ended."""
@@ -142,6 +143,7 @@ class Child:
                 facts = dict(word.split("=", 1) for word in words[1:])
                 self.http_port = int(facts["http"])
                 self.gateway_port = int(facts.get("gateway", 0))
+                self.flight_port = int(facts.get("flight", 0))
                 self.ready.set()
 
     async def page(self, request: Request) -> Page:
@@ -234,9 +236,13 @@ class Supervisor:
             await child.ready.wait()
 
     def _gateway_address(self) -> str:
-        """The address of the gateway in the line that says that all are ready."""
-        host = _shown(parse_address(self._settings.gateway.http)[0])
-        return "".join(f", gateway {host}:{child.gateway_port}" for child in self.gateways)
+        """The addresses of the gateway in the line that says that all are ready."""
+        own, text = self._settings.gateway, ""
+        for child in self.gateways:
+            text += f", gateway {_shown(parse_address(own.http)[0])}:{child.gateway_port}"
+            if own.flight:
+                text += f", flight {_shown(parse_address(own.flight)[0])}:{child.flight_port}"
+        return text
 
     async def _stop(self, running: list[asyncio.Task[None]]) -> None:
         for child in self.children:

@@ -35,6 +35,9 @@ HttpOption = Annotated[
 GatewayOption = Annotated[
     str | None, typer.Option("--gateway-http", metavar="HOST:PORT", help="Address of the HTTP API and the catalog.")
 ]
+FlightOption = Annotated[
+    str | None, typer.Option("--gateway-flight", metavar="HOST:PORT", help="Address of Arrow Flight SQL.")
+]
 
 
 def _serve(main: Coroutine[Any, Any, None]) -> None:
@@ -53,6 +56,7 @@ def up(
     lake: Annotated[bool | None, typer.Option("--lake/--no-lake", help="Whether topics settle into tables.")] = None,
     gateway: Annotated[bool | None, typer.Option("--gateway/--no-gateway", help="Whether to run the HTTP API.")] = None,
     gateway_http: GatewayOption = None,
+    gateway_flight: FlightOption = None,
     insecure: InsecureOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -61,7 +65,8 @@ def up(
     from headwater.settings.settings import load
 
     flags = {"data": data, "kafka": kafka, "http": http, "brokers": brokers, "lake.enabled": lake}
-    flags |= {"gateway.enabled": gateway, "gateway.http": gateway_http, "security.insecure": insecure}
+    flags |= {"gateway.enabled": gateway, "gateway.http": gateway_http, "gateway.flight": gateway_flight}
+    flags["security.insecure"] = insecure
     _serve(run(load(config, flags=flags)))
 
 
@@ -112,6 +117,7 @@ def gateway(
     data: DataOption = None,
     http: HttpOption = None,
     gateway_http: GatewayOption = None,
+    gateway_flight: FlightOption = None,
     insecure: InsecureOption = None,
     config: ConfigOption = None,
     supervised: Annotated[bool, typer.Option(hidden=True)] = False,
@@ -121,6 +127,7 @@ def gateway(
     from headwater.settings.settings import load
 
     flags = {"data": data, "http": http, "gateway.http": gateway_http, "security.insecure": insecure}
+    flags["gateway.flight"] = gateway_flight
     environment: dict[str, str] | None = {} if supervised else None
     _serve(serve(load(config, environment, flags), supervised=supervised))
 

@@ -38,6 +38,9 @@ class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """`HOST:PORT` of the API. Port 0 takes any free port."""
     url: str = ""
     """URL that clients are given for the API, `http://HOST:PORT` or `https://HOST:PORT`. Empty: made from `http`."""
+    flight: str = ""
+    """`HOST:PORT` of Arrow Flight SQL, for ADBC and JDBC drivers, such as `127.0.0.1:8082`. Port 0 takes any
+    free port. Empty: it is not served."""
     origins: tuple[str, ...] = ()
     """Origins of web pages that may call the API from a browser (CORS), such as `https://example.com`. `*` allows all.
     Empty: none."""
@@ -83,6 +86,8 @@ def check_gateway(own: Gateway, parse_address: Callable[[str], tuple[str, int]])
         if getattr(own, name) <= 0:
             raise ConfigError(f"settings: gateway.{name} must be above 0")
     host, _ = parse_address(own.http)
+    if own.flight:
+        parse_address(own.flight)
     parts = urlsplit(own.url)
     if own.url and (parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/")):
         raise ConfigError("settings: gateway.url must have the form http://HOST:PORT or https://HOST:PORT")

@@ -1,0 +1,1 @@
+"""Arrow Flight SQL: topics as tables for ADBC and JDBC drivers."""
