@@ -166,7 +166,9 @@ class History:
         segment, runs = NewSegment(), []
         for name, start, end in found.parts:
             made = self._made(end - start, 9)
-            rows = [{"key": None, "value": rec.value, "timestamp_ms": 9, "headers": []} for rec in made]
+            rows: list[dict[str, Any]] = [
+                {"key": rec.key, "value": rec.value, "timestamp_ms": 9, "headers": []} for rec in made
+            ]
             partition = self.state.streams[name].partition
             columns = pa.RecordBatch.from_pylist(rows, schema=plain_schema())
             segment.writer.add(partition, plain_rows(partition, start, columns, append_time=False))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.background import spawn
 from headwater.errors import CorruptObject
 from headwater.log.batch import MAX_EMPTY, empty_batch
-from headwater.objects import ObjectStore
+from headwater.objects import ObjectStore, reads
 from headwater.threads import Offload, inline
 from headwater.types import Buffer
 
@@ -74,10 +74,10 @@ class SegmentCache:
 
             path, whole = segment.path, b""
             if segment.size <= min(SPAN_BYTES, self._limit):
-                whole = await self._store.get(path)
+                whole = await self._get_range(path)
 
             async def part(start: int, length: int) -> Buffer:
-                return whole[start : start + length] or await self._store.get(path, start, length)
+                return whole[start : start + length] or await self._get_range(path, start, length)
 
             reader = await open_segment(segment.size, part, segment.checksum)
             if whole:
@@ -103,14 +103,19 @@ class SegmentCache:
         start, length = footer.spans[number]
         alone = length == facts.length or length > self._limit
         if alone and (path, _SPAN - number) not in self._held:
-            return await self._store.get(path, facts.position, facts.length)
+            return await self._get_range(path, facts.position, facts.length)
 
         async def read() -> tuple[tuple[int, bytes], int]:
-            return (start, await self._store.get(path, start, length)), length
+            return (start, await self._get_range(path, start, length)), length
 
         base, data = await self._get((path, _SPAN - number), read)
         at = facts.position - base
         return memoryview(data)[at : at + facts.length]
+
+    async def _get_range(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        data = await self._store.get(path, start, length)
+        reads.note(len(data))
+        return data
 
     async def encode(
         self, segment: Segment, partition: int, offset: int, end: int, max_bytes: int, first_whole: bool

@@ -124,6 +124,28 @@ class RowGroup:
         first = int(np.searchsorted(self._columns.offsets, from_offset))
         return None if first == len(self) else self._row(first + int(np.argmax(self._columns.times[first:])))
 
+    def last_with_key(self, key: bytes, below: int) -> int | None:
+        """The offset of the last row before an offset that has a key; None if no row has it."""
+        import numpy as np
+
+        from headwater.log.kernels.keys import last_equal
+
+        columns, wanted = self._columns, np.frombuffer(key, dtype=np.uint8)
+        end = int(np.searchsorted(columns.offsets, below))
+        row = last_equal(columns.key_borders, columns.key, columns.key_valid, wanted, end)
+        return int(columns.offsets[row]) if row >= 0 else None
+
+    def hashed_keys(self) -> tuple[Array, Array]:
+        """The offsets of all rows that have a key, and the hashes of their keys."""
+        import numpy as np
+
+        from headwater.log.kernels.keys import hash_keys
+
+        columns = self._columns
+        rows, hashes = np.empty(len(self), dtype=np.int64), np.empty(len(self), dtype=np.uint64)
+        count = hash_keys(columns.key_borders, columns.key, columns.key_valid, rows, hashes)
+        return columns.offsets[rows[:count]], hashes[:count]
+
     def _row(self, row: int) -> tuple[int, int]:
         return int(self._columns.offsets[row]), int(self._columns.times[row])
 

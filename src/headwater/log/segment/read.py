@@ -122,6 +122,17 @@ class SegmentReader:
         """About how much memory this takes."""
         return int(self._metadata.serialized_size)
 
+    def key_filters(self) -> list[tuple[int, int] | None]:
+        """For each row group, where the bloom filter of its keys is: start and length. None if it has none."""
+        found: list[tuple[int, int] | None] = []
+        for i in range(self._metadata.num_row_groups):
+            group = self._metadata.row_group(i)
+            chunks = (group.column(number) for number in range(group.num_columns))
+            chunk = next(chunk for chunk in chunks if chunk.path_in_schema == "key")
+            start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+            found.append((start, length) if start is not None and length is not None else None)
+        return found
+
     def find(self, partition: int, offset: int) -> int | None:
         """The first row group that holds rows of a partition from an offset on."""
         i = bisect_left(self._ends, (partition, offset))

@@ -2,7 +2,8 @@
 
 A segment holds rows of one or more streams of a topic, sorted by partition and offset. A row group holds rows of one
 partition only, so an index entry can name row groups. Columns use plain encodings, because Iceberg's vectorised reader
-in Spark accepts no others. Only columns that prune have statistics.
+in Spark accepts no others. Only columns that prune have statistics. The keys of each row group have a bloom filter.
+pyarrow folds it to the number of keys that there are, so that small row groups have small filters.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _SETTINGS: dict[str, Any] = {
     "write_statistics": ["partition", "offset", "timestamp_ms", "timestamp"],
     "write_page_checksum": True,
     "store_schema": False,
+    "bloom_filter_options": {"key": {"ndv": GROUP_ROWS, "fpp": 0.01}},
 }
 
 

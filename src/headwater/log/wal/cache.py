@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 from headwater.background import Tasks, consume
 from headwater.errors import CorruptObject, HeadwaterError, StoreUnavailable
 from headwater.log.wal import format as wal
-from headwater.objects import ObjectStore
+from headwater.objects import ObjectStore, reads
 from headwater.types import Buffer, WalId
 
 WHOLE_SHARE = 3
@@ -252,6 +252,7 @@ class WalCache:
     async def _read(self, domain: int, wanted: list[tuple[WalId, str]], futures: _Futures) -> None:
         self.store_reads += len(wanted)
         for (object_id, _), data in zip(wanted, await self._get(wanted), strict=True):
+            reads.note(len(data) if isinstance(data, bytes) else 0)
             if isinstance(data, CorruptObject):
                 futures[object_id].set_result(AbsentWal(str(data)))
             elif data is None:

@@ -1,0 +1,132 @@
+"""Runs of the WAL that hold the records of a topic, and their rows.
+
+A run is taken from the state together with all that decides which of its rows count: where readers stop, where the log
+begins, and which transactions were aborted. Later looks at the state could contradict each other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headwater.lake.planning import run_of
+from headwater.lake.tasks import WalRun
+from headwater.log.batch import offsets_of
+from headwater.log.looking import bound_of
+from headwater.log.segment.decode import AbortedRange, decode_runs
+from headwater.log.segment.encode import RowGroup
+from headwater.log.wal.cache import CachedWal, WalCache
+from headwater.state.streams.index import IndexEntry
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stream import Stream
+from headwater.types import Buffer, Domain, WalId
+
+LOADED_BYTES = 16 << 20
+"""Bytes of objects that are loaded together. A larger object is loaded alone."""
+_LENGTH = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class HotRun:
+    """A run, and which of its rows count."""
+
+    stream: int
+    partition: int
+    object: WalId
+    object_size: int
+    run: WalRun
+    start: int
+    """Rows before this offset are deleted."""
+    end: int
+    """Rows from this offset on may not be read yet."""
+    aborted: Sequence[AbortedRange]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all transactions with records in the run have ended, so that its rows never change."""
+        return self.run.end <= self.end
+
+
+def hot_run(state: StreamsState, stream: Stream, entry: IndexEntry) -> HotRun:
+    """The run of an index entry that is in the WAL."""
+    bound = bound_of(stream, True)
+    aborted: list[AbortedRange] = []
+    if len(stream.aborted):
+        found = stream.aborted.between(entry.start, min(bound, entry.end))
+        aborted = [(one.producer, one.first, one.marker) for one in found]
+    run, known = run_of(state, entry), state.objects.get(entry.object)
+    size = known.size if known is not None else 0
+    return HotRun(stream.id, stream.partition, entry.object, size, run, stream.log_start, bound, aborted)
+
+
+def hot_runs(state: StreamsState, stream: Stream, since: int = 0) -> list[HotRun]:
+    """The runs of a stream from an offset on that hold records that may be read."""
+    index, bound = stream.index, bound_of(stream, True)
+    start = max(since, stream.settled, stream.log_start)
+    found = []
+    for i in range(index.find(start), len(index)) if start < bound else ():
+        entry = index[i]
+        if entry.start >= bound:
+            break
+        if entry.in_wal:
+            found.append(hot_run(state, stream, entry))
+    return found
+
+
+class RunReader:
+    """Reads runs through the cache of WAL objects."""
+
+    def __init__(self, wal: WalCache, opened_limit: int) -> None:
+        self._wal = wal
+        self._opened_limit = opened_limit
+
+    async def load(self, domain: Domain, runs: Sequence[HotRun], fresh: bool) -> dict[WalId, CachedWal]:
+        """The objects of some runs. With `fresh` they come from the store itself."""
+        paths = {run.object: run.run.path for run in runs}
+        if fresh:
+            return {one: await self._wal.read_again(domain, one, path) for one, path in paths.items()}
+        return dict(zip(paths, await self._wal.load(domain, list(paths.items())), strict=True))
+
+    def rows(self, hot: HotRun, cached: CachedWal) -> Iterator[RowGroup]:
+        """The rows of a run, in pieces. Raises `CorruptObject` if it is not as it was stored."""
+        joined = b"".join(piece for batch in _batches(hot, cached) for piece in (_LENGTH.pack(len(batch)), batch))
+        yield from self._decoded(hot, joined, hot.run.start)
+
+    def row(self, hot: HotRun, cached: CachedWal, offset: int) -> Iterator[RowGroup]:
+        """The rows of the one batch that has an offset, from that offset on. None if no batch has it."""
+        base = hot.run.start
+        for batch in _batches(hot, cached):
+            following = base + offsets_of(batch)
+            if offset < following:
+                yield from self._decoded(hot, _LENGTH.pack(len(batch)) + bytes(batch), base, offset)
+                return
+            base = following
+
+    def _decoded(self, hot: HotRun, data: Buffer, base: int, first: int = 0) -> Iterator[RowGroup]:
+        for piece in decode_runs(
+            hot.partition, [(data, base, hot.run.append_ms)], first, self._opened_limit, aborted=hot.aborted
+        ):
+            yield RowGroup(piece)
+
+
+def _batches(hot: HotRun, cached: CachedWal) -> list[Buffer]:
+    run = hot.run
+    return cached.batches(run.position, run.position + run.length, run.end - run.start)
+
+
+def loads(runs: Sequence[HotRun]) -> Iterator[list[HotRun]]:
+    """Runs in groups whose objects are loaded together. All runs of an object are in one group."""
+    by_object: dict[WalId, list[HotRun]] = {}
+    for run in runs:
+        by_object.setdefault(run.object, []).append(run)
+    group: list[HotRun] = []
+    size = 0
+    for together in by_object.values():
+        if group and size + together[0].object_size > LOADED_BYTES:
+            yield group
+            group, size = [], 0
+        group += together
+        size += together[0].object_size
+    if group:
+        yield group
