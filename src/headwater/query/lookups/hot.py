@@ -148,9 +148,10 @@ class HotKeys:
         own = self._topics.setdefault(topic, _Topic())
         self._topics.move_to_end(topic)
         async with own.taking:
-            settled = {stream.id: stream.settled for stream in streams}
+            settled: dict[int, int] = {stream.id: stream.settled for stream in streams}
             self._prune(own, settled)
-            bounds, pending = {}, []
+            bounds: dict[int, int] = {}
+            pending: list[HotRun] = []
             for stream in streams:
                 bounds[stream.id] = bound_of(stream, True)
                 pending += hot_runs(state, stream, own.known.get(stream.id, 0))

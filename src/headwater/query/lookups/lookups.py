@@ -171,9 +171,10 @@ class Lookups:
     async def _before_start(self, place: Place, stream: Stream, offset: int, fresh: bool) -> Record | None:
         """A record that the log has no more, and the table perhaps has."""
         table = place.state().tables.get(place.topic)
+        root = table.root if table is not None else ""
         found = [
-            _segment(table.root, file)
-            for file in (self.files.listed(table).files if table is not None else ())
+            _segment(root, file)
+            for file in self.files.listed(table).files
             if file.first_partition <= stream.partition <= file.last_partition
             and file.first_offset <= offset <= file.last_offset
         ]
@@ -218,7 +219,8 @@ class Lookups:
         chosen = list(place.streams()) if partition is None else [place.stream(partition)]
         tail = await self.keys.find(place.state(), place.topic, chosen, hashed, fresh)
         # From here on all is of one moment, up to the next await. The tables of keys may know more or less than that.
-        state, streams = place.state(), {stream.id: stream for stream in place.streams()}
+        state = place.state()
+        streams: dict[int, Stream] = {stream.id: stream for stream in place.streams()}
         table = state.tables.get(place.topic)
         files = self.files.listed(table)
         bounds = {streams[one].partition: end for one, end in tail.bounds.items() if one in streams}
