@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -13,8 +14,9 @@ import msgspec
 from headwater.app.core import Core
 from headwater.client.records import Record, decode_batches
 from headwater.clock import SystemChance
-from headwater.gateway.application import MODULES, RouteModule, build
+from headwater.gateway.application import MODULES, STYLES, RouteModule, build, calls_of
 from headwater.gateway.asgi import App
+from headwater.gateway.front import Front
 from headwater.gateway.server import HttpServer
 from headwater.gateway.services import Services
 from headwater.ledger.memory import MemoryLedger
@@ -103,6 +105,12 @@ def secured(http: HttpSecurity | None = None, oauth: Oauth | None = None, /, **m
     return msgspec.structs.replace(Settings(gateway=Gateway(**more)), security=security)
 
 
+@functools.cache
+def _all_calls() -> App:
+    """The calls of all modules. They take a while to make, and no gateway changes them."""
+    return calls_of()
+
+
 @contextlib.asynccontextmanager
 async def gateway(
     settings: Settings | None = None, modules: Sequence[RouteModule] = MODULES, *, users: bool = False
@@ -115,7 +123,8 @@ async def gateway(
     if users:
         for name, password in PASSWORDS.items():
             await put_user(core.cluster, SystemChance(), name, "SCRAM-SHA-256", password, 4096)
-    found = InGateway(core, services, build(services, modules), clock)
+    app = Front(_all_calls(), services, STYLES) if modules is MODULES else build(services, modules)
+    found = InGateway(core, services, app, clock)
     try:
         async with found.client:
             yield found

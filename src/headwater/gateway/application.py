@@ -110,6 +110,11 @@ async def provide_call(request: Request[Any, Any, Any]) -> Call:
 
 def build(services: Services, modules: Sequence[RouteModule] = MODULES) -> App:
     """The application of a gateway, with its front."""
+    return Front(calls_of(modules), services, STYLES)
+
+
+def calls_of(modules: Sequence[RouteModule] = MODULES) -> App:
+    """The calls without their front. They know no gateway: the front gives each request its `Call`."""
     described = description_of(modules)
 
     async def provide_description() -> Description:
@@ -125,7 +130,7 @@ def build(services: Services, modules: Sequence[RouteModule] = MODULES) -> App:
         debug=False,
         pdb_on_exception=False,
     )
-    return Front(_rooted(cast(App, litestar)), services, STYLES)
+    return _rooted(cast(App, litestar))
 
 
 def description_of(modules: Sequence[RouteModule] = MODULES) -> Description:
