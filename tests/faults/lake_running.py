@@ -229,6 +229,11 @@ def _table(found: LedgerSession, name: str) -> Table:
     )
 
 
+def key_of(value: bytes) -> bytes:
+    """The key of a record that a `Writer` sends."""
+    return b"k%d" % (int(value) % 100)
+
+
 class Writer:
     """An idempotent producer in a thread: small batches to every partition, and a note of what was acknowledged."""
 
@@ -276,7 +281,8 @@ class Writer:
         return itertools.product(self._topics, range(self._partitions))
 
     def _send(self, topic: str, partition: int) -> None:
-        key, value = b"k%d" % (self._sent % 100), b"%012d" % self._sent
+        value = b"%012d" % self._sent
+        key = key_of(value)
         self._sent += 1
         self._producer.produce(topic, value, key, partition, on_delivery=self._noted(topic, key, value))
 

@@ -1,4 +1,4 @@
-"""One of three brokers is killed while two clients write a million records: none is lost, doubled or out of order."""
+"""One of three brokers is killed while two clients write many records: none is lost, doubled or out of order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from tests.compat.common import TOOLS
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
 from tests.support.running import Running
+from tests.support.soak import WHOLE
 
-TOPIC = "million"
+TOPIC = "many"
 PARTITIONS = 6
-EACH = 500_000
+EACH = 500_000 if WHOLE else 200_000
+"""A million in the soak."""
 
 
 @pytest.mark.timeout(240)
-def test_a_million_records_survive_a_killed_broker(tmp_path: Path) -> None:
+def test_all_records_survive_a_killed_broker(tmp_path: Path) -> None:
     java, libraries = shutil.which("java"), TOOLS / "kafka/libs"
     needs("java and Kafka's libraries (scripts/setup-tools)", java is not None and libraries.exists())
     source = Path(__file__).parent / "java/FaultProducer.java"
@@ -43,7 +45,9 @@ def test_a_million_records_survive_a_killed_broker(tmp_path: Path) -> None:
         for client in clients.values():
             client.begin()
         files = [client.file for client in clients.values()]
-        eventually(lambda: acknowledged_count(*files) >= EACH, "half is acknowledged", 100)
+        eventually(
+            lambda: min(acknowledged_count(file) for file in files) >= EACH // 10, "some of each are acknowledged", 100
+        )
         victim = server.leaders(TOPIC)[0]
         killed = server.broker(victim)
         killed.kill()
