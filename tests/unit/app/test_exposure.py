@@ -73,11 +73,15 @@ def test_open(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> 
     assert check_exposure(msgspec.structs.replace(settings, security=trusted)) is None  # type: ignore[func-returns-value]
 
 
-def test_a_gateway_beyond_loopback() -> None:
+@pytest.mark.parametrize(
+    ("own", "what"),
+    [(Gateway(http="10.0.0.1:8081"), "gateway"), (Gateway(flight="10.0.0.1:8082"), "Flight SQL server")],
+)
+def test_a_gateway_beyond_loopback(own: Gateway, what: str) -> None:
     """S3: it wants an authentication, like the pages; a process without one does not care."""
-    settings = Settings(gateway=Gateway(http="10.0.0.1:8081"))
+    settings = Settings(gateway=own)
     check_exposure(settings)
-    with pytest.raises(ConfigError, match=r"gateway on 10\.0\.0\.1 .*--insecure"):
+    with pytest.raises(ConfigError, match=rf"{what} on 10\.0\.0\.1 .*--insecure"):
         check_exposure(settings, gateway=True)
     for security in (
         Security(insecure=True),

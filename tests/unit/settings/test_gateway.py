@@ -19,6 +19,7 @@ from headwater.settings.settings import load
         ("idle_ms", 0),
         ("http", "8081"),
         ("http", "0.0.0.0:8081"),
+        ("flight", "8082"),
         ("url", "gateway.example:8081"),
         ("url", "http://gateway.example/below"),
         ("origins", ["example.com"]),

@@ -254,11 +254,11 @@ def _bytes(message: Any) -> bytes:
 def _told(name: str, error: Exception) -> tuple[grpc.StatusCode, str]:
     """The code and the words of an error. What nobody foresaw is told without its words, which may be secret."""
     refusal = refusal_of(error)
-    text = f"{refusal.kind.title}: {refusal.detail}" if refusal.detail else refusal.kind.title
     if not isinstance(error, HeadwaterError):
         log.error("a call of Flight SQL failed", extra={"call": name}, exc_info=error)
     if isinstance(error, Unsupported):
         return grpc.StatusCode.UNIMPLEMENTED, str(error)[:MAX_TEXT]
+    text = refusal.detail or refusal.kind.title
     return _CODES.get(refusal.kind.status, grpc.StatusCode.INTERNAL), text[:MAX_TEXT]
 
 

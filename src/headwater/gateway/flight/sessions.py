@@ -24,6 +24,12 @@ _MARK = "headwater-"
 _USER = "User:"
 
 
+def _padded(authorization: str) -> str:
+    """A name and a password with the padding of base64, which Go's drivers leave out."""
+    scheme, _, given = authorization.partition(" ")
+    return f"{scheme} {given}{'=' * (-len(given) % 4)}" if scheme.lower() == "basic" else authorization
+
+
 @dataclass(slots=True)
 class _Session:
     principal: str
@@ -51,7 +57,7 @@ class Sessions:
             found = self._find(token)
             if found is not None:
                 return found.principal
-        return await self._checks.who(host, authorization, certified)
+        return await self._checks.who(host, _padded(authorization), certified)
 
     async def begin(self, host: str, authorization: str, certified: str) -> str:
         """What a driver is to send as `authorization` from now on. Raises `Unwelcome`."""
