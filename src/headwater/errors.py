@@ -92,6 +92,10 @@ class NotFound(BadInput):
     """A named thing does not exist."""
 
 
+class NoRecord(NotFound):
+    """No record has this key, or the offset has no record. The topic exists."""
+
+
 class Conflict(BadInput):
     """The present state is not what the request expected. Nothing was changed. Look at it, then decide anew."""
 

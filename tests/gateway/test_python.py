@@ -90,10 +90,11 @@ def test_a_data_directory_with_and_without_a_server(tmp_path: Path) -> None:
     """A scan has what is in files, here of a bulk append, and what is in the WAL. It needs no server."""
     with Running(tmp_path / "embedded", gateway=True) as server, headwater.connect(server.gateway_url) as remote:
         remote.create_topic("rows", 1)
-        remote.produce("rows", "first")
-        parquet.write_table(pa.table({"value": [f"bulk{i}" for i in range(100)]}), tmp_path / "rows.parquet")
+        remote.produce("rows", "first", key="a")
+        bulk = {"key": [f"k{i % 10}" for i in range(100)], "value": [f"bulk{i}" for i in range(100)]}
+        parquet.write_table(pa.table(bulk), tmp_path / "rows.parquet")
         server.cli("table", "append", "rows", str(tmp_path / "rows.parquet"), "--config", str(server.config))
-        remote.produce("rows", "last")
+        remote.produce("rows", "last", key="a")
         wanted = sorted(["first", "last", *(f"bulk{i}" for i in range(100))])
         with headwater.connect(str(server.config)) as local:
             for connection in (remote, local):
@@ -101,6 +102,14 @@ def test_a_data_directory_with_and_without_a_server(tmp_path: Path) -> None:
                 assert sorted(value.decode() for value in table["value"].to_pylist()) == wanted
                 assert table["offset"].to_pylist() != [] and len(set(table["offset"].to_pylist())) == 102
             assert local.topics() == remote.topics() and local.describe("rows") == remote.describe("rows")
+            for connection in (remote, local):
+                for key, offset, value in (("a", 101, "last"), (b"k7", 98, "bulk97")):
+                    found = connection.latest("rows", key)
+                    assert found is not None and (found.offset, found.text) == (offset, value)
+                    assert connection.topic("rows").get(0, offset) == found
+                assert connection.latest("rows", "none") is None and connection.topic("rows").latest("b") is None
+                with pytest.raises(BadInput, match="has the offsets 0 to 102, not 102"):
+                    connection.get("rows", 0, 102)
             some = local.topic("rows").scan(columns=["offset"], from_offset=50, until_offset=60)
             assert sorted(some.to_arrow()["offset"].to_pylist()) == list(range(50, 60))
             assert remote.scan("rows", columns=["offset"], version=1).to_arrow().num_rows == 100

@@ -20,6 +20,7 @@ from headwater.errors import (
     CorruptObject,
     EpochLost,
     HeadwaterError,
+    NoRecord,
     NotFound,
     NotReady,
     OutcomeUnknown,
@@ -75,6 +76,11 @@ NOT_ALLOWED = Kind(
 NOT_FOUND = Kind(
     "not-found", 404, "There is no such thing",
     "The path names something that does not exist, or that the caller may not describe: both look the same.",
+)  # fmt: skip
+NO_RECORD = Kind(
+    "no-record", 404, "There is no such record",
+    "The topic exists, but no record in it has this key, or the offset has no record: a transaction ended or was "
+    "aborted there, is not committed yet, or left a gap.",
 )  # fmt: skip
 METHOD_NOT_ALLOWED = Kind(
     "method-not-allowed", 405, "The path does not take this method",
@@ -189,6 +195,7 @@ _BY_STATUS = {
 }  # fmt: skip
 _BY_ERROR: tuple[tuple[type[HeadwaterError], Kind], ...] = (
     (TopicUnknown, NOT_FOUND),
+    (NoRecord, NO_RECORD),
     (NotFound, NOT_FOUND),
     (TopicExists, EXISTS),
     (BatchTooLarge, TOO_LARGE),

@@ -22,6 +22,7 @@ from headwater.log.reader import Reader
 from headwater.log.write.writers import Writers
 from headwater.query.asking import Asking
 from headwater.query.holding import Holding
+from headwater.query.lookups.lookups import Lookups
 from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
 from headwater.replica.topics import Topics
@@ -82,6 +83,15 @@ class Services:
         """Scans under way. Each holds a row group in memory."""
         self.holding = Holding(domains)
         """Keeps what queries and scans read."""
+        self.lookups = Lookups(
+            domains.store,
+            reader.cache,
+            reader.segments,
+            opened_limit=settings.limits.opened_batch_bytes,
+            cache_bytes=self.own.lookup_bytes,
+            offload=offload,
+        )
+        """Finds single records."""
         self.chunks = asyncio.Semaphore(MAX_CHUNKS)
         """Taken by a stream while it makes a chunk, so that many streams together do not hold up the event loop."""
         self.asking: Asking | None = None

@@ -94,8 +94,10 @@ class Reader:
         offload: Offload = inline,
     ) -> None:
         self._offload = offload
-        self._cache = cache
-        self._segments = segments
+        self.cache = cache
+        """WAL objects in memory."""
+        self.segments = segments
+        """Footers and row groups in memory."""
         self._opened_limit = opened_limit
         self.damage = damage
 
@@ -160,7 +162,7 @@ class Reader:
         return found
 
     def _new_objects(self) -> Objects:
-        return Objects(self._cache, max(self._cache.limit // 2, LEAST_OBJECT_BYTES))
+        return Objects(self.cache, max(self.cache.limit // 2, LEAST_OBJECT_BYTES))
 
     def _plan(self, want: Want, objects: Objects, room: int) -> Look:
         """A look at the index entries that a read needs, as far as the call has room for them."""
@@ -222,7 +224,7 @@ class Reader:
         path = path_of(want.replica.state, stream, entry)
         if not path:
             return AbsentWal(f"the metadata does not know the object {entry.object}")
-        return await self._cache.read_again(want.replica.domain, entry.object, path)
+        return await self.cache.read_again(want.replica.domain, entry.object, path)
 
     def _noted(self, want: Want, stream: Stream, entry: IndexEntry, start: int, end: int, reason: str) -> DamagedRange:
         path = path_of(want.replica.state, stream, entry)
@@ -252,7 +254,7 @@ class Reader:
                     rows = (error.start, error.end) if isinstance(error, DamagedRows) else (entry.start, entry.end)
                     raise self._noted(want, stream, entry, *rows, str(error)) from error
                 again = True
-                self._segments.forget(path_of(want.replica.state, stream, entry))
+                self.segments.forget(path_of(want.replica.state, stream, entry))
                 await want.replica.barrier()
                 continue
             if encoded.next_offset == at:
@@ -272,7 +274,7 @@ class Reader:
             end = min(entry.end, offset + MAX_EMPTY)
             return Encoded(empty_batch(offset, end), end)
         segment = _segment(want.replica.state, stream, entry)
-        return await self._segments.encode(segment, stream.partition, offset, entry.end, room, first_whole)
+        return await self.segments.encode(segment, stream.partition, offset, entry.end, room, first_whole)
 
     async def find_time(
         self, replica: Replica[StreamsState], stream_id: int, timestamp: int, *, committed: bool = False
@@ -310,8 +312,8 @@ class Reader:
         if entry.file:
             segment = _segment(want.replica.state, stream, entry)
             if again:
-                self._segments.forget(segment.path)
-            found = await self._segments.find_time(segment, stream.partition, timestamp, want.offset)
+                self.segments.forget(segment.path)
+            found = await self.segments.find_time(segment, stream.partition, timestamp, want.offset)
             return TimedOffset(*found) if found is not None else None
         if not entry.in_wal:
             return None

@@ -12,7 +12,7 @@ from headwater.errors import BadInput
 from headwater.query.scan import columns_of
 from headwater.query.snapshot import FOREVER, Wanted
 from headwater.sdk.consumer import Consumer
-from headwater.sdk.records import Appended, Data, Headers, NewRecord, Place, Start, Time, as_ms
+from headwater.sdk.records import Appended, Data, Headers, NewRecord, Place, Record, Start, Time, as_ms
 from headwater.sdk.result import Parameter, Result
 from headwater.sdk.scan import Scan
 
@@ -188,6 +188,23 @@ class Connection(ABC):
         )
         return self.scan_wanted(topic, wanted, columns_of(columns))
 
+    # --- looking up ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def get(self, topic: str, partition: int, offset: int) -> Record | None:
+        """The committed record at an offset; None if the offset has no record, as where a transaction ended.
+
+        Raises `BadInput` for an offset that the partition does not have.
+        """
+
+    @abstractmethod
+    def latest(self, topic: str, key: Data, *, partition: int | None = None) -> Record | None:
+        """The newest committed record with a key; None if there is none. A tombstone is a record whose value is None.
+
+        Every record acknowledged before the call counts. If several partitions have the key, the newest by timestamp
+        counts; `partition` looks in one only.
+        """
+
     # --- asking ----------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -243,6 +260,14 @@ class Topic:
     def consume(self, **options: Any) -> Consumer:
         """See `Connection.consume`."""
         return self._connection.consume(self.name, **options)
+
+    def get(self, partition: int, offset: int) -> Record | None:
+        """See `Connection.get`."""
+        return self._connection.get(self.name, partition, offset)
+
+    def latest(self, key: Data, **options: Any) -> Record | None:
+        """See `Connection.latest`."""
+        return self._connection.latest(self.name, key, **options)
 
     def scan(self, **options: Any) -> Scan:
         """See `Connection.scan`."""

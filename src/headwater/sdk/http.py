@@ -28,6 +28,7 @@ from headwater.errors import (
     Conflict,
     CorruptObject,
     HeadwaterError,
+    NoRecord,
     NotAllowed,
     NotFound,
     NotReady,
@@ -261,6 +262,7 @@ class Http:
 
 _KINDS: Mapping[str, type[HeadwaterError]] = {
     "not-found": NotFound,
+    "no-record": NoRecord,
     "too-large": BatchTooLarge,
     "keys-full": StoreFull,
     "store-full": StoreFull,

@@ -5,21 +5,25 @@ To write, and to follow a topic, a server is needed: the cluster's gateway, at t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headwater.app.session import LedgerSession, ledger_session
 from headwater.errors import NotFound, NotReady
+from headwater.log.segment.cache import SegmentCache
+from headwater.log.wal.cache import WalCache
 from headwater.objects import open_store
+from headwater.query.lookups.lookups import Answer, Lookups
+from headwater.query.lookups.lookups import Place as Placed
 from headwater.query.scan import scan
 from headwater.query.snapshot import Snapshot, Wanted, take
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
 from headwater.sdk.consumer import Consumer
 from headwater.sdk.http import Http, Login
 from headwater.sdk.loops import Loop
-from headwater.sdk.records import Appended, Data, NewRecord, Place, Start
+from headwater.sdk.records import Appended, Data, NewRecord, Place, Record, Start, key_of
 from headwater.sdk.remote import RemoteConnection
 from headwater.sdk.result import Parameter, Result
 from headwater.sdk.scan import Scan
@@ -142,6 +146,34 @@ class LocalConnection(Connection):
         timeout: float | None = None,
     ) -> Result:
         return self._reached().sql(sql, parameters=parameters, engine=engine, as_of=as_of, timeout=timeout)
+
+    # --- looking up ------------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int, offset: int) -> Record | None:
+        return self._loop.run(self._found(topic, lambda own, place: own.at(place, partition, offset)))
+
+    def latest(self, topic: str, key: Data, *, partition: int | None = None) -> Record | None:
+        wanted = key_of(key)
+        return self._loop.run(self._found(topic, lambda own, place: own.latest(place, wanted, partition)))
+
+    async def _found(self, topic: str, look: Callable[[Lookups, Placed], Awaitable[Answer]]) -> Record | None:
+        """What a look-up finds. Every call reads the ledger and the objects anew."""
+        async with ledger_session(self._settings) as session:
+            known, limits, sizes = session.topic(topic), self._settings.limits, self._settings.cache
+            replica, store = session.domains[Domain(known.domain)], session.store
+            own = Lookups(
+                store,
+                WalCache(store, sizes.wal_bytes),
+                SegmentCache(store, sizes.segment_bytes),
+                opened_limit=limits.opened_batch_bytes,
+                cache_bytes=self._settings.gateway.lookup_bytes,
+            )
+            place = Placed(known.id, lambda: replica.state, lambda: _streams(session, topic), replica.barrier)
+            answer = await look(own, place)
+        found = answer.record
+        if found is None:
+            return None
+        return Record(topic, answer.partition, found.offset, found.timestamp, found.key, found.value, found.headers)
 
     # --- scanning --------------------------------------------------------------------------------------
 

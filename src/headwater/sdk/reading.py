@@ -13,7 +13,7 @@ import msgspec
 from headwater.errors import BadInput, NotFound
 from headwater.sdk.consumer import Page
 from headwater.sdk.http import Http
-from headwater.sdk.records import Record, Start, as_ms, bytes_of
+from headwater.sdk.records import Record, Start, as_ms, record_of
 
 PAGE_RECORDS = 1_000
 PAGE_ITEMS = 1_000
@@ -113,7 +113,7 @@ class Reading:
         known, word = self._next.get(number, (-1, ""))
         where: dict[str, object] = {"next": word} if known == position else {"offset": position}
         page = self._page(number, {**where, "limit": PAGE_RECORDS})
-        records = [self._record(line) for line in page["records"]]
+        records = [record_of(self._topic, line) for line in page["records"]]
         if records:
             position = records[-1].offset + 1
         elif page.get("caught_up"):
@@ -124,18 +124,6 @@ class Reading:
 
     def _page(self, number: int, query: Mapping[str, object]) -> Any:
         return self._http.get(f"{self._path}/partitions/{number}/records", {**query, "format": "base64"})
-
-    def _record(self, line: Mapping[str, Any]) -> Record:
-        headers = tuple((header["name"], bytes_of(header, "value")) for header in line.get("headers", ()))
-        return Record(
-            self._topic,
-            line["partition"],
-            line["offset"],
-            line["timestamp"],
-            bytes_of(line, "key"),
-            bytes_of(line, "value"),
-            headers,
-        )
 
     def _lines(self) -> dict[int, Mapping[str, Any]]:
         return {line["partition"]: line for line in self._http.get(self._path)["partitions"]}

@@ -98,6 +98,14 @@ def as_bytes(what: str, data: Data) -> bytes | None:
     raise BadInput(f"the {what} is a {type(data).__name__}: give bytes, text, a dict, a list or None")
 
 
+def key_of(key: Data) -> bytes:
+    """The bytes of a key to look up."""
+    found = as_bytes("key", key)
+    if found is None:
+        raise BadInput("the key is missing: records without a key cannot be looked up by it")
+    return found
+
+
 def as_ms(time: Time) -> int:
     """A time in milliseconds since 1970."""
     if isinstance(time, datetime):
@@ -149,3 +157,10 @@ def bytes_of(found: Mapping[str, Any], field: str) -> bytes | None:
         return b64decode(in_base64)
     value = found.get(field)
     return None if value is None else str(value).encode()
+
+
+def record_of(topic: str, line: Mapping[str, Any]) -> Record:
+    """A record of an answer."""
+    headers = tuple((header["name"], bytes_of(header, "value")) for header in line.get("headers", ()))
+    key, value = bytes_of(line, "key"), bytes_of(line, "value")
+    return Record(topic, line["partition"], line["offset"], line["timestamp"], key, value, headers)

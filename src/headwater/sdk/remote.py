@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,14 +11,14 @@ from urllib.parse import quote
 import msgspec
 
 from headwater.clock import SystemChance
-from headwater.errors import BadInput, NotReady
+from headwater.errors import BadInput, NoRecord, NotReady
 from headwater.query.snapshot import FOREVER, Wanted
 from headwater.sdk.asking import RemoteAnswer, body_of
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
 from headwater.sdk.consumer import Consumer
 from headwater.sdk.http import Http
 from headwater.sdk.reading import Reading
-from headwater.sdk.records import Appended, Data, NewRecord, Place, Start, document
+from headwater.sdk.records import Appended, Data, NewRecord, Place, Record, Start, document, key_of, record_of
 from headwater.sdk.result import Parameter, Result
 from headwater.sdk.scan import Scan
 
@@ -112,6 +113,25 @@ class RemoteConnection(Connection):
         follow: bool = True,
     ) -> Consumer:
         return Consumer(Reading(self._http, topic, group, start), group=group, follow=follow)
+
+    def get(self, topic: str, partition: int, offset: int) -> Record | None:
+        for number in (partition, offset):
+            if not isinstance(number, int) or number < 0:
+                raise BadInput(f"{number!r} is not the number of a partition or an offset")
+        return self._found(topic, f"/partitions/{partition}/records/{offset}", {})
+
+    def latest(self, topic: str, key: Data, *, partition: int | None = None) -> Record | None:
+        query: dict[str, object] = {"key_base64": b64encode(key_of(key)).decode()}
+        if partition is not None:
+            query["partition"] = partition
+        return self._found(topic, "/latest", query)
+
+    def _found(self, topic: str, path: str, query: Mapping[str, object]) -> Record | None:
+        try:
+            answer = self._http.get(f"{path_of(topic)}{path}", {**query, "format": "base64"})
+        except NoRecord:
+            return None
+        return record_of(topic, answer["record"])
 
     def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str]) -> Scan:
         path, query = f"{path_of(topic)}/rows", query_of(wanted, columns)

@@ -20,6 +20,7 @@ _NUMBERS = (
     "streams",
     "streams_per_caller",
     "page_items",
+    "lookup_bytes",
     "head_bytes",
     "idle_ms",
     "stalled_ms",
@@ -64,6 +65,9 @@ class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Such answers of one caller. Further ones get 429."""
     page_items: int = 1_000
     """Items of one page of a listing at most. A caller who asks for more gets this many, and a cursor."""
+    lookup_bytes: int = 67_108_864
+    """Memory for look-ups: half for hashes of the keys that are not settled yet, half for bloom filters of files. What
+    does not fit is read again at each look-up."""
     head_bytes: int = 65_536
     """Largest head of a request (its line and headers) in bytes. A connection with a larger one gets 431 and is
     closed."""

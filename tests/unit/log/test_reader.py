@@ -360,13 +360,13 @@ def test_the_aborted_list_is_as_old_as_the_entries(monkeypatch: pytest.MonkeyPat
         await one.end(commit=False)
         other = await world.node(2, cache=NO_CACHE)
         replica = other.domains[ONE]
-        load = other.broker.reader._cache.load
+        load = other.broker.reader.cache.load
 
         async def slow(*arguments: object) -> object:
             replica.state.streams[stream].aborted.forget(99)
             return await load(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(other.broker.reader._cache, "load", slow)
+        monkeypatch.setattr(other.broker.reader.cache, "load", slow)
         [found] = await other.broker.reader.read_many([Want(replica, stream, 0, 1 << 20, committed=True)], 1 << 20)
         assert isinstance(found, ReadResult)
         assert values(data_of(found.records)) == [(0, b"x")]

@@ -64,6 +64,25 @@ def test_a_record() -> None:
         assert "Idempotency-Key" not in gateway.asked[-1][1]
 
 
+def test_single_records() -> None:
+    """A key goes as base64, and so does what comes back. That there is no record is no error."""
+    line = {"partition": 1, "offset": 5, "timestamp": 9, "key_base64": "/w==", "value": None}
+    replies = told(200, record=line), told(404, type="/problems/no-record"), told(404, type="/problems/not-found")
+    with fake(*replies) as gateway, headwater.connect(gateway.url) as cluster:
+        assert cluster.latest("t", b"\xff", partition=1) == Record("t", 1, 5, 9, b"\xff", None, ())
+        assert cluster.topic("t").get(1, 6) is None
+        assert [line for line, _, _ in gateway.asked] == [
+            "GET /v1/topics/t/latest?key_base64=%2Fw%3D%3D&partition=1&format=base64",
+            "GET /v1/topics/t/partitions/1/records/6?format=base64",
+        ]
+        with pytest.raises(NotFound):
+            cluster.latest("none", "k")
+        with pytest.raises(BadInput, match="the key is missing"):
+            cluster.latest("t", None)
+        with pytest.raises(BadInput, match="-1 is not the number"):
+            cluster.get("t", -1, 0)
+
+
 def test_many_records_in_batches_with_keys() -> None:
     """A batch whose answer was lost is sent again under the same key, with the same bytes."""
     with fake(many(0, 0, 1), lost, many(1, 7, 8), many(0, 4, 4)) as gateway, headwater.connect(gateway.url) as cluster:

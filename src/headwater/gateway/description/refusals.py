@@ -41,6 +41,8 @@ def kinds_of(path: str, method: str, *, has_body: bool) -> list[Kind]:
         found += (problems.NOT_FOUND, *_OF_CHANGES)
     elif path.endswith(("/records", "/rows")):
         found += _OF_READING
+    if path.endswith(("/latest", "/records/{offset}")):
+        found += (problems.NO_RECORD, problems.QUERY_LIMIT, *_OF_READING[1:])
     if path.startswith("/v1/rules"):
         found.append(problems.UNPROCESSABLE)
     if has_body or method != "GET":

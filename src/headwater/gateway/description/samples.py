@@ -188,6 +188,17 @@ SAMPLES: tuple[Sample, ...] = (
         answer={"records": [{**_RECORD, "value": {"amount": 5}}], "caught_up": True},
     ),
     Sample(
+        "findRecord", "record", "The first record of a partition", path={"name": "orders", "partition": 0, "offset": 0},
+        answer={"record": _RECORD, "tombstone": False, "read": {"requests": 0, "bytes": 0}},
+    ),
+    Sample(
+        "findLatest", "by-key", "The newest record with a key", path=_ORDERS, query={"key": "c1"},
+        answer={
+            "record": {**_RECORD, "offset": 3, "value": "hello"}, "tombstone": False,
+            "read": {"requests": 0, "bytes": 0},
+        },
+    ),
+    Sample(
         "readAsGroup", "page", "From the committed offsets on", path={"group": "reports", "name": "orders"},
         query={"limit": 1}, answer=_PAGE,
     ),

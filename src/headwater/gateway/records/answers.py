@@ -17,6 +17,7 @@ from headwater.gateway.records.positions import encoded
 from headwater.gateway.records.scanning import Scan
 from headwater.gateway.records.values import Format
 from headwater.gateway.services import Call
+from headwater.objects.reads import counted
 from headwater.replica.watch import Watch
 from headwater.threads import inline
 
@@ -32,6 +33,8 @@ MANY = 100
 HEARTBEAT_SECONDS = 15.0
 NEXT = "Headwater-Next"
 """The header with the position behind the records of an answer that has no other place for it."""
+READ = "Headwater-Read"
+"""The header that says what a page has read from the object store."""
 FOLLOWING = (Form.EVENTS, Form.NDJSON)
 """Forms that can go on without end."""
 
@@ -155,13 +158,16 @@ async def answer(call: Call, reading: Reading, allowed: Callable[[], None]) -> W
         return Streamed(call, reading, allowed)
     scan = reading.scan
     before = dict(scan.positions)
-    step = await scan.step(reading.limit or CHUNK_RECORDS, reading.max_bytes, exact=True)
+    with counted() as read:
+        step = await scan.step(reading.limit or CHUNK_RECORDS, reading.max_bytes, exact=True)
     for reset in step.resets:
         scan.positions[reset.partition] = reset.wanted
         await scan.check()  # says what is there
     following = None if scan.over else encoded(scan.topic, scan.positions)
     run = call.services.offload if len(step.records) > MANY else inline
-    headers = ((NEXT, following),) if following is not None else ()
+    headers: tuple[tuple[str, str], ...] = ((READ, f"requests={read.requests}, bytes={read.bytes}"),)
+    if following is not None:
+        headers = ((NEXT, following), *headers)
     if reading.form is Form.JSON:
         body = await run(forms.page, step.records, reading.format, following, not scan.readable)
     elif reading.form is Form.NDJSON:

@@ -1,0 +1,67 @@
+"""Single records: where a look-up looks, and how its answer is shown."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.errors import NoRecord
+from headwater.gateway.problems import Refusal
+from headwater.gateway.records.forms import RecordLine, line_of
+from headwater.gateway.records.scanning import OUT_OF_RANGE
+from headwater.gateway.records.values import Format
+from headwater.gateway.services import Services, missing
+from headwater.query.lookups.lookups import Answer, OutOfRange, Place
+from headwater.replica.replica import Replica
+from headwater.state.cluster.domain import Topic
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stream import Stream
+from headwater.types import Domain
+
+
+class ReadLine(msgspec.Struct, frozen=True):
+    """What a call has read from the object store. What is in the gateway's memory costs nothing."""
+
+    requests: int
+    """The number of requests."""
+    bytes: int
+    """The bytes of all answers."""
+
+
+class FoundRecord(msgspec.Struct, frozen=True):
+    """A record that was looked up."""
+
+    record: RecordLine
+    """The record."""
+    tombstone: bool
+    """Whether the value is null: the key was deleted."""
+    read: ReadLine
+    """What it cost to find the record."""
+
+
+def place_of(services: Services, topic: Topic) -> Place:
+    """Where a look-up in a topic looks."""
+    domain = Domain(topic.domain)
+    replica: Replica[StreamsState] = services.domains[domain]
+
+    def streams() -> list[Stream]:
+        known = replica.state.streams
+        found = [known[stream] for stream in topic.streams[: topic.ready] if stream in known]
+        if not found:
+            raise missing("topic", topic.name)
+        return found
+
+    return Place(topic.id, lambda: replica.state, streams, lambda: services.catch_up(domain))
+
+
+def found_record(answer: Answer, form: Format, what: str) -> FoundRecord:
+    """A record as it is shown. Raises `NoRecord` if there is none."""
+    if answer.record is None:
+        raise NoRecord(f"{what}: there is no such record")
+    read = ReadLine(answer.read.requests, answer.read.bytes)
+    return FoundRecord(line_of(answer.partition, answer.record, form), answer.record.value is None, read)
+
+
+def out_of_range(error: OutOfRange) -> Refusal:
+    """The answer for an offset that a partition does not have."""
+    more = {"partition": error.partition, "start": error.start, "end": error.end}
+    return Refusal(OUT_OF_RANGE, str(error), more=more)
