@@ -114,7 +114,7 @@ class SimBroker:
             msgspec.structs.replace(cluster.settings, node=self._node_id),
             cluster.world.open_ledger(chance),
             SimStore(cluster.world),
-            SimClock(cluster.world, rng.randint(-50, 50)),
+            SimClock(cluster.world, rng.randint(-cluster.skew_ms, cluster.skew_ms)),
             chance,
             listeners=(Listener("PLAINTEXT", f"host{self._node_id}", 9092),),
             make_streams=cluster.make_streams,
@@ -251,6 +251,8 @@ class SimCluster:
         self.make_streams = make_streams
         self.make_writer = make_writer
         self.reply_lost = 0.0
+        self.skew_ms = 50
+        """How far the clocks of brokers are off at most."""
         self.log: list[str] = []
         self.failures: list[str] = []
         """Duties that failed, of any broker."""

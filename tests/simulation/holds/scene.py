@@ -25,6 +25,7 @@ from headwater.query.holding import Holding
 from headwater.query.snapshot import Snapshot, Wanted, take
 from headwater.replica.checkpoint import load_state, replay
 from headwater.settings.settings import Lake
+from headwater.state.commands.base import Tick
 from headwater.state.commands.streams import TrimStreams
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
@@ -38,8 +39,10 @@ from tests.support.virtual_nodes import LAX, One
 
 ONE = Domain(1)
 BUSY_SECONDS = 14.0
-QUIET_SECONDS = 14.0
-"""Time for fences, the last queries, settling and collection."""
+QUIET_SECONDS = 10.0
+"""Time for fences, the last queries and settling."""
+LAST_SECONDS = 6.0
+"""Time to let go and to delete."""
 LONGEST_SECONDS = 6.0
 """No query takes longer, unless its node pauses."""
 SIDE = "side"
@@ -226,6 +229,15 @@ class Setting:
 
     # --- the end ---------------------------------------------------------------------------------------
 
+    def tick(self) -> None:
+        """Move the time of the ledger, as every process does now and then."""
+        for broker in self.cluster.brokers.values():
+            if broker.node is not None:
+                run_as(broker.life, self._tick(broker.node))
+
+    async def _tick(self, node: Node) -> None:
+        await node.domains[ONE].submit([Tick()])
+
     async def verdict(self) -> None:
         state = await self.state()
         check_metadata(self.world, self.cluster, state)
@@ -244,6 +256,7 @@ class Setting:
 
 async def _story(world: World, cluster: SimCluster, history: History, rng: random.Random) -> None:
     cluster.reply_lost = rng.choice([0.0, 0.02])
+    cluster.skew_ms = rng.choice([50, 5_000])  # the more they differ, the more often times tie
     cluster.start()
     admin = Client(cluster, random.Random(rng.getrandbits(64)), history)
     await create_topic(admin, 2)
@@ -258,6 +271,8 @@ async def _story(world: World, cluster: SimCluster, history: History, rng: rando
     await until_done(writing, [watching])
     setting.asking = False
     await until_done([start(asyncio.sleep(QUIET_SECONDS))], [watching])
+    setting.tick()
+    await until_done([start(asyncio.sleep(LAST_SECONDS))], [watching])
     setting.acting = False
     await until_done([watching], [])
     await asyncio.sleep(2)  # until the last rounds are over
