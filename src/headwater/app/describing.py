@@ -9,7 +9,7 @@ import msgspec
 from headwater.app.directories import begin
 from headwater.ledger.contract import Ledger
 from headwater.replica.checkpoint import load_state, replay
-from headwater.replica.described import LeaseLine, MemberLine, lease_lines, member_lines
+from headwater.replica.described import HoldLine, LeaseLine, MemberLine, hold_lines, lease_lines, member_lines
 from headwater.replica.domains import Domains, new_state
 from headwater.replica.membership import BEAT_SECONDS, SESSION_SECONDS
 from headwater.settings.addresses import without_secrets
@@ -49,6 +49,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     objects: str | None = None
     domains: list[DomainLine] = []
     leases: list[LeaseLine] = []
+    holds: list[HoldLine] = []
 
 
 async def describe(settings: Settings) -> ClusterFacts:
@@ -82,6 +83,7 @@ async def describe(settings: Settings) -> ClusterFacts:
         objects=without_secrets(settings.objects_url),
         domains=lines,
         leases=lease_lines(cluster, states),
+        holds=hold_lines(states),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from headwater.app.directories import begin
 from headwater.app.doctor_objects import ObjectCheck, Progress
-from headwater.app.doctor_tables import check_followers, check_segments, check_tables
+from headwater.app.doctor_tables import check_followers, check_holds, check_segments, check_tables
 from headwater.app.doctor_transactions import check_transactions
 from headwater.app.report import Report
 from headwater.errors import CorruptObject, HeadwaterError, Truncated
@@ -48,6 +48,7 @@ async def examine(settings: Settings, *, deep: bool = False, tell: Callable[[Pro
                 check_reservations(state, report)
                 check_transactions(state, report)
                 check_tables(state, report)
+                check_holds(state, report)
                 await check_segments(store, state, report)
                 await check_followers(followers, state, report)
                 objects = ObjectCheck(ledger, store, cluster, state, report, Progress(tell))

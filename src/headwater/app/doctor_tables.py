@@ -46,6 +46,16 @@ def check_tables(state: StreamsState, report: Report) -> None:
         report.add("references", f"file {number}", "is named by an entry but not known")
 
 
+def check_holds(state: StreamsState, report: Report) -> None:
+    """Check that no fenced epoch has a hold, and that no hold is ahead of the domain's time."""
+    for epoch, hold in state.held:
+        report.count("holds")
+        if state.is_fenced(epoch):
+            report.add("holds", f"epoch {epoch}", "is fenced, but keeps files from deletion")
+        if hold.since_ms > state.clock_ms:
+            report.add("holds", f"epoch {epoch}", f"holds from {hold.since_ms} on, but it is {state.clock_ms}")
+
+
 async def check_segments(store: ObjectStore, state: StreamsState, report: Report) -> None:
     """Check that every file that a table or the log needs exists and has its size."""
 

@@ -11,6 +11,7 @@ from headwater.log.housekeeping import Housekeeper
 from headwater.log.wal.cache import WalCache
 from headwater.log.wal.zone_cache import ZoneCache
 from headwater.ops.metrics import Metric
+from headwater.replica.described import oldest_seconds
 from headwater.replica.replica import Replica
 from headwater.replica.room import LEDGER, OBJECTS
 from headwater.state.streams.state import StreamsState
@@ -96,6 +97,10 @@ def collect(broker: Broker, cache: WalCache, housekeeper: Housekeeper) -> list[M
                [({"domain": str(d)}, len(r.state.reservations)) for d, r in broker.domains.items()]),
         Metric("headwater_reservations_expired_total", "counter", "Bulk appends that did not come in time.",
                one(housekeeper.released_reservations)),
+        Metric("headwater_holds", "gauge", "Processes that keep what their queries read.",
+               [({"domain": str(d)}, len(r.state.held)) for d, r in broker.domains.items()]),
+        Metric("headwater_holds_oldest_seconds", "gauge", "Age of the oldest hold that keeps something from deletion.",
+               one(oldest_seconds(r.state for r in broker.domains.values()))),
         *of_transactions(broker),
         Metric("headwater_transactional_ids_forgotten_total", "counter",
                "Transactional ids forgotten, because nobody had used them for long.", one(housekeeper.forgotten_ids)),

@@ -168,6 +168,10 @@ def _put_text(facts: ClusterFacts) -> None:
         put(b"\n")
         leases = [(x.name, x.domain, x.holder, _or_dash(x.node), x.runs_out_in_ms) for x in facts.leases]
         put_table(["LEASE", "DOMAIN", "EPOCH", "NODE", "RUNS-OUT-IN-MS"], leases)
+    if facts.holds:
+        put(b"\n")
+        holds = [(x.epoch, x.domain, x.age_ms, "yes" if x.keeps else "no", x.versions) for x in facts.holds]
+        put_table(["HOLD-OF-EPOCH", "DOMAIN", "AGE-MS", "KEEPS", "VERSIONS"], holds)
 
 
 def _level(facts: ClusterFacts) -> str | None:

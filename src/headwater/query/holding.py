@@ -197,7 +197,7 @@ class Holding:
                 return
             commands: list[Command] = []
             until = self._needed_since(replica.domain, epoch, state.clock_ms)
-            if waits(state, hold.since_ms, until):
+            if state.removed_between(hold.since_ms, until):
                 commands.append(MoveHold(until))
             spare = [name for name in hold.versions if self._pins[(replica.domain, epoch, *name)] <= 0]
             if spare:
@@ -211,28 +211,6 @@ class Holding:
         """When the oldest query began that runs under the hold; now if there is none."""
         begun = [held.begun[domain] for held in self._running if domain in held.begun]
         return min((ms for under, ms in begun if under == epoch), default=now_ms)
-
-
-def waits(state: StreamsState, since_ms: int, until_ms: int) -> bool:
-    """Whether something was removed in `[since_ms, until_ms)`: a hold that moves lets it go."""
-    if since_ms >= until_ms:
-        return False
-    if any(since_ms <= died < until_ms for _, died in state.objects.dead()):
-        return True
-    for table in state.tables.values():
-        if table.dropped and since_ms <= table.dropped_ms < until_ms:
-            return True
-        for entry in reversed(table.journal):
-            if entry.ms < since_ms:
-                break
-            if entry.removed and entry.ms < until_ms:
-                return True
-        else:
-            if (
-                table.journal and table.first_version
-            ):  # what the journal has forgotten may have been removed in that time
-                return True
-    return False
 
 
 def _error(refused: Refused) -> Exception:

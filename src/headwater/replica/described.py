@@ -1,8 +1,8 @@
-"""Processes and leases of a cluster as the state has them: for the command line and the HTTP API alike."""
+"""Processes, leases and holds of a cluster as the state has them: for the command line and the HTTP API alike."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -10,6 +10,7 @@ from headwater.state.cluster.domain import NO_NODE, Process
 from headwater.state.cluster.state import ClusterState
 from headwater.state.machine import State
 from headwater.state.streams.domain import COMPACTION
+from headwater.state.streams.state import StreamsState
 from headwater.types import CLUSTER
 
 
@@ -53,6 +54,21 @@ class LeaseLine(msgspec.Struct, frozen=True, kw_only=True):
     """The node of that process; None if it serves no clients."""
     runs_out_in_ms: int
     """How long the lease lasts unless it is renewed."""
+
+
+class HoldLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process that reads for others keeps from deletion."""
+
+    domain: int
+    """The domain in which files and objects are kept."""
+    epoch: int
+    """The epoch of the process."""
+    age_ms: int
+    """What was removed in this time is kept. A hold that keeps nothing is not moved, and grows old."""
+    keeps: bool
+    """Whether something was removed in that time."""
+    versions: int
+    """How many versions of tables are kept by name."""
 
 
 def member_line(
@@ -107,3 +123,25 @@ def lease_lines(cluster: ClusterState, states: Sequence[State]) -> list[LeaseLin
                 )
             )
     return found
+
+
+def hold_lines(states: Sequence[State]) -> list[HoldLine]:
+    """The holds of all domains, the oldest first."""
+    found = [
+        HoldLine(
+            domain=state.domain,
+            epoch=epoch,
+            age_ms=state.clock_ms - hold.since_ms,
+            keeps=state.removed_between(hold.since_ms, state.clock_ms + 1),
+            versions=len(hold.versions),
+        )
+        for state in states
+        if isinstance(state, StreamsState)
+        for epoch, hold in state.held
+    ]
+    return sorted(found, key=lambda line: (-line.age_ms, line.epoch))
+
+
+def oldest_seconds(states: Iterable[StreamsState]) -> float:
+    """The age of the oldest hold that keeps something from deletion; 0 if there is none."""
+    return max((line.age_ms for line in hold_lines(list(states)) if line.keeps or line.versions), default=0) / 1000

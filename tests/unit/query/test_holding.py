@@ -11,7 +11,7 @@ from harness.virtual import run
 from headwater.app.node import Node
 from headwater.errors import BadInput, EpochLost, NotReady
 from headwater.query import holding as holding_module
-from headwater.query.holding import RENEW_SECONDS, Holding, waits
+from headwater.query.holding import RENEW_SECONDS, Holding
 from headwater.replica.membership import TICK_SECONDS
 from headwater.state.commands.base import Fence, TakeLease, Tick
 from headwater.state.commands.tables import Merge, NewFile, SegmentRun, Settle
@@ -159,7 +159,7 @@ def test_a_hold_moves_only_if_something_waits() -> None:
         for _ in range(3):
             await process.renew()
         assert process.holding.renewals == 2
-        assert not waits(process.state, process.since, process.state.clock_ms)
+        assert not process.state.removed_between(process.since, process.state.clock_ms)
 
     play(story)
 
@@ -312,30 +312,5 @@ def test_the_number_of_queries_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
             await process.holding.begin()
         held.release()
         (await process.holding.begin()).release()
-
-    play(story)
-
-
-def test_what_waits() -> None:
-    """Q2: dead objects, removed files and dropped tables, in the time that a hold would pass."""
-
-    async def story(process: Process) -> None:
-        await process.settle()
-        state, now = process.state, process.state.clock_ms
-        [(_, died)] = state.objects.dead()
-        assert waits(state, died, died + 1) and not waits(state, died, died) and not waits(state, died + 1, now + 1)
-        state.objects.forget(next(name for name, _ in state.objects.dead()))
-        assert not waits(state, 0, now + 1)
-        await process.settle()
-        state.objects.forget(next(name for name, _ in state.objects.dead()))
-        await process.merge()
-        at = state.tables[process.topic].journal[-1].ms
-        assert waits(state, at, at + 1) and not waits(state, at + 1, at + 9) and not waits(state, 0, at)
-        table = state.tables[process.topic]
-        del table.journal[:-1]
-        assert waits(state, at - 5, at) and not waits(state, at + 1, at + 9), "the journal does not reach back"
-        table.journal.clear()
-        table.dropped, table.dropped_ms = True, at + 20
-        assert waits(state, at + 20, at + 21) and not waits(state, at + 21, at + 22)
 
     play(story)

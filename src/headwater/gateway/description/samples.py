@@ -89,6 +89,7 @@ SAMPLES: tuple[Sample, ...] = (
             ],
             "domains": [{"domain": 0, "position": 12, "clock_ms": _MS, "level": 3}],
             "leases": [{"domain": 1, "name": "compaction", "holder": 3, "node": None, "runs_out_in_ms": 9000}],
+            "holds": [{"domain": 1, "epoch": 2, "age_ms": 4000, "keeps": True, "versions": 0}],
             "health": "healthy",
         },
     ),

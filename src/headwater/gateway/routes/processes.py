@@ -10,7 +10,7 @@ from headwater.errors import BadInput, NotReady
 from headwater.gateway.parameters import ValidateOnly
 from headwater.gateway.problems import CONFLICT, Refusal
 from headwater.gateway.services import Services, TheCall
-from headwater.replica.described import LeaseLine, MemberLine, lease_lines, member_lines
+from headwater.replica.described import HoldLine, LeaseLine, MemberLine, hold_lines, lease_lines, member_lines
 from headwater.replica.levels import lowest_level, raise_level
 from headwater.settings.addresses import without_secrets
 from headwater.state.cluster.access import AclResource, Operation
@@ -58,6 +58,8 @@ class ClusterDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the metadata."""
     leases: list[LeaseLine]
     """Jobs that one process does at a time."""
+    holds: list[HoldLine]
+    """What processes that read for others keep from deletion, the oldest first."""
     health: str
     """Whether this gateway reaches the cluster: `healthy` or `unhealthy`."""
 
@@ -97,6 +99,7 @@ async def describe_processes(call: TheCall) -> ClusterDetails:
         processes=processes,
         domains=[DomainLine(one.domain, one.position, one.clock_ms, one.level) for one in states],
         leases=lease_lines(state, states),
+        holds=hold_lines(states),
         health="healthy" if not await own.trouble() and own.background.status != "unhealthy" else "unhealthy",
     )
 

@@ -94,6 +94,14 @@ class StreamsDomain(State):
         last = before_ms if oldest is None else min(before_ms, oldest - 1)
         return [found for found, died in self.objects.dead() if died <= last]
 
+    def removed_between(self, since_ms: int, until_ms: int) -> bool:
+        """Whether something was removed in `[since_ms, until_ms)`: a hold that moves over that time may let it go."""
+        if since_ms >= until_ms:
+            return False
+        if any(since_ms <= died < until_ms for _, died in self.objects.dead()):
+            return True
+        return any(table.removed_between(since_ms, until_ms) for table in self.tables.values())
+
     def moved(self, stream: int) -> None:
         """Notify the listener: a stream's end or start has moved, or the stream was dropped."""
         if self.on_append is not None:

@@ -228,6 +228,17 @@ class TopicTable:
         """The ledger's time at which a file that is no longer shown was removed, by itself or with the table."""
         return file.removed_ms if file.removed else self.dropped_ms
 
+    def removed_between(self, since_ms: int, until_ms: int) -> bool:
+        """Whether files were removed in `[since_ms, until_ms)`, as far as the journal reaches back."""
+        if self.dropped and since_ms <= self.dropped_ms < until_ms:
+            return True
+        for entry in reversed(self.journal):
+            if entry.ms < since_ms:
+                return False
+            if entry.removed and entry.ms < until_ms:
+                return True
+        return bool(self.journal) and self.first_version > 0  # what it has forgotten may have removed some
+
     def pack(self) -> TableImage:
         """The table as plain data, for a checkpoint."""
         return TableImage(

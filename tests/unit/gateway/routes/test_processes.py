@@ -35,6 +35,11 @@ def test_the_processes_of_a_cluster() -> None:
             told = (await found.get(PATH)).json()
             assert [p["role"] for p in told["processes"]] == ["compactor"]
             assert [(lease["domain"], lease["name"]) for lease in told["leases"]] == [(1, COMPACTION)]
+            assert told["holds"] == []
+            async with found.services.holding.query():
+                epoch = found.core.membership.epoch
+                [hold] = (await found.get(PATH)).json()["holds"]
+                assert (hold["domain"], hold["epoch"], hold["keeps"], hold["versions"]) == (1, epoch, False, 0)
 
     asyncio.run(story())
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from headwater.gateway.routes import rows
 from headwater.gateway.services import MAX_SCANS
+from headwater.query.scan import scan
 from headwater.state.cluster.access import Operation
+from headwater.types import Domain
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule
 
@@ -47,6 +52,29 @@ def test_rows() -> None:
                 assert _values(_table(answer.content)) == list(wanted), query
             some = _table((await world.get("/v1/topics/orders/rows?columns=value,%20offset")).content)
             assert some.column_names == ["value", "offset"] and some.num_rows == 6
+
+    asyncio.run(main())
+
+
+def test_scans_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q2: from before the snapshot until the answer has ended, however it ends."""
+    held: list[int] = []
+
+    async def main() -> None:
+        async with gateway() as world:
+            await _filled(world)
+            holding = world.services.holding
+
+            def watched(*given: Any) -> Any:
+                assert world.core.domains[Domain(1)].state.held.get(world.core.membership.epoch) is not None
+                held.append(len(holding))
+                return scan(*given)
+
+            monkeypatch.setattr(rows, "scan", watched)
+            for path, status in (("", 200), ("?version=9", 400), ("?columns=value", 200)):
+                assert (await world.get(f"/v1/topics/orders/rows{path}")).status_code == status
+                assert len(holding) == 0
+            assert held == [1, 1]
 
     asyncio.run(main())
 

@@ -374,3 +374,26 @@ def test_replay_checkpoint_and_copy_are_equal(story: Story) -> None:
     assert [(epoch, hold.since_ms, list(hold.versions)) for epoch, hold in story.state.held] == [
         (GATEWAY, story.now, [(TOPIC, 1)])
     ]
+
+
+def test_what_a_hold_would_let_go(story: Story) -> None:
+    """Q2: dead objects, removed files and dropped tables, in the time over which it moves."""
+    between = story.state.removed_between
+    assert not between(0, story.now + 1)
+    story.settle()
+    at = story.now
+    assert between(at, at + 1) and not between(at, at) and not between(at + 1, at + 9) and not between(0, at)
+    story.settle()
+    for name, _ in list(story.state.objects.dead()):
+        story.state.objects.forget(name)
+    assert not between(0, at + 1), "settling removes no files"
+    story.pass_time(10)
+    story.merge(1, 2)
+    at = story.now
+    assert between(at, at + 1) and not between(at + 1, at + 9) and not between(0, at)
+    table = story.state.tables[TOPIC]
+    del table.journal[:-1]
+    assert between(at - 5, at) and not between(at + 1, at + 9), "the journal does not reach back"
+    story.pass_time(10)
+    story.do(WRITER, DropStreams((STREAM,)))
+    assert between(story.now, story.now + 1) and not between(story.now + 1, story.now + 2)
