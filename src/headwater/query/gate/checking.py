@@ -15,6 +15,7 @@ from headwater.query.gate.nodes import check_nodes, drop_remarks
 from headwater.query.gate.parsing import DIALECTS, ODD_INPUT, Kind, parse, reparse
 from headwater.query.gate.statement import Statement, Topics, parameter_name
 from headwater.query.gate.tables import Renaming, check_names, listed
+from headwater.query.gate.texts import Texts, mend_arrows, mend_units
 from headwater.query.gate.written import check_written
 
 MAX_LISTED = 10_000
@@ -46,17 +47,23 @@ def _checked(sql: str, engine: Engine, topics: Topics, as_of: AsOf, more: Collec
         return Statement(engine=engine, sql=_written(tree, engine, functions), tables=(), parameters=0)
     assert parsed.tree is not None
     drop_remarks(parsed.tree)
+    mend_arrows(parsed.tree)
+    if engine is Engine.SPARK:
+        mend_units(parsed.tree)
     renaming.rename(parsed.tree)
     if parsed.kind is Kind.COLUMNS:
         tree = described(engine)
         return Statement(engine=engine, sql=_written(tree, engine, functions), tables=(), parameters=0)
     names = frozenset(parameter_name(position) for position in range(parsed.parameters))
     check_nodes(parsed.tree, functions, names)
+    texts = Texts(engine)
+    texts.change(parsed.tree)
     return Statement(
         engine=engine,
         sql=_written(parsed.tree, engine, functions),
         tables=renaming.tables,
         parameters=parsed.parameters,
+        byte_parameters=frozenset(texts.byte_parameters),
         explain=parsed.kind is Kind.PLAN,
     )
 
@@ -65,7 +72,12 @@ def _written(tree: exp.Expr, engine: Engine, functions: Collection[str]) -> str:
     """The text for the engine, read once more."""
     try:
         sql = tree.sql(
-            dialect=DIALECTS[engine], identify=True, comments=False, unsupported_level=ErrorLevel.RAISE, copy=True
+            dialect=DIALECTS[engine],
+            identify=True,
+            comments=False,
+            normalize_functions=False,
+            unsupported_level=ErrorLevel.RAISE,
+            copy=True,
         )
     except ODD_INPUT as error:
         raise Refused(f"the statement cannot be written for {engine}: {error}") from error

@@ -70,8 +70,8 @@ _DUCKDB = """
     quantile_cont quantile_disc rank rank_dense regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope
     regr_sxx regr_sxy regr_syy reservoir_quantile row_number sem skewness stddev stddev_pop stddev_samp string_agg
     sum sum_no_overflow sumkahan var_pop var_samp variance wavg weighted_avg
-    can_cast_implicitly coalesce constant_or_null enum_code enum_first enum_last enum_range enum_range_boundary if
-    ifnull nullif pg_typeof try typeof
+    can_cast_implicitly coalesce columns constant_or_null enum_code enum_first enum_last enum_range
+    enum_range_boundary if ifnull nullif pg_typeof try typeof
 """
 _SPARK = """
     abs acos acosh add_months aes_decrypt aes_encrypt aggregate any any_value approx_count_distinct

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from headwater.query.asking import Engine, Refused
@@ -27,7 +31,18 @@ MAX_PARAMETERS = 1_000
 
 
 class _HeadwaterDuckDB(DuckDB):
-    """DuckDB's SQL, with the paths of JSON as they are written: `'a.b'` is a key, and `'$.a.b'` a path."""
+    """DuckDB's SQL, so that what is written means what was read.
+
+    Functions keep their names: the library would write some of them as others. Paths of JSON stay as they are: `'a.b'`
+    is a key, and `'$.a.b'` a path.
+    """
+
+    class Parser(DuckDBParser):
+        """No function has a builder of its own, but for two that DuckDB writes in another way."""
+
+        FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {
+            name: DuckDBParser.FUNCTIONS[name] for name in ("PERCENTILE_CONT", "PERCENTILE_DISC")
+        }
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         return path
@@ -35,6 +50,11 @@ class _HeadwaterDuckDB(DuckDB):
 
 class _HeadwaterSpark(Spark):
     """Spark's SQL, likewise."""
+
+    class Parser(SparkParser):
+        """No function has a builder of its own."""
+
+        FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {}
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         return path

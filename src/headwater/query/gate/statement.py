@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headwater.query.asking import AsOf, Engine
+from headwater.query.asking import AsOf, Engine, Refused, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,20 @@ class Statement:
     """Each once. A statement without tables has none."""
     parameters: int
     """How many values it needs, in the order of the caller's `?`. `parameter_name` has their names in `sql`."""
+    byte_parameters: frozenset[str] = frozenset()
+    """Names of parameters that are compared with plain bytes, such as those of a key."""
     explain: bool = False
     """Whether the plan of `sql` is asked for instead of its rows."""
+
+    def bound(self, values: Sequence[Value]) -> dict[str, Value]:
+        """The values of parameters by their names in `sql`. Raises `Refused` if there are too few or too many."""
+        if len(values) != self.parameters:
+            raise Refused(f"the statement has {self.parameters} parameters, and {len(values)} values were given")
+        found: dict[str, Value] = {}
+        for i, value in enumerate(values):
+            name = parameter_name(i)
+            found[name] = value.encode() if name in self.byte_parameters and isinstance(value, str) else value
+        return found
 
 
 def parameter_name(position: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.query.asking import Engine
+from headwater.query.gate import parsing
 from headwater.query.gate.parsing import MAX_BRACKETS, MAX_PARAMETERS, MAX_TEXT
 from tests.unit.query.gate.samples import ENGINES, checked, refusal
 
@@ -37,18 +38,19 @@ def test_a_syntax_error_names_its_place() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_everything_has_a_limit(engine: Engine) -> None:
+def test_everything_has_a_limit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "characters" in refusal("SELECT 1" + " " * MAX_TEXT, engine)
     assert "brackets" in refusal("SELECT " + "(" * (MAX_BRACKETS + 1) + "1" + ")" * (MAX_BRACKETS + 1), engine)
     assert "nested" in refusal("SELECT " + " + ".join("1" * 400), engine)
-    assert "nested" in refusal("SELECT " + "NOT " * 3_000 + "TRUE", engine)
-    assert "nested" in refusal("SELECT " + "- " * 3_000 + "1", engine)
-    assert "parts" in refusal("SELECT " + ", ".join(["1"] * 21_000), engine)
+    assert "nested" in refusal("SELECT " + "NOT " * 1_000 + "TRUE", engine)
+    assert "nested" in refusal("SELECT " + "- " * 1_000 + "1", engine)
     assert "parameters" in refusal("SELECT " + ", ".join(["?"] * (MAX_PARAMETERS + 1)), engine)
+    monkeypatch.setattr(parsing, "MAX_NODES", 500)
+    assert "parts" in refusal("SELECT " + ", ".join(["1"] * 500), engine)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_within_the_limits_is_read(engine: Engine) -> None:
     assert checked("SELECT " + "(" * MAX_BRACKETS + "1" + ")" * MAX_BRACKETS, engine)
     assert checked("SELECT " + " + ".join("1" * 250), engine)
-    assert checked("SELECT 1 FROM orders WHERE offset IN (" + ", ".join(["1"] * 10_000) + ")", engine)
+    assert checked("SELECT 1 FROM orders WHERE offset IN (" + ", ".join(["1"] * 1_000) + ")", engine)
