@@ -14,6 +14,7 @@ HARNESS = sorted((ROOT / "harness").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_LINES = 500
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+SKIP = re.compile(r"\b(skip|skipif|xfail)\b")
 READY = {f"src/headwater/app/{name}.py" for name in ("process", "supervisor", "compactor", "gateway")}
 """Modules that print one line, which says that a server is ready."""
 DOORS = (
@@ -38,8 +39,16 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 
 
 def comments_of(path: Path) -> list[tuple[int, str]]:
-    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    """The comments of a file with a word in it that a comment may not have. Other files are not read closely."""
+    if not LEFTOVER.search(text := path.read_text()):
+        return []
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+
+
+def has_docstring(path: Path) -> bool:
+    """Whether a file begins with one."""
+    return path.read_text().lstrip().startswith(('"""', 'r"""'))
 
 
 def offenders(found: Iterable[str]) -> None:
@@ -60,7 +69,7 @@ def test_a_module_fits_on_a_few_screens() -> None:
 def test_every_public_module_says_what_it_is() -> None:
     public = [p for p in [*SOURCES, *HARNESS] if not p.name.startswith("_") or p.name == "__init__.py"]
     tests = [p for p in TESTS if p.name.startswith("test_")]
-    offenders(f"{name_of(path)}: no docstring" for path in [*public, *tests] if not ast.get_docstring(tree_of(path)))
+    offenders(f"{name_of(path)}: no docstring" for path in [*public, *tests] if not has_docstring(path))
 
 
 def test_public_classes_say_what_they_are() -> None:
@@ -147,7 +156,12 @@ def swallowed(path: Path) -> Iterator[int]:
 
 
 def test_skipped_tests_say_why() -> None:
-    offenders(f"{name_of(path)}:{line}: no reason" for path in TESTS for line in without_reason(path))
+    offenders(
+        f"{name_of(path)}:{line}: no reason"
+        for path in TESTS
+        if SKIP.search(path.read_text())
+        for line in without_reason(path)
+    )
 
 
 def without_reason(path: Path) -> Iterator[int]:
