@@ -67,6 +67,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/engines/test_everyone.py": "reads a table by the paths of a local directory",
     "tests/engines/test_external_catalog.py": "reads a table by the paths of a local directory",
     "tests/engines/test_s3.py": "chooses its stores itself",
+    "tests/engines/test_spark_source.py": "about the client of a gateway; its stores do not matter",
     "tests/faults/test_backup.py": "backups are of embedded ledgers and local objects only",
     "tests/faults/test_backpressure.py": "about one broker's memory; its stores do not matter",
     "tests/faults/test_brownout.py": "makes the store of one broker slow, which is a local one",

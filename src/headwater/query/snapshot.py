@@ -50,6 +50,12 @@ class Wanted:
     transactions are shown, and those of aborted ones until they are settled."""
     version: int | None = None
     """A version of the table, without what was not settled then. None: everything up to now."""
+    kept: Mapping[int, int] = field(default_factory=dict)
+    """By partition, an offset from which on no row may be missing: `RowsGone` is raised if retention removed one."""
+
+
+class RowsGone(BadInput):
+    """Retention has removed rows that the caller needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ def take(state: StreamsState, topic: uuid.UUID, streams: Iterable[Stream], wante
         table = None
     version = _checked_version(table, wanted.version)
     chosen = _chosen(streams, wanted)
+    _check_kept(table, chosen, wanted.kept)
     bounds: dict[int, Offsets] = {}
     hot: list[StreamPart] = []
     for stream in chosen:
@@ -106,14 +113,14 @@ def take(state: StreamsState, topic: uuid.UUID, streams: Iterable[Stream], wante
         part = _hot(state, stream, offsets, wanted) if wanted.version is None else None
         if part is not None:
             hot.append(part)
-    files = _files(table, version, bounds, wanted) if table is not None else []
+    files = [segment_of(table, file) for file in files_of(table, version, bounds, wanted)] if table is not None else []
     return Snapshot(topic, version, bounds, wanted.from_ms, wanted.until_ms, files, hot)
 
 
 def _chosen(streams: Iterable[Stream], wanted: Wanted) -> list[Stream]:
     by_partition = {stream.partition: stream for stream in streams}
     named = by_partition if wanted.partitions is None else wanted.partitions
-    for number in (*named, *wanted.from_offsets, *wanted.until_offsets):
+    for number in (*named, *wanted.from_offsets, *wanted.until_offsets, *wanted.kept):
         if number not in by_partition:
             raise BadInput(f"the topic has no partition {number}: it has 0 to {len(by_partition) - 1}")
     return [by_partition[number] for number in sorted(set(named))]
@@ -146,7 +153,8 @@ def _checked_version(table: TopicTable | None, version: int | None) -> int:
     return version
 
 
-def _files(table: TopicTable, version: int, bounds: Mapping[int, Offsets], wanted: Wanted) -> list[Segment]:
+def files_of(table: TopicTable, version: int, bounds: Mapping[int, Offsets], wanted: Wanted) -> list[DataFile]:
+    """The files of a version that may have wanted rows, by number."""
     shown = [
         file
         for file in table.files.values()
@@ -157,7 +165,12 @@ def _files(table: TopicTable, version: int, bounds: Mapping[int, Offsets], wante
         and _overlaps(file, bounds)
     ]
     shown.sort(key=lambda file: file.number)
-    return [Segment(f"{table.root}/{file.name}", file.size, file.footer_checksum) for file in shown]
+    return shown
+
+
+def segment_of(table: TopicTable, file: DataFile) -> Segment:
+    """A file as it is opened."""
+    return Segment(f"{table.root}/{file.name}", file.size, file.footer_checksum)
 
 
 def _overlaps(file: DataFile, bounds: Mapping[int, Offsets]) -> bool:
@@ -172,6 +185,40 @@ def _overlaps(file: DataFile, bounds: Mapping[int, Offsets]) -> bool:
 
 def _meets(offsets: Offsets, first: int, last: int) -> bool:
     return first < offsets.end and offsets.start <= last
+
+
+# --- what retention has left ---------------------------------------------------------------------------
+
+
+def kept_from(table: TopicTable | None, stream: Stream) -> int:
+    """The offset of a partition from which on no row was removed, as far as the state knows.
+
+    The log's start, unless the table reaches further back. A table whose retention is shorter than the log's begins
+    later than the log. Of a file with several partitions only the smallest offset is known, so the result may be too
+    small.
+    """
+    start, number = stream.log_start, stream.partition
+    if table is None:
+        return start
+    if start and table.ends_at(table.last_sequence).get(number, 0) >= start:
+        here = [file for file in table.live() if file.first_partition <= number <= file.last_partition]
+        start = min((file.first_offset for file in here), default=start)
+    retired = {file.number for file in table.files.values() if file.removed and file.references}
+    if retired:
+        index = stream.index
+        ends = [index[i].end for i in range(len(index)) if index[i].file in retired]
+        start = max([start, *ends[-1:]])
+    return start
+
+
+def _check_kept(table: TopicTable | None, streams: Iterable[Stream], kept: Mapping[int, int]) -> None:
+    for stream in streams:
+        needed = kept.get(stream.partition)
+        if needed is not None and (left := kept_from(table, stream)) > needed:
+            raise RowsGone(
+                f"retention has removed rows of partition {stream.partition} that are needed: they are needed from "
+                f"offset {needed} on, and complete from {left} on"
+            )
 
 
 # --- the WAL -------------------------------------------------------------------------------------------

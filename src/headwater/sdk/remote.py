@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -165,6 +166,27 @@ class RemoteConnection(Connection):
         """The result of a query, by the body of its request (`docs/sql.md`)."""
         return Result(RemoteAnswer(self._http, body))
 
+    def plan(self, topic: str, wanted: Wanted, split_bytes: int) -> Plan:
+        """A scan, divided into parts of about so many stored bytes at most, for readers that work side by side."""
+        found = self._http.get(f"{path_of(topic)}/splits", {**query_of(wanted), "split_bytes": split_bytes})
+        kept = {line["partition"]: line["kept"] for line in found["partitions"]}
+        parts = [
+            {line["partition"]: (line["from_offset"], line["until_offset"]) for line in part["ranges"]}
+            for part in found["parts"]
+        ]
+        return Plan(found["id"], kept, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The parts of a scan."""
+
+    topic_id: str
+    kept: Mapping[int, int]
+    """By partition, the offset from which on no row was removed."""
+    parts: list[dict[int, tuple[int, int]]]
+    """Of each part, by partition, the first offset and the one behind the last."""
+
 
 def path_of(topic: str) -> str:
     """The path of a topic."""
@@ -173,9 +195,9 @@ def path_of(topic: str) -> str:
     return f"/v1/topics/{quote(topic, safe='')}"
 
 
-def query_of(wanted: Wanted, columns: list[str]) -> dict[str, object]:
+def query_of(wanted: Wanted, columns: list[str] | None = None) -> dict[str, object]:
     """The parameters of a scan."""
-    query: dict[str, object] = {"columns": ",".join(columns)}
+    query: dict[str, object] = {"columns": ",".join(columns)} if columns is not None else {}
     if wanted.partitions is not None:
         query["partitions"] = ",".join(map(str, wanted.partitions))
     for name, alone, default, by_partition in (
@@ -183,8 +205,8 @@ def query_of(wanted: Wanted, columns: list[str]) -> dict[str, object]:
         ("until_offset", wanted.until_offset, FOREVER, wanted.until_offsets),
     ):
         if by_partition:
-            query[f"{name}s"] = ",".join(f"{partition}:{offset}" for partition, offset in by_partition.items())
-        elif alone != default:
+            query[f"{name}s"] = _listed(by_partition)
+        if alone != default:
             query[name] = alone
     if wanted.from_ms > -FOREVER:
         query["from"] = wanted.from_ms
@@ -192,7 +214,13 @@ def query_of(wanted: Wanted, columns: list[str]) -> dict[str, object]:
         query["until"] = wanted.until_ms
     if wanted.version is not None:
         query["version"] = wanted.version
+    if wanted.kept:
+        query["kept"] = _listed(wanted.kept)
     return query
+
+
+def _listed(by_partition: Mapping[int, int]) -> str:
+    return ",".join(f"{partition}:{offset}" for partition, offset in by_partition.items())
 
 
 def _batches(records: Iterable[NewRecord | Data], count: int, size: int) -> Iterator[list[bytes]]:

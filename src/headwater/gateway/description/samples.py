@@ -229,6 +229,13 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("describeQuery", "query", "A query that is done", path={"id": QUERY}, answer=_QUERY),
     Sample("cancelQuery", "cancelled", "A query ends", status=204, path={"id": QUERY}),
     Sample(
+        "planScan", "parts", "A small topic is one part", path=_ORDERS,
+        answer={
+            "id": _ID, "version": 0, "partitions": [{"partition": 0, "kept": 0}],
+            "parts": [{"bytes": 310, "ranges": [{"partition": 0, "from_offset": 0, "until_offset": 5}]}],
+        },
+    ),
+    Sample(
         "deleteRecords", "trimmed", "Delete the first record of a partition", path=_ORDERS,
         body={"partitions": [{"partition": 0, "before": 1}]}, answer={"partitions": [{"partition": 0, "start": 1}]},
     ),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import msgspec
 from litestar import get
 from litestar.params import QueryParameter
 from litestar.response import Stream
@@ -15,7 +16,11 @@ from headwater.gateway.results.forms import Pieces
 from headwater.gateway.services import Call, TheCall
 from headwater.query.scan import columns_of, scan, schema_of
 from headwater.query.snapshot import FOREVER, Wanted, take
+from headwater.query.splits import plan
 from headwater.state.cluster.access import Operation
+from headwater.state.cluster.domain import Topic
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stream import Stream as LogStream
 from headwater.types import Domain
 
 if TYPE_CHECKING:
@@ -25,6 +30,8 @@ MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 MAX_LIST = 100_000
 """Characters of a list in the query."""
 LAST = FOREVER - 1
+SPLIT_BYTES = 64 << 20
+"""The size of a part of a scan, if the caller does not choose one."""
 Columns = Annotated[
     str | None, QueryParameter(max_length=MAX_LIST, description="Columns of the table, separated by commas.")
 ]
@@ -51,6 +58,58 @@ Version = Annotated[
     int | None,
     QueryParameter(ge=0, le=LAST, description="A version of the table, without what was not settled then."),
 ]
+Kept = Annotated[
+    str,
+    QueryParameter(
+        max_length=MAX_LIST,
+        description="Offsets by partition, such as `0:17`. The request fails if retention removed rows from there on.",
+    ),
+]
+SplitBytes = Annotated[
+    int, QueryParameter(ge=1, le=LAST, description="About how many stored bytes a part has at most.")
+]
+
+
+class PlannedRange(msgspec.Struct, frozen=True):
+    """A range of a partition."""
+
+    partition: int
+    """The number of the partition."""
+    from_offset: int
+    """The first offset."""
+    until_offset: int
+    """The offset behind the last one."""
+
+
+class PlannedPart(msgspec.Struct, frozen=True):
+    """A part of a scan."""
+
+    bytes: int
+    """About how many stored bytes it has."""
+    ranges: list[PlannedRange]
+    """What it reads, at most one range of each partition."""
+
+
+class PlannedPartition(msgspec.Struct, frozen=True):
+    """A partition of a scan."""
+
+    partition: int
+    """The number of the partition."""
+    kept: int
+    """The offset from which on no row was removed by retention, as far as is known."""
+
+
+class PlannedScan(msgspec.Struct, frozen=True):
+    """A scan, divided into parts."""
+
+    id: str
+    """The id of the topic. A topic that is deleted and created again has another one."""
+    version: int
+    """The version of the table."""
+    partitions: list[PlannedPartition]
+    """The partitions that have offsets within the bounds of the request."""
+    parts: list[PlannedPart]
+    """All rows of the scan, each in one part."""
 
 
 @get("/v1/topics/{name:str}/rows", operation_id="scanTopic", tags=["records"], media_type=MEDIA_TYPE)
@@ -66,6 +125,7 @@ async def scan_topic(
     from_ms: From = None,
     until: Until = None,
     version: Version = None,
+    kept: Kept = "",
 ) -> Stream:
     """The rows of a topic: all that is in its table, and what is not settled yet, each once. An Arrow IPC stream.
 
@@ -73,16 +133,8 @@ async def scan_topic(
     left out, and a partition ends at its oldest open transaction. An answer that cannot be completed is cut off.
     """
     topic = await call.topic(name, Operation.READ)
-    wanted = Wanted(
-        partitions=None if partitions is None else [_number(text) for text in _items(partitions)],
-        from_offset=from_offset,
-        from_offsets=_by_partition("from_offsets", from_offsets),
-        until_offset=FOREVER if until_offset is None else until_offset,
-        until_offsets=_by_partition("until_offsets", until_offsets),
-        from_ms=-FOREVER if from_ms is None else from_ms,
-        until_ms=FOREVER if until is None else until,
-        version=version,
-    )
+    begin, end = _Bounds(from_offset, from_offsets), _Bounds(until_offset, until_offsets)
+    wanted = _wanted(partitions, begin, end, (from_ms, until), version, kept)
     own = call.services
     names = await own.offload(columns_of, None if columns is None else _items(columns))
     call.as_stream()
@@ -92,12 +144,87 @@ async def scan_topic(
     call.places.append(held)
     if version is not None:
         await held.pin(topic.id, version)
-    state = own.domains[Domain(topic.domain)].state
-    streams = [state.streams[stream] for stream in topic.streams[: topic.ready] if stream in state.streams]
+    state, streams = _streams(call, topic)
     snapshot = take(state, topic.id, streams, wanted)
     rows = scan(own.domains.store, snapshot, names, own.offload)
     first = await anext(rows, None)  # what fails here is still told as a problem document
     return Stream(_sent(call, names, first, rows), media_type=MEDIA_TYPE)
+
+
+@get("/v1/topics/{name:str}/splits", operation_id="planScan", tags=["records"])
+async def plan_scan(
+    call: TheCall,
+    name: TopicName,
+    partitions: Partitions = None,
+    from_offset: FromOffset = 0,
+    from_offsets: FromOffsets = "",
+    until_offset: UntilOffset = None,
+    until_offsets: UntilOffsets = "",
+    from_ms: From = None,
+    until: Until = None,
+    version: Version = None,
+    kept: Kept = "",
+    split_bytes: SplitBytes = SPLIT_BYTES,
+) -> PlannedScan:
+    """A scan, divided into parts that several readers read at the same time.
+
+    The caller needs the right to READ the topic. Each part is one request for rows, with its partitions, its offsets
+    and the times and the version of this request. Together they have the rows of one moment, each once. To be sure that
+    retention removes none of them before they are read, give `kept` of this answer.
+    """
+    topic = await call.topic(name, Operation.READ)
+    begin, end = _Bounds(from_offset, from_offsets), _Bounds(until_offset, until_offsets)
+    wanted = _wanted(partitions, begin, end, (from_ms, until), version, kept)
+    await call.services.catch_up(Domain(topic.domain))
+    state, streams = _streams(call, topic)
+    found = plan(state, topic.id, streams, wanted, split_bytes)
+    return PlannedScan(
+        str(topic.id),
+        found.snapshot.version,
+        [PlannedPartition(number, offset) for number, offset in found.kept.items()],
+        [
+            PlannedPart(
+                sum(one.size for one in part),
+                [PlannedRange(one.partition, one.offsets.start, one.offsets.end) for one in part],
+            )
+            for part in found.parts
+        ],
+    )
+
+
+class _Bounds(NamedTuple):
+    """An offset for all partitions, and others by partition."""
+
+    alone: int | None
+    by_partition: str
+
+
+def _wanted(
+    partitions: str | None,
+    begin: _Bounds,
+    end: _Bounds,
+    times: tuple[int | None, int | None],
+    version: int | None,
+    kept: str,
+) -> Wanted:
+    """The parameters of a request. Raises `BadInput` for a list that is not one."""
+    return Wanted(
+        partitions=None if partitions is None else [_number(text) for text in _items(partitions)],
+        from_offset=begin.alone or 0,
+        from_offsets=_by_partition("from_offsets", begin.by_partition),
+        until_offset=FOREVER if end.alone is None else end.alone,
+        until_offsets=_by_partition("until_offsets", end.by_partition),
+        from_ms=-FOREVER if times[0] is None else times[0],
+        until_ms=FOREVER if times[1] is None else times[1],
+        version=version,
+        kept=_by_partition("kept", kept),
+    )
+
+
+def _streams(call: Call, topic: Topic) -> tuple[StreamsState, list[LogStream]]:
+    """The state that a topic is in, and its partitions. The caller has brought the state up to the ledger's end."""
+    state = call.services.domains[Domain(topic.domain)].state
+    return state, [state.streams[stream] for stream in topic.streams[: topic.ready] if stream in state.streams]
 
 
 async def _sent(
@@ -140,4 +267,4 @@ def _by_partition(name: str, text: str) -> dict[int, int]:
     return found
 
 
-ROUTES = (scan_topic,)
+ROUTES = (scan_topic, plan_scan)

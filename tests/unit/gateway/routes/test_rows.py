@@ -79,6 +79,46 @@ def test_scans_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(main())
 
 
+def test_parts() -> None:
+    """Together they have every row once; later rows are in none of them."""
+
+    async def main() -> None:
+        async with gateway() as world:
+            await _filled(world)
+            [whole] = (await world.get("/v1/topics/orders/splits")).json()["parts"]
+            assert [line["partition"] for line in whole["ranges"]] == [0, 1] and whole["bytes"] > 0
+            plan = (await world.get("/v1/topics/orders/splits?split_bytes=1&from_offsets=0:1")).json()
+            assert plan["id"] == str(world.services.state.names["orders"].id) and plan["version"] == 0
+            assert plan["partitions"] == [{"partition": 0, "kept": 0}, {"partition": 1, "kept": 0}]
+            assert len(plan["parts"]) > 1
+            await world.fill("orders", 3)
+            got: list[str] = []
+            for part in plan["parts"]:
+                [line] = part["ranges"]
+                number = line["partition"]
+                query = f"partitions={number}&from_offsets={number}:{line['from_offset']}&kept={number}:0"
+                query += f"&until_offsets={number}:{line['until_offset']}"
+                got += _values(_table((await world.get(f"/v1/topics/orders/rows?{query}")).content))
+            assert sorted(got) == list("12345")
+
+    asyncio.run(main())
+
+
+def test_rows_that_retention_removed() -> None:
+    async def main() -> None:
+        async with gateway() as world:
+            await _filled(world)
+            trim = {"partitions": [{"partition": 0, "before": 2}]}
+            assert (await world.ask("POST", "/v1/topics/orders/trim", json=trim)).status_code == 200
+            assert (await world.get("/v1/topics/orders/splits")).json()["partitions"][0] == {"partition": 0, "kept": 2}
+            for path in ("rows", "splits"):
+                answer = await world.get(f"/v1/topics/orders/{path}?kept=0:1")
+                assert answer.status_code == 400 and "complete from 2 on" in answer.json()["detail"]
+                assert (await world.get(f"/v1/topics/orders/{path}?kept=0:2,1:0")).status_code == 200
+
+    asyncio.run(main())
+
+
 def test_bad_requests() -> None:
     async def main() -> None:
         async with gateway() as world:
@@ -127,6 +167,7 @@ def test_rights() -> None:
             assert (await world.get("/v1/topics/orders/rows", "alice")).status_code == 404
             await world.allow(rule(ALICE, Operation.DESCRIBE, "orders"))
             assert (await world.get("/v1/topics/orders/rows", "alice")).status_code == 403
+            assert (await world.get("/v1/topics/orders/splits", "alice")).status_code == 403
             await world.allow(rule(ALICE, Operation.READ, "orders"))
             assert _table((await world.get("/v1/topics/orders/rows", "alice")).content).num_rows == 6
 

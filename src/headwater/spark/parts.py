@@ -1,0 +1,42 @@
+"""What a task of Spark reads: ranges of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from headwater.query.snapshot import Wanted
+from headwater.spark.options import Options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Part(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Mapping[int, tuple[int, int]], kept: Mapping[int, int]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+        """By partition, the first offset and the one behind the last."""
+        self.kept = kept
+        """By partition, the offset from which on no row may have been removed meanwhile."""
+
+
+def read_part(own: Options, columns: Sequence[str], part: Part | None) -> Iterator[pa.RecordBatch]:
+    """The rows of a part. Spark gives None if there are no parts."""
+    if part is None:
+        return
+    wanted = Wanted(
+        partitions=list(part.ranges),
+        from_offsets={number: first for number, (first, _) in part.ranges.items()},
+        until_offsets={number: end for number, (_, end) in part.ranges.items()},
+        from_ms=own.from_ms,
+        until_ms=own.until_ms,
+        version=own.version,
+        kept=part.kept,
+    )
+    with own.connected() as connection:
+        yield from connection.scan_wanted(own.topic, wanted, list(columns)).to_batches()
