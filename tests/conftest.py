@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -22,17 +23,26 @@ __all__ = ["pytest_runtest_protocol", "pytest_timeout_cancel_timer", "pytest_tim
 os.environ[NICENESS] = "0"
 """Tests share their processors with each other. Settling that steps back would wait for all of them."""
 
+HOUSE_RULES = "tests/unit"
+"""The folder whose own modules look at all sources."""
+GARBAGE = (50_000, 20, 50)
+"""How seldom garbage is collected: what tests and libraries have loaded stays, and would be looked at every time."""
+
 settings.register_profile("headwater", deadline=None)  # no test asserts a time
 settings.load_profile("headwater")
 
 
 class ByModule(LoadGroupScheduling):
-    """Tests of a module run in one worker, because they share servers, unless they name a group of their own."""
+    """Tests of a module run in one worker, because they share servers, unless they name a group of their own.
+
+    Modules that look at all sources run in one worker, too: they share syntax trees.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         # xdist 3.8 cannot pass on the groups of marks with pytest 9.2, so modules must not depend on marks.
         group = super()._split_scope(nodeid)
-        return group if group != nodeid else nodeid.partition("::")[0]
+        module = nodeid.partition("::")[0]
+        return group if group != nodeid else HOUSE_RULES if module.rpartition("/")[0] == HOUSE_RULES else module
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -45,6 +55,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupSch
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with modules marked `long`, in any order drawn: one that begins last keeps every other worker idle."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is loaded by now is no garbage, ever."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.sources import nodes_of
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "headwater").rglob("*.py"))
 STARTING = {"create_task", "ensure_future", "TaskGroup"}
@@ -20,7 +22,7 @@ def _may_start_tasks(path: Path) -> bool:
 )
 def test_no_bare_task(path: Path) -> None:
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
         if name in STARTING:
             found.append((node.lineno, name))

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from tests.clustered import LEFT_OUT, QUICK, SELECTIONS
+from tests.support.sources import nodes_of
 
 ROOT = Path(__file__).parents[2]
 STARTING = {"Running", "LakeRunning", "Cluster", "Headwater", "bootstrap_address"}
@@ -26,14 +27,13 @@ def test_all_that_are_named_exist() -> None:
 
 def starts(path: Path) -> bool:
     """Whether a test module starts or uses a Headwater."""
-    text = path.read_text()
     imported = {
         alias.name
-        for node in ast.walk(ast.parse(text))
+        for node in nodes_of(path)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("harness.", "tests."))
         for alias in node.names
     }
-    return bool(imported & STARTING or USING.search(text))
+    return bool(imported & STARTING or USING.search(path.read_text()))
 
 
 def test_every_module_that_starts_a_headwater_is_named() -> None:

@@ -1,19 +1,20 @@
 """Who imports whom beside `src`: the harness is shared, and tests are imported by tests only."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from tests.support.sources import nodes_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("src/headwater", "harness", "demo", "benchmarks", "scripts")
 
 
-def files_with(folder: str, words: str) -> Iterator[tuple[str, list[ast.AST]]]:
+def files_with(folder: str, words: str) -> Iterator[tuple[str, Sequence[ast.AST]]]:
     """Each file whose text has these words, with all its nodes. Other files are not parsed, which takes long."""
     for path in sorted((ROOT / folder).rglob("*.py")):
-        text = path.read_text()
-        if words in text:
-            yield path.relative_to(ROOT).as_posix(), list(ast.walk(ast.parse(text)))
+        if words in path.read_text():
+            yield path.relative_to(ROOT).as_posix(), nodes_of(path)
 
 
 def importers(folder: str, package: str) -> list[str]:

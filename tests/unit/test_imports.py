@@ -9,6 +9,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tests.support.sources import tree_of
+
 ROOT = Path(__file__).parents[2] / "src"
 PACKAGE = "headwater"
 SOURCES = sorted((ROOT / PACKAGE).rglob("*.py"))
@@ -100,11 +102,6 @@ def test_a_folder_can_be_taken_in_at_a_glance(folder: Path) -> None:
 
 
 # --- private names -----------------------------------------------------------------------------------
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
 
 
 def is_private(name: str) -> bool:

@@ -5,8 +5,9 @@ import io
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
+
+from tests.support.sources import nodes_of, tree_of
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "headwater").rglob("*.py"))
@@ -26,16 +27,6 @@ LOOPS = ("get_running_loop", "get_event_loop")
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@cache
-def nodes_of(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(tree_of(path)))
 
 
 def comments_of(path: Path) -> list[tuple[int, str]]:
@@ -103,6 +94,7 @@ def test_nothing_is_left_to_do() -> None:
     offenders(
         f"{name_of(path)}:{line}: {comment}"
         for path in [*SOURCES, *HARNESS, *TESTS]
+        if LEFTOVER.search(path.read_text())
         for line, comment in comments_of(path)
         if LEFTOVER.search(comment)
     )
