@@ -143,7 +143,8 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
     @property
     def variables(self) -> Mapping[str, str]:
         """The environment that a process needs to reach the stores, and the variables of the caller."""
-        return {**(self.stores.environment if self.stores is not None else {}), **self._variables}
+        stores = self.stores.environment if self.stores is not None else {}
+        return {"HEADWATER_SQL__WARM": "0", **stores, **self._variables}  # most tests ask no SQL
 
     def end_stores(self) -> None:
         if self.stores is not None and self._stores_run:

@@ -22,6 +22,8 @@ from headwater.settings.settings import Settings
 log = logging.getLogger("headwater.directories")
 RUN = "run"
 """Settings and secrets that the supervisor writes for its processes."""
+SPILL = "spill"
+"""What queries do not have in memory, unless `sql.spill` names another place."""
 SHARED = (TEMPORARY, "wal", "tables")
 _OF_THE_DISK = "lost+found"
 
@@ -68,7 +70,7 @@ def _prepare_data(data: Path, objects: Path | None, ledger: Path | None, mode: i
     if modes.make_directory(data, wanted):
         return
     names = {path.relative_to(data).parts[0] for path in (objects, ledger) if path is not None and data in path.parents}
-    foreign = [n for n in os.listdir(data) if n not in (RUN, _OF_THE_DISK) and not any(map(n.startswith, names))]
+    foreign = [n for n in os.listdir(data) if n not in (RUN, SPILL, _OF_THE_DISK) and not any(map(n.startswith, names))]
     if foreign or data.stat().st_mode & stat.S_ISVTX:
         what = f"it also has {sorted(foreign)[0]!r}" if foreign else "it is shared by several users"
         log.warning("the mode of the data directory is left as it is", extra={"path": str(data), "reason": what})

@@ -35,6 +35,9 @@ from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
 from headwater.ops.http import Page, Request
 from headwater.ops.metrics import CONTENT_TYPE, render
+from headwater.query.asking import Engine
+from headwater.query.engines.duckdb.pool import DuckDB
+from headwater.query.queries import Queries
 from headwater.settings.settings import HttpSecurity, Settings
 from headwater.threads import Threads
 
@@ -101,6 +104,10 @@ class GatewayProcess:
             properties,
             self._openers[0].run,
         )
+        self.duckdb = DuckDB(settings, chance, self._openers[0].run)
+        self.queries = Queries(self.core.domains, settings.sql, {Engine.DUCKDB: self.duckdb})
+        if settings.sql.enabled:
+            self.services.asking = self.queries
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)
         self.flight = flight_server(self.services)
         gate = Gate(settings.security, self.services.logins, self.services.guard)
@@ -123,6 +130,8 @@ class GatewayProcess:
         check_exposure(self.settings, kafka=False, gateway=True)
         await self.core.start()
         self.services.holding.start()
+        if self.settings.sql.enabled:
+            await self.duckdb.open()
         await self.server.open()
         if self.flight is not None:
             await self.flight.open()
@@ -135,6 +144,8 @@ class GatewayProcess:
         if self.flight is not None:
             await self.flight.close(seconds)
         await self.server.close(seconds)
+        await self.queries.close()
+        await self.duckdb.close()
         await self.services.holding.close()
         await self.core.stop()
         if self._peers is not None:

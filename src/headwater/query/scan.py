@@ -84,9 +84,9 @@ async def scan(
     for file in snapshot.files:
         async for batch in _file(store, file, snapshot, shape, offload):
             yield batch
-    for group in _groups(snapshot.hot):
-        loaded = await load_runs(store, [run for part in group for run in part.runs])
-        for part in group:
+    for group in grouped(snapshot.hot):
+        loaded = await load_runs(store, [run for _, part in group for run in part.runs])
+        for _, part in group:
             rows = _rows(part, loaded, shape)
             while (batches := await offload(_next, rows)) is not None:
                 for batch in batches:
@@ -173,10 +173,11 @@ def _decoded(
 # --- the WAL -------------------------------------------------------------------------------------------
 
 
-def _groups(parts: Sequence[StreamPart]) -> Iterator[list[StreamPart]]:
+def grouped(parts: Sequence[StreamPart]) -> Iterator[list[tuple[int, StreamPart]]]:
     """Runs that are read together, in the order of their objects, so that an object with many streams is read once.
 
-    Within a stream the order of offsets stays.
+    A group needs at most `HOT_BYTES`, or is a single run. It has the places of the parts whose runs are in it, and
+    those runs. Within a part the order of offsets stays.
     """
     ordered = sorted(
         ((rank, i, run) for i, part in enumerate(parts) for rank, run in _ranked(part)),
@@ -207,18 +208,31 @@ def _ranked(part: StreamPart) -> Iterator[tuple[str, WalRun]]:
         yield greatest, run
 
 
-def _parts(parts: Sequence[StreamPart], taken: dict[int, list[WalRun]]) -> list[StreamPart]:
+def _parts(parts: Sequence[StreamPart], taken: dict[int, list[WalRun]]) -> list[tuple[int, StreamPart]]:
     found = []
     for i in sorted(taken):
         part, runs = parts[i], taken[i]
-        start, end = max(part.start, runs[0].start), min(part.end, runs[-1].end)
-        aborted = [gone for gone in part.aborted if gone[1] < end and gone[2] >= start]
-        found.append(StreamPart(part.stream, part.partition, start, end, runs, aborted))
+        found.append((i, part_of(part, runs)))
     return found
+
+
+def part_of(part: StreamPart, runs: list[WalRun]) -> StreamPart:
+    """Some runs of a part that follow each other, with the aborted transactions that may be in them."""
+    start, end = max(part.start, runs[0].start), min(part.end, runs[-1].end)
+    aborted = [gone for gone in part.aborted if gone[1] < end and gone[2] >= start]
+    return StreamPart(part.stream, part.partition, start, end, runs, aborted)
 
 
 def _rows(part: StreamPart, loaded: RunBytes, shape: _Shape) -> Iterator[list[pa.RecordBatch]]:
     import pyarrow as pa
+
+    for batch in decoded(part, loaded):
+        yield shape.shaped(pa.Table.from_batches([batch]), None)
+
+
+def decoded(part: StreamPart, loaded: RunBytes) -> Iterator[pa.RecordBatch]:
+    """The rows of a part whose bytes are loaded, in all columns of a segment, without those beyond its end."""
+    import pyarrow.compute as pc
 
     at = part.runs[0]
 
@@ -228,11 +242,10 @@ def _rows(part: StreamPart, loaded: RunBytes, shape: _Shape) -> Iterator[list[pa
             at = run
             yield loaded.get(run), run.start, run.append_ms
 
-    bounds = Offsets(part.start, part.end)
     inside = part.end >= part.runs[-1].end
     try:
         for batch in decode_runs(part.partition, runs(), part.start, OPENED_LIMIT, aborted=part.aborted):
-            yield shape.shaped(pa.Table.from_batches([batch]), None if inside else bounds)
+            yield batch if inside else batch.filter(pc.less(batch["offset"], part.end))
     except CorruptObject as error:
         if at.path in loaded.missing:
             raise SnapshotGone(f"{at.path} was deleted while it was read: scan again") from error

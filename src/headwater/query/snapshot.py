@@ -83,6 +83,8 @@ class Snapshot:
     files: list[Segment]
     hot: list[StreamPart]
     """Runs in the WAL, in the order of offsets, with the aborted transactions in them."""
+    cut: frozenset[str]
+    """Paths of files that may have rows outside of `bounds`. All rows of the others are within them."""
 
     @property
     def wal_bytes(self) -> int:
@@ -104,17 +106,27 @@ def take(state: StreamsState, topic: uuid.UUID, streams: Iterable[Stream], wante
     chosen = _chosen(streams, wanted)
     _check_kept(table, chosen, wanted.kept)
     bounds: dict[int, Offsets] = {}
+    whole: set[int] = set()
     hot: list[StreamPart] = []
     for stream in chosen:
         offsets = _bounds(stream, wanted)
+        if not offsets.start and not _reaches_beyond(stream, offsets.end):
+            whole.add(stream.partition)
         if not offsets:
             continue
         bounds[stream.partition] = offsets
         part = _hot(state, stream, offsets, wanted) if wanted.version is None else None
         if part is not None:
             hot.append(part)
-    files = [segment_of(table, file) for file in files_of(table, version, bounds, wanted)] if table is not None else []
-    return Snapshot(topic, version, bounds, wanted.from_ms, wanted.until_ms, files, hot)
+    files: list[Segment] = []
+    cut: set[str] = set()
+    for file in files_of(table, version, bounds, wanted) if table is not None else []:
+        assert table is not None
+        segment = segment_of(table, file)
+        files.append(segment)
+        if not _within(file, bounds, whole):
+            cut.add(segment.path)
+    return Snapshot(topic, version, bounds, wanted.from_ms, wanted.until_ms, files, hot, frozenset(cut))
 
 
 def _chosen(streams: Iterable[Stream], wanted: Wanted) -> list[Stream]:
@@ -185,6 +197,23 @@ def _overlaps(file: DataFile, bounds: Mapping[int, Offsets]) -> bool:
 
 def _meets(offsets: Offsets, first: int, last: int) -> bool:
     return first < offsets.end and offsets.start <= last
+
+
+def _within(file: DataFile, bounds: Mapping[int, Offsets], whole: Collection[int]) -> bool:
+    """Whether all rows of a file are certainly within the bounds. Partitions in `whole` have no rows beyond them."""
+    return all(
+        number in whole
+        or (number in bounds and bounds[number].start <= file.first_offset and file.last_offset < bounds[number].end)
+        for number in range(file.first_partition, file.last_partition + 1)
+    )
+
+
+def _reaches_beyond(stream: Stream, end: int) -> bool:
+    """Whether a file may have rows of a stream at an offset or behind it, as a bulk append's behind a reservation."""
+    if end < stream.log_start:
+        return True  # the index begins later than the tables do
+    index = stream.index
+    return any(index[i].file for i in range(index.find(end), len(index)))
 
 
 # --- what retention has left ---------------------------------------------------------------------------

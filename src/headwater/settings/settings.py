@@ -30,6 +30,8 @@ from headwater.settings.security import Oauth as Oauth
 from headwater.settings.security import Security as Security
 from headwater.settings.security import Tls as Tls
 from headwater.settings.security import check_security
+from headwater.settings.sql import Sql as Sql
+from headwater.settings.sql import check_sql
 
 MIB = 1 << 20
 ENV_PREFIX = "HEADWATER_"
@@ -301,6 +303,7 @@ class Settings(_Section, frozen=True):
     transactions: Transactions = Transactions()
     lake: Lake = Lake()
     gateway: Gateway = Gateway()
+    sql: Sql = Sql()
     security: Security = Security()
 
     @property
@@ -310,6 +313,11 @@ class Settings(_Section, frozen=True):
     @property
     def objects_url(self) -> str:
         return self.objects or (Path(self.data).absolute() / "objects").as_uri()
+
+    @property
+    def spill(self) -> str:
+        """The directory for what queries do not have in memory."""
+        return self.sql.spill or str(Path(self.data).absolute() / "spill")
 
     @property
     def default_profile(self) -> str:
@@ -399,6 +407,7 @@ def _check(settings: Settings) -> None:
         parse_address(settings.internal)
     parse_address(settings.http)
     check_gateway(settings.gateway, parse_address)
+    check_sql(settings.sql)
 
 
 def _check_groups(groups: Groups) -> None:

@@ -1,0 +1,91 @@
+"""Where DuckDB finds the objects of a store: paths of a local directory, or URLs of S3 with credentials."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from headwater.errors import ConfigError
+from headwater.settings.objects import StoreOptions, local_path
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+class Places:
+    """Turns paths of objects into what DuckDB opens."""
+
+    def __init__(self, store: str, options: StoreOptions) -> None:
+        """`store` is the URL of the object store."""
+        self._options = options
+        root = local_path(store, "file")
+        if root is None:
+            parts = urlsplit(store)
+            if parts.scheme not in ("s3", "s3a"):
+                raise ConfigError(f"DuckDB cannot read objects at {parts.scheme}://")
+            self._root = f"s3://{parts.netloc}{parts.path.rstrip('/')}"
+        else:
+            self._root = str(root)
+        self._remote = root is None
+
+    def __repr__(self) -> str:
+        return f"<Places below {self._root}>"
+
+    def of(self, path: str) -> str:
+        """The path or the URL of an object."""
+        return f"{self._root}/{path}"
+
+    def prepare(self, connection: DuckDBPyConnection) -> None:
+        """Let a new database reach a store over a network. Must be called before it is locked."""
+        if not self._remote:
+            return
+        connection.execute(f"LOAD {_text(_extension('httpfs'))}")
+        known = {_plain(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
+        known |= {_plain(name): value for name, value in self._options.provider.items()}
+        wanted = {"TYPE": "s3", "PROVIDER": "config", "SCOPE": self._root, **_secret(known)}
+        fields = ", ".join(f"{name} {_text(value)}" for name, value in wanted.items())
+        connection.execute(f"CREATE SECRET headwater ({fields})")
+
+
+def _extension(name: str) -> str:
+    """The file of an extension that is installed as a Python package. Nothing is fetched."""
+    import duckdb
+
+    try:
+        found = files(f"duckdb_extension_{name}") / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"SQL over objects in S3 needs the package duckdb-extension-{name}") from error
+    return str(found)
+
+
+def _secret(known: dict[str, str]) -> dict[str, str]:
+    """The fields of DuckDB's secret by obstore's options."""
+    found = {}
+    for name, options in (
+        ("KEY_ID", ("access_key_id",)),
+        ("SECRET", ("secret_access_key",)),
+        ("SESSION_TOKEN", ("session_token", "token")),
+        ("REGION", ("region", "default_region")),
+    ):
+        value = next((known[option] for option in options if known.get(option)), "")
+        if value:
+            found[name] = value
+    endpoint = known.get("endpoint") or known.get("endpoint_url_s3") or known.get("endpoint_url")
+    if endpoint:
+        parts = urlsplit(endpoint if "//" in endpoint else f"https://{endpoint}")
+        virtual = known.get("virtual_hosted_style_request", "").lower() in ("true", "1")
+        found["ENDPOINT"] = parts.netloc
+        found["USE_SSL"] = str(parts.scheme == "https").lower()
+        found["URL_STYLE"] = "vhost" if virtual else "path"
+    return found
+
+
+def _plain(name: str) -> str:
+    """obstore's short name of an option: `AWS_REGION` and `aws_region` are `region`."""
+    return name.lower().removeprefix("aws_")
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,81 @@
+"""Tables of a task as views of a DuckDB connection: exact files, those of them that are cut, and rows of the WAL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from headwater.query.engines.contract import Bound, TaskTable
+from headwater.query.scan import schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
+
+_FILES = "read_parquet([{}], hive_partitioning = false, union_by_name = false, filename = false)"
+HOT, BOUNDS = "_hot", "_bounds"
+"""What names of relations beside a view end with."""
+
+
+def make_view(
+    connection: DuckDBPyConnection, table: TaskTable, place: Callable[[str], str], hot: pa.Table | None
+) -> None:
+    """Create the view of a table. `place` gives the path or URL of a file.
+
+    `hot` has the rows of the WAL. None: they are in a table of DuckDB's own, which `hold_hot` has made.
+    """
+    whole = [place(file.path) for file in table.files if not file.cut]
+    cut = [place(file.path) for file in table.files if file.cut]
+    columns = ", ".join(quoted(name) for name in schema_of().names)
+    parts = []
+    if whole:
+        parts.append(f"SELECT {columns} FROM {_files(whole)}")
+    if cut:
+        bounds = quoted(table.view + BOUNDS)
+        connection.register(table.view + BOUNDS, _bounds(table.bounds))
+        parts.append(
+            f"SELECT {columns} FROM {_files(cut)} AS f SEMI JOIN {bounds} AS b ON f.partition = b.own"
+            ' AND f."offset" >= b.first AND f."offset" < b.behind'
+        )
+    if hot is None or hot.num_rows or not parts:
+        if hot is not None:
+            connection.register(table.view + HOT, hot)
+        parts.append(f"SELECT {columns} FROM {quoted(table.view + HOT)}")
+    connection.execute(f"CREATE TEMP VIEW {quoted(table.view)} AS {' UNION ALL '.join(parts)}")
+
+
+def hold_hot(connection: DuckDBPyConnection, table: TaskTable, pieces: Sequence[pa.Table]) -> None:
+    """Put rows of the WAL into a table of DuckDB's own, which it may spill. May be called several times."""
+    name = quoted(table.view + HOT)
+    for i, piece in enumerate(pieces):
+        source = f"{table.view}_piece{i}"
+        connection.register(source, piece)
+        connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {name} AS SELECT * FROM {quoted(source)} LIMIT 0")
+        connection.execute(f"INSERT INTO {name} SELECT * FROM {quoted(source)}")
+        connection.unregister(source)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _files(paths: Sequence[str]) -> str:
+    return _FILES.format(", ".join(_text(path) for path in paths))
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _bounds(bounds: Sequence[Bound]) -> pa.Table:
+    import pyarrow as pa
+
+    last = (1 << 63) - 1
+    return pa.table(
+        {
+            "own": pa.array([bound.partition for bound in bounds], pa.int32()),
+            "first": pa.array([min(bound.start, last) for bound in bounds], pa.int64()),
+            "behind": pa.array([min(bound.end, last) for bound in bounds], pa.int64()),
+        }
+    )

@@ -1,0 +1,259 @@
+"""`Queries`, the service that doors ask: checks, snapshot, engine, and a registry of what runs.
+
+Every record that was acknowledged before a question is in its snapshot: first the ledger is read to its end, then the
+snapshots of all topics are taken in one step. A query holds a place until its last row was read, it fails, or it is
+cancelled. Ended ones can be looked up for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headwater.background import Tasks
+from headwater.errors import BadInput, HeadwaterError, NotReady
+from headwater.query.asking import Engine, Limits, NoEngine, Phase, Query, Question, Refused
+from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, table_of
+from headwater.query.queries.checking import Statement, check
+from headwater.query.queries.running import Plan, RunningQuery
+from headwater.query.queries.versions import wanted_of
+from headwater.query.snapshot import Snapshot, take
+from headwater.replica.domains import Domains
+from headwater.settings.sql import Sql
+from headwater.state.cluster.domain import Topic
+from headwater.types import Domain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("headwater.sql")
+HISTORY = 200
+"""Ended queries that can be looked up."""
+CATCH_UP_SECONDS = 5.0
+"""How long a question waits for the ledger."""
+LOGGED = 2_000
+"""Characters of a statement in the log."""
+
+
+class Queries:
+    """The queries of one gateway. `asking.Asking` says how it is used."""
+
+    def __init__(self, domains: Domains, own: Sql, engines: Mapping[Engine, EngineRunner]) -> None:
+        self._domains = domains
+        self._own = own
+        self._engines = dict(engines)
+        self._running: dict[str, RunningQuery] = {}
+        self._ended: deque[RunningQuery] = deque(maxlen=HISTORY)
+        self._askers: Counter[str] = Counter()
+        self._tasks = Tasks()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Queries: {len(self._running)} running>"
+
+    async def ask(self, question: Question) -> Query:
+        """Start a query. See `asking.Asking`."""
+        query = self._enter(question)
+        query.watch()
+        try:
+            task = await self._planned(query, question)
+            starting = self._tasks.spawn(self._engines[query.engine].run(task), f"sql-{query.id}")
+            await query.begin(starting)
+        except HeadwaterError as error:
+            query.fail(error)
+            await query.close()
+            raise
+        except BaseException:
+            await query.cancel("the caller has left")
+            raise
+        return query
+
+    async def describe(self, question: Question) -> pa.Schema:
+        """The columns of an answer. See `asking.Asking`."""
+        query = self._enter(question)
+        query.watch()
+        try:
+            task = await self._planned(query, question, columns_only=True)
+            await query.begin(self._tasks.spawn(self._engines[query.engine].run(task), f"sql-{query.id}"))
+            return query.schema
+        except HeadwaterError as error:
+            query.fail(error)
+            raise
+        finally:
+            await query.close()
+
+    def running(self) -> list[Query]:
+        """Queries that run, and those that have ended a while ago, the newest first."""
+        return [*reversed(self._running.values()), *reversed(self._ended)]
+
+    def find(self, name: str) -> Query | None:
+        """A query by its id."""
+        return self._running.get(name) or next((query for query in self._ended if query.id == name), None)
+
+    async def close(self) -> None:
+        """Cancel everything. Engines are closed by those who have made them."""
+        self._closed = True
+        for query in list(self._running.values()):
+            await query.cancel("the gateway stops")
+        await self._tasks.close()
+
+    # --- the registry ------------------------------------------------------------------------------
+
+    def _enter(self, question: Question) -> RunningQuery:
+        if self._closed:
+            raise NoEngine("the gateway stops")
+        if self._askers[question.asker] >= self._own.queries_per_user:
+            raise NoEngine(
+                f"{question.asker} has {self._own.queries_per_user} queries already: wait for one, or cancel it"
+            )
+        if len(self._running) >= self._own.workers + self._own.waiting:
+            raise NoEngine(f"{len(self._running)} queries run or wait already: ask again in a moment")
+        name = self._domains.chance.uuid().hex
+        query = RunningQuery(
+            name, question, self._limits(question.limits), self._domains.clock, self._tasks, self._leave
+        )
+        self._running[name] = query
+        self._askers[question.asker] += 1
+        return query
+
+    def _leave(self, query: RunningQuery) -> None:
+        if self._running.pop(query.id, None) is None:
+            return
+        self._askers[query.asker] -= 1
+        if not self._askers[query.asker]:
+            del self._askers[query.asker]
+        self._ended.append(query)
+        seen = query.progress
+        log.log(
+            logging.INFO if seen.phase is Phase.DONE else logging.WARNING,
+            "a query has ended",
+            extra={
+                "query": query.id,
+                "asker": query.asker,
+                "phase": seen.phase.value,
+                "engine": query.engine.value,
+                "seconds": round(seen.seconds, 3),
+                "rows": seen.rows,
+                "result_bytes": seen.result_bytes,
+                "files": seen.files,
+                "file_bytes": seen.file_bytes,
+                "hot_bytes": seen.hot_bytes,
+                "reason": seen.error,
+            },
+        )
+
+    def _limits(self, wanted: Limits | None) -> Limits:
+        own = self._own
+        if wanted is None:
+            return Limits(seconds=own.seconds, rows=own.rows, result_bytes=own.result_bytes)
+        if min(wanted.seconds, wanted.rows, wanted.result_bytes) <= 0:
+            raise BadInput("a limit of a query must be above 0")
+        return Limits(
+            seconds=min(own.seconds, wanted.seconds),
+            rows=min(own.rows, wanted.rows),
+            result_bytes=min(own.result_bytes, wanted.result_bytes),
+        )
+
+    # --- from a question to a task -----------------------------------------------------------------
+
+    async def _planned(self, query: RunningQuery, question: Question, *, columns_only: bool = False) -> EngineTask:
+        """Check the statement, take the snapshot and choose the engine."""
+        log.info(
+            "a query was asked",
+            extra={"query": query.id, "asker": question.asker, "sql": question.sql[:LOGGED]},
+        )
+        await self._catch_up()
+        engine = self._first_choice(question.engine)
+        statement = self._checked(question, engine)
+        topics = self._topics(statement)
+        for domain in {Domain(topic.domain) for topic in topics}:
+            await self._catch_up(domain)
+        taken = self._snapshots(statement, topics)
+        engine, reason, statement = self._chosen(question, engine, statement, [one for _, one in taken])
+        snapshots = [one for _, one in taken]
+        query.planned(
+            Plan(
+                engine=engine,
+                reason=reason,
+                versions={topic.name: one.version for topic, one in taken},
+                files=sum(len(one.files) for one in snapshots),
+                file_bytes=sum(one.file_bytes for one in snapshots),
+                hot_bytes=sum(one.wal_bytes for one in snapshots),
+            )
+        )
+        return EngineTask(
+            id=query.id,
+            sql=statement.sql,
+            parameters=question.parameters,
+            tables=_tables(statement, taken),
+            explain=statement.explain,
+            columns_only=columns_only,
+        )
+
+    async def _catch_up(self, *domains: Domain) -> None:
+        """Read the ledger to its end: of the cluster's domain, or of those of streams."""
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                if not domains:
+                    await self._domains.cluster.barrier()
+                for domain in domains:
+                    await self._domains[domain].barrier()
+        except TimeoutError:
+            raise NotReady("the ledger does not answer in time") from None
+
+    def _checked(self, question: Question, engine: Engine) -> Statement:
+        names = self._domains.cluster.state.names
+        known = [name for name, topic in names.items() if topic.ready and question.readable(name)]
+        return check(question.sql, engine, known, question.as_of)
+
+    def _topics(self, statement: Statement) -> list[Topic]:
+        names = self._domains.cluster.state.names
+        return [names[table.topic] for table in statement.tables]
+
+    def _snapshots(self, statement: Statement, topics: Sequence[Topic]) -> list[tuple[Topic, Snapshot]]:
+        """A snapshot of every table, all of one moment: nothing is awaited here."""
+        taken = []
+        for table, topic in zip(statement.tables, topics, strict=True):
+            state = self._domains[Domain(topic.domain)].state
+            streams = [state.streams[number] for number in topic.streams[: topic.ready] if number in state.streams]
+            if not streams:
+                raise Refused(f"there is no topic {topic.name!r}")  # it was deleted a moment ago
+            wanted = wanted_of(state.tables.get(topic.id), table.as_of)
+            taken.append((topic, take(state, topic.id, streams, wanted)))
+        return taken
+
+    # --- engines -----------------------------------------------------------------------------------
+
+    def _first_choice(self, wanted: Engine) -> Engine:
+        if wanted is not Engine.AUTO:
+            if wanted not in self._engines:
+                raise Refused(f"this gateway has no engine {wanted.value!r}")
+            return wanted
+        for engine in (Engine.DUCKDB, Engine.SPARK):
+            if engine in self._engines:
+                return engine
+        raise NoEngine("this gateway has no engine for queries")
+
+    def _chosen(
+        self, question: Question, first: Engine, statement: Statement, snapshots: Sequence[Snapshot]
+    ) -> tuple[Engine, str, Statement]:
+        """The engine, why, and the statement in its dialect."""
+        if question.engine is not Engine.AUTO:
+            return first, "The caller has chosen it.", statement
+        if first is not Engine.DUCKDB:
+            return first, "It is the only engine here.", statement
+        size, most = sum(one.file_bytes + one.wal_bytes for one in snapshots), self._own.spark_bytes
+        if not most or size < most or Engine.SPARK not in self._engines:
+            return first, f"DuckDB answers fastest, and {size} bytes are not too many for it.", statement
+        try:
+            other = self._checked(question, Engine.SPARK)
+        except Refused as error:
+            return first, f"There are {size} bytes, but Spark would refuse the statement: {error}", statement
+        return Engine.SPARK, f"There are {size} bytes; from {most} on (sql.spark_bytes) Spark answers.", other
+
+
+def _tables(statement: Statement, taken: Sequence[tuple[Topic, Snapshot]]) -> list[TaskTable]:
+    return [table_of(table.view, topic.name, one) for table, (topic, one) in zip(statement.tables, taken, strict=True)]
