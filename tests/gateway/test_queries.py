@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
-from headwater.query.asking import (
-    Engine,
-    Phase,
-)
+import pytest
+
+from headwater.errors import HeadwaterError
+from headwater.query.asking import Cancelled, Engine, Limits, NoEngine, Phase, QueryFailed, Refused, TooMuch
+from headwater.query.scan import SnapshotGone
 from tests.support.asking import QueryWorld, query_world, rows_of, table_of
 
 NUMBERS = [b'{"user": "u%d", "n": %d}' % (i % 3, i) for i in range(100)]
-SUM = 'SELECT count(*) AS n, sum("offset") AS s FROM t'
+SUM = "SELECT count(*) AS n, sum(offset) AS s FROM t"
+ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b, t WHERE a.range + b.range = 7"
+"""Takes hours."""
+WIDE = "SELECT a.offset AS x, b.offset AS y, repeat('x', 1000) AS z FROM t a, t b, t c"
+"""Gives gigabytes of rows, the first of them soon."""
 
 
 async def _filled(world: QueryWorld) -> None:
@@ -38,5 +45,147 @@ def test_settled_rows_and_rows_of_the_wal(tmp_path: Path) -> None:
             assert world.queries.find(query.id) is query and world.queries.running() == [query]
             await world.write("t", [b"one more"])
             assert await world.rows(SUM) == [(201, 2 * sum(range(100)) + 100)]
+            await _statements(world)
+            await _missing_files(world)
+
+    asyncio.run(main())
+
+
+async def _statements(world: QueryWorld) -> None:
+    found = await world.rows("SELECT offset, value FROM t WHERE partition = ? AND offset < ? ORDER BY 1", 1, 2)
+    assert found == [(0, NUMBERS[0]), (1, NUMBERS[1])]
+    twice = await world.rows("SELECT a.offset FROM t a JOIN t b USING (partition, offset) WHERE a.offset = 7")
+    assert twice == [(7,), (7,)]
+    assert "READ_PARQUET" in str(await world.rows("EXPLAIN SELECT * FROM t"))
+    assert await world.rows("SELECT 1 AS a, 2 AS a") == [(1, 2)]
+    assert await world.rows("SELECT 1 WHERE false") == []
+    for sql, why, message in (
+        ("SELECT nonsense FROM t", QueryFailed, "nonsense"),
+        ("SELECT CAST(decode(value) AS INT) FROM t", QueryFailed, "Conversion"),
+        ("SELECT * FROM u", Refused, "does not exist"),
+        ("DELETE FROM t", Refused, "SELECT"),
+        ("SELECT ? FROM t", Refused, "1 parameters, 0 are given"),
+    ):
+        with pytest.raises(why, match=message):
+            await world.rows(sql)
+    assert world.queries.running()[0].progress.phase is Phase.FAILED
+    with pytest.raises(Refused, match="does not exist"):
+        await world.rows("SELECT * FROM t", hidden=["t"])
+    with pytest.raises(Refused, match="no engine 'spark'"):
+        await world.rows("SELECT 1", engine=Engine.SPARK)
+    assert len(world.duckdb.pids) == 1, "a statement that fails costs no worker"
+
+
+async def _missing_files(world: QueryWorld) -> None:
+    """A file or an object that is missing fails the query. It never has fewer rows."""
+    table = world.table("t")
+    [segment] = [world.objects / table.root / file.name for file in table.live()]
+    before = _objects(world)
+    await world.write("t", [b"in an object of its own"])
+    [written] = _objects(world) - before
+    for path in (written, segment):
+        moved = path.with_name("moved")
+        path.rename(moved)
+        with pytest.raises(SnapshotGone, match=r"cannot be read|was deleted"):
+            await world.rows("SELECT count(*), max(value) FROM t")
+        moved.rename(path)
+        assert await world.rows("SELECT count(*) FROM t") == [(202,)]
+
+
+def _objects(world: QueryWorld) -> set[Path]:
+    return {path for path in (world.objects / "wal").rglob("*") if path.is_file()}
+
+
+def test_limits_and_cancelling(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with query_world(tmp_path, workers=2, waiting=1, queries_per_user=2) as world:
+            await _filled(world)
+            with pytest.raises(TooMuch, match=r"more than 10 rows: aggregate, use LIMIT, or raise sql\.rows"):
+                await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=10, result_bytes=1 << 30))
+            with pytest.raises(TooMuch, match="more than 1000 bytes"):
+                await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=1000, result_bytes=1000))
+            with pytest.raises(TooMuch, match=r"longer than 0.2 s: ask for less, or raise sql\.seconds"):
+                await world.rows(ENDLESS, limits=Limits(seconds=0.2, rows=10, result_bytes=1 << 30))
+            [pid] = world.duckdb.pids
+            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
+
+            first, second = await world.ask(ENDLESS), await world.ask(WIDE)
+            with pytest.raises(NoEngine, match="User:alice has 2 queries already"):
+                await world.ask(SUM)
+            waiting = asyncio.ensure_future(world.ask(SUM, asker="User:bob"))
+            await asyncio.sleep(0)
+            with pytest.raises(NoEngine, match="3 queries run or wait already"):
+                await world.ask(SUM, asker="User:carol")
+            rows = second.batches()
+            assert (await anext(rows)).num_rows
+            await first.cancel("enough")
+            with pytest.raises(Cancelled, match="was cancelled: enough"):
+                await table_of(first)
+            assert rows_of(await table_of(await waiting)) == [(200, 2 * sum(range(100)))]
+            await rows.aclose()  # type: ignore[attr-defined]
+            assert [query.progress.phase for query in (first, second)] == [Phase.CANCELLED] * 2
+            assert pid in world.duckdb.pids, "a cancelled query gives its worker back"
+            await first.cancel("again")
+            assert world.queries.running()[0].progress.error == ""
+
+    asyncio.run(main())
+
+
+def test_memory_and_spill_have_limits(tmp_path: Path) -> None:
+    """A query that needs more than it may have fails, its worker goes on, and nothing of it stays on the disk."""
+
+    async def main() -> None:
+        async with query_world(tmp_path, memory_bytes=64 << 20, spill_bytes=32 << 20, hot_bytes=1000) as world:
+            await _filled(world)
+            assert await world.rows(SUM) == [(200, 2 * sum(range(100)))], "hot rows that DuckDB holds"
+            with pytest.raises(TooMuch, match=r"sql\.memory_bytes and sql\.spill_bytes"):
+                await world.rows(
+                    "SELECT * FROM (SELECT random() AS r, repeat('x', 200) AS x FROM range(3000000)) ORDER BY r"
+                )
+            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
+            assert [path for path in (tmp_path / "spill").rglob("*") if path.is_file() and path.name != "lock"] == []
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_is_killed_or_hangs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with query_world(tmp_path, warm=1) as world:
+            await _filled(world)
+            query = await world.ask(ENDLESS)
+            [pid] = world.duckdb.pids
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(NoEngine, match="the process that worked on the query died"):
+                await table_of(query)
+            assert query.progress.phase is Phase.FAILED
+            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
+            [second] = world.duckdb.pids
+            assert second != pid
+
+            query = await world.ask(ENDLESS)
+            os.kill(second, signal.SIGSTOP)
+            await query.cancel("it hangs")
+            assert query.progress.phase is Phase.CANCELLED
+            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
+            assert second not in world.duckdb.pids
+            with pytest.raises(ProcessLookupError):
+                os.kill(second, 0)
+
+    asyncio.run(main())
+
+
+def test_the_service_stops(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with query_world(tmp_path) as world:
+            await _filled(world)
+            query = await world.ask(ENDLESS)
+            [pid] = world.duckdb.pids
+        with pytest.raises(HeadwaterError, match="the gateway stops"):
+            await table_of(query)
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        assert list((tmp_path / "spill").iterdir()) == []
+        with pytest.raises(NoEngine):
+            await world.ask(SUM)
 
     asyncio.run(main())

@@ -17,13 +17,15 @@ from headwater.background import Tasks
 from headwater.errors import BadInput, HeadwaterError, NotReady
 from headwater.query.asking import Engine, Limits, NoEngine, Phase, Query, Question, Refused
 from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, table_of
-from headwater.query.queries.checking import Statement, check
+from headwater.query.gate.checking import check
+from headwater.query.gate.statement import Statement, Topics
 from headwater.query.queries.running import Plan, RunningQuery
 from headwater.query.queries.versions import wanted_of
 from headwater.query.snapshot import Snapshot, take
 from headwater.replica.domains import Domains
 from headwater.settings.sql import Sql
 from headwater.state.cluster.domain import Topic
+from headwater.threads import Offload, inline
 from headwater.types import Domain
 
 if TYPE_CHECKING:
@@ -41,7 +43,11 @@ LOGGED = 2_000
 class Queries:
     """The queries of one gateway. `asking.Asking` says how it is used."""
 
-    def __init__(self, domains: Domains, own: Sql, engines: Mapping[Engine, EngineRunner]) -> None:
+    def __init__(
+        self, domains: Domains, own: Sql, engines: Mapping[Engine, EngineRunner], offload: Offload = inline
+    ) -> None:
+        """`offload` says where statements are parsed."""
+        self._offload = offload
         self._domains = domains
         self._own = own
         self._engines = dict(engines)
@@ -167,12 +173,12 @@ class Queries:
         )
         await self._catch_up()
         engine = self._first_choice(question.engine)
-        statement = self._checked(question, engine)
+        statement = await self._checked(question, engine)
         topics = self._topics(statement)
         for domain in {Domain(topic.domain) for topic in topics}:
             await self._catch_up(domain)
         taken = self._snapshots(statement, topics)
-        engine, reason, statement = self._chosen(question, engine, statement, [one for _, one in taken])
+        engine, reason, statement = await self._chosen(question, engine, statement, [one for _, one in taken])
         snapshots = [one for _, one in taken]
         query.planned(
             Plan(
@@ -204,13 +210,24 @@ class Queries:
         except TimeoutError:
             raise NotReady("the ledger does not answer in time") from None
 
-    def _checked(self, question: Question, engine: Engine) -> Statement:
+    async def _checked(self, question: Question, engine: Engine) -> Statement:
         names = self._domains.cluster.state.names
-        known = [name for name, topic in names.items() if topic.ready and question.readable(name)]
-        return check(question.sql, engine, known, question.as_of)
+
+        def has(name: str) -> bool:
+            topic = names.get(name)
+            return topic is not None and bool(topic.ready) and question.readable(name)
+
+        topics = Topics(has=has, names=lambda: [name for name in list(names) if has(name)])
+        statement = await self._offload(check, question.sql, engine, topics, question.as_of)
+        if statement.parameters != len(question.parameters):
+            raise Refused(f"the statement has {statement.parameters} parameters, {len(question.parameters)} are given")
+        return statement
 
     def _topics(self, statement: Statement) -> list[Topic]:
         names = self._domains.cluster.state.names
+        for table in statement.tables:
+            if table.topic not in names:
+                raise Refused(f"there is no topic {table.topic!r}")  # it was deleted a moment ago
         return [names[table.topic] for table in statement.tables]
 
     def _snapshots(self, statement: Statement, topics: Sequence[Topic]) -> list[tuple[Topic, Snapshot]]:
@@ -237,7 +254,7 @@ class Queries:
                 return engine
         raise NoEngine("this gateway has no engine for queries")
 
-    def _chosen(
+    async def _chosen(
         self, question: Question, first: Engine, statement: Statement, snapshots: Sequence[Snapshot]
     ) -> tuple[Engine, str, Statement]:
         """The engine, why, and the statement in its dialect."""
@@ -249,7 +266,7 @@ class Queries:
         if not most or size < most or Engine.SPARK not in self._engines:
             return first, f"DuckDB answers fastest, and {size} bytes are not too many for it.", statement
         try:
-            other = self._checked(question, Engine.SPARK)
+            other = await self._checked(question, Engine.SPARK)
         except Refused as error:
             return first, f"There are {size} bytes, but Spark would refuse the statement: {error}", statement
         return Engine.SPARK, f"There are {size} bytes; from {most} on (sql.spark_bytes) Spark answers.", other

@@ -52,7 +52,7 @@ class Listener:
     """The thread that hears the gateway while the main thread works."""
 
     def __init__(self, channel: Channel) -> None:
-        self._gateway = channel
+        self._answers = channel
         self._changed = threading.Condition()
         self._tasks: list[bytes] = []
         self._connection: DuckDBPyConnection | None = None
@@ -87,7 +87,7 @@ class Listener:
     def _listen(self) -> None:
         while True:
             try:
-                frame = self._gateway.receive()
+                frame = self._answers.receive()
             except OSError:
                 frame = None
             if frame is None:
@@ -118,7 +118,7 @@ class Listener:
             if percent >= 0 and percent != told:
                 told = percent
                 with contextlib.suppress(OSError):
-                    self._gateway.send(Kind.PROGRESS, msgspec.msgpack.encode(percent))
+                    self._answers.send(Kind.PROGRESS, msgspec.msgpack.encode(percent))
 
 
 class Worker:
@@ -128,7 +128,7 @@ class Worker:
         from headwater.query.engines.duckdb.places import Places
 
         self._setup = setup
-        self._gateway = channel
+        self._answers = channel
         self._hot = hot
         self._runner = runner
         self._places = Places(setup.store, setup.options)
@@ -141,9 +141,9 @@ class Worker:
             task = self._tasks.decode(self._listener.next_task())
             failure = self._answered(task)
             if failure is None:
-                self._gateway.send(Kind.DONE)
+                self._answers.send(Kind.DONE)
             else:
-                self._gateway.send(Kind.FAILED, msgspec.msgpack.encode(failure))
+                self._answers.send(Kind.FAILED, msgspec.msgpack.encode(failure))
             gc.collect()
 
     def _answered(self, task: EngineTask) -> Failure | None:
@@ -231,13 +231,13 @@ class Worker:
         # The columns are known before the query is run, which may take long; its plan is made in any case.
         first = sql if task.explain else f"SELECT * FROM (\n{sql}\n) LIMIT 0"
         schema = connection.execute(first, parameters).to_arrow_table().schema
-        self._gateway.send(Kind.COLUMNS, _stream(schema, None))
+        self._answers.send(Kind.COLUMNS, _stream(schema, None))
         if task.columns_only:
             return
         for batch in connection.execute(sql, parameters).to_arrow_reader(ROWS):
             for piece in _pieces(batch):
                 self._listener.check()
-                self._gateway.send(Kind.ROWS, _stream(schema, piece))
+                self._answers.send(Kind.ROWS, _stream(schema, piece))
         self._listener.check()
 
     def _rows_of(self, connection: DuckDBPyConnection, table: TaskTable) -> pa.Table | None:
