@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
-from headwater.errors import HeadwaterError
-from headwater.query.asking import Cancelled, Engine, Limits, NoEngine, Phase, QueryFailed, Refused, TooMuch
+from headwater.query.asking import Engine, Phase, QueryFailed, Refused
 from headwater.query.scan import SnapshotGone
 from tests.support.asking import QueryWorld, query_world, rows_of, table_of
 
@@ -94,98 +91,3 @@ async def _missing_files(world: QueryWorld) -> None:
 
 def _objects(world: QueryWorld) -> set[Path]:
     return {path for path in (world.objects / "wal").rglob("*") if path.is_file()}
-
-
-def test_limits_and_cancelling(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with query_world(tmp_path, workers=2, waiting=1, queries_per_user=2) as world:
-            await _filled(world)
-            with pytest.raises(TooMuch, match=r"more than 10 rows: aggregate, use LIMIT, or raise sql\.rows"):
-                await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=10, result_bytes=1 << 30))
-            with pytest.raises(TooMuch, match="more than 1000 bytes"):
-                await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=1000, result_bytes=1000))
-            with pytest.raises(TooMuch, match=r"longer than 0.2 s: ask for less, or raise sql\.seconds"):
-                await world.rows(ENDLESS, limits=Limits(seconds=0.2, rows=10, result_bytes=1 << 30))
-            [pid] = world.duckdb.pids
-            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
-
-            first, second = await world.ask(ENDLESS), await world.ask(WIDE)
-            with pytest.raises(NoEngine, match="User:alice has 2 queries already"):
-                await world.ask(SUM)
-            waiting = asyncio.ensure_future(world.ask(SUM, asker="User:bob"))
-            await asyncio.sleep(0)
-            with pytest.raises(NoEngine, match="3 queries run or wait already"):
-                await world.ask(SUM, asker="User:carol")
-            rows = second.batches()
-            assert (await anext(rows)).num_rows
-            await first.cancel("enough")
-            with pytest.raises(Cancelled, match="was cancelled: enough"):
-                await table_of(first)
-            assert rows_of(await table_of(await waiting)) == [(200, 2 * sum(range(100)))]
-            await rows.aclose()  # type: ignore[attr-defined]
-            assert [query.progress.phase for query in (first, second)] == [Phase.CANCELLED] * 2
-            assert pid in world.duckdb.pids, "a cancelled query gives its worker back"
-            await first.cancel("again")
-            assert world.queries.running()[0].progress.error == ""
-
-    asyncio.run(main())
-
-
-def test_memory_and_spill_have_limits(tmp_path: Path) -> None:
-    """A query that needs more than it may have fails, its worker goes on, and nothing of it stays on the disk."""
-
-    async def main() -> None:
-        async with query_world(tmp_path, memory_bytes=64 << 20, spill_bytes=32 << 20, hot_bytes=1000) as world:
-            await _filled(world)
-            assert await world.rows(SUM) == [(200, 2 * sum(range(100)))], "hot rows that DuckDB holds"
-            with pytest.raises(TooMuch, match=r"sql\.memory_bytes and sql\.spill_bytes"):
-                await world.rows(
-                    "SELECT * FROM (SELECT random() AS r, repeat('x', 200) AS x FROM range(3000000)) ORDER BY r"
-                )
-            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
-            assert [path for path in (tmp_path / "spill").rglob("*") if path.is_file() and path.name != "lock"] == []
-
-    asyncio.run(main())
-
-
-def test_a_worker_that_is_killed_or_hangs(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with query_world(tmp_path, warm=1) as world:
-            await _filled(world)
-            query = await world.ask(ENDLESS)
-            [pid] = world.duckdb.pids
-            os.kill(pid, signal.SIGKILL)
-            with pytest.raises(NoEngine, match="the process that worked on the query died"):
-                await table_of(query)
-            assert query.progress.phase is Phase.FAILED
-            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
-            [second] = world.duckdb.pids
-            assert second != pid
-
-            query = await world.ask(ENDLESS)
-            os.kill(second, signal.SIGSTOP)
-            await query.cancel("it hangs")
-            assert query.progress.phase is Phase.CANCELLED
-            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
-            assert second not in world.duckdb.pids
-            with pytest.raises(ProcessLookupError):
-                os.kill(second, 0)
-
-    asyncio.run(main())
-
-
-def test_the_service_stops(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with query_world(tmp_path) as world:
-            await _filled(world)
-            query = await world.ask(ENDLESS)
-            [pid] = world.duckdb.pids
-        with pytest.raises(HeadwaterError, match="the gateway stops"):
-            await table_of(query)
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-        assert list((tmp_path / "spill").iterdir()) == []
-        with pytest.raises(NoEngine):
-            await world.ask(SUM)
-
-    asyncio.run(main())
