@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,16 +15,17 @@ from headwater.clock import Chance
 from headwater.errors import HeadwaterError
 from headwater.query.asking import Engine, NoEngine
 from headwater.query.engines.contract import Answer, EngineTask
-from headwater.query.engines.duckdb.frames import Setup
-from headwater.query.engines.duckdb.process import DuckAnswer, WorkerProcess
 from headwater.query.engines.duckdb.spill import Spill
+from headwater.query.engines.frames import Setup
+from headwater.query.engines.process import LentAnswer, WorkerProcess
 from headwater.settings.settings import Settings
 from headwater.threads import Offload, inline
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 log = logging.getLogger("headwater.sql")
+MODULE = "headwater.query.engines.duckdb.worker"
 
 
 class DuckDB:
@@ -37,7 +38,7 @@ class DuckDB:
         settings: Settings,
         chance: Chance,
         offload: Offload = inline,
-        start: Callable[[Setup], Awaitable[WorkerProcess]] = WorkerProcess.start,
+        start: Callable[[str, Setup], Awaitable[WorkerProcess]] = WorkerProcess.start,
     ) -> None:
         """`offload` runs what blocks, such as removing directories."""
         own = settings.sql
@@ -83,7 +84,7 @@ class DuckDB:
     async def run(self, task: EngineTask) -> Answer:
         """Give a task to a worker that is free, or will be. See `contract.EngineRunner`."""
         worker = await self._take()
-        answer = _Lent(worker, task.id, self._give_back)
+        answer = LentAnswer(worker, task.id, self._give_back)
         try:
             await answer.begin(task)
         except BaseException:
@@ -148,7 +149,7 @@ class DuckDB:
         try:
             directory = await self._offload(self._spill.new)
             try:
-                worker = await self._start(msgspec.structs.replace(self._setup, spill=directory))
+                worker = await self._start(MODULE, msgspec.structs.replace(self._setup, spill=directory))
             except BaseException:
                 self._spill.remove(directory)
                 raise
@@ -194,25 +195,3 @@ class DuckDB:
             return
         self._idle.append(worker)
         self._wake()
-
-
-class _Lent(DuckAnswer):
-    """An answer that gives its worker back when it is closed."""
-
-    def __init__(self, worker: WorkerProcess, query: str, give_back: Callable[..., None]) -> None:
-        super().__init__(worker, query)
-        self._give_back = give_back
-        self._given = False
-
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        async for batch in super().batches():
-            yield batch
-        await self.close()
-
-    async def close(self) -> None:
-        try:
-            await super().close()
-        finally:
-            if not self._given:
-                self._given = True
-                self._give_back(self._worker, usable=self.over)

@@ -26,7 +26,8 @@ from headwater.errors import BadInput, CorruptObject, HeadwaterError, Retriable
 from headwater.ops import logs
 from headwater.priority import step_back
 from headwater.query.engines.contract import EngineTask, TaskTable
-from headwater.query.engines.duckdb.frames import GOAL_BYTES, MAX_FRAME, Channel, Failure, Kind, Setup, Why
+from headwater.query.engines.frames import Channel, Failure, Kind, Setup, Why
+from headwater.query.engines.sending import pieces_of, stream_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,13 +232,13 @@ class Worker:
         # The columns are known before the query is run, which may take long; its plan is made in any case.
         first = sql if task.explain else f"SELECT * FROM (\n{sql}\n) LIMIT 0"
         schema = connection.execute(first, parameters).to_arrow_table().schema
-        self._answers.send(Kind.COLUMNS, _stream(schema, None))
+        self._answers.send(Kind.COLUMNS, stream_of(schema, None))
         if task.columns_only:
             return
         for batch in connection.execute(sql, parameters).to_arrow_reader(ROWS):
-            for piece in _pieces(batch):
+            for piece in pieces_of(batch):
                 self._listener.check()
-                self._answers.send(Kind.ROWS, _stream(schema, piece))
+                self._answers.send(Kind.ROWS, stream_of(schema, piece))
         self._listener.check()
 
     def _rows_of(self, connection: DuckDBPyConnection, table: TaskTable) -> pa.Table | None:
@@ -267,31 +268,6 @@ class Worker:
 
 def _empty(table: TaskTable) -> TaskTable:
     return msgspec.structs.replace(table, files=[], hot=[])
-
-
-def _stream(schema: pa.Schema, batch: pa.RecordBatch | None) -> pa.Buffer:
-    """A batch as a whole stream of Arrow's, so that columns with dictionaries have them."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        if batch is not None:
-            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-    return sink.getvalue()
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces of about the size of a frame."""
-    count = max(1, min(batch.num_rows, -(-batch.nbytes // GOAL_BYTES)))
-    rows = -(-batch.num_rows // count)
-    for start in range(0, batch.num_rows, max(1, rows)):
-        piece = batch.slice(start, rows)
-        if piece.nbytes > MAX_FRAME // 2 and piece.num_rows > 1:
-            half = piece.num_rows // 2
-            yield from _pieces(piece.slice(0, half))
-            yield from _pieces(piece.slice(half))
-        else:
-            yield piece
 
 
 def _plain(text: str, tables: list[TaskTable]) -> str:

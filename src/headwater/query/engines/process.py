@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,14 +17,13 @@ import msgspec
 from headwater.errors import BadInput, CorruptObject
 from headwater.query.asking import Cancelled, NoEngine, QueryFailed, TooMuch
 from headwater.query.engines.contract import EngineTask
-from headwater.query.engines.duckdb.frames import HEAD, Failure, FrameTooLong, Kind, Setup, Why, framed, head_of
+from headwater.query.engines.frames import HEAD, Failure, FrameTooLong, Kind, Setup, Why, framed, head_of
 from headwater.query.scan import SnapshotGone
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("headwater.sql")
-MODULE = "headwater.query.engines.duckdb.worker"
 START_SECONDS = 60.0
 """How long a worker may take to start. A busy machine takes its time."""
 KILL_SECONDS = 3.0
@@ -51,14 +50,14 @@ class WorkerProcess:
         return f"<WorkerProcess {self.pid}, {'running' if self.alive else 'ended'}>"
 
     @classmethod
-    async def start(cls, setup: Setup) -> WorkerProcess:
-        """Start a worker and wait until it is ready. Raises `NoEngine` if it does not start."""
+    async def start(cls, module: str, setup: Setup) -> WorkerProcess:
+        """Start a module as a worker and wait until it is ready. Raises `NoEngine` if it does not start."""
         own, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                MODULE,
+                module,
                 str(theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
@@ -125,7 +124,7 @@ class WorkerProcess:
         await self._process.wait()
 
 
-class DuckAnswer:
+class WorkerAnswer:
     """A statement that a worker works on. `contract.Answer` says how it is used."""
 
     def __init__(self, worker: WorkerProcess, query: str) -> None:
@@ -138,7 +137,7 @@ class DuckAnswer:
         self._receiving = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<DuckAnswer {self._query} of {self._worker!r}>"
+        return f"<WorkerAnswer {self._query} of {self._worker!r}>"
 
     @property
     def schema(self) -> pa.Schema:
@@ -212,6 +211,28 @@ class DuckAnswer:
         except (TimeoutError, NoEngine):
             log.warning("a process for queries is killed", extra={"query": self._query, "pid": self._worker.pid})
             await self._worker.kill()
+
+
+class LentAnswer(WorkerAnswer):
+    """An answer that gives its worker back when it is closed."""
+
+    def __init__(self, worker: WorkerProcess, query: str, give_back: Callable[..., None]) -> None:
+        super().__init__(worker, query)
+        self._give_back = give_back
+        self._given = False
+
+    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        async for batch in super().batches():
+            yield batch
+        await self.close()
+
+    async def close(self) -> None:
+        try:
+            await super().close()
+        finally:
+            if not self._given:
+                self._given = True
+                self._give_back(self._worker, usable=self.over)
 
 
 def _opened(body: bytes) -> tuple[pa.Schema, list[pa.RecordBatch]]:
