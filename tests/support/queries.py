@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pyarrow as pa
 
 from headwater.query.asking import Cancelled, Engine, Phase, Progress, Query, Question, Refused
+from headwater.settings.settings import Gateway, Settings
+from tests.support.gateways import gateway, listening
 
 REASON = "The answer is written down here."
 
@@ -92,3 +94,16 @@ class WrittenAnswers:
 
     def find(self, name: str) -> Query | None:
         return next((query for query in self.queries if query.id == name), None)
+
+
+def answering(story: Callable[[str, WrittenAnswers], None]) -> None:
+    """Run a story in a thread, with the URL of a gateway that has written answers and the topic `orders`."""
+
+    async def main() -> None:
+        async with gateway(Settings(gateway=Gateway(http="127.0.0.1:0"))) as world, listening(world) as server:
+            written = WrittenAnswers()
+            world.services.asking = written
+            await world.topic("orders")
+            await asyncio.to_thread(story, server.url, written)
+
+    asyncio.run(main())

@@ -1,7 +1,7 @@
 """What the commands share: options, output as text or JSON, and exit codes.
 
-Exit codes: 0 success, 1 settings or arguments are wrong, 2 a Kafka broker failed or refused, 4 storage failed, 5 the
-ledger failed, 6 a health check failed, 7 a background duty of a server failed, 10 anything else, 130 interrupted.
+Exit codes: 0 success, 1 settings or arguments are wrong, 2 a broker or a gateway failed or refused, 4 storage failed, 5
+the ledger failed, 6 a health check failed, 7 a background duty of a server failed, 10 anything else, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 from base64 import b64encode
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from enum import Enum
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -104,6 +104,15 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         raise typer.Exit(OK) from None
     except (HeadwaterError, OSError, KeyboardInterrupt, asyncio.CancelledError) as error:
         fail(error)
+
+
+def call_plainly(main: Callable[[], T]) -> T:
+    """Call the function of a command that has no event loop. A reader that has closed our output ends it quietly."""
+    try:
+        return main()
+    except BrokenPipeError:
+        _drop_output()
+        raise typer.Exit(OK) from None
 
 
 async def _until_terminated(main: Coroutine[Any, Any, T]) -> T:

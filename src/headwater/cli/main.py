@@ -178,8 +178,9 @@ def main() -> None:
     """The console script."""
     from headwater.cli import acl, backup, cluster, common, consume, cost, group, metadata, produce, table, topic, txn
     from headwater.cli import user as users
+    from headwater.cli.sql import command as sql
 
-    for module in (topic, produce, consume, group, txn, table, metadata, backup, users, acl, cluster, cost):
+    for module in (topic, produce, consume, group, txn, table, metadata, backup, users, acl, cluster, cost, sql):
         module.register(app)
     _leave(common.call(app))
 

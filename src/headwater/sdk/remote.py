@@ -47,6 +47,19 @@ class RemoteConnection(Connection):
         """The id of the cluster."""
         return str(self._http.get("/v1")["cluster_id"])
 
+    @property
+    def url(self) -> str:
+        """The URL of the gateway."""
+        return self._http.url
+
+    def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:
+        """A document of the HTTP API (`docs/http.md`)."""
+        return self._http.get(path, query)
+
+    def table(self, topic: str) -> Any:
+        """A topic as a table: its version, rows and files, and what is not settled yet."""
+        return self._http.get(f"/v1/tables/{quote(topic, safe='')}")
+
     # --- topics ----------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:

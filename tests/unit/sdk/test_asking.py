@@ -17,27 +17,20 @@ from headwater.sdk.asking import body_of
 from headwater.sdk.connection import Connection
 from headwater.settings.settings import Gateway, Settings
 from tests.support.gateways import gateway, listening
-from tests.support.queries import REASON, WrittenAnswers
+from tests.support.queries import REASON, WrittenAnswers, answering
 
 ROWS = pa.record_batch({"user": ["ann", "bob"], "orders": [3, None]})
 MANY = pa.record_batch({"n": list(range(20_000))})
 
 
 def with_answers(story: Callable[[Connection, WrittenAnswers], None]) -> None:
-    """Run a story in a thread, against a gateway with written answers."""
+    """Run a story with a connection to a gateway with written answers."""
 
-    async def main() -> None:
-        async with gateway(Settings(gateway=Gateway(http="127.0.0.1:0"))) as world, listening(world) as server:
-            written = WrittenAnswers()
-            world.services.asking = written
+    def tell(url: str, written: WrittenAnswers) -> None:
+        with headwater.connect(url, timeout=1) as cluster:
+            story(cluster, written)
 
-            def tell() -> None:
-                with headwater.connect(server.url, timeout=1) as cluster:
-                    story(cluster, written)
-
-            await asyncio.to_thread(tell)
-
-    asyncio.run(main())
+    answering(tell)
 
 
 def test_results() -> None:

@@ -1,0 +1,81 @@
+"""One statement from the command line: asked, shown in the chosen form, and cancelled by Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headwater.cli.sql.wishes import SqlOutput, Wish
+from headwater.clock import Clock, SystemClock
+from headwater.errors import HeadwaterError
+from headwater.gateway.results.forms import About, Form, columns_of, writer_of
+from headwater.sdk.asking import body_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.sdk.remote import RemoteConnection
+    from headwater.sdk.result import Result
+
+Put = Callable[[bytes], None]
+PutLines = Callable[[Iterator[str]], None]
+
+
+@dataclass(slots=True)
+class Asker:
+    """Asks a gateway and prints what it answers."""
+
+    cluster: RemoteConnection
+    put: Put
+    put_lines: PutLines
+    clock: Clock = field(default_factory=SystemClock)
+
+    def ask(self, sql: str, wish: Wish) -> None:
+        """Ask a statement and print its result. Ctrl-C cancels it at the gateway."""
+        began = self.clock.monotonic()
+        body = body_of(sql, wish.parameters, wish.engine, None, wish.timeout)
+        if wish.as_of is not None:
+            body["as_of"] = wish.as_of
+        with self.cluster.ask(body) as result:
+            try:
+                self._print(result, wish)
+            except KeyboardInterrupt:
+                cancel(result)
+                raise
+        if wish.timing:
+            told = f"Time: {(self.clock.monotonic() - began) * 1000:.1f} ms ({result.engine})"
+            self.put_lines(iter([told]))
+
+    def _print(self, result: Result, wish: Wish) -> None:
+        from headwater.cli.sql.tables import lines_of
+
+        if wish.output is SqlOutput.TABLE:
+            self.put_lines(lines_of(result.schema, result.batches(), expanded=wish.expanded, most=wish.most))
+            return
+        about = About(
+            query=result.query_id,
+            engine=result.engine,
+            reason=result.reason,
+            versions=dict(result.versions),
+            columns=columns_of(result.schema),
+        )
+        for piece in pieces(Form(wish.output), result.schema, about, result.batches()):
+            self.put(piece)
+
+
+def pieces(form: Form, schema: pa.Schema, about: About, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """A result in a form, piece by piece."""
+    writer = writer_of(form, schema, about)
+    yield writer.begin()
+    for batch in batches:
+        yield from (writer.rows(part) for part in writer.parts(batch))
+    yield writer.end()
+
+
+def cancel(result: Result) -> None:
+    """Cancel a query. If the gateway cannot be reached, it notices that its client has left."""
+    try:
+        result.cancel()
+    except HeadwaterError:
+        pass  # the connection is closed next, which cancels as well

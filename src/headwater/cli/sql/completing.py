@@ -1,0 +1,71 @@
+"""What can be typed next: topics behind FROM and JOIN, else columns, topics, keywords and functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from headwater.clock import Clock
+from headwater.errors import HeadwaterError
+
+KNOWN_SECONDS = 30.0
+"""How long a list of topics is good."""
+COMMANDS = ("\\d", "\\timing", "\\engine", "\\format", "\\asof", "\\x", "\\?", "\\q")
+KEYWORDS = (
+    "ALL", "AND", "ANY", "AS", "ASC", "BETWEEN", "BY", "CASE", "CAST", "CROSS", "DESC", "DISTINCT", "ELSE",
+    "END", "EXCEPT", "EXISTS", "FALSE", "FILTER", "FIRST", "FROM", "FULL", "GROUP", "HAVING", "IN", "INNER",
+    "INTERSECT", "INTERVAL", "IS", "JOIN", "LAST", "LATERAL", "LEFT", "LIKE", "LIMIT", "NOT", "NULL", "NULLS",
+    "OFFSET", "ON", "OR", "ORDER", "OUTER", "OVER", "PARTITION", "QUALIFY", "RIGHT", "SELECT", "THEN",
+    "TIMESTAMP", "TRUE", "UNION", "USING", "VALUES", "VERSION", "WHEN", "WHERE", "WINDOW", "WITH", "avg",
+    "coalesce", "count", "date_trunc", "greatest", "least", "length", "lower", "max", "min", "round",
+    "row_number", "substring", "sum", "upper",
+)  # fmt: skip
+PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORD = re.compile(r'(\\\w*|"[^"]*|[\w.-]*)$')
+_NAMES_TABLE = re.compile(r"(?:\b(?:from|join)\s+|\\d\s+)$", re.IGNORECASE)
+
+
+def quoted(topic: str) -> str:
+    """The name of a topic as a statement has it."""
+    return topic if PLAIN.fullmatch(topic) and topic.upper() not in KEYWORDS else f'"{topic}"'
+
+
+def candidates(before: str, topics: Sequence[str], columns: Sequence[str]) -> tuple[str, list[str]]:
+    """The word that is being typed, and what it may become. `before` is the text before the cursor."""
+    match = _WORD.search(before)
+    word = match[0] if match is not None else ""
+    rest = before[: len(before) - len(word)]
+    if word.startswith("\\"):
+        return word, [name for name in COMMANDS if name.startswith(word) and not rest.strip()]
+    tables = [quoted(topic) for topic in topics]
+    if _NAMES_TABLE.search(rest):
+        return word, _beginning(word, tables)
+    return word, _beginning(word, [*columns, *tables, *KEYWORDS]) if word else []
+
+
+def _beginning(word: str, names: Iterable[str]) -> list[str]:
+    wanted = word.strip('"').lower()
+    return [name for name in dict.fromkeys(names) if name.strip('"').lower().startswith(wanted)]
+
+
+class KnownTopics:
+    """The topics of the cluster, for a moment."""
+
+    def __init__(self, look: Callable[[], list[str]], clock: Clock) -> None:
+        self._look = look
+        self._clock = clock
+        self._names: list[str] = []
+        self._until = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"<KnownTopics, {len(self._names)}>"
+
+    def names(self) -> list[str]:
+        """The names. If the gateway does not answer, those that it told before."""
+        if self._clock.monotonic() >= self._until:
+            try:
+                self._names = self._look()
+            except HeadwaterError:
+                pass  # completion is no reason to complain; the next statement says what is wrong
+            self._until = self._clock.monotonic() + KNOWN_SECONDS
+        return self._names
