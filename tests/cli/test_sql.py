@@ -92,7 +92,8 @@ def test_forms(run: Runner, tmp_path: Path) -> None:
         last = written.questions[-1]
         assert last.parameters == (5, "text") and last.engine == "duckdb" and last.as_of.version == 7
         assert last.limits is not None and last.limits.seconds == 9
-        assert run(url, stdin="\\d")[1].decode().splitlines()[2].startswith("orders | 0")
+        code, listed = run(url, stdin="\\d")
+        assert code == 0 and listed.decode().splitlines()[2].startswith("orders | 0"), (listed, run.err)
 
     answering(story)
 

@@ -52,7 +52,7 @@ class RemoteConnection(Connection):
         """The URL of the gateway."""
         return self._http.url
 
-    def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:
+    def look(self, path: str, query: Mapping[str, object] | None = None) -> Any:
         """A document of the HTTP API (`docs/http.md`)."""
         return self._http.get(path, query)
 

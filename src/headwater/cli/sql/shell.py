@@ -107,7 +107,7 @@ class Shell:
         rows: list[list[object]] = []
         query: dict[str, object] = {"limit": PAGE_ITEMS}
         while True:
-            page = self._cluster.get("/v1/tables", query)
+            page = self._cluster.look("/v1/tables", query)
             rows += [[one["topic"], one["version"], one["rows"], _pending(one)] for one in page["items"]]
             if not page.get("next"):
                 break

@@ -59,7 +59,7 @@ class Cluster:
     def sql(self, sql: str) -> Result:
         return self.ask({"sql": sql})
 
-    def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:
+    def look(self, path: str, query: Mapping[str, object] | None = None) -> Any:
         assert path == "/v1/tables"
         return {"items": [TABLE], "next": "x"} if "next" not in (query or {}) else {"items": [{**TABLE, "topic": "b"}]}
 
