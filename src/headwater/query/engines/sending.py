@@ -16,7 +16,7 @@ def stream_of(schema: pa.Schema, batch: pa.RecordBatch | None) -> pa.Buffer:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
-    with pa.ipc.newstream_of(sink, schema) as writer:
+    with pa.ipc.new_stream(sink, schema) as writer:
         if batch is not None:
             writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
     return sink.getvalue()
