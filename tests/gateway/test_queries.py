@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headwater.query.asking import Engine, Phase, QueryFailed, Refused
+from headwater.errors import BadInput, HeadwaterError
+from headwater.query.asking import AsOf, Cancelled, Engine, Limits, NoEngine, Phase, QueryFailed, Refused, TooMuch
 from headwater.query.scan import SnapshotGone
 from tests.support.asking import QueryWorld, query_world, rows_of, table_of
 
@@ -91,3 +96,138 @@ async def _missing_files(world: QueryWorld) -> None:
 
 def _objects(world: QueryWorld) -> set[Path]:
     return {path for path in (world.objects / "wal").rglob("*") if path.is_file()}
+
+
+def test_limits_and_cancelling(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with query_world(tmp_path, workers=2, waiting=1, queries_per_user=2) as world:
+            await _filled(world)
+            with pytest.raises(TooMuch, match=r"more than 10 rows: aggregate, use LIMIT, or raise sql\.rows"):
+                await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=10, result_bytes=1 << 30))
+            with pytest.raises(TooMuch, match="more than 1000 bytes"):
+                await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=1000, result_bytes=1000))
+            with pytest.raises(TooMuch, match=r"longer than 0.2 s: ask for less, or raise sql\.seconds"):
+                await world.rows(ENDLESS, limits=Limits(seconds=0.2, rows=10, result_bytes=1 << 30))
+            [pid] = world.duckdb.pids
+            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
+
+            first, second = await world.ask(ENDLESS), await world.ask(WIDE)
+            with pytest.raises(NoEngine, match="User:alice has 2 queries already"):
+                await world.ask(SUM)
+            waiting = asyncio.ensure_future(world.ask(SUM, asker="User:bob"))
+            await asyncio.sleep(0)
+            with pytest.raises(NoEngine, match="3 queries run or wait already"):
+                await world.ask(SUM, asker="User:carol")
+            rows = second.batches()
+            assert (await anext(rows)).num_rows
+            await first.cancel("enough")
+            with pytest.raises(Cancelled, match="was cancelled: enough"):
+                await table_of(first)
+            assert rows_of(await table_of(await waiting)) == [(200, 2 * sum(range(100)))]
+            await rows.aclose()  # type: ignore[attr-defined]
+            assert [query.progress.phase for query in (first, second)] == [Phase.CANCELLED] * 2
+            assert pid in world.duckdb.pids, "a cancelled query gives its worker back"
+
+    asyncio.run(main())
+
+
+def test_memory_and_spill_have_limits(tmp_path: Path) -> None:
+    """A query that needs more than it may have fails, its worker goes on, and nothing of it stays on the disk."""
+
+    async def main() -> None:
+        async with query_world(tmp_path, memory_bytes=64 << 20, spill_bytes=32 << 20, hot_bytes=1000) as world:
+            await _filled(world)
+            assert await world.rows(SUM) == [(200, 2 * sum(range(100)))], "hot rows that DuckDB holds"
+            with pytest.raises(TooMuch, match=r"sql\.memory_bytes and sql\.spill_bytes"):
+                await world.rows("SELECT len(list(range)) FROM range(30000000)")
+            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
+            assert [path for path in (tmp_path / "spill").rglob("*") if path.is_file() and path.name != "lock"] == []
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_is_killed_or_hangs(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with query_world(tmp_path, warm=1) as world:
+            await _filled(world)
+            query = await world.ask(ENDLESS)
+            [pid] = world.duckdb.pids
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(NoEngine, match="the process that worked on the query died"):
+                await table_of(query)
+            assert query.progress.phase is Phase.FAILED
+            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
+            [second] = world.duckdb.pids
+            assert second != pid
+
+            query = await world.ask(ENDLESS)
+            os.kill(second, signal.SIGSTOP)
+            await query.cancel("it hangs")
+            assert query.progress.phase is Phase.CANCELLED
+            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
+            assert second not in world.duckdb.pids
+            with pytest.raises(ProcessLookupError):
+                os.kill(second, 0)
+
+    asyncio.run(main())
+
+
+def test_the_service_stops(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with query_world(tmp_path) as world:
+            await _filled(world)
+            query = await world.ask(ENDLESS)
+            [pid] = world.duckdb.pids
+        with pytest.raises(HeadwaterError, match="the gateway stops"):
+            await table_of(query)
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        assert list((tmp_path / "spill").iterdir()) == []
+        with pytest.raises(NoEngine):
+            await world.ask(SUM)
+
+    asyncio.run(main())
+
+
+def test_time_travel(tmp_path: Path) -> None:
+    """Every version, time and hour that is still kept gives what it gave; offsets cut rows off, of files too."""
+
+    async def main() -> None:
+        async with query_world(tmp_path, lake={"keep_versions": 50}) as world:
+            await world.topic("t", 2)
+            seen: dict[int, tuple[int, Any]] = {}
+            for i in range(8):
+                for partition in range(2):
+                    await world.write("t", [b"%d" % i] * (i + 1), partition)
+                await world.settle()
+                version = world.table("t").last_sequence
+                [row] = await world.rows(SUM, as_of=AsOf(version=version))
+                seen[version] = row
+            assert any(entry.replaces for entry in world.table("t").journal), "there were merges"
+            await world.write("t", [b"hot"])
+            assert len(seen) == 8 and [row[0] for row in seen.values()] == [2, 6, 12, 20, 30, 42, 56, 72]
+            times = {entry.sequence: entry.ms for entry in world.table("t").journal}
+            for version, row in seen.items():
+                query = await world.ask(SUM, as_of=AsOf(version=version))
+                assert rows_of(await table_of(query)) == [row] and query.versions == {"t": version}
+                assert await world.rows(SUM, as_of=AsOf(at_ms=times[version])) == [row]
+                assert await world.rows(f"SELECT count(*), sum(offset) FROM t AT (VERSION => {version})") == [row]
+            hour = datetime.fromtimestamp(times[max(seen)] / 1000, UTC).strftime("%Y-%m-%dT%H")
+            assert await world.rows(SUM, as_of=AsOf(tag=hour)) == [seen[max(seen)]]
+            both = "SELECT (SELECT count(*) FROM t AT (VERSION => 1)), count(*) FROM t"
+            assert await world.rows(both) == [(2, 73)]
+            cut = "SELECT partition, count(*), max(offset) FROM t GROUP BY 1 ORDER BY 1"
+            assert await world.rows(cut, as_of=AsOf(offsets={0: 5})) == [(0, 5, 4), (1, 36, 35)]
+            assert await world.rows(cut, as_of=AsOf(version=max(seen), offsets={1: 1})) == [(0, 36, 35), (1, 1, 0)]
+            for as_of, message in (
+                (AsOf(version=99), "no version 99"),
+                (AsOf(tag="yesterday"), "not an hour's tag"),
+                (AsOf(tag="2001-01-01T01"), "no version of that hour"),
+                (AsOf(version=1, at_ms=1), "name one of them"),
+                (AsOf(offsets={7: 1}), "no partition 7"),
+            ):
+                with pytest.raises(BadInput, match=message):
+                    await world.rows(SUM, as_of=as_of)
+            assert await world.rows(SUM, as_of=AsOf(at_ms=1)) == [(0, None)]
+
+    asyncio.run(main())

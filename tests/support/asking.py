@@ -22,6 +22,7 @@ from headwater.log.write.part import Outcome, Part
 from headwater.objects import open_store
 from headwater.query.asking import PRESENT, AsOf, Engine, Limits, Query, Question
 from headwater.query.engines.duckdb.pool import DuckDB
+from headwater.query.holding import Holding
 from headwater.query.queries import Queries
 from headwater.replica.domains import Domains
 from headwater.replica.topics import Topics
@@ -49,7 +50,8 @@ class QueryWorld:
         self.store = open_store(self.settings.objects_url)
         self.core = Core(self.settings, ledger, self.store, clock, chance)
         self.duckdb = DuckDB(self.settings, chance)
-        self.queries = Queries(self.core.domains, own, {Engine.DUCKDB: self.duckdb})
+        self.holding = Holding(self.core.domains)
+        self.queries = Queries(self.core.domains, self.holding, own, {Engine.DUCKDB: self.duckdb})
         self.topics = Topics(self.core.cluster, self.core.domains, chance)
         self._other = Domains(ledger, self.store, clock, chance)
         chosen = Lake(**({"freshness_ms": 1, "merge_files": 4} | dict(lake)))

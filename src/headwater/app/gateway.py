@@ -105,7 +105,13 @@ class GatewayProcess:
             self._openers[0].run,
         )
         self.duckdb = DuckDB(settings, chance, self._openers[0].run)
-        self.queries = Queries(self.core.domains, settings.sql, {Engine.DUCKDB: self.duckdb}, self._openers[0].run)
+        self.queries = Queries(
+            self.core.domains,
+            self.services.holding,
+            settings.sql,
+            {Engine.DUCKDB: self.duckdb},
+            self._openers[0].run,
+        )
         if settings.sql.enabled:
             self.services.asking = self.queries
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)

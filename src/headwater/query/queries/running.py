@@ -62,6 +62,7 @@ class RunningQuery:
         self._taken = False
         self._timer: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[Answer] | None = None
+        self._release: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<RunningQuery {self.id} of {self.asker}, {self._progress.phase}>"
@@ -87,6 +88,17 @@ class RunningQuery:
     def watch(self) -> None:
         """Start to count the time."""
         self._timer = asyncio.get_running_loop().call_later(self._limits.seconds, self._too_late)
+
+    def keep(self, release: Callable[[], None]) -> None:
+        """Call `release` when the query has ended, and its engine is done with it."""
+        self._release = release
+        if self.over:
+            release()
+
+    def check(self) -> None:
+        """Raise if the query has ended before it has begun."""
+        if self._error is not None:
+            raise self._error
 
     def planned(self, plan: Plan) -> None:
         """Note what was decided."""
@@ -178,9 +190,13 @@ class RunningQuery:
         """Free what the query holds. If nothing has failed, it is done."""
         if self._timer is not None:
             self._timer.cancel()
-        with contextlib.suppress(HeadwaterError):
-            if self._answer is not None:
-                await self._answer.close()
+        try:
+            with contextlib.suppress(HeadwaterError):
+                if self._answer is not None:
+                    await self._answer.close()
+        finally:
+            if self._release is not None:
+                self._release()
         if not self.over:
             self._end(Phase.DONE)
 

@@ -19,6 +19,7 @@ from headwater.query.asking import Engine, Limits, NoEngine, Phase, Query, Quest
 from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, table_of
 from headwater.query.gate.checking import check
 from headwater.query.gate.statement import Statement, Topics
+from headwater.query.holding import Held, Holding
 from headwater.query.queries.running import Plan, RunningQuery
 from headwater.query.queries.versions import wanted_of
 from headwater.query.snapshot import Snapshot, take
@@ -44,9 +45,15 @@ class Queries:
     """The queries of one gateway. `asking.Asking` says how it is used."""
 
     def __init__(
-        self, domains: Domains, own: Sql, engines: Mapping[Engine, EngineRunner], offload: Offload = inline
+        self,
+        domains: Domains,
+        holding: Holding,
+        own: Sql,
+        engines: Mapping[Engine, EngineRunner],
+        offload: Offload = inline,
     ) -> None:
-        """`offload` says where statements are parsed."""
+        """`holding` keeps what queries read. `offload` says where statements are parsed."""
+        self._holding = holding
         self._offload = offload
         self._domains = domains
         self._own = own
@@ -66,6 +73,7 @@ class Queries:
         query.watch()
         try:
             task = await self._planned(query, question)
+            query.check()
             starting = self._tasks.spawn(self._engines[query.engine].run(task), f"sql-{query.id}")
             await query.begin(starting)
         except HeadwaterError as error:
@@ -83,6 +91,7 @@ class Queries:
         query.watch()
         try:
             task = await self._planned(query, question, columns_only=True)
+            query.check()
             await query.begin(self._tasks.spawn(self._engines[query.engine].run(task), f"sql-{query.id}"))
             return query.schema
         except HeadwaterError as error:
@@ -177,7 +186,9 @@ class Queries:
         topics = self._topics(statement)
         for domain in {Domain(topic.domain) for topic in topics}:
             await self._catch_up(domain)
-        taken = self._snapshots(statement, topics)
+        held = await self._holding.begin()
+        query.keep(held.release)
+        taken = await self._snapshots(statement, topics, held)
         engine, reason, statement = await self._chosen(question, engine, statement, [one for _, one in taken])
         snapshots = [one for _, one in taken]
         query.planned(
@@ -227,18 +238,25 @@ class Queries:
         names = self._domains.cluster.state.names
         for table in statement.tables:
             if table.topic not in names:
-                raise Refused(f"there is no topic {table.topic!r}")  # it was deleted a moment ago
+                raise Refused(f'table "{table.topic}" does not exist')  # it was deleted a moment ago
         return [names[table.topic] for table in statement.tables]
 
-    def _snapshots(self, statement: Statement, topics: Sequence[Topic]) -> list[tuple[Topic, Snapshot]]:
-        """A snapshot of every table, all of one moment: nothing is awaited here."""
-        taken = []
+    async def _snapshots(
+        self, statement: Statement, topics: Sequence[Topic], held: Held
+    ) -> list[tuple[Topic, Snapshot]]:
+        """A snapshot of every table. Older versions are pinned first; then all are taken in one step."""
+        wishes = []
         for table, topic in zip(statement.tables, topics, strict=True):
+            wanted = wanted_of(self._domains[Domain(topic.domain)].state.tables.get(topic.id), table.as_of)
+            wishes.append(wanted)
+            if wanted.version is not None:
+                await held.pin(topic.id, wanted.version)
+        taken = []
+        for topic, wanted in zip(topics, wishes, strict=True):
             state = self._domains[Domain(topic.domain)].state
             streams = [state.streams[number] for number in topic.streams[: topic.ready] if number in state.streams]
             if not streams:
-                raise Refused(f"there is no topic {topic.name!r}")  # it was deleted a moment ago
-            wanted = wanted_of(state.tables.get(topic.id), table.as_of)
+                raise Refused(f'table "{topic.name}" does not exist')  # it was deleted a moment ago
             taken.append((topic, take(state, topic.id, streams, wanted)))
         return taken
 
