@@ -102,7 +102,7 @@ def take(state: StreamsState, topic: uuid.UUID, streams: Iterable[Stream], wante
     table = state.tables.get(topic)
     if table is not None and table.dropped:
         table = None
-    version = _checked_version(table, wanted.version)
+    version = _checked_version(state, table, wanted.version)
     chosen = _chosen(streams, wanted)
     _check_kept(table, chosen, wanted.kept)
     bounds: dict[int, Offsets] = {}
@@ -148,15 +148,18 @@ def _bounds(stream: Stream, wanted: Wanted) -> Offsets:
 # --- files ---------------------------------------------------------------------------------------------
 
 
-def _checked_version(table: TopicTable | None, version: int | None) -> int:
-    """The version to show. An older one is refused if a file of it may be deleted already."""
+def _checked_version(state: StreamsState, table: TopicTable | None, version: int | None) -> int:
+    """The version to show. An older one is refused if a file of it is deleted already, or if that is not known."""
     newest = table.last_sequence if table is not None else 0
     if version is None or version == newest:
         return newest
     if not 0 <= version < newest or table is None:
         raise BadInput(f"there is no version {version}: the newest is {newest}")
     changes = table.entries_after(version)
-    if changes is None:
+    if changes is None:  # the journal does not say which files it had, but who keeps it keeps all of them
+        kept = any(follower.keeps(version) for follower in table.followers.values())
+        if kept or version in state.held.versions(table.topic):
+            return version
         raise BadInput(f"version {version} is too old: the oldest that is known is {table.first_version}")
     later = {number for entry in changes for number in entry.added}
     gone = [number for entry in changes for number in entry.removed if number not in table.files]

@@ -28,6 +28,7 @@ from headwater.state.records import Command
 from headwater.state.results import Appended, Done, Result
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
+from headwater.state.streams.tables import Follower
 from headwater.types import Domain, WalId
 from tests.support.batches import Rec, batch
 from tests.support.scribe import START_MS, TOPIC, Scribe
@@ -370,6 +371,24 @@ def test_versions_of_the_table() -> None:
             made.take(version=4)
         with pytest.raises(BadInput, match="no partition 2: it has 0 to 1"):
             made.take(partitions=[2])
+
+    run(main())
+
+
+def test_versions_that_the_journal_has_forgotten() -> None:
+    """Q2, T5: they are shown as long as a follower or a hold keeps all of their files."""
+
+    async def main() -> None:
+        made = await _written(*[("write", FOUR[:1]), ("settle", 1 << 20)] * 3)
+        table = made.state.tables[TOPIC]
+        del table.journal[:2]
+        with pytest.raises(BadInput, match="version 1 is too old: the oldest that is known is 2"):
+            made.take(version=1)
+        table.followers["iceberg"] = Follower(3, 1, "", 3, (1,))
+        assert len(await made.rows(version=1)) == 2
+        table.followers.clear()
+        made.state.held.take(WRITER, 0).versions[(TOPIC, 1)] = None
+        assert len(await made.rows(version=1)) == 2
 
     run(main())
 
