@@ -14,6 +14,7 @@ from headwater.lake.compactor import Compactor
 from headwater.lake.following import Following
 from headwater.lake.spark.executor import perform
 from headwater.lake.tables import make_followers
+from headwater.lake.tables.keys.table import KeyIndexFollower
 from headwater.lake.tasks import Task, TaskFacts, decode_facts, decode_task, encode
 from headwater.replica.domains import Domains
 from headwater.settings.settings import Lake
@@ -135,7 +136,7 @@ class Compaction:
         self.cluster, self.domain = self.domains.cluster, self.domains[ONE]
         self.membership, self.background = self.domains.membership, self.domains.background
         self.compactor = Compactor(self.domains, self._run_job, lake, slots=2)
-        followers = make_followers(self.store, lake)
+        followers = [*make_followers(self.store, lake), KeyIndexFollower(self.store, chance=chance)]
         self.following = Following(self.domains, followers, self.compactor.lease, lake)
         self._followers = followers
 

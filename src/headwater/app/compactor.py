@@ -23,6 +23,7 @@ from headwater.lake.metrics import collect
 from headwater.lake.spark.jobs import Jobs
 from headwater.lake.spark.session import Sessions
 from headwater.lake.tables import make_followers
+from headwater.lake.tables.keys.table import KeyIndexFollower
 from headwater.lake.tasks import Task, TaskFacts, public
 from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
@@ -55,6 +56,7 @@ class CompactorProcess:
         self.compactor = Compactor(domains, self._run_job, lake, slots=slots(lake), prepare=self._warm_up)
         self._tables = Threads(1, "tables")
         followers = make_followers(domains.store, lake, self._tables.run, settings.object_store)
+        followers.append(KeyIndexFollower(domains.store, self._tables.run))
         self.following = Following(domains, followers, self.compactor.lease, lake)
         security, access = settings.security, domains.cluster.state.access
         logins = Logins(security, access, domains.clock, domains.chance, domains.cluster.barrier)

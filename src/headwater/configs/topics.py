@@ -28,6 +28,8 @@ from headwater.configs.keys import (
 from headwater.errors import ConfigError
 
 TABLE_RETENTION = "headwater.table.retention.ms"
+TABLE_ENABLE = "headwater.table.enable"
+KEY_INDEX = "headwater.key.index"
 MIN_LAG, MAX_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
 UNCOMPRESSED, PRODUCER = "uncompressed", "producer"
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
@@ -82,7 +84,9 @@ _KEYS = [
               "Level of LZ4, if batches are stored with it.", "compression.lz4.level"),
     ConfigKey("compression.zstd.level", Kind.INT, "3", number(-131072, 22),
               "Level of Zstandard, if batches are stored with it.", "compression.zstd.level"),
-    ConfigKey("headwater.table.enable", Kind.BOOLEAN, "true", boolean,
+    ConfigKey(KEY_INDEX, Kind.BOOLEAN, "false", boolean,
+              "Whether the compactor keeps an index of the table's keys, so that look-ups by key read little."),
+    ConfigKey(TABLE_ENABLE, Kind.BOOLEAN, "true", boolean,
               "Whether Iceberg, Delta and other catalogs show the topic as a table. The topic settles in any case."),
     ConfigKey("headwater.table.freshness.ms", Kind.LONG, "", _optional_duration,
               "How far the table may lag behind the log. Empty: `lake.freshness_ms`."),
@@ -230,7 +234,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
             append_time=value("message.timestamp.type") == "LogAppendTime",
             retention_bytes=int(value("retention.bytes")),
             retention_ms=int(value("retention.ms")),
-            table=value("headwater.table.enable") == "true",
+            table=value(TABLE_ENABLE) == "true",
             freshness_ms=int(value("headwater.table.freshness.ms") or 0),
             table_retention_ms=int(value(TABLE_RETENTION)),
         )

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 import msgspec
 
 from headwater.background import Duty, OnDeath, Supervised
-from headwater.configs.topics import TopicConfig
+from headwater.configs.topics import KEY_INDEX, TABLE_ENABLE, value_of
 from headwater.errors import HeadwaterError, NotReady, Retriable
 from headwater.lake.tables import make_followers
 from headwater.lake.tables.follower import HOUR_MS, Batch, Expiry, ForeignCommit, Standing, TableFollower, ref_of
+from headwater.lake.tables.keys.table import NAME as KEYS
 from headwater.objects import ObjectStore
 from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
@@ -140,24 +141,28 @@ class Following:
         trouble = self._trouble.get((follower.name, table.topic))
         return trouble is None or trouble.until <= self._clock.monotonic()
 
-    def _is_shown(self, table: TopicTable) -> bool:
+    def _is_shown(self, follower: TableFollower, table: TopicTable) -> bool:
         topic = self._cluster.state.topics.get(table.topic)
         if topic is None or topic.deleting or table.dropped:
             return False
-        return TopicConfig.of(topic.configs, self._cluster.state.resources.common).table
+        name = KEY_INDEX if follower.name == KEYS else TABLE_ENABLE
+        return value_of(name, topic.configs, self._cluster.state.resources.common) == "true"
 
     def _is_behind(self, follower: TableFollower, table: TopicTable) -> bool:
         behind = table.followers.get(follower.name, _NOTHING).cursor < table.last_sequence
-        return behind and self._is_shown(table)
+        return behind and self._is_shown(follower, table)
 
     def _is_dropped(self, follower: TableFollower, table: TopicTable) -> bool:
-        return table.dropped and follower.name in table.followers
+        """Whether the topic is deleted, or wants no index of keys any more."""
+        if follower.name not in table.followers:
+            return False
+        return table.dropped or (follower.name == KEYS and not self._is_shown(follower, table))
 
     def _is_stale(self, follower: TableFollower, table: TopicTable) -> bool:
         """Whether expired versions should be removed now: the interval has passed, or a command asked for it."""
         if table.expiry is not None and follower.name in table.expiry.waiting:
             return not table.dropped
-        if follower.name not in table.followers or not self._is_shown(table):
+        if follower.name not in table.followers or not self._is_shown(follower, table):
             return False
         due = self._expired.setdefault((follower.name, table.topic), self._clock.monotonic())
         return self._clock.monotonic() - due >= self._settings.expire_interval_ms / 1000
@@ -202,7 +207,7 @@ class Following:
             await self._unfollow(replica, lease, follower, table)
             known = _NOTHING
         while standing.cursor < table.last_sequence and not table.dropped:
-            standing = await follower.commit(ref, known.location, self._batch(table, standing.cursor))
+            standing = await follower.commit(ref, known.location, batch_of(table, standing.cursor))
             known = await self._enter(replica, lease, follower, table, known, standing)
             self.commits[follower.name] += 1
         if standing.cursor > known.cursor:  # the table was ahead of the ledger's copy
@@ -239,27 +244,6 @@ class Following:
         if not isinstance(result, Done):
             raise NotReady(f"{follower.name} of {table.root}: {result}")
 
-    @staticmethod
-    def _batch(table: TopicTable, after: int) -> Batch:
-        entries = table.entries_after(after)
-        if entries is None:
-            upto, entries = table.last_sequence, []
-        else:
-            # A version has entries of one kind only. Readers of changes skip versions of merges and of removals, and
-            # must not skip new rows with them. A version ends with its hour, so that the last version of an hour exists
-            # whenever the entries are committed.
-            kind = _kind(entries[0])
-            alike = itertools.takewhile(lambda entry: _kind(entry) == kind, entries)
-            entries = list(itertools.islice(alike, MAX_ENTRIES_PER_COMMIT))
-            upto = entries[-1].sequence
-        named = {number for entry in entries for number in (*entry.added, *entry.removed)}
-        if any(number not in table.files for number in named):
-            upto, entries = table.last_sequence, []  # some files are deleted: only the present can be shown
-        files = {number: table.files[number] for number in named if number in table.files}
-        live = [f for f in table.files.values() if f.added <= upto and (not f.removed or f.removed > upto)]
-        ms = table.journal[-1].ms if table.journal else 0
-        return Batch(after, upto, entries, files, live, entries[-1].ms if entries else ms)
-
     async def _enter(
         self,
         replica: Replica[StreamsState],
@@ -278,6 +262,28 @@ class Following:
             if not isinstance(result, Done):
                 raise NotReady(f"{follower.name} of {table.root}: {result}")
         return Follower(cursor, oldest, location, standing.recent, standing.pinned)
+
+
+def batch_of(table: TopicTable, after: int) -> Batch:
+    """What a follower that has committed the journal up to a sequence commits next."""
+    entries = table.entries_after(after)
+    if entries is None:
+        upto, entries = table.last_sequence, []
+    else:
+        # A version has entries of one kind only. Readers of changes skip versions of merges and of removals, and
+        # must not skip new rows with them. A version ends with its hour, so that the last version of an hour exists
+        # whenever the entries are committed.
+        kind = _kind(entries[0])
+        alike = itertools.takewhile(lambda entry: _kind(entry) == kind, entries)
+        entries = list(itertools.islice(alike, MAX_ENTRIES_PER_COMMIT))
+        upto = entries[-1].sequence
+    named = {number for entry in entries for number in (*entry.added, *entry.removed)}
+    if any(number not in table.files for number in named):
+        upto, entries = table.last_sequence, []  # some files are deleted: only the present can be shown
+    files = {number: table.files[number] for number in named if number in table.files}
+    live = [f for f in table.files.values() if f.added <= upto and (not f.removed or f.removed > upto)]
+    ms = table.journal[-1].ms if table.journal else 0
+    return Batch(after, upto, entries, files, live, entries[-1].ms if entries else ms)
 
 
 def _kind(entry: JournalEntry) -> tuple[str, int]:

@@ -22,6 +22,7 @@ from headwater.app.backup.transfer import Counts
 from headwater.clock import Chance, Clock
 from headwater.errors import ConfigError, StoreUnavailable
 from headwater.lake.tables.iceberg.table import FOLDER
+from headwater.lake.tables.keys.table import NAME as KEYS
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.objects.local import LocalStore
 from headwater.replica.domains import Domains
@@ -102,7 +103,7 @@ async def _back_up(
         bytes=gathering.progress.bytes,
         counts=gathering.objects.counts,
         lost=sorted(lost),
-        catalogs=sorted(followers - {ICEBERG, DELTA}),
+        catalogs=sorted(followers - {ICEBERG, DELTA, KEYS}),
     )
 
 

@@ -137,17 +137,28 @@ class RowGroup:
 
     def hashed_keys(self) -> tuple[Array, Array]:
         """The offsets of all rows that have a key, and the hashes of their keys."""
-        import numpy as np
-
-        from headwater.log.kernels.keys import hash_keys
-
         columns = self._columns
-        rows, hashes = np.empty(len(self), dtype=np.int64), np.empty(len(self), dtype=np.uint64)
-        count = hash_keys(columns.key_borders, columns.key, columns.key_valid, rows, hashes)
-        return columns.offsets[rows[:count]], hashes[:count]
+        return _hashed(columns.offsets, columns.key_borders, columns.key, columns.key_valid)
 
     def _row(self, row: int) -> tuple[int, int]:
         return int(self._columns.offsets[row]), int(self._columns.times[row])
+
+
+def hashed_keys(rows: pa.Table) -> tuple[Array, Array]:
+    """The offsets of all rows of a table that have a key, and the hashes of their keys."""
+    import numpy as np
+
+    return _hashed(_numbers(_whole(rows.column("offset")), np.int64), *_bytes(_whole(rows.column("key"))))
+
+
+def _hashed(offsets: Array, borders: Array, data: Array, valid: Array) -> tuple[Array, Array]:
+    import numpy as np
+
+    from headwater.log.kernels.keys import hash_keys
+
+    rows, hashes = np.empty(len(offsets), dtype=np.int64), np.empty(len(offsets), dtype=np.uint64)
+    count = hash_keys(borders, data, valid, rows, hashes)
+    return offsets[rows[:count]], hashes[:count]
 
 
 def compile_encoder() -> None:

@@ -36,6 +36,8 @@ class TableFiles:
     files: tuple[DataFile, ...]
     newest_ms: int
     """The largest timestamp in them."""
+    last_offset: int
+    """The greatest offset in them, of all partitions."""
 
 
 class FileKeys:
@@ -94,11 +96,13 @@ class KeyFiles:
     def listed(self, table: TopicTable | None) -> TableFiles:
         """The files that the newest version of a table shows."""
         if table is None or table.dropped:
-            return TableFiles((), -1)
+            return TableFiles((), -1, -1)
         held = self._lists.get(table.topic)
         if held is None or held[0] != table.last_sequence:
             files = tuple(table.live())
-            held = table.last_sequence, TableFiles(files, max((file.max_timestamp for file in files), default=-1))
+            newest = max((file.max_timestamp for file in files), default=-1)
+            last = max((file.last_offset for file in files), default=-1)
+            held = table.last_sequence, TableFiles(files, newest, last)
             self._lists[table.topic] = held
             while len(self._lists) > MAX_LISTS:
                 self._lists.popitem(last=False)

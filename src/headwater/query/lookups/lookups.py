@@ -10,28 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from headwater.background import each
-from headwater.client.records import Record, decode_batches
+from headwater.client.records import Record
 from headwater.errors import BadInput, CorruptObject, NotFound
 from headwater.log.looking import bound_of
 from headwater.log.segment.cache import Segment, SegmentCache
-from headwater.log.segment.encode import RowGroup
 from headwater.log.segment.filters import key_hash
 from headwater.log.wal.cache import WalCache
 from headwater.objects import ObjectMissing, ObjectStore
-from headwater.objects.reads import Reads, counted, so_far
-from headwater.query.asking import TooMuch
-from headwater.query.lookups.files import KeyFiles, TableFiles
+from headwater.objects.reads import Reads, counted
 from headwater.query.lookups.hot import LARGE, HotKeys
+from headwater.query.lookups.indexed import index_of
 from headwater.query.lookups.runs import HotRun, RunReader, hot_run, hot_runs, loads
+from headwater.query.lookups.settled import Settled, Sought, record_of, segment_of, winner
 from headwater.query.scan import SnapshotGone
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
-from headwater.state.streams.tables import DataFile
 from headwater.threads import Offload, inline
 from headwater.types import Domain
 
@@ -39,8 +36,6 @@ ATTEMPTS = 4
 """How often a look-up begins again because something was deleted or damaged under it."""
 AT_ONCE = 8
 """Look-ups in files that run at once. Each may have a row group in memory; others wait."""
-READ_BYTES = 1 << 30
-"""Bytes that one look-up may read from the store."""
 MAX_KEY = 1 << 20
 """The longest key that can be looked up."""
 
@@ -99,17 +94,14 @@ class Lookups:
         offload: Offload = inline,
     ) -> None:
         """Half of `cache_bytes` is for the keys of records in the WAL, half for the filters of files."""
-        self._store = store
-        self._segments = segments
         self._offload = offload
         self._runs = RunReader(wal, opened_limit)
-        self._opened_limit = opened_limit
         self.keys = HotKeys(self._runs, cache_bytes // 2, offload)
-        self.files = KeyFiles(store, cache_bytes // 2)
+        self._settled = Settled(store, segments, cache_bytes // 2, offload)
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def __repr__(self) -> str:
-        return f"<Lookups: {self.keys!r}, {self.files!r}>"
+        return f"<Lookups: {self.keys!r}, {self._settled!r}>"
 
     # --- by offset -------------------------------------------------------------------------------------
 
@@ -146,35 +138,29 @@ class Lookups:
         if not entry.file:
             return None
         table = state.tables[stream.topic]
-        return await self._in_file(_segment(table.root, table.files[entry.file]), stream.partition, offset, fresh)
+        return await self._in_file(segment_of(table.root, table.files[entry.file]), stream.partition, offset, fresh)
 
     async def _in_run(self, domain: Domain, hot: HotRun, offset: int, fresh: bool) -> Record | None:
         objects = await self._runs.load(domain, [hot], fresh)
 
         def decoded() -> Record | None:
             rows = self._runs.row(hot, objects[hot.object], offset)
-            return next((record for group in rows if (record := self._record(group, offset)) is not None), None)
+            return next((record for group in rows if (record := record_of(group, offset)) is not None), None)
 
         found: Record | None = await (self._offload if hot.run.length > LARGE else inline)(decoded)
         return found
 
     async def _in_file(self, segment: Segment, partition: int, offset: int, fresh: bool) -> Record | None:
-        if fresh:
-            self._segments.forget(segment.path)
-        footer = await self._segments.footer(segment)
-        group = footer.find(partition, offset)
-        if group is None or footer.groups[group].first_offset > offset:
-            return None
         async with self._places:
-            return self._record(await self._segments.rows(segment.path, footer, group), offset)
+            return await self._settled.at(segment, partition, offset, fresh)
 
     async def _before_start(self, place: Place, stream: Stream, offset: int, fresh: bool) -> Record | None:
         """A record that the log has no more, and the table perhaps has."""
         table = place.state().tables.get(place.topic)
         root = table.root if table is not None else ""
         found = [
-            _segment(root, file)
-            for file in self.files.listed(table).files
+            segment_of(root, file)
+            for file in self._settled.files.listed(table).files
             if file.first_partition <= stream.partition <= file.last_partition
             and file.first_offset <= offset <= file.last_offset
         ]
@@ -183,12 +169,6 @@ class Lookups:
             if record is not None:
                 return record
         raise OutOfRange(stream.partition, offset, stream.log_start, stream.end)
-
-    def _record(self, rows: RowGroup, offset: int) -> Record | None:
-        """The record of a row."""
-        data = rows.encode(offset, offset + 1, 1, True).records
-        batches = decode_batches(data, max(len(data), self._opened_limit)) if len(data) else ()
-        return next((record for batch in batches for record in batch.records if record.offset == offset), None)
 
     # --- by key ----------------------------------------------------------------------------------------
 
@@ -206,7 +186,7 @@ class Lookups:
             if fresh:
                 self.keys.forget(place.topic)
             hits = await self._newest(place, key, hashed, partition, fresh)
-            number = _winner(hits)
+            number = winner(hits)
             return (number, hits[number]) if number is not None else (partition or 0, None)
 
         return await self._answered(place, find)
@@ -214,43 +194,60 @@ class Lookups:
     async def _newest(
         self, place: Place, key: bytes, hashed: int, partition: int | None, fresh: bool
     ) -> dict[int, Record]:
-        """By partition, its newest record with a key. Partitions whose record cannot be the newest of all are not
-        looked at."""
+        """By partition, its newest record with a key. Those that cannot be the newest of all may be left out."""
         chosen = list(place.streams()) if partition is None else [place.stream(partition)]
         tail = await self.keys.find(place.state(), place.topic, chosen, hashed, fresh)
-        # From here on all is of one moment, up to the next await. The tables of keys may know more or less than that.
+        # All of the following is of one moment, up to the next await.
         state = place.state()
-        streams: dict[int, Stream] = {stream.id: stream for stream in place.streams()}
+        streams: dict[int, Stream] = {stream.id: stream for stream in place.streams() if stream.id in tail.bounds}
         table = state.tables.get(place.topic)
-        files = self.files.listed(table)
-        bounds = {streams[one].partition: end for one, end in tail.bounds.items() if one in streams}
-        hot = [
-            found
+        files = self._settled.files.listed(table)
+        found = [
+            (streams[one], hot, offset)
             for one, offset in tail.offsets.items()
-            if one in tail.bounds and one in streams and (found := _hot(state, streams[one], offset)) is not None
+            if one in streams and (hot := _hot(state, streams[one], offset)) is not None
         ]
-        runs = {found.partition: hot_runs(state, streams[found.stream]) for found in hot}
+        ahead = {
+            stream.partition: numbers
+            for stream, _, offset in found
+            if (numbers := _ahead(stream, offset, files.last_offset, tail.bounds[stream.id]))
+        }
+        settled = {stream.id: stream.settled for stream in streams.values()}
+        sought = Sought(
+            root=table.root if table is not None else "",
+            key=key,
+            hashed=hashed,
+            bounds={stream.partition: tail.bounds[one] for one, stream in streams.items()},
+            files=files,
+            ahead=ahead,
+            index=index_of(table),
+            file_at=lambda number, offset: _file_at(place, number, offset),
+            fresh=fresh,
+        )
         hits: dict[int, Record] = {}
-        for found in hot:
-            record = await self._in_run(Domain(state.domain), found, tail.offsets[found.stream], fresh)
+        for stream, hot, offset in found:
+            record = await self._in_run(Domain(state.domain), hot, offset, fresh)
             if record is None or record.key != key:  # another key with the same hash
-                record = await self._scanned(Domain(state.domain), runs[found.partition], key, found.end, fresh)
+                record = await self._scanned(place, stream.partition, key, settled[stream.id], fresh)
             if record is not None:
-                hits[found.partition] = record
-        if table is not None and files.files:
-            search = _Search(self, table.root, key, hashed, bounds, fresh)
+                hits[stream.partition] = record
+            else:
+                ahead.pop(stream.partition, None)  # its files are searched like those of other partitions
+        if files.files:
             async with self._places:
-                await search.run(files, hits)
+                await self._settled.search(sought, hits)
         return hits
 
-    async def _scanned(
-        self, domain: Domain, runs: Sequence[HotRun], key: bytes, end: int, fresh: bool
-    ) -> Record | None:
-        """The newest record of a stream in the WAL with a key, found without hashes."""
-        for group in reversed(list(loads(runs))):
+    async def _scanned(self, place: Place, partition: int, key: bytes, settled: int, fresh: bool) -> Record | None:
+        """The newest record of a partition in the WAL with a key, found without hashes."""
+        stream = place.stream(partition)
+        if stream.settled != settled:
+            raise ObjectMissing(f"partition {partition} was settled meanwhile")
+        domain, bound = Domain(place.state().domain), bound_of(stream, True)
+        for group in reversed(list(loads(hot_runs(place.state(), stream)))):
             objects = await self._runs.load(domain, group, fresh)
             for hot in reversed(group):
-                offsets = [rows.last_with_key(key, end) for rows in self._runs.rows(hot, objects[hot.object])]
+                offsets = [rows.last_with_key(key, bound) for rows in self._runs.rows(hot, objects[hot.object])]
                 best = max((at for at in offsets if at is not None and at >= hot.start), default=None)
                 if best is not None:
                     return await self._in_run(domain, hot, best, fresh)
@@ -272,119 +269,6 @@ class Lookups:
                 await place.catch_up()
         raise failure
 
-    # --- what a search needs ---------------------------------------------------------------------------
-
-    async def groups(
-        self, root: str, files: Iterable[DataFile], wanted: Callable[[int, int, int], bool], hashed: int, fresh: bool
-    ) -> list[GroupPlace]:
-        """The row groups of some files that may have a key; `wanted` judges partition, first and last offset."""
-
-        async def look(file: DataFile) -> list[GroupPlace]:
-            _check_limit()
-            segment = _segment(root, file)
-            if fresh:
-                self.files.forget(segment.path)
-            known = await self.files.get(segment)
-            numbers = await known.may_have(
-                hashed, lambda one: wanted(one.partition, one.first_offset, one.last_offset), self._store, segment.path
-            )
-            return [
-                GroupPlace(segment, number, facts.partition, facts.last_offset, facts.max_timestamp)
-                for number in numbers
-                for facts in (known.groups[number],)
-            ]
-
-        return [found for group in await each(look, files) for found in group]
-
-    async def newest_in(self, group: GroupPlace, key: bytes, below: int, fresh: bool) -> Record | None:
-        """The newest record of a row group before an offset that has a key."""
-        _check_limit()
-        if fresh:
-            self._segments.forget(group.segment.path)
-        footer = await self._segments.footer(group.segment)
-        rows = await self._segments.rows(group.segment.path, footer, group.number)
-        offset = await (self._offload if len(rows) > LARGE else inline)(rows.last_with_key, key, below)
-        return self._record(rows, offset) if offset is not None else None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPlace:
-    """A row group that may have a key."""
-
-    segment: Segment
-    number: int
-    partition: int
-    last_offset: int
-    newest_ms: int
-
-
-@dataclass(slots=True)
-class _Search:
-    """One search in the files of a table."""
-
-    lookups: Lookups
-    root: str
-    key: bytes
-    hashed: int
-    bounds: dict[int, int]
-    """By partition that is looked at, the offset at which readers stop."""
-    fresh: bool
-
-    async def run(self, files: TableFiles, hits: dict[int, Record]) -> None:
-        """Complete `hits`, which has the records that are not settled."""
-        # A bulk append may be in a file already while the records in front of it are not settled.
-        ahead = [file for file in files.files if any(self._beyond(file, p, hits[p].offset) for p in hits)]
-        if ahead:
-            found = await self._groups(ahead, lambda p, _, last: p in hits and last > hits[p].offset)
-            for partition, groups in found.items():
-                await self._newest(partition, groups, hits)
-        best = _winner(hits)
-        if best is not None and files.newest_ms < hits[best].timestamp:
-            return
-        rest = [file for file in files.files if any(self._covers(file, p) for p in self.bounds if p not in hits)]
-        done = frozenset(hits)
-        found = await self._groups(rest, lambda p, *_: p not in done)
-        by_time = sorted(found.items(), key=lambda item: -max(group.newest_ms for group in item[1]))
-        for partition, groups in by_time:
-            best = _winner(hits)
-            if best is not None and max(group.newest_ms for group in groups) < hits[best].timestamp:
-                return
-            await self._newest(partition, groups, hits)
-
-    async def _groups(
-        self, files: Iterable[DataFile], wanted: Callable[[int, int, int], bool]
-    ) -> dict[int, list[GroupPlace]]:
-        """By partition, the row groups that may have the key, those with the greatest offsets first."""
-        bounds, found = self.bounds, dict[int, list[GroupPlace]]()
-
-        def counts(partition: int, first: int, last: int) -> bool:
-            return partition in bounds and first < bounds[partition] and wanted(partition, first, last)
-
-        for group in await self.lookups.groups(self.root, files, counts, self.hashed, self.fresh):
-            found.setdefault(group.partition, []).append(group)
-        for groups in found.values():
-            groups.sort(key=lambda group: -group.last_offset)
-        return found
-
-    async def _newest(self, partition: int, groups: list[GroupPlace], hits: dict[int, Record]) -> None:
-        for group in groups:
-            known = hits.get(partition)
-            if known is not None and group.last_offset <= known.offset:
-                return
-            record = await self.lookups.newest_in(group, self.key, self.bounds[partition], self.fresh)
-            if record is not None and (known is None or record.offset > known.offset):
-                hits[partition] = record
-
-    def _covers(self, file: DataFile, partition: int) -> bool:
-        return (
-            file.first_partition <= partition <= file.last_partition
-            and partition in self.bounds
-            and file.first_offset < self.bounds[partition]
-        )
-
-    def _beyond(self, file: DataFile, partition: int, offset: int) -> bool:
-        return file.last_offset > offset and self._covers(file, partition)
-
 
 def _hot(state: StreamsState, stream: Stream, offset: int) -> HotRun | None:
     """The run that has an offset; None if it is settled, deleted or may not be read."""
@@ -395,15 +279,20 @@ def _hot(state: StreamsState, stream: Stream, offset: int) -> HotRun | None:
     return hot_run(state, stream, entry) if entry.in_wal and entry.start <= offset else None
 
 
-def _check_limit() -> None:
-    if so_far().bytes > READ_BYTES:
-        raise TooMuch(f"the look-up has read {READ_BYTES} bytes and is not done: name a partition, or ask by SQL")
+def _file_at(place: Place, partition: int, offset: int) -> int:
+    """The number of the file that has an offset, as far as the index of the log knows it; 0 if it does not."""
+    stream = place.stream(partition)
+    i = stream.index.find(offset)
+    return stream.index[i].file if i < len(stream.index) and stream.index[i].start <= offset else 0
 
 
-def _winner(hits: dict[int, Record]) -> int | None:
-    """The partition whose record is the newest."""
-    return max(hits, key=lambda partition: (hits[partition].timestamp, -partition), default=None)
+def _ahead(stream: Stream, offset: int, last: int, bound: int) -> set[int]:
+    """The numbers of files with rows of a stream behind an offset in the WAL: of bulk appends, which settle at once.
 
-
-def _segment(root: str, file: DataFile) -> Segment:
-    return Segment(f"{root}/{file.name}", file.size, file.footer_checksum)
+    `last` is the greatest offset in any file: most often it is smaller, and there are none.
+    """
+    if offset >= last:
+        return set()
+    index = stream.index
+    entries = (index[i] for i in range(index.find(offset), len(index)))
+    return {entry.file for entry in entries if entry.file and entry.start < bound}

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from harness.virtual import run
 from headwater.client.records import Record
 from headwater.errors import BadInput, CorruptObject, NotFound
+from headwater.lake.following import batch_of
+from headwater.lake.tables.follower import Expiry, ref_of
+from headwater.lake.tables.keys import format as keys
+from headwater.lake.tables.keys import table as key_table
+from headwater.lake.tables.keys.table import KeyIndexFollower
 from headwater.log.segment.cache import SegmentCache
 from headwater.log.wal.cache import WalCache
 from headwater.objects import ObjectStore
-from headwater.query.lookups import files, lookups, runs
+from headwater.query.lookups import files, lookups, runs, settled
 from headwater.query.lookups.lookups import Answer, Lookups, OutOfRange, Place
 from headwater.query.scan import SnapshotGone, scan
+from headwater.state.commands.tables import Follow, Unfollow
+from headwater.state.streams.tables import DataFile, TopicTable
 from tests.support.batches import Rec
 from tests.support.scribe import TOPIC
 from tests.support.soak import WHOLE
@@ -50,6 +57,26 @@ class Keyed(History):
         return Lookups(
             store, WalCache(store, 1 << 20), SegmentCache(store, 1 << 20), opened_limit=1 << 20, cache_bytes=cache_bytes
         )
+
+    async def step(self, kind: str, *facts: Any) -> None:
+        if kind == "index":
+            await self.index()
+        else:
+            await super().step(kind, *facts)
+
+    async def index(self) -> None:
+        """Bring the index of keys up to date with the table."""
+        table, follower = self.state.tables.get(TOPIC), KeyIndexFollower(self.store, chance=self._chance)
+        if table is None:
+            return
+        known = table.followers.get("keys")
+        standing = await follower.standing(ref_of(table), known.location if known else "")
+        while standing.cursor < table.last_sequence:
+            before = standing
+            standing = await follower.commit(ref_of(table), before.location, batch_of(table, before.cursor))
+            self._do(
+                Follow(self._lease, TOPIC, "keys", before.location, standing.location, standing.cursor, standing.oldest)
+            )
 
     def _made(self, count: int, stamp: int) -> list[Rec]:
         made = super()._made(count, stamp)
@@ -127,11 +154,29 @@ async def told(history: list[Any]) -> None:
     await check(made, made.new_lookups(made.store))
 
 
-@settings(deadline=None, max_examples=1_000 if WHOLE else 12)
+INDEXED = [step for one in (*BEHIND, *TRIMMED) for step in (one, ("index",))]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes of keys have many runs, parts and blocks."""
+    monkeypatch.setattr(keys, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(keys, "BLOCK_BYTES", 2 * keys.ROW_BYTES + 4)
+    monkeypatch.setattr(key_table, "PART_ROWS", 4)
+    monkeypatch.setattr(key_table, "SLICE_ROWS", 3)
+    monkeypatch.setattr(key_table, "MAX_RUNS", 3)
+
+
+@pytest.mark.timeout(1_200 if WHOLE else 120)
+@settings(
+    deadline=None,
+    max_examples=500 if WHOLE else 12,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @example(history=ABORTED)
 @example(history=BEHIND)
-@example(history=TRIMMED)
-@given(history=st.lists(steps, min_size=4, max_size=14))
+@example(history=INDEXED)
+@given(history=st.lists(st.one_of(steps, steps, st.just(("index",))), min_size=4, max_size=14))
 def test_the_same_as_a_full_scan(history: list[Any]) -> None:
     run(told(history))
 
@@ -281,7 +326,7 @@ def test_filters_that_are_not_kept_or_not_there(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_look_up_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "READ_BYTES", 100)
+    monkeypatch.setattr(settled, "READ_BYTES", 100)
 
     async def main() -> None:
         made = await written(("write", FOUR), ("end", "a", True), ("settle", 1))
@@ -297,8 +342,8 @@ def test_what_is_deleted_or_damaged_is_an_error() -> None:
     async def main() -> None:
         made = await written(("write", FOUR), ("end", "a", True), ("settle", 1 << 20), ("write", FOUR))
         objects = dict(made.store.objects)
-        settled, log = sorted(path for path in objects if "_data/" in path), sorted(p for p in objects if "wal/" in p)
-        asked: list[tuple[str, Any]] = [(settled[0], SnapshotGone), (log[-1], CorruptObject)]
+        stored, log = sorted(path for path in objects if "_data/" in path), sorted(p for p in objects if "wal/" in p)
+        asked: list[tuple[str, Any]] = [(stored[0], SnapshotGone), (log[-1], CorruptObject)]
         for path, kind in asked:
             made.store.objects = {key: data for key, data in objects.items() if key != path}
             own = made.new_lookups(made.store)
@@ -344,3 +389,88 @@ def test_names_of_the_state() -> None:
     made = Keyed()
     assert "0 topics" in repr(made.lookups) and "0 files" in repr(made.lookups)
     assert made.state.streams[APPEND_TIME].partition == 1
+
+
+class Grown(KeyIndexFollower):
+    """Indexes files of which only the metadata exists: their keys are random."""
+
+    async def _rows(self, table: Any, files: Sequence[DataFile]) -> AsyncIterator[Any]:
+        import numpy as np
+
+        async for found in super()._rows(table, [file for file in files if not file.name.endswith("synthetic")]):
+            yield found
+        made = [file for file in files if file.name.endswith("synthetic")]
+        if made:
+            offsets = np.concatenate([np.arange(file.first_offset, file.last_offset + 1) for file in made])
+            hashes = np.random.default_rng(made[0].number).integers(0, 1 << 64, len(offsets), dtype=np.uint64)
+            yield keys.ordered(keys.of_partition(0, hashes, offsets))
+
+
+def _grow(table: TopicTable, files: int) -> None:
+    for number in range(max(table.files) + 1, max(table.files) + 1 + files):
+        name, first = f"_data/{number}-synthetic", 1_000 + 30 * number
+        file = DataFile(number, name, 9_999, 30, 1, 0, 0, first, first + 29, 0, 10, 0, 0, 0, 0, 0, 1, 0)
+        table.record(1, [file], (), (), replaces=False)
+
+
+def test_ten_thousand_segments_cost_ten_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an index of keys a look-up costs about the same for few segments and for many, whether the key exists."""
+    monkeypatch.undo()
+
+    async def main() -> None:
+        made = await written(("write", FOUR), ("end", "a", True), ("settle", 1 << 20))
+        rows = [(number, record) for number, record in await made.all_rows() if record.key is not None]
+        follower, table = Grown(made.store, chance=made._chance), made.state.tables[TOPIC]
+        location, most, cursor = "", 0, 0
+        for _ in range(51):
+            done = await follower.commit(ref_of(table), location, batch_of(table, cursor))
+            cursor = done.cursor
+            made._do(Follow(made._lease, TOPIC, "keys", location, done.location, done.cursor, done.oldest))
+            location = done.location
+            manifest = keys.unpack_manifest(location, made.store.objects[location])
+            most = max(most, len(manifest.runs))
+            _grow(table, 200 if len(table.files) < 10_001 else 0)
+        assert done.cursor == table.last_sequence and len(list(table.live())) == 10_001
+        assert 1 < most <= key_table.MAX_RUNS and sum(run.rows for run in manifest.runs) == 300_000 + len(rows)
+        for trimmed in (False, True):
+            for key in (b"a", b"b", ABSENT):
+                got = await made.new_lookups(made.store).latest(made.place, key)
+                assert (got.record and (got.partition, got.record)) == newest(rows, key)
+                assert 0 < got.read.requests <= 10, (trimmed, key, got.read)
+            await made.step("trim", PLAIN_TIME, 4)
+        swept = len(made.store.objects)
+        await follower.expire(ref_of(table), location, Expiry())
+        left = [path for path in made.store.objects if "/_keys/" in path]
+        assert len(left) <= 2 + sum(len(run.parts) for run in manifest.runs) and len(made.store.objects) < swept
+        await follower.drop(ref_of(table), location)
+        assert not [path for path in made.store.objects if "/_keys/" in path]
+        got = await made.new_lookups(made.store).at(made.place, 1, 0)
+        assert got.record is not None
+
+    run(main())
+
+
+def test_an_index_that_cannot_be_read_is_not_used() -> None:
+    """Filters answer then. The next commit makes the index anew, as after the restore of a backup."""
+
+    async def main() -> None:
+        made = await written(("write", FOUR), ("end", "a", True), ("settle", 150), ("index",), ("write", FOUR[:2]))
+        rows, objects = await made.all_rows(), dict(made.store.objects)
+        indexed = {path: data for path, data in objects.items() if "/_keys/" in path}
+        spoilt = {path: data[:-9] + bytes(9) for path, data in indexed.items()}
+        others = {path: data for path, data in objects.items() if path not in indexed}
+        for broken in ({}, spoilt, {path: data[:20] for path, data in indexed.items()}):
+            made.store.objects = {**others, **broken}
+            for key in (b"a", b"b", ABSENT):
+                got = await made.new_lookups(made.store).latest(made.place, key)
+                assert (got.record and (got.partition, got.record)) == newest(rows, key)
+        made.store.objects = dict(others)
+        table = made.state.tables[TOPIC]
+        follower = KeyIndexFollower(made.store, chance=made._chance)
+        assert (await follower.standing(ref_of(table), table.followers["keys"].location)).cursor == 0
+        made._do(Unfollow(made._lease, TOPIC, "keys"))
+        await made.index()
+        await check(made, made.new_lookups(made.store))
+        assert table.followers["keys"].cursor == table.last_sequence
+
+    run(main())
