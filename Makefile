@@ -5,7 +5,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http demo clean docs
+.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -90,6 +90,9 @@ bench-transactions: install ## ledger records, bytes and index entries of ten tr
 
 bench-http: install ## appends and reads over HTTP per CPU second of the gateway, and a profile of it
 	$(BIN)/python -m benchmarks.http $(ARGS)
+
+bench-lookups: install ## look-ups of records that are not settled, in milliseconds of the gateway
+	$(BIN)/python -m benchmarks.lookups $(ARGS)
 
 bench-ledgers: install ## commits a second on every ledger backend whose server is built
 	$(BIN)/python -m benchmarks.ledgers $(ARGS)

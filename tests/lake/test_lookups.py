@@ -66,7 +66,7 @@ def test_random_keys_while_compactors_work(tmp_path: Path) -> None:
         world = LakeWorld(tmp_path / "objects")
         node = await world.node()
         made = await topic(node, partitions=3, headwater_key_index="true")
-        compaction = await world.compaction(merge_files=3)
+        compaction = await world.compaction(keys=True, merge_files=3)
         model, place = Model(seed), place_of(node, made)
 
         def new_lookups() -> Lookups:

@@ -127,7 +127,7 @@ def _kind(path: str) -> str:
 class Compaction:
     """A compactor with its followers, whose rounds the test runs."""
 
-    def __init__(self, world: "LakeWorld", number: int, fate: Fate, lake: Lake) -> None:
+    def __init__(self, world: "LakeWorld", number: int, fate: Fate, lake: Lake, keys: bool = False) -> None:
         self.fate = fate
         clock, chance = VirtualClock(), SeededChance(1000 + number)
         self.store: Any = FatedStore(world.store, fate)
@@ -136,7 +136,9 @@ class Compaction:
         self.cluster, self.domain = self.domains.cluster, self.domains[ONE]
         self.membership, self.background = self.domains.membership, self.domains.background
         self.compactor = Compactor(self.domains, self._run_job, lake, slots=2)
-        followers = [*make_followers(self.store, lake), KeyIndexFollower(self.store, chance=chance)]
+        followers = make_followers(self.store, lake)
+        if keys:
+            followers.append(KeyIndexFollower(self.store, chance=chance))
         self.following = Following(self.domains, followers, self.compactor.lease, lake)
         self._followers = followers
 
@@ -179,10 +181,11 @@ class LakeWorld(NodeWorld):
         self.store.url = directory.as_uri()
         self._compactions = 0
 
-    async def compaction(self, fate: Fate | None = None, **lake: Any) -> Compaction:
+    async def compaction(self, fate: Fate | None = None, *, keys: bool = False, **lake: Any) -> Compaction:
+        """A compactor; with `keys` it keeps indexes of keys, for topics that want one."""
         chosen = {"freshness_ms": 1, "merge_files": 4, "keep_versions": 3, "expire_interval_ms": 500} | lake
         self._compactions += 1
-        made = Compaction(self, self._compactions, fate or Fate(), Lake(**chosen))
+        made = Compaction(self, self._compactions, fate or Fate(), Lake(**chosen), keys)
         await made.start()
         return made
 
