@@ -59,6 +59,7 @@ class Why(enum.StrEnum):
     """Kinds of failures."""
 
     FAILED = "failed"
+    REFUSED = "refused"
     TOO_MUCH = "too much"
     CANCELLED = "cancelled"
     GONE = "gone"

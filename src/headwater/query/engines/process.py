@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.errors import BadInput, CorruptObject
-from headwater.query.asking import Cancelled, NoEngine, QueryFailed, TooMuch
+from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, TooMuch
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.frames import HEAD, Failure, FrameTooLong, Kind, Setup, Why, framed, head_of
 from headwater.query.scan import SnapshotGone
@@ -244,6 +244,8 @@ def _opened(body: bytes) -> tuple[pa.Schema, list[pa.RecordBatch]]:
 
 def _error(failure: Failure) -> Exception:
     match failure.why:
+        case Why.REFUSED:
+            return Refused(failure.message)
         case Why.TOO_MUCH:
             return TooMuch(failure.message)
         case Why.CANCELLED:

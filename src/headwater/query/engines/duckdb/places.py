@@ -13,6 +13,8 @@ from headwater.settings.objects import StoreOptions, local_path
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
 
 class Places:
     """Turns paths of objects into what DuckDB opens."""
@@ -33,6 +35,24 @@ class Places:
     def __repr__(self) -> str:
         return f"<Places below {self._root}>"
 
+    @property
+    def directories(self) -> list[str]:
+        """The directories that hold objects; none if the store is over a network."""
+        return [] if self._remote else [self._root]
+
+    @property
+    def ports(self) -> frozenset[int] | None:
+        """The TCP ports that lead to the store; None if they are not known, because of a proxy."""
+        if not self._remote:
+            return frozenset()
+        if any(os.environ.get(name) or os.environ.get(name.lower()) for name in _PROXIES):
+            return None
+        secret = _secret(self._known())
+        host = urlsplit("//" + secret.get("ENDPOINT", ""))
+        ports = {host.port or (80 if secret.get("USE_SSL") == "false" else 443)}
+        # Without a key in the settings the credentials come from a service of the cloud.
+        return frozenset(ports if "KEY_ID" in secret else {*ports, 80, 443})
+
     def of(self, path: str) -> str:
         """The path or the URL of an object."""
         return f"{self._root}/{path}"
@@ -42,11 +62,14 @@ class Places:
         if not self._remote:
             return
         connection.execute(f"LOAD {_text(_extension('httpfs'))}")
-        known = {_plain(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
-        known |= {_plain(name): value for name, value in self._options.provider.items()}
-        wanted = {"TYPE": "s3", "PROVIDER": "config", "SCOPE": self._root, **_secret(known)}
+        wanted = {"TYPE": "s3", "PROVIDER": "config", "SCOPE": self._root, **_secret(self._known())}
         fields = ", ".join(f"{name} {_text(value)}" for name, value in wanted.items())
         connection.execute(f"CREATE SECRET headwater ({fields})")
+
+    def _known(self) -> dict[str, str]:
+        """Options of the store, of the environment and of the settings."""
+        known = {_plain(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
+        return known | {_plain(name): value for name, value in self._options.provider.items()}
 
 
 def _extension(name: str) -> str:

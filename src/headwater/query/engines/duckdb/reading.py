@@ -26,7 +26,7 @@ def check_reading(
 ) -> None:
     """Raise `Refused` unless a text is one SELECT over these views, with functions that are allowed.
 
-    Call it before the configuration is locked, or after; it runs nothing of the text.
+    It runs nothing of the text. Call it when the database is locked: DuckDB opens a file to parse `IMPORT DATABASE`.
     """
     import duckdb
 

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headwater import landlock
 from headwater.errors import BadInput, CorruptObject, HeadwaterError, Retriable
 from headwater.ops import logs
 from headwater.priority import step_back
+from headwater.query.asking import Refused
 from headwater.query.engines.contract import EngineTask, TaskTable
 from headwater.query.engines.frames import Channel, Failure, Kind, Setup, Why
 from headwater.query.engines.sending import pieces_of, stream_of
@@ -166,6 +168,8 @@ class Worker:
             return Failure(Why.CORRUPT, str(error))
         except Retriable as error:  # SnapshotGone, and a store that does not answer
             return Failure(Why.GONE, str(error))
+        except Refused as error:
+            return Failure(Why.REFUSED, str(error))
         except BadInput as error:
             return Failure(Why.TOO_MUCH, str(error))
         finally:
@@ -220,6 +224,7 @@ class Worker:
 
     def _answer(self, connection: DuckDBPyConnection, task: EngineTask) -> None:
         from headwater.query.engines.duckdb.lockdown import lock_down
+        from headwater.query.engines.duckdb.reading import check_reading
         from headwater.query.engines.duckdb.tables import make_view
 
         if task.columns_only:
@@ -228,6 +233,7 @@ class Worker:
             make_view(connection, table, self._places.of, self._rows_of(connection, table))
             self._listener.check()
         lock_down(connection, [self._places.of(file.path) for table in task.tables for file in table.files])
+        check_reading(connection, task.sql, [table.view for table in task.tables])
         sql, parameters = f"EXPLAIN {task.sql}" if task.explain else task.sql, task.named or None
         # The columns are known before the query is run, which may take long; its plan is made in any case.
         first = sql if task.explain else f"SELECT * FROM (\n{sql}\n) LIMIT 0"
@@ -293,6 +299,7 @@ def main(descriptor: int) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(KILL_FIRST))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _confine(setup)
     _load()
     from headwater.objects import open_store
     from headwater.query.engines.hot import HotRows
@@ -304,15 +311,27 @@ def main(descriptor: int) -> None:
         worker.serve()
 
 
+def _confine(setup: Setup) -> None:
+    """Give up all rights but those that queries need: to read objects and libraries, to spill, to reach the store.
+
+    The loops are compiled before, because numba looks for a directory that it can write to. DuckDB and pyarrow are
+    imported afterwards, because they start threads; so does numpy, for linear algebra.
+    """
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    from headwater.log.segment.decode import compile_kernels
+    from headwater.query.engines.duckdb.places import Places
+
+    compile_kernels()
+    places = Places(setup.store, setup.options)
+    read = [*places.directories, *landlock.SYSTEM, *landlock.libraries()]
+    landlock.confine(read, [setup.spill], places.ports)
+
+
 def _load() -> None:
     """Import what queries need, before the first one waits for it."""
     import duckdb  # noqa: F401
     import pyarrow.compute
     import pyarrow.dataset  # noqa: F401
-
-    from headwater.log.segment.decode import compile_kernels
-
-    compile_kernels()
 
 
 if __name__ == "__main__":

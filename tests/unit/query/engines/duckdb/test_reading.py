@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import duckdb
 import pytest
 
 from headwater.query.asking import Engine, Refused
+from headwater.query.engines.duckdb.lockdown import CONFIG, lock_down
 from headwater.query.engines.duckdb.reading import check_reading
 from headwater.query.gate.checking import check
 from headwater.query.gate.statement import Topics
 from tests.support.hostile import DUCKDB
 
-NAMES = {"file": "/store/_data/a.parquet", "secret": "/etc/passwd", "new": "/tmp/new", "spill": "/spill/x"}
+SECRET = "the-word-that-nobody-may-see"
 
 
 @pytest.fixture(scope="module")
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect(config={"python_enable_replacements": "false"}) as found:
-        found.execute("SET lock_configuration = true")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A store with one file, and what is outside of it."""
+    root = tmp_path_factory.mktemp("reading")
+    (root / "store").mkdir()
+    duckdb.sql("SELECT 'a'::BLOB AS key").write_parquet(str(root / "store" / "a.parquet"))
+    (root / "secret").write_text(SECRET)
+    return {"file": root / "store/a.parquet", "secret": root / "secret", "new": root / "new", "spill": root / "spill"}
+
+
+@pytest.fixture(scope="module")
+def connection(names: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database as a worker has it: one file, and nothing else."""
+    with duckdb.connect(config=CONFIG) as found:
+        found.execute(f"CREATE TEMP VIEW topic_0 AS SELECT * FROM read_parquet('{names['file']}')")
+        lock_down(found, [str(names["file"])])
         yield found
 
 
@@ -31,9 +45,15 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("sql", [sql for sql in DUCKDB if sql not in HARMLESS])
-def test_hostile_statements_are_refused(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    with pytest.raises(Refused):
-        check_reading(connection, sql.format(**NAMES), ["topic_0"])
+def test_hostile_statements_are_refused(
+    connection: duckdb.DuckDBPyConnection, names: dict[str, Path], sql: str
+) -> None:
+    before = names["file"].read_bytes()
+    with pytest.raises(Refused) as caught:
+        check_reading(connection, sql.format(**names), ["topic_0"])
+    assert SECRET not in str(caught.value)
+    assert names["file"].read_bytes() == before
+    assert sorted(path.name for path in names["secret"].parent.iterdir()) == ["secret", "store"]
 
 
 def test_what_is_left_does_nothing(connection: duckdb.DuckDBPyConnection) -> None:
