@@ -73,7 +73,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/faults/test_brownout.py": "makes the store of one broker slow, which is a local one",
     "tests/faults/test_beside_others.py": "about files and processor time on one machine; its stores do not matter",
     "tests/faults/test_bucket_cluster.py": "starts its cluster itself",
-    "tests/faults/test_cluster.py": "starts its clusters itself, on every ledger",
+    "tests/faults/test_cluster.py": "starts its clusters itself",
     "tests/faults/test_connections.py": "about one broker's sockets; its stores do not matter",
     "tests/faults/test_damage.py": "damages files of a local object store on purpose",
     "tests/faults/test_demo_cluster.py": "starts its cluster itself",
