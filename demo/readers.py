@@ -153,10 +153,11 @@ def _duckdb(place: Place, source: str, *extensions: str, first: str = "") -> Sum
 @contextmanager
 def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]:
     """A Spark session with Iceberg's and Delta's own connectors, Headwater's REST catalog, and further settings."""
+    from headwater.lake.spark.archive import with_archive
     from headwater.lake.spark.java import java_home
-    from headwater.lake.spark.session import drop_gateway
+    from headwater.lake.spark.session import JAVA_OPTIONS, drop_gateway
 
-    os.environ["JAVA_HOME"] = java_home()
+    os.environ["JAVA_HOME"] = home = java_home()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
@@ -183,6 +184,7 @@ def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]
         **(place.access.of_spark(CATALOG) if place.access else {}),
         **more,
     }
+    conf[JAVA_OPTIONS] = with_archive(conf.get(JAVA_OPTIONS, ""), home)
     builder = SparkSession.builder.master("local[2]").appName("readers")
     for name, value in conf.items():
         builder = builder.config(name, value)

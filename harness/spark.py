@@ -15,6 +15,7 @@ import psutil
 import pyspark
 
 from harness.jvm import OF_SPARK, SHORT_LIVED
+from headwater.lake.spark.archive import with_archive
 from headwater.lake.spark.java import java_home
 
 HOME = Path(pyspark.__file__).parent
@@ -36,11 +37,12 @@ class SparkDaemon:
     """A process of Spark. A line of its log shows that it is ready."""
 
     def __init__(self, directory: Path, ready: str, *command: str, more: Mapping[str, str] = NOTHING_MORE) -> None:
+        home = java_home()
         environment = os.environ | {
             **more,
-            "JAVA_HOME": java_home(),
+            "JAVA_HOME": home,
             "PYSPARK_PYTHON": sys.executable,
-            "SPARK_DAEMON_JAVA_OPTS": " ".join(SHORT_LIVED),
+            "SPARK_DAEMON_JAVA_OPTS": with_archive(" ".join(SHORT_LIVED), home),
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLS = ROOT / ".tools"
+TOOLS = (ROOT / ".tools").resolve()
+"""Without links, so that an archive of classes knows the jars by the same names from everywhere."""
 SERVERS = TOOLS / "servers"
 
 

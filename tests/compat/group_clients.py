@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.jvm import SHORT_LIVED
+from harness.jvm import OF_KAFKA
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.compat.groups import Kind
 
@@ -37,7 +37,7 @@ def _java() -> Client:
     java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     classes = tool("compat/java/GroupMembers.class").parent
     return Client(
-        [java, *SHORT_LIVED, "-Xmx256m", "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "GroupMembers"],
+        [java, *OF_KAFKA, "-Xmx256m", "-cp", f"{TOOLS / 'kafka/libs'}/*:{classes}", "GroupMembers"],
         (RANGE, COOPERATIVE),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import confluent_kafka
 import pytest
 
-from harness.jvm import SHORT_LIVED
+from harness.jvm import OF_KAFKA
 from tests.compat.common import DEADLINE_S, TOOLS, Deadline, new_topic, tool, unavailable
 from tests.compat.librdkafka import Librdkafka
 
@@ -32,7 +32,7 @@ class Tools:
         """What a tool says on standard output; it must end well."""
         java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
         libs = tool("kafka/libs")
-        command = [java, *SHORT_LIVED, "-Xmx256m", "-cp", f"{libs}/*", main]
+        command = [java, *OF_KAFKA, "-Xmx256m", "-cp", f"{libs}/*", main]
         command += ["--bootstrap-server", self.bootstrap, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False, cwd=TOOLS)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.jvm import SHORT_LIVED
+from harness.jvm import OF_KAFKA
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.compat.contract import ReaderContract, WriterContract
 from tests.compat.program import Program
@@ -15,7 +15,7 @@ from tests.compat.program import Program
 def client(bootstrap: str) -> Iterator[Program]:
     java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     classes = tool("compat/java/CompatClient.class").parent
-    command = [java, *SHORT_LIVED, "-Xmx256m", "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "CompatClient"]
+    command = [java, *OF_KAFKA, "-Xmx256m", "-cp", f"{TOOLS / 'kafka/libs'}/*:{classes}", "CompatClient"]
     with Program(command, bootstrap) as program:
         yield program
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from harness.jvm import SHORT_LIVED
+from harness.jvm import OF_KAFKA
 from headwater.state.machine import LEVEL
 from tests.compat.common import TOOLS, new_topic, tool, unavailable
 from tests.compat.wire import fetch_batches
@@ -23,7 +23,7 @@ class Tools:
 
     def __init__(self, bootstrap: str, java: str, log: Path) -> None:
         self.bootstrap = bootstrap
-        self._command = [java, *SHORT_LIVED, "-Xmx128M", "-Duser.language=en"]
+        self._command = [java, *OF_KAFKA, "-Xmx128M", "-Duser.language=en"]
         self._command += [f"-Dlog4j2.configurationFile={log}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
 
     def run(self, name: str, *arguments: str, given: str = "", fails: bool = False) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from harness.jvm import SHORT_LIVED
+from harness.jvm import OF_KAFKA
 from tests.compat.common import CODECS, PARTITION, PARTITIONS, SAMPLE, TOOLS, check, new_topic, tool, unavailable
 from tests.compat.librdkafka import Librdkafka
 from tests.compat.program import Program
@@ -17,7 +17,7 @@ from tests.compat.wire import fetch_batches
 def client(bootstrap: str) -> Iterator[Program]:
     java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     classes = tool("compat/java/CompatClient.class").parent
-    command = [java, *SHORT_LIVED, "-Xmx256m", "-cp", f"{classes}:{TOOLS / 'kafka/libs'}/*", "CompatClient"]
+    command = [java, *OF_KAFKA, "-Xmx256m", "-cp", f"{TOOLS / 'kafka/libs'}/*:{classes}", "CompatClient"]
     with Program(command, bootstrap) as program:
         yield program
 

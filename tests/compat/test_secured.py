@@ -33,7 +33,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from harness.jvm import SHORT_LIVED
+from harness.jvm import OF_KAFKA
 from harness.patience import Patience, eventually
 from harness.ports import free_ports
 from headwater.settings.settings import ListenerSecurity, Security, Settings
@@ -429,7 +429,7 @@ def java(secured: Cluster, name: str, *arguments: str, mechanism: str = "SCRAM-S
         f"sasl.jaas.config=org.apache.kafka.common.security.{options.get(mechanism, scram)}\n"
         f"ssl.truststore.type=PEM\nssl.truststore.location={secured.directory}/issuer.pem\n"
     )
-    command = [program, *SHORT_LIVED, "-Xmx256m", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token}"]
+    command = [program, *OF_KAFKA, "-Xmx256m", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token}"]
     command += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={token}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
     command += [name if "." in name else f"org.apache.kafka.tools.{name}", *arguments]
     command += ["--command-config", str(properties), "--bootstrap-server", secured.addresses["SASL_SSL"]]
@@ -520,7 +520,7 @@ def test_java_renews_its_login(tmp_path: Path) -> None:
         )
         command = [
             program,
-            *SHORT_LIVED,
+            *OF_KAFKA,
             "-Xmx256m",
             "-cp",
             f"{TOOLS / 'kafka/libs'}/*",

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from harness.jvm import SHORT_LIVED
+from harness.jvm import OF_KAFKA
 from harness.patience import Patience, eventually
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.faults.raw import Raw
@@ -173,7 +173,7 @@ def java(log: Path, name: str, *arguments: str, given: str = "") -> str:
     program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     tool("kafka/libs")
     log.write_text("rootLogger.level = ERROR\n")
-    command = [program, *SHORT_LIVED, "-Xmx128M"]
+    command = [program, *OF_KAFKA, "-Xmx128M"]
     command += [f"-Dlog4j2.configurationFile={log}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
     command += [f"org.apache.kafka.tools.{name}", *arguments]
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=90)

@@ -134,7 +134,9 @@ def gateway(
 
 @app.command(name="compile", hidden=True)
 def compile_() -> None:
-    """Compile the loops over records, so that no process has to do that later."""
+    """Compile the loops over records and archive the classes of Spark, so that no process has to do that later."""
+    from headwater.errors import HeadwaterError
+    from headwater.lake.spark.jobs import write_archive
     from headwater.log.kernels import switch
     from headwater.log.segment import encode as segment_encode
     from headwater.log.segment import write as segment
@@ -142,6 +144,12 @@ def compile_() -> None:
     switch.compile_kernels()
     segment.compile_kernels()
     segment_encode.compile_encoder()
+    try:
+        reason = "" if write_archive() else "Spark does not start"
+    except (HeadwaterError, OSError) as error:
+        reason = str(error)
+    if reason:
+        typer.echo(f"there is no archive of Spark's classes, so it will start more slowly: {reason}", err=True)
 
 
 @app.command(hidden=True)

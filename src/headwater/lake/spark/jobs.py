@@ -8,14 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
-from headwater.lake.spark.session import PATIENCE_SECONDS, Sessions, bounded, reason_of
+from headwater.lake.spark.archive import QUIET, WRITING, archive_path, beside
+from headwater.lake.spark.java import java_home
+from headwater.lake.spark.session import DEFAULTS, JAVA_OPTIONS, PATIENCE_SECONDS, Sessions, bounded, reason_of
 from headwater.lake.tasks import Task, TaskFacts, decode_facts, encode
+from headwater.settings.settings import Spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("headwater.spark")
 SCHEMA = "task int, facts binary"
+ARCHIVE_SECONDS = 300.0
+"""How long a job and the end of its JVM may take while an archive of classes is written."""
 
 Shipped: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 """A function that Spark runs on executors, batch by batch."""
@@ -152,3 +157,18 @@ def _warming() -> Shipped:
             yield pa.record_batch([numbers, pa.nulls(len(numbers), pa.binary())], ["task", "facts"])
 
     return work
+
+
+def write_archive() -> bool:
+    """Write the archive of the classes that a session and a job load. Returns whether it is there now."""
+    path = archive_path(java_home())
+    fresh = beside(path)
+    options = f"{DEFAULTS[JAVA_OPTIONS]} {WRITING}{fresh} {QUIET}"
+    sessions = Sessions(Spark(master="local[1]", conf={JAVA_OPTIONS: options}), end_seconds=ARCHIVE_SECONDS)
+    try:
+        Jobs(sessions, ARCHIVE_SECONDS).warm_up(1)
+    finally:
+        sessions.close()
+    if fresh.exists():
+        fresh.replace(path)
+    return path.exists()

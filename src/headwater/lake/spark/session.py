@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import ConfigError, StoreUnavailable
+from headwater.lake.spark.archive import with_archive
 from headwater.lake.spark.java import java_home
 from headwater.priority import read_when_idle
 from headwater.settings.settings import Spark as SparkSettings
@@ -54,12 +55,23 @@ class SessionFailed(StoreUnavailable):
 class Sessions:
     """Starts sessions and returns the current one."""
 
-    def __init__(self, settings: SparkSettings, name: str = "headwater", *, idle: bool = False) -> None:
-        """`idle`: a JVM on this machine, and its workers, read and write only while no others do."""
+    def __init__(
+        self,
+        settings: SparkSettings,
+        name: str = "headwater",
+        *,
+        idle: bool = False,
+        end_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        """`idle`: a JVM on this machine, and its workers, read and write only while no others do.
+
+        `end_seconds` is how long a JVM may take to end.
+        """
         self._settings = settings
         self._master = settings.chosen_master
         self._name = name
         self._idle = idle
+        self._end_seconds = end_seconds
         self._session: Any = None
         self._starting = False
         self._closed = False
@@ -142,11 +154,13 @@ class Sessions:
             read_when_idle()  # the JVM and its workers inherit it; this thread only waits for them
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        os.environ["JAVA_HOME"] = java_home()
+        os.environ["JAVA_HOME"] = home = java_home()
         if self._master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.master(self._master).appName(self._name)
-        for key, value in self.conf().items():
+        conf = self.conf()
+        conf[JAVA_OPTIONS] = with_archive(conf[JAVA_OPTIONS], home)
+        for key, value in conf.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
         # It would print a trace whenever the JVM ends before this process does.
@@ -165,7 +179,7 @@ class Sessions:
         if self._settings.remote:
             _disconnect(session)
         else:
-            drop_gateway()
+            drop_gateway(self._end_seconds)
 
 
 _PYTHON_TRACE = "Traceback (most recent call last):"
@@ -219,8 +233,8 @@ def _kill_gateway() -> None:
         process.kill()
 
 
-def drop_gateway() -> None:
-    """End the JVM, and clear PySpark's references to it in this process."""
+def drop_gateway(seconds: float = PATIENCE_SECONDS) -> None:
+    """End the JVM within this time, and clear PySpark's references to it in this process."""
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession, SQLContext
 
@@ -230,7 +244,7 @@ def drop_gateway() -> None:
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     SQLContext._instantiatedContext = None
     if gateway is not None:
-        _end_process(gateway.proc)
+        _end_process(gateway.proc, seconds)
         gateway.close()
     if context is not None:
         context._jsc = None
@@ -238,7 +252,7 @@ def drop_gateway() -> None:
             context._accumulatorServer.shutdown()
 
 
-def _end_process(process: subprocess.Popen[bytes] | None) -> None:
+def _end_process(process: subprocess.Popen[bytes] | None, seconds: float) -> None:
     """End the JVM. It ends by itself when its standard input is closed; if not, it is killed."""
     if process is None:
         return
@@ -246,7 +260,7 @@ def _end_process(process: subprocess.Popen[bytes] | None) -> None:
         if process.stdin is not None:
             process.stdin.close()
     try:
-        process.wait(PATIENCE_SECONDS)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         log.warning("a Spark driver's JVM did not end and is killed", extra={"pid": process.pid})
         process.kill()
