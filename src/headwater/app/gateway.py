@@ -65,6 +65,7 @@ def flight_server(services: Services) -> FlightServer | None:
     """The server of Flight SQL, if the settings have an address for it. gRPC is loaded only then."""
     if not services.own.flight:
         return None
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # processes are started while gRPC has threads
     from headwater.gateway.flight.server import FlightServer
 
     return FlightServer(services)

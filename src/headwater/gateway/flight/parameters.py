@@ -41,7 +41,7 @@ _KINDS = {
     "FLOAT": "float32",
     "REAL": "float32",
     "BOOLEAN": "bool_",
-    "BLOB": "string",
+    "BLOB": "binary",
 }
 
 

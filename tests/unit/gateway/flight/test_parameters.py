@@ -21,7 +21,7 @@ from headwater.query.asking import Refused
         ("SELECT * FROM t WHERE value->>'user' = ?", ["string"]),
         ("SELECT CAST(? AS BIGINT), ? ::DOUBLE, ?", ["int64", "double", "string"]),
         ("SELECT * FROM t LIMIT ? OFFSET ?", ["int64", "int64"]),
-        ("SELECT '?' AS q, \"?\" -- ?\nFROM t /* ? */ WHERE key = ?", ["string"]),
+        ("SELECT '?' AS q, \"?\" -- ?\nFROM t /* ? */ WHERE key = ?", ["binary"]),
         ("?", ["string"]),
         ("", []),
     ],
