@@ -131,6 +131,7 @@ class SlowScan:
 
     def rest(self) -> pa.Table:
         """Read on to the end."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         data = bytearray(self.data)
         while piece := self._socket.recv(1 << 20):
             data += piece

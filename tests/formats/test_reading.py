@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from harness.process import headwater
 from headwater.state.machine import LEVEL
+from headwater.state.streams.domain import HOLDS_LEVEL
 from tests.faults.raw import Raw
 from tests.formats.written import (
     ACCESS,
@@ -25,6 +26,7 @@ from tests.formats.written import (
     STAGED,
     VOID,
     committed,
+    holds,
     look,
     read_topic,
 )
@@ -49,6 +51,10 @@ def unpacked(fixture: Path, data: Path) -> dict[str, Any]:
     subprocess.run(["tar", "-xJf", str(fixture), "-C", str(data)], check=True, timeout=60)
     expected: dict[str, Any] = json.loads((data / EXPECTED).read_text())
     return expected
+
+
+def _level_of(fixture: Path) -> int:
+    return int(fixture.name.removeprefix("level-").removesuffix(".tar.xz"))
 
 
 def check_doctor(data: Path, tables: int) -> None:
@@ -131,6 +137,8 @@ def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> Non
     expected = unpacked(fixture, data)
     transactional = PAYMENTS in expected
     check_doctor(data, 2 + transactional + (GAPPED in expected))
+    if _level_of(fixture) >= HOLDS_LEVEL:
+        assert [hold["versions"] for hold in holds(data)] == [1], "its process died, and nobody has fenced it"
     with Running(tmp_path / "server", data=data, settings=ACCESS) as server:
         assert look(server.bootstrap, expected) == expected
         check_goes_on(server, expected)

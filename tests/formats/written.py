@@ -4,17 +4,20 @@
 
 writes one with the build at hand: log and tables, a bulk append, groups of both protocols, users and rules,
 transactions that are open, committed and aborted, settled and not settled, with staged offsets, checkpoints and records
-after them; units with conditions and keys, and gaps in the offsets, settled and not settled.
+after them; units with conditions and keys, and gaps in the offsets, settled and not settled; a hold of a process that
+died, with a version that it names.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,8 @@ from headwater.ledger import open_ledger
 from headwater.log.batch import check_batch
 from headwater.log.write.part import Together
 from headwater.objects import open_store
+from headwater.query.holding import Holding
+from headwater.replica.domains import Domains
 from headwater.settings.settings import load
 from headwater.state.commands.streams import Once, StartAt
 from headwater.state.results import UnitResult, UnitVerdict
@@ -179,6 +184,42 @@ def _leave_gaps(server: LakeRunning) -> None:
     asyncio.run(_append(server.config, [(30, "d"), (1 << 33, "far")]))
 
 
+@contextlib.contextmanager
+def _held(server: LakeRunning) -> Iterator[None]:
+    """A process with a hold and a version by name. It does not leave: the hold stays in what is written."""
+    taken, enough = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        domains = Domains.open(load(str(server.config), {}))
+        await domains.follow()
+        await domains.join()
+        holding = Holding(domains)
+        held = await holding.begin()
+        await held.pin(domains.cluster.state.names["orders"].id, 0)
+        taken.set()
+        await asyncio.to_thread(enough.wait)
+        await domains.background.close()
+        await domains.ledger.close()
+        await domains.store.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(hold()))
+    thread.start()
+    try:
+        assert taken.wait(60), "the process does not get a hold"
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
+def holds(data: Path) -> list[dict[str, Any]]:
+    """The holds in a data directory."""
+    done = headwater("cluster", "describe", "--data", str(data), "--output", "json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["holds"]
+    return found
+
+
 def _consume(bootstrap: str, group: str, protocol: str, count: int) -> None:
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap, "group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest",
@@ -203,10 +244,17 @@ def _do(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _checkpointed(server: LakeRunning) -> bool:
+def _checkpoints(server: LakeRunning) -> dict[int, tuple[int, int]]:
+    """By domain, where the newest checkpoint is, and the one before it."""
     done = headwater("cluster", "describe", "--data", str(server.data), "--output", "json")
     assert done.returncode == 0, done.stderr
-    return all(domain["older_checkpoint"] for domain in json.loads(done.stdout)["domains"])
+    domains = json.loads(done.stdout)["domains"]
+    return {d["domain"]: (d["checkpoint"] or 0, d["older_checkpoint"] or 0) for d in domains}
+
+
+def _all_later(before: dict[int, tuple[int, int]], now: dict[int, tuple[int, int]]) -> bool:
+    """Whether the older checkpoint of every domain is there, and that of streams is later than both were."""
+    return all(older for _, older in now.values()) and now[1][1] > max(before[1])
 
 
 def write(file: Path) -> None:
@@ -243,9 +291,12 @@ def write(file: Path) -> None:
             _do("acl", "add", "--principal", "User:ann", "--operation", "read", "--topic", "ord", "--prefix", *at)
             _transact(server)
             _leave_gaps(server)
-            eventually(lambda: _checkpointed(server), "every domain has two checkpoints", 60)
-            _produce(server.bootstrap, "orders", 300, 30, "lz4")
-            expected = look(server.bootstrap)
+            with _held(server):
+                before = _checkpoints(server)
+                eventually(lambda: _all_later(before, _checkpoints(server)), "both checkpoints are later", 120)
+                _produce(server.bootstrap, "orders", 300, 30, "lz4")
+                expected = look(server.bootstrap)
+                assert server.stop() == 0  # and nobody is there to fence it
         (server.data / EXPECTED).write_text(json.dumps(expected))
         with tarfile.open(file, "w:xz") as archive:
             archive.add(server.data, ".", filter=_plain)

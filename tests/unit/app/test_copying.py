@@ -20,6 +20,10 @@ from headwater.objects.memory import MemoryStore
 from headwater.replica.checkpoint import load_state, replay, write_checkpoint
 from headwater.replica.domains import new_state
 from headwater.replica.replica import CHECK_EVERY
+from headwater.state.commands.base import Fence
+from headwater.state.commands.holds import TakeHold
+from headwater.state.records import Record, encode
+from headwater.state.streams.state import StreamsState
 from headwater.types import CLUSTER, Domain, Position
 from tests.faults.raw import fresh
 from tests.support.nodes import Caller, cluster
@@ -116,6 +120,28 @@ def test_from_store_to_store_and_back(tmp_path: Path) -> None:
                 assert await write_checkpoint(target, store, new_state(ONE))
                 end = await lived(target, store, 1)
         await third.close()
+
+    asyncio.run(run())
+
+
+def test_holds_are_copied() -> None:
+    """M1, Q2: with the time that they had. The fence of their process ends them in the copy as well."""
+
+    async def run() -> None:
+        store, first, second = MemoryStore(), MemoryLedger(), Sparse()
+        await lived(first, store, 2, create=True)
+        await first.append(ONE, encode(Record(99, 1, SystemClock().wall_ms(), [TakeHold()])))
+        await copied(first, second, store)
+        found = []
+        for ledger in (first, second):
+            state = StreamsState(ONE)
+            await load_state(ledger, store, state)
+            await replay(ledger, state)
+            found.append(state.held.pack())
+        assert found[0] == found[1] and found[0][0][0] == 99
+        await second.append(ONE, encode(Record(100, 1, SystemClock().wall_ms(), [Fence(99)])))
+        await replay(second, state)
+        assert state.held.pack() == []
 
     asyncio.run(run())
 

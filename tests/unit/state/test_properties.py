@@ -27,6 +27,7 @@ from headwater.state.commands.cluster import (
     TopicGone,
     TopicReady,
 )
+from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
 from headwater.state.commands.streams import (
     AppendWal,
     Chunk,
@@ -38,9 +39,9 @@ from headwater.state.commands.streams import (
     StreamConfig,
     TrimStreams,
 )
-from headwater.state.machine import State
+from headwater.state.machine import LEVELS, State
 from headwater.state.records import Command, Record, decode, encode
-from headwater.state.streams.domain import HOUSEKEEPING
+from headwater.state.streams.domain import HOLDS_LEVEL, HOUSEKEEPING
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Epoch, Position
 from tests.support.faulty import FaultyLedger
@@ -76,6 +77,11 @@ stream_commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(Fence, st.integers(3, 6)),
     st.just(Tick()),
     st.just(SetLevel(1, "0.1.0")),
+    st.just(SetLevel(HOLDS_LEVEL, LEVELS[HOLDS_LEVEL])),
+    st.builds(TakeHold),
+    st.builds(MoveHold, CLOCKS),
+    st.builds(HoldVersion, st.just(TOPIC), st.integers(0, 2)),
+    st.builds(ReleaseVersions, st.lists(st.tuples(st.just(TOPIC), st.integers(0, 2)), max_size=2)),
 )
 topics = st.sampled_from([TOPIC, *(type(TOPIC)(int=i) for i in range(1, 4))])
 names = st.sampled_from(["a", "b"])
@@ -144,6 +150,7 @@ def check_streams(state: State) -> None:
             assert end == stream.next_offset
             assert stream.index[0].start <= stream.log_start < stream.index[0].end
             assert size == stream.size
+    assert all(hold.since_ms <= state.clock_ms and not state.is_fenced(epoch) for epoch, hold in state.held)
     counted = {o.id: o.references for o in state.objects if o.references}
     assert counted == references
     assert {o.id for o in state.objects if not o.references} == {object_id for object_id, _ in state.objects.dead()}
@@ -187,6 +194,7 @@ def test_repetitions_change_nothing(ledger: list[bytes], times: int, data: st.Da
     heads = [(s.id, s.log_start, s.next_offset, s.index.pack()) for s in once.streams.values()]
     assert [(s.id, s.log_start, s.next_offset, s.index.pack()) for s in again.streams.values()] == heads
     assert again.objects.pack() == once.objects.pack()
+    assert again.held.pack() == once.held.pack()
     assert again.digest == once.digest
 
 
