@@ -14,6 +14,7 @@ from harness.jvm import OF_KAFKA
 from tests.compat.common import DEADLINE_S, TOOLS, Deadline, new_topic, tool, unavailable
 from tests.compat.librdkafka import Librdkafka
 
+pytestmark = pytest.mark.long
 PARTITIONS, EACH = 2, 10
 TOOL_SECONDS = 60.0
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -14,6 +14,7 @@ from headwater.state.machine import LEVEL
 from tests.compat.common import TOOLS, new_topic, tool, unavailable
 from tests.compat.wire import fetch_batches
 
+pytestmark = pytest.mark.long
 TOOLS_PACKAGE = "org.apache.kafka.tools"
 SECONDS = 60
 

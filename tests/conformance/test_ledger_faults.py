@@ -31,6 +31,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Epoch, Position
 from tests.support.ledger_writer import payload, told
 
+pytestmark = pytest.mark.long
 ONE = Domain(1)
 START = Position(0)
 SECONDS = 60.0

@@ -23,6 +23,7 @@ from tests.differential.story import Said, Steps, Teller, Told, Transcript, call
 from tests.differential.telling import Verdict
 from tests.support.batches import Rec, batch
 
+pytestmark = pytest.mark.long
 OPEN = open_stories.read()
 
 

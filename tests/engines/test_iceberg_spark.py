@@ -35,6 +35,7 @@ from tests.unit.lake.tables.iceberg.story import REF, Story
 NAME = "web.clicks-v2"
 # py4j leaves its sockets to the garbage collector.
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

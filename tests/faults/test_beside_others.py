@@ -15,6 +15,7 @@ from harness.serving import run
 from headwater.client.producer import Producer, ProducerSettings
 from tests.support.files import mode_of, modes_below, umask_of
 
+pytestmark = pytest.mark.long
 SETTINGS = """
 [housekeeping]
 interval_ms = 100

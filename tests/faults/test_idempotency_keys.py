@@ -17,6 +17,7 @@ from tests.support.running import Running
 from tests.support.soak import WHOLE
 from tests.support.transactional import messages
 
+pytestmark = pytest.mark.long
 TOPIC, PARTITIONS, CLIENTS = "once", 3, 8
 KEYS, KILLS = (1_000, 4) if WHOLE else (400, 2)
 SEED = 20_261_117

@@ -13,6 +13,7 @@ from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
 from tests.support.running import Running
 
+pytestmark = pytest.mark.long
 TOPIC = "t"
 PARTITIONS = 4
 ROUNDS = 3

@@ -17,6 +17,7 @@ from tests.faults.producing import Producing
 from tests.support.running import Running
 from tests.support.soak import WHOLE
 
+pytestmark = pytest.mark.long
 TOPIC = "many"
 PARTITIONS = 6
 EACH = 500_000 if WHOLE else 200_000

@@ -13,6 +13,7 @@ from harness.patience import eventually
 from tests.support.coordinating import coordinator_of
 from tests.support.running import Running
 
+pytestmark = pytest.mark.long
 PARTITIONS, RECORDS, KILLS = 6, 1_800, 2
 SETTINGS = "[groups]\ninitial_rebalance_delay_ms = 100\nconsumer_heartbeat_interval_ms = 500\n"
 

@@ -17,6 +17,7 @@ from tests.faults.checking import acknowledged, read_log
 from tests.faults.producing import Producing
 from tests.support.transactional import PLAIN, Writers, read
 
+pytestmark = pytest.mark.long
 TOPIC, PARTITIONS, EACH = "moved", 3, 2_000
 SETTINGS = "[housekeeping]\ninterval_ms = 500\ncheckpoint_bytes = 20000\n"
 """Checkpoints often, so that ledgers are cut when they are copied."""

@@ -20,6 +20,7 @@ from tests.faults.appending import Poster, Told, until_served
 from tests.invariants.crashing import WORD, doomed_gateway
 from tests.support.running import Running
 
+pytestmark = pytest.mark.long
 TOPIC = "accounts"
 SETTINGS = """
 [housekeeping]

@@ -17,6 +17,7 @@ from headwater import __version__
 from headwater.state.machine import LEVEL, LEVELS
 from tests.faults.rolling import NODES, loaded, wait_for_traffic
 
+pytestmark = pytest.mark.long
 NEXT, BUILD = LEVEL + 1, "99.0.0"
 
 

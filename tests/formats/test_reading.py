@@ -33,6 +33,7 @@ from tests.formats.written import (
 from tests.support.running import Running
 from tests.support.transactional import PLAIN, Writers
 
+pytestmark = pytest.mark.long
 FIND_COORDINATOR, INIT_PRODUCER_ID, END_TXN = 10, 22, 26
 TRANSACTION = 1
 """The type of coordinator that FindCoordinator is asked for."""

@@ -20,7 +20,8 @@ QUIET = "-Xlog:disable"
 def archive_path(home: str) -> Path:
     """The file of the archive for a `JAVA_HOME` and the PySpark of this environment, whether it exists or not."""
     found = find_spec("pyspark")
-    place = hashlib.blake2b(str(found.origin if found else "").encode(), digest_size=6).hexdigest()
+    jars = Path(found.origin).resolve() if found is not None and found.origin is not None else ""  # as Spark does
+    place = hashlib.blake2b(str(jars).encode(), digest_size=6).hexdigest()
     return Path(home) / f"classes-{place}.jsa"
 
 
