@@ -14,7 +14,7 @@ from headwater.lake.planning import run_of
 from headwater.lake.tasks import WalRun
 from headwater.log.batch import offsets_of
 from headwater.log.looking import bound_of
-from headwater.log.segment.decode import AbortedRange, decode_runs
+from headwater.log.segment.decode import AbortedRange, Sizes, decode_runs
 from headwater.log.segment.encode import RowGroup
 from headwater.log.wal.cache import CachedWal, WalCache
 from headwater.state.streams.index import IndexEntry
@@ -80,6 +80,8 @@ class RunReader:
     def __init__(self, wal: WalCache, opened_limit: int) -> None:
         self._wal = wal
         self._opened_limit = opened_limit
+        self._few, self._many = Sizes(), Sizes()
+        """How large the columns of a single batch, and those of a run, usually are."""
 
     async def load(self, domain: Domain, runs: Sequence[HotRun], fresh: bool) -> dict[WalId, CachedWal]:
         """The objects of some runs. With `fresh` they come from the store itself."""
@@ -91,7 +93,7 @@ class RunReader:
     def rows(self, hot: HotRun, cached: CachedWal) -> Iterator[RowGroup]:
         """The rows of a run, in pieces. Raises `CorruptObject` if it is not as it was stored."""
         joined = b"".join(piece for batch in _batches(hot, cached) for piece in (_LENGTH.pack(len(batch)), batch))
-        yield from self._decoded(hot, joined, hot.run.start)
+        yield from self._decoded(hot, joined, hot.run.start, 0, self._many)
 
     def row(self, hot: HotRun, cached: CachedWal, offset: int) -> Iterator[RowGroup]:
         """The rows of the one batch that has an offset, from that offset on. None if no batch has it."""
@@ -99,14 +101,13 @@ class RunReader:
         for batch in _batches(hot, cached):
             following = base + offsets_of(batch)
             if offset < following:
-                yield from self._decoded(hot, _LENGTH.pack(len(batch)) + bytes(batch), base, offset)
+                yield from self._decoded(hot, _LENGTH.pack(len(batch)) + bytes(batch), base, offset, self._few)
                 return
             base = following
 
-    def _decoded(self, hot: HotRun, data: Buffer, base: int, first: int = 0) -> Iterator[RowGroup]:
-        for piece in decode_runs(
-            hot.partition, [(data, base, hot.run.append_ms)], first, self._opened_limit, aborted=hot.aborted
-        ):
+    def _decoded(self, hot: HotRun, data: Buffer, base: int, first: int, sizes: Sizes) -> Iterator[RowGroup]:
+        run = data, base, hot.run.append_ms
+        for piece in decode_runs(hot.partition, [run], first, self._opened_limit, sizes, hot.aborted):
             yield RowGroup(piece)
 
 
