@@ -55,6 +55,8 @@ class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Rows of an answer. A query with more fails: aggregate, use LIMIT, or read the topic's table."""
     result_bytes: int = 4_096 * MIB
     """Bytes of an answer, as Arrow has them in memory. A query with more fails."""
+    functions: tuple[str, ...] = ()
+    """Functions of DuckDB that statements may call beside those of the list (`docs/sql-safety.md`), in lower case."""
     spark_bytes: int = 0
     """Bytes of files and WAL from which on Spark answers a query that leaves the choice to Headwater. 0: never."""
 
@@ -73,6 +75,11 @@ def check_sql(own: Sql) -> None:
     for name in _NOT_NEGATIVE:
         if getattr(own, name) < 0:
             raise ConfigError(f"settings: sql.{name} must not be negative")
+    for name in own.functions:
+        if not name.isidentifier() or name != name.lower():
+            raise ConfigError(
+                f"settings: sql.functions has {name!r}, which is not the name of a function in lower case"
+            )
     if own.warm > own.workers:
         raise ConfigError("settings: sql.warm must not be above sql.workers")
     if own.niceness > 19:

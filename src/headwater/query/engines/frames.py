@@ -53,6 +53,8 @@ class Setup(msgspec.Struct, frozen=True):
     threads: int
     niceness: int
     log_level: str
+    functions: tuple[str, ...] = ()
+    """Functions that are allowed beside those of the list."""
 
 
 class Why(enum.StrEnum):

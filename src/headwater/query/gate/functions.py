@@ -3,7 +3,7 @@
 Left out is what opens files (`read_csv`, `glob`, `input_file_name`), runs a text or a class (`query`, `reflect`,
 `java_method`, `json_execute_serialized_sql`), tells of the engine, its settings, variables and users
 (`current_setting`, `getvariable`, `duckdb_secrets`, `current_user`), has an effect (`nextval`, `setseed`, `write_log`),
-waits (`sleep_ms`), or parses XML. An operator allows more of them by the setting for that, at the operator's own risk.
+waits (`sleep_ms`), or parses XML. The setting `sql.functions` allows more of them.
 """
 
 from __future__ import annotations

@@ -229,7 +229,8 @@ class Queries:
             return topic is not None and bool(topic.ready) and question.readable(name)
 
         topics = Topics(has=has, names=lambda: [name for name in list(names) if has(name)])
-        statement = await self._offload(check, question.sql, engine, topics, question.as_of)
+        more = self._own.functions if engine is Engine.DUCKDB else ()
+        statement = await self._offload(check, question.sql, engine, topics, question.as_of, more)
         if statement.parameters != len(question.parameters):
             raise Refused(f"the statement has {statement.parameters} parameters, {len(question.parameters)} are given")
         return statement

@@ -56,6 +56,7 @@ class DuckDB:
             threads=own.chosen_threads,
             niceness=own.niceness,
             log_level=settings.log_level,
+            functions=own.functions,
         )
         self._directories: dict[int, str] = {}
         """Of workers, by their process ids."""

@@ -233,7 +233,7 @@ class Worker:
             make_view(connection, table, self._places.of, self._rows_of(connection, table))
             self._listener.check()
         lock_down(connection, [self._places.of(file.path) for table in task.tables for file in table.files])
-        check_reading(connection, task.sql, [table.view for table in task.tables])
+        check_reading(connection, task.sql, [table.view for table in task.tables], self._setup.functions)
         sql, parameters = f"EXPLAIN {task.sql}" if task.explain else task.sql, task.named or None
         # The columns are known before the query is run, which may take long; its plan is made in any case.
         first = sql if task.explain else f"SELECT * FROM (\n{sql}\n) LIMIT 0"
