@@ -112,7 +112,7 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         callback(*args)
 
-    def outside(self, delay: float, callback: Callable[..., None], *args: Any) -> None:
+    def outside(self, delay: float, callback: Callable[..., object], *args: Any) -> None:
         """Schedule a callback that belongs to no node: of the network or a store."""
         empty = contextvars.Context()
         super().call_at(self.now + delay, callback, *args, context=empty)

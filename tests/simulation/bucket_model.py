@@ -92,7 +92,7 @@ class _SimClock:
 def _land(work: Callable[[], Awaitable[object]]) -> None:
     """Do what was held up. A store in memory never waits."""
     with contextlib.suppress(StopIteration):
-        work().__await__().send(None)  # type: ignore[attr-defined]
+        work().__await__().send(None)
         raise AssertionError("a store in memory must not wait")
 
 

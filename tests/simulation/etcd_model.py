@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -312,7 +312,7 @@ class SimNetwork:
         world.loop.outside(self._arrival - world.loop.now, broken if unsteady else arrive)
 
 
-def _coroutine(work: Callable[[], _T]) -> Callable[[], Any]:
+def _coroutine(work: Callable[[], _T]) -> Callable[[], Awaitable[_T]]:
     async def run() -> _T:
         return work()
 

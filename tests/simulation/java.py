@@ -7,6 +7,7 @@ gets one fails the run.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -117,8 +118,12 @@ class JavaClassic(Java):
             self._rejoin.clear()
             self._generation += 1
             now = self._generation
+
+            def is_current(now: int = now) -> bool:
+                return self._generation == now
+
             beats = self.spawn(self._beats())
-            self.spawn(self.begin(assigned, lambda now=now: self._generation == now))
+            self.spawn(self.begin(assigned, is_current))
             self.was_assigned()
             await self._rejoin.wait()
             beats.cancel()
@@ -252,8 +257,12 @@ class JavaConsumer(Java):
             self.positions.pop(partition, None)
         if now - before:
             life = self._life
+
+            def owns(partition: int) -> bool:
+                return self._life == life and self._owns(partition)
+
             for partition in now - before:
-                self.spawn(self.begin({partition}, lambda p=partition: self._life == life and self._owns(p)))
+                self.spawn(self.begin({partition}, functools.partial(owns, partition)))
             self.was_assigned()
 
     def _owns(self, partition: int) -> bool:

@@ -283,6 +283,9 @@ class LibrdkafkaClassic(Librdkafka):
         elif code is ErrorCode.illegal_generation:
             self.epoch = -1
 
+    def _is_in(self) -> bool:
+        return self._steady
+
     async def _beats(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
@@ -299,7 +302,7 @@ class LibrdkafkaClassic(Librdkafka):
             except (Disconnected, TimeoutError):
                 self.query()
                 continue
-            if not self._steady:
+            if not self._is_in():  # it may have changed meanwhile
                 continue
             if code is ErrorCode.none:
                 self._beat_at = self.cluster.world.loop.now

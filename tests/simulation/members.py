@@ -94,7 +94,10 @@ class Member(Client):
     async def count(self, partition: int, version: int) -> None:
         """Read a partition's committed offset and commit the next."""
         acked = self.ledger.acked.get(partition, -1)
-        wanted = {"group_id": self.ledger.name, "topics": [{"name": TOPIC, "partition_indexes": [partition]}]}
+        wanted: dict[str, Any] = {
+            "group_id": self.ledger.name,
+            "topics": [{"name": TOPIC, "partition_indexes": [partition]}],
+        }
         if version >= 9:
             wanted |= {"member_id": self.member_id, "member_epoch": self.epoch}
         answer = await self.call(OFFSET_FETCH, version, groups=[wanted], require_stable=True)
@@ -173,16 +176,21 @@ class ClassicMember(Member):
             self.member_id = ""
 
 
+Owned = tuple[tuple[Any, tuple[int, ...]], ...]
+"""Partitions by topic."""
+NOTHING: Owned = ()
+
+
 class ConsumerMember(Member):
     """Heartbeats tell it what it owns; it counts with that."""
 
-    owned: tuple[tuple[Any, tuple[int, ...]], ...] = ()
+    owned: Owned = NOTHING
     lives = 0
 
     async def live(self) -> None:
         self.lives += 1
         self.member_id, self.epoch = f"{self.rng.getrandbits(32):x}-{self.lives}", 0
-        self.owned = ()
+        self.owned = NOTHING
         while not self.stop:
             await self.beat()
             for _, partitions in self.owned:

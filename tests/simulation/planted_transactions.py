@@ -181,8 +181,8 @@ def _aborted_range_not_dropped() -> contextlib.AbstractContextManager[Any]:
 def _time_out_without_a_bump() -> contextlib.AbstractContextManager[Any]:
     def abort(state: Any, epoch: int, command: AbortTransaction) -> Any:
         found = state.transactions.get(command.id)
-        before = (found.producer, found.epoch) if found is not None else None
-        result = transactions.abort(state, epoch, command)
+        before = (found.producer, found.epoch) if found is not None else (0, 0)
+        result: Any = transactions.abort(state, epoch, command)
         if result.judgement is Judgement.DONE:
             found.producer, found.epoch = before
         return result

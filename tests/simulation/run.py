@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.loop import SimLoop
-from headwater.app.doctor import Report, check_references, check_stream
+from headwater.app.doctor import check_references, check_stream
+from headwater.app.report import Report
 from headwater.log.wal import format as wal
 from headwater.log.write.writer import Writer
 from headwater.replica.checkpoint import load_state, replay
@@ -162,8 +163,10 @@ async def _story(world: World, cluster: SimCluster, history: History, rng: rando
     for member in members:
         if member.ledger.commits == before[member.ledger.name]:
             raise Violation(f"group {member.ledger.name} did not come together again")
-    for client in (*consumers, *members):
-        client.stop = True
+    for consumer in consumers:
+        consumer.stop = True
+    for member in members:
+        member.stop = True
     await until_done(reading, [])
     await _verdict(world, cluster, history, admin, producers)
 
@@ -301,9 +304,9 @@ def check_metadata(world: World, cluster: SimCluster, state: StreamsState) -> No
     for node, broker in cluster.brokers.items():
         if broker.node is None:
             raise Violation(f"broker {node} did not come back")
-        for report in broker.node.background.reports():
-            if report.error:
-                raise Violation(f"broker {node}: duty {report.name} died: {report.error}")
+        for duty in broker.node.background.reports():
+            if duty.error:
+                raise Violation(f"broker {node}: duty {duty.name} died: {duty.error}")
         replica = broker.node.domains[Domain(1)]
         if replica.state.position == state.position and replica.state.image() != state.image():
             raise Violation(f"broker {node} and the ledger disagree at {state.position}")

@@ -87,7 +87,7 @@ class World:
 def _now(work: Awaitable[_T]) -> _T:
     """The result of a coroutine that never waits."""
     try:
-        work.__await__().send(None)  # type: ignore[attr-defined]
+        work.__await__().send(None)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     raise AssertionError("a store in memory must not wait")

@@ -58,9 +58,9 @@ def _endings(truth: Truth, state: StreamsState, stream: Stream) -> Iterable[tupl
         elif entry.file and table is not None:
             rows = truth.files[table.files[entry.file].name]
             for at in range(entry.start, entry.end):
-                key = key_of(rows[int(stream.id), at]) if (int(stream.id), at) in rows else None
-                if key is not None:
-                    yield key, True
+                found = key_of(rows[int(stream.id), at]) if (int(stream.id), at) in rows else None
+                if found is not None:
+                    yield found, True
         elif entry.in_wal:
             for _, batch in truth.batches(entry.object, entry.position, entry.length, entry.start):
                 for value in batch.values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import cramjam
@@ -51,7 +51,7 @@ def xerial(data: bytes) -> bytes:
     return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + struct.pack(">i", len(block)) + block
 
 
-COMPRESS = {
+COMPRESS: dict[int, Callable[[bytes], bytes]] = {
     0: lambda data: data,
     1: lambda data: bytes(cramjam.gzip.compress(data)),
     2: xerial,

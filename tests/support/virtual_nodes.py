@@ -61,7 +61,7 @@ class NodeWorld:
 
     async def node(self, number: int = 1, **settings: Any) -> Node:
         """A node that has joined."""
-        chosen = {"node": number, "objects": "memory://", "housekeeping": QUIET} | settings
+        chosen: dict[str, Any] = {"node": number, "objects": "memory://", "housekeeping": QUIET} | settings
         way = FaultyLedger(self.ledger)
         node = Node(
             Settings(**chosen),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from harness.loop import run_as
 from headwater.app.node import Node
@@ -63,7 +63,7 @@ class Gateway:
         for work in (self._renew(), self._compact(), *(self._ask() for _ in range(2))):
             run_as(broker.life, self._watched(work))
 
-    async def _watched(self, work: asyncio.Future[None]) -> None:
+    async def _watched(self, work: Awaitable[None]) -> None:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
