@@ -192,6 +192,11 @@ def test_the_shell_at_a_terminal(tmp_path: Path) -> None:
         os.kill(shell.process.pid, signal.SIGINT)
         shell.see("the query was cancelled")
         assert "User:ANONYMOUS has cancelled it" in written.queries[-1].reasons
+        shell.type("wait;\r")
+        eventually(written.waiting.is_set, "the question arrives")
+        os.kill(shell.process.pid, signal.SIGINT)
+        shell.see("the query was cancelled")
+        eventually(lambda: written.left == 1, "the gateway notices that nobody waits")
         shell.type("half a line\x03")
         shell.see("headwater>")
         shell.type("\x04")

@@ -63,6 +63,9 @@ class WrittenAnswers:
         self.questions: list[Question] = []
         self.queries: list[WrittenQuery] = []
         self.waiting = asyncio.Event()
+        """Set when `wait` was asked, which is never answered."""
+        self.left = 0
+        """How often the asker of `wait` has left."""
         self._answers: dict[str, tuple[list[pa.RecordBatch], Exception | None, bool]] = {}
 
     def write(
@@ -76,7 +79,10 @@ class WrittenAnswers:
         self.questions.append(question)
         if question.sql == "wait":
             self.waiting.set()
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left += 1
         if question.sql not in self._answers:
             raise Refused(f"there is no answer to {question.sql!r}")
         batches, error, held = self._answers[question.sql]

@@ -164,8 +164,9 @@ def test_late_failures_do_not_look_like_whole_results() -> None:
     asyncio.run(main())
 
 
-def test_a_client_that_leaves_cancels_its_query() -> None:
+def test_a_client_that_leaves_cancels_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
     """While it waits for an engine, and between two batches."""
+    monkeypatch.setattr("headwater.gateway.server.HALF_CLOSED_SECONDS", 0.05)
 
     async def main() -> None:
         async with gateway(LISTENING) as world, listening(world) as server:
