@@ -39,6 +39,7 @@ ENDLESS = (
     "SELECT count(*) FROM orders a, orders b, orders c, orders d, orders e WHERE a.offset + b.offset + e.offset = -1"
 )
 SETTINGS = """
+process_session_ms = 30000
 [sql]
 niceness = 0
 [security]
@@ -57,14 +58,20 @@ class Server(Running):
     def call(
         self, method: str, path: str, body: object = None, user: tuple[str, str] = ADMIN
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Status, body and headers of an answer."""
+        """Status, body and headers of an answer. On a busy machine a gateway may ask for another attempt."""
+        return eventually(lambda: self._once(method, path, body, user), "an answer other than 503", 120, 0.5)
+
+    def _once(
+        self, method: str, path: str, body: object, user: tuple[str, str]
+    ) -> tuple[int, bytes, dict[str, str]] | None:
         login = "Basic " + b64encode(":".join(user).encode()).decode()
         connection = http.client.HTTPConnection(self.gateway, timeout=120)
         try:
             headers = {"Authorization": login, "Content-Type": "application/json"}
             connection.request(method, f"/v1{path}", None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
-            return answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+            told = answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+            return told if answer.status != 503 else None
         finally:
             connection.close()
 
@@ -86,8 +93,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             assert up.call("POST", "/topics", {"name": topic, "partitions": 2})[0] == 201
             assert up.call("POST", f"/topics/{topic}/records", {"records": ORDERS})[0] == 200
         assert up.call("PUT", "/users/ann", {"password": ANN[1]})[0] == 201
-        rule = {"resource": "TOPIC", "name": "orders", "principal": "User:ann", "operation": "READ"}
-        assert up.call("POST", "/rules", {"rules": [rule]})[0] == 200
+        assert up.call("POST", "/topics", {"name": "late"})[0] == 201
+        rule = {"resource": "TOPIC", "principal": "User:ann", "operation": "READ"}
+        rules = [{**rule, "name": name} for name in ("orders", "late")]
+        assert up.call("POST", "/rules", {"rules": rules})[0] == 200
         yield up
 
 
@@ -97,8 +106,8 @@ def test_over_http(server: Server) -> None:
     assert found["rows"] == COUNTS and found["row_count"] == 3 and found["engine"] == "duckdb" and found["reason"]
     assert [column["name"] for column in found["columns"]] == ["who", "orders"]
     for number in range(3):
-        assert server.call("POST", "/topics/orders/records", {"records": [{"value": f"late {number}"}]})[0] == 200
-        assert server.sql("SELECT count(*) FROM orders")["rows"] == [[301 + number]]
+        assert server.call("POST", "/topics/late/records", {"records": [{"value": f"late {number}"}]})[0] == 200
+        assert server.sql("SELECT count(*) FROM late")["rows"] == [[1 + number]]
     one = "SELECT offset, value FROM orders WHERE partition = ? AND offset = ?"
     assert server.sql(one, parameters=[1, 0])["rows"] == [[0, '{"user":"u1","amount":1}']]
     assert server.sql("SELECT count(*) FROM orders", as_of={"offsets": {"0": 10, "1": 5}})["rows"] == [[15]]
@@ -111,7 +120,7 @@ def test_over_http(server: Server) -> None:
     assert arrow.to_pydict() == file.to_pydict() == {"offset": [0, 1, 2]}
     for sql, more, kind in (
         ("DELETE FROM orders", {}, "statement-refused"),
-        ("SELECT", {}, "statement-refused"),
+        ("SELECT * FROM", {}, "statement-refused"),
         ("SELECT CAST(value AS INTEGER) FROM orders", {}, "query-failed"),
         ("SELECT * FROM orders", {"limits": {"rows": 5}}, "query-limit"),
         (ENDLESS, {"limits": {"seconds": 0.5}}, "query-limit"),
@@ -128,9 +137,8 @@ def test_a_topic_without_the_right_to_read_does_not_exist(server: Server) -> Non
     assert hidden["type"] == missing["type"] == "/problems/statement-refused"
     with headwater.connect(server.gateway_url, user=ANN[0], password=ANN[1]) as cluster, pytest.raises(Refused):
         cluster.sql("SELECT * FROM orders, secrets")
-    assert b"secrets" not in server.call("GET", "/queries", user=ANN)[1].replace(b"FROM secrets", b"").replace(
-        b"orders, secrets", b""
-    )
+    seen = json.loads(server.call("GET", "/queries", user=ANN)[1])["items"]
+    assert {line["asker"] for line in seen} == {"User:ann"}
 
 
 def test_queries_are_watched_and_cancelled(server: Server) -> None:
@@ -139,7 +147,7 @@ def test_queries_are_watched_and_cancelled(server: Server) -> None:
     asking = threading.Thread(target=lambda: answers.append(server.sql(ENDLESS)))
     asking.start()
     line = eventually(lambda: _running(server), "the query runs")
-    assert line["asker"] == "User:ann" and line["engine"] == "duckdb" and line["phase"] in ("waiting", "running")
+    assert line["asker"] == "User:ann" and line["sql"] == ENDLESS and line["phase"] in ("waiting", "running")
     assert server.call("DELETE", f"/queries/{line['id']}", user=ANN)[0] == 204
     asking.join(120)
     assert answers[0]["type"] == "/problems/query-cancelled"
@@ -171,7 +179,7 @@ def test_from_python(server: Server) -> None:
         assert sums.pandas().sort_values("partition")["s"].tolist() == [45, 45]
         assert cluster.sql("SELECT ? AS a, ? AS b", parameters=["x", 5]).rows() == [("x", 5)]
         rows = sum(batch.num_rows for batch in cluster.sql("SELECT * FROM orders a, orders b").batches())
-        assert rows == 303 * 303
+        assert rows == 300 * 300
         with pytest.raises(QueryFailed):
             cluster.sql("SELECT CAST(value AS INTEGER) FROM orders").rows()
         with pytest.raises(TooMuch):
