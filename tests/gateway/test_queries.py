@@ -12,9 +12,22 @@ from typing import Any
 import pytest
 
 from headwater.errors import BadInput, HeadwaterError
-from headwater.query.asking import AsOf, Cancelled, Engine, Limits, NoEngine, Phase, QueryFailed, Refused, TooMuch
+from headwater.query.asking import (
+    AsOf,
+    Cancelled,
+    Engine,
+    Limits,
+    NoEngine,
+    Phase,
+    QueryFailed,
+    Question,
+    Refused,
+    TooMuch,
+)
 from headwater.query.scan import SnapshotGone
-from tests.support.asking import QueryWorld, query_world, rows_of, table_of
+from headwater.state.commands.tables import Reserve
+from headwater.state.results import Done
+from tests.support.asking import ONE, QueryWorld, query_world, rows_of, table_of
 
 NUMBERS = [b'{"user": "u%d", "n": %d}' % (i % 3, i) for i in range(100)]
 SUM = "SELECT count(*) AS n, sum(offset) AS s FROM t"
@@ -34,23 +47,48 @@ async def _filled(world: QueryWorld) -> None:
         await world.write("t", NUMBERS[50:], partition)
 
 
-def test_settled_rows_and_rows_of_the_wal(tmp_path: Path) -> None:
+def test_queries(tmp_path: Path) -> None:
+    """One gateway's service, from the first question to its end."""
+
     async def main() -> None:
-        async with query_world(tmp_path) as world:
+        limits = {"memory_bytes": 64 << 20, "spill_bytes": 32 << 20}
+        async with query_world(tmp_path, workers=2, waiting=1, queries_per_user=2, **limits) as world:
             await _filled(world)
-            query = await world.ask(SUM)
-            assert query.schema.names == ["n", "s"] and query.versions == {"t": world.table("t").last_sequence}
-            assert query.engine is Engine.DUCKDB and query.reason.endswith(".")
-            assert query.progress.files == 1 and query.progress.hot_bytes and query.progress.phase is Phase.RUNNING
-            assert rows_of(await table_of(query)) == [(200, 2 * sum(range(100)))]
-            assert query.progress.phase is Phase.DONE and query.progress.rows == 1 and query.progress.percent == 100
-            assert world.queries.find(query.id) is query and world.queries.running() == [query]
-            await world.write("t", [b"one more"])
-            assert await world.rows(SUM) == [(201, 2 * sum(range(100)) + 100)]
+            await _settled_rows_and_rows_of_the_wal(world)
             await _statements(world)
             await _missing_files(world)
+            await _memory_and_spill(world, tmp_path / "spill")
+            await _time_travel(world)
+            await _killed_and_hanging(world)
+            await _limits_and_cancelling(world)
+            query = await world.ask(ENDLESS)
+            pids = world.duckdb.pids
+        with pytest.raises(HeadwaterError, match="the gateway stops"):
+            await table_of(query)
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+        assert list((tmp_path / "spill").iterdir()) == []
+        with pytest.raises(NoEngine):
+            await world.ask(SUM)
 
     asyncio.run(main())
+
+
+async def _settled_rows_and_rows_of_the_wal(world: QueryWorld) -> None:
+    query = await world.ask(SUM)
+    assert query.schema.names == ["n", "s"] and query.versions == {"t": world.table("t").last_sequence}
+    assert query.engine is Engine.DUCKDB and query.reason.endswith(".")
+    assert query.progress.files == 1 and query.progress.hot_bytes and query.progress.phase is Phase.RUNNING
+    assert rows_of(await table_of(query)) == [(200, 2 * sum(range(100)))]
+    assert query.progress.phase is Phase.DONE and query.progress.rows == 1 and query.progress.percent == 100
+    assert world.queries.find(query.id) is query and world.queries.running() == [query]
+    await world.write("t", [b"one more"])
+    assert await world.rows(SUM) == [(201, 2 * sum(range(100)) + 100)]
+    users = "SELECT value->>'user' AS who, count(*) FROM t WHERE offset < 100 GROUP BY 1 ORDER BY 1"
+    assert await world.rows(users) == [("u0", 68), ("u1", 66), ("u2", 66)]
+    asked = Question(sql=users, asker="User:alice", readable=lambda name: True)
+    assert str((await world.queries.describe(asked)).field("who").type) == "string"
 
 
 async def _statements(world: QueryWorld) -> None:
@@ -98,136 +136,147 @@ def _objects(world: QueryWorld) -> set[Path]:
     return {path for path in (world.objects / "wal").rglob("*") if path.is_file()}
 
 
-def test_limits_and_cancelling(tmp_path: Path) -> None:
+async def _limits_and_cancelling(world: QueryWorld) -> None:
+    with pytest.raises(TooMuch, match=r"more than 10 rows: aggregate, use LIMIT, or raise sql\.rows"):
+        await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=10, result_bytes=1 << 30))
+    with pytest.raises(TooMuch, match="more than 1000 bytes"):
+        await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=1000, result_bytes=1000))
+    with pytest.raises(TooMuch, match=r"longer than 0.2 s: ask for less, or raise sql\.seconds"):
+        await world.rows(ENDLESS, limits=Limits(seconds=0.2, rows=10, result_bytes=1 << 30))
+    [pid] = world.duckdb.pids
+    assert await world.rows("SELECT count(*) FROM t") == [(202,)]
+
+    first, second = await world.ask(ENDLESS), await world.ask(WIDE)
+    with pytest.raises(NoEngine, match="User:alice has 2 queries already"):
+        await world.ask(SUM)
+    waiting = asyncio.ensure_future(world.ask(SUM, asker="User:bob"))
+    await asyncio.sleep(0)
+    with pytest.raises(NoEngine, match="3 queries run or wait already"):
+        await world.ask(SUM, asker="User:carol")
+    rows = second.batches()
+    assert (await anext(rows)).num_rows
+    await first.cancel("enough")
+    with pytest.raises(Cancelled, match="was cancelled: enough"):
+        await table_of(first)
+    assert rows_of(await table_of(await waiting)) == [(202, 2 * sum(range(100)) + 201)]
+    await rows.aclose()  # type: ignore[attr-defined]
+    assert [query.progress.phase for query in (first, second)] == [Phase.CANCELLED] * 2
+    assert pid in world.duckdb.pids, "a cancelled query gives its worker back"
+
+
+async def _memory_and_spill(world: QueryWorld, spill: Path) -> None:
+    with pytest.raises(TooMuch, match=r"sql\.memory_bytes and sql\.spill_bytes"):
+        await world.rows("SELECT len(list(range)) FROM range(30000000)")
+    assert await world.rows("SELECT count(*) FROM t") == [(202,)]
+    assert [path for path in spill.rglob("*") if path.is_file() and path.name != "lock"] == []
+
+
+async def _killed_and_hanging(world: QueryWorld) -> None:
+    query = await world.ask(ENDLESS)
+    [pid] = world.duckdb.pids
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(NoEngine, match="the process that worked on the query died"):
+        await table_of(query)
+    assert query.progress.phase is Phase.FAILED
+    assert await world.rows("SELECT count(*) FROM t") == [(202,)]
+    [second] = world.duckdb.pids
+    assert second != pid
+
+    query = await world.ask(ENDLESS)
+    os.kill(second, signal.SIGSTOP)
+    await query.cancel("it hangs")
+    assert query.progress.phase is Phase.CANCELLED
+    assert await world.rows("SELECT count(*) FROM t") == [(202,)]
+    assert second not in world.duckdb.pids
+    with pytest.raises(ProcessLookupError):
+        os.kill(second, 0)
+
+
+SUM_V = SUM.replace("FROM t", "FROM v")
+
+
+async def _time_travel(world: QueryWorld) -> None:
+    await world.topic("v", 2)
+    seen: dict[int, tuple[int, Any]] = {}
+    for i in range(6):
+        for partition in range(2):
+            await world.write("v", [b"%d" % i] * (i + 1), partition)
+        await world.settle()
+        version = world.table("v").last_sequence
+        [row] = await world.rows(SUM_V, as_of=AsOf(version=version))
+        seen[version] = row
+    assert any(entry.replaces for entry in world.table("v").journal), "there were merges"
+    await world.write("v", [b"hot"])
+    assert len(seen) == 6 and [row[0] for row in seen.values()] == [2, 6, 12, 20, 30, 42]
+    times = {entry.sequence: entry.ms for entry in world.table("v").journal}
+    for version, row in seen.items():
+        query = await world.ask(SUM_V, as_of=AsOf(version=version))
+        assert rows_of(await table_of(query)) == [row] and query.versions == {"v": version}
+        assert await world.rows(SUM_V, as_of=AsOf(at_ms=times[version])) == [row]
+        assert await world.rows(f"SELECT count(*), sum(offset) FROM v AT (VERSION => {version})") == [row]
+    hour = datetime.fromtimestamp(times[max(seen)] / 1000, UTC).strftime("%Y-%m-%dT%H")
+    assert await world.rows(SUM_V, as_of=AsOf(tag=hour)) == [seen[max(seen)]]
+    both = "SELECT (SELECT count(*) FROM v AT (VERSION => 1)), count(*) FROM v"
+    assert await world.rows(both) == [(2, 43)]
+    cut = "SELECT partition, count(*), max(offset) FROM v GROUP BY 1 ORDER BY 1"
+    assert await world.rows(cut, as_of=AsOf(offsets={0: 5})) == [(0, 5, 4), (1, 21, 20)]
+    assert await world.rows(cut, as_of=AsOf(version=max(seen), offsets={1: 1})) == [(0, 21, 20), (1, 1, 0)]
+    for as_of, message in (
+        (AsOf(version=99), "no version 99"),
+        (AsOf(tag="yesterday"), "not an hour's tag"),
+        (AsOf(tag="2001-01-01T01"), "no version of that hour"),
+        (AsOf(version=1, at_ms=1), "name one of them"),
+        (AsOf(offsets={7: 1}), "no partition 7"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            await world.rows(SUM_V, as_of=as_of)
+    assert await world.rows(SUM_V, as_of=AsOf(at_ms=1)) == [(0, None)]
+
+
+CHECKSUMS = "SELECT partition, count(*), sum(offset), min(offset), max(offset) FROM t GROUP BY 1 ORDER BY 1"
+
+
+def test_answers_are_exact_while_all_moves(tmp_path: Path) -> None:
+    """Producers, settles, merges that delete files at once, and a bulk append that stays open."""
+
     async def main() -> None:
-        async with query_world(tmp_path, workers=2, waiting=1, queries_per_user=2) as world:
-            await _filled(world)
-            with pytest.raises(TooMuch, match=r"more than 10 rows: aggregate, use LIMIT, or raise sql\.rows"):
-                await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=10, result_bytes=1 << 30))
-            with pytest.raises(TooMuch, match="more than 1000 bytes"):
-                await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=1000, result_bytes=1000))
-            with pytest.raises(TooMuch, match=r"longer than 0.2 s: ask for less, or raise sql\.seconds"):
-                await world.rows(ENDLESS, limits=Limits(seconds=0.2, rows=10, result_bytes=1 << 30))
-            [pid] = world.duckdb.pids
-            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
+        async with query_world(tmp_path, lake={"followers": (), "merge_files": 2}, workers=1) as world:
+            assert await world.rows("SELECT 1") == [(1,)], "the worker runs"
+            topic = await world.topic("t", 3)
+            ends, over = [0, 0, 0], asyncio.Event()
 
-            first, second = await world.ask(ENDLESS), await world.ask(WIDE)
-            with pytest.raises(NoEngine, match="User:alice has 2 queries already"):
-                await world.ask(SUM)
-            waiting = asyncio.ensure_future(world.ask(SUM, asker="User:bob"))
-            await asyncio.sleep(0)
-            with pytest.raises(NoEngine, match="3 queries run or wait already"):
-                await world.ask(SUM, asker="User:carol")
-            rows = second.batches()
-            assert (await anext(rows)).num_rows
-            await first.cancel("enough")
-            with pytest.raises(Cancelled, match="was cancelled: enough"):
-                await table_of(first)
-            assert rows_of(await table_of(await waiting)) == [(200, 2 * sum(range(100)))]
-            await rows.aclose()  # type: ignore[attr-defined]
-            assert [query.progress.phase for query in (first, second)] == [Phase.CANCELLED] * 2
-            assert pid in world.duckdb.pids, "a cancelled query gives its worker back"
+            async def produce(partition: int) -> None:
+                while not over.is_set():
+                    await world.write("t", [b"x"] * 20, partition)
+                    ends[partition] += 20
+                    await asyncio.sleep(0.01)
 
-    asyncio.run(main())
+            async def settle() -> None:
+                while not over.is_set():
+                    await world.settle()
+                    await asyncio.sleep(0.02)
 
+            async def check() -> None:
+                known = ends[:2]
+                found = {row[0]: row[1:] for row in await world.rows(CHECKSUMS)}
+                for partition, least in enumerate(known):
+                    count, total, first, last = found[partition]
+                    assert count == last + 1 >= least and total == last * (last + 1) // 2 and not first
+                assert found[2] == (20, 190, 0, 19), "the rest is behind a reservation"
 
-def test_memory_and_spill_have_limits(tmp_path: Path) -> None:
-    """A query that needs more than it may have fails, its worker goes on, and nothing of it stays on the disk."""
-
-    async def main() -> None:
-        async with query_world(tmp_path, memory_bytes=64 << 20, spill_bytes=32 << 20, hot_bytes=1000) as world:
-            await _filled(world)
-            assert await world.rows(SUM) == [(200, 2 * sum(range(100)))], "hot rows that DuckDB holds"
-            with pytest.raises(TooMuch, match=r"sql\.memory_bytes and sql\.spill_bytes"):
-                await world.rows("SELECT len(list(range)) FROM range(30000000)")
-            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
-            assert [path for path in (tmp_path / "spill").rglob("*") if path.is_file() and path.name != "lock"] == []
-
-    asyncio.run(main())
-
-
-def test_a_worker_that_is_killed_or_hangs(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with query_world(tmp_path, warm=1) as world:
-            await _filled(world)
-            query = await world.ask(ENDLESS)
-            [pid] = world.duckdb.pids
-            os.kill(pid, signal.SIGKILL)
-            with pytest.raises(NoEngine, match="the process that worked on the query died"):
-                await table_of(query)
-            assert query.progress.phase is Phase.FAILED
-            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
-            [second] = world.duckdb.pids
-            assert second != pid
-
-            query = await world.ask(ENDLESS)
-            os.kill(second, signal.SIGSTOP)
-            await query.cancel("it hangs")
-            assert query.progress.phase is Phase.CANCELLED
-            assert await world.rows("SELECT count(*) FROM t") == [(200,)]
-            assert second not in world.duckdb.pids
-            with pytest.raises(ProcessLookupError):
-                os.kill(second, 0)
-
-    asyncio.run(main())
-
-
-def test_the_service_stops(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with query_world(tmp_path) as world:
-            await _filled(world)
-            query = await world.ask(ENDLESS)
-            [pid] = world.duckdb.pids
-        with pytest.raises(HeadwaterError, match="the gateway stops"):
-            await table_of(query)
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-        assert list((tmp_path / "spill").iterdir()) == []
-        with pytest.raises(NoEngine):
-            await world.ask(SUM)
-
-    asyncio.run(main())
-
-
-def test_time_travel(tmp_path: Path) -> None:
-    """Every version, time and hour that is still kept gives what it gave; offsets cut rows off, of files too."""
-
-    async def main() -> None:
-        async with query_world(tmp_path, lake={"keep_versions": 50}) as world:
-            await world.topic("t", 2)
-            seen: dict[int, tuple[int, Any]] = {}
-            for i in range(8):
-                for partition in range(2):
-                    await world.write("t", [b"%d" % i] * (i + 1), partition)
-                await world.settle()
-                version = world.table("t").last_sequence
-                [row] = await world.rows(SUM, as_of=AsOf(version=version))
-                seen[version] = row
-            assert any(entry.replaces for entry in world.table("t").journal), "there were merges"
-            await world.write("t", [b"hot"])
-            assert len(seen) == 8 and [row[0] for row in seen.values()] == [2, 6, 12, 20, 30, 42, 56, 72]
-            times = {entry.sequence: entry.ms for entry in world.table("t").journal}
-            for version, row in seen.items():
-                query = await world.ask(SUM, as_of=AsOf(version=version))
-                assert rows_of(await table_of(query)) == [row] and query.versions == {"t": version}
-                assert await world.rows(SUM, as_of=AsOf(at_ms=times[version])) == [row]
-                assert await world.rows(f"SELECT count(*), sum(offset) FROM t AT (VERSION => {version})") == [row]
-            hour = datetime.fromtimestamp(times[max(seen)] / 1000, UTC).strftime("%Y-%m-%dT%H")
-            assert await world.rows(SUM, as_of=AsOf(tag=hour)) == [seen[max(seen)]]
-            both = "SELECT (SELECT count(*) FROM t AT (VERSION => 1)), count(*) FROM t"
-            assert await world.rows(both) == [(2, 73)]
-            cut = "SELECT partition, count(*), max(offset) FROM t GROUP BY 1 ORDER BY 1"
-            assert await world.rows(cut, as_of=AsOf(offsets={0: 5})) == [(0, 5, 4), (1, 36, 35)]
-            assert await world.rows(cut, as_of=AsOf(version=max(seen), offsets={1: 1})) == [(0, 36, 35), (1, 1, 0)]
-            for as_of, message in (
-                (AsOf(version=99), "no version 99"),
-                (AsOf(tag="yesterday"), "not an hour's tag"),
-                (AsOf(tag="2001-01-01T01"), "no version of that hour"),
-                (AsOf(version=1, at_ms=1), "name one of them"),
-                (AsOf(offsets={7: 1}), "no partition 7"),
-            ):
-                with pytest.raises(BadInput, match=message):
-                    await world.rows(SUM, as_of=as_of)
-            assert await world.rows(SUM, as_of=AsOf(at_ms=1)) == [(0, None)]
+            await world.write("t", [b"x"] * 20, 2)
+            reserved = Reserve(topic.id, [(topic.streams[2], 5)], 600_000)
+            assert isinstance((await world.core.domains[ONE].submit([reserved]))[0], Done)
+            work = [asyncio.ensure_future(one) for one in (*(produce(i) for i in range(3)), settle())]
+            try:
+                while not min(ends):
+                    await asyncio.sleep(0.01)
+                for _ in range(6):
+                    await asyncio.gather(check(), check())
+            finally:
+                over.set()
+                await asyncio.gather(*work)
+            assert sum(entry.replaces for entry in world.table("t").journal) > 1, "there were merges"
+            assert any(entry.added for entry in world.table("t").journal)
 
     asyncio.run(main())

@@ -264,9 +264,19 @@ class History:
         assert await self.rows(partitions=[1]) == [row for row in visible if row[0] == APPEND_TIME]
         between = {0: 3, 1: 2}
         until = {0: 9, 1: 5}
+        for snapshot in (self.take(), self.take(until_offsets=until), self.take(from_offsets=between)):
+            self.check_cut(snapshot)
         assert await self.rows(from_offsets=between, until_offsets=until) == [
             row for row in visible if between[row[0] - 1] <= row[1] < until[row[0] - 1]
         ]
+
+    def check_cut(self, snapshot: Snapshot) -> None:
+        """Files that are not cut have no row beyond the bounds."""
+        for file in snapshot.files:
+            if file.path not in snapshot.cut:
+                for stream, at, _ in self.rows_of(file.path.removeprefix(f"{ROOT}/")):
+                    bounds = snapshot.bounds[stream - 1]
+                    assert bounds.start <= at < bounds.end
 
 
 async def told(history: list[Any]) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 20
 """A piece ends with the run that brings it to this many bytes in the WAL."""
 PIECE_RUNS = 512
+RUN_BYTES = 256
+"""What a run counts beside its rows: a piece may have none."""
 
 _Key: TypeAlias = tuple[int, int, int, tuple[WalRun, ...], tuple[tuple[int, int, int], ...]]
 
@@ -77,14 +79,18 @@ class HotRows:
                     yield table
 
     def _keep(self, key: _Key, table: pa.Table) -> None:
-        size = table.nbytes
+        size = _size(key, table)
         if size > self._limit or key in self._kept:
             return
         self._kept[key] = table
         self._size += size
         while self._size > self._limit:
-            _, old = self._kept.popitem(last=False)
-            self._size -= old.nbytes
+            self._size -= _size(*self._kept.popitem(last=False))
+
+
+def _size(key: _Key, table: pa.Table) -> int:
+    runs: tuple[WalRun, ...] = key[3]
+    return int(table.nbytes) + RUN_BYTES * len(runs)
 
 
 def _cut(part: StreamPart) -> Iterator[StreamPart]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("headwater.sql")
-START_SECONDS = 60.0
+START_SECONDS = 300.0
 """How long a worker may take to start. A busy machine takes its time."""
 KILL_SECONDS = 3.0
 """How long a worker may take to give up a query that was cancelled. Then it is killed."""

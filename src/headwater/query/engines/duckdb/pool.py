@@ -63,6 +63,8 @@ class DuckDB:
         self._idle: deque[WorkerProcess] = deque()
         self._busy: set[WorkerProcess] = set()
         self._starting = 0
+        self._preparing = 0
+        """How many of those that start are for anybody."""
         self._line: deque[asyncio.Future[None]] = deque()
         self._tasks = Tasks()
         self._opened = False
@@ -119,11 +121,12 @@ class DuckDB:
                     self._busy.add(worker)
                     return worker
                 self._forget(worker)
-            if len(self._busy) + self._starting < self._own.workers:
+            coming = self._preparing > len(self._line)  # one that nobody waits for will be ready soon
+            if len(self._busy) + self._starting < self._own.workers and not coming:
                 worker = await self._started()
                 self._busy.add(worker)
                 return worker
-            if len(self._line) >= self._own.waiting:
+            if len(self._line) >= self._own.waiting and not coming:
                 raise NoEngine(f"all {self._own.workers} processes for queries are busy, and {len(self._line)} wait")
             await self._wait()
 
@@ -189,10 +192,11 @@ class DuckDB:
     async def _prepare(self) -> None:
         if len(self._idle) + len(self._busy) + self._starting >= self._own.warm:
             return
+        self._preparing += 1
         try:
-            worker = await self._started()
+            self._idle.append(await self._started())
         except HeadwaterError as error:
             log.warning("a process for queries does not start", extra={"reason": str(error)})
-            return
-        self._idle.append(worker)
-        self._wake()
+        finally:
+            self._preparing -= 1
+            self._wake()

@@ -136,26 +136,30 @@ class Worker:
         self._runner = runner
         self._places = Places(setup.store, setup.options)
         self._listener = Listener(channel)
+        self._database: DuckDBPyConnection | None = None
+        """A new database, for the next query."""
         self._tasks = msgspec.msgpack.Decoder(EngineTask)
 
     def serve(self) -> None:
         """Answer one query after the other, until the process ends."""
+        gc.collect()
+        gc.freeze()  # modules and compiled loops never become garbage
         while True:
+            self._database = self._database or self._opened()  # so that the next query does not wait for it
             task = self._tasks.decode(self._listener.next_task())
             failure = self._answered(task)
             if failure is None:
                 self._answers.send(Kind.DONE)
             else:
                 self._answers.send(Kind.FAILED, msgspec.msgpack.encode(failure))
-            gc.collect()
 
     def _answered(self, task: EngineTask) -> Failure | None:
         """Answer a query; returns why it has failed."""
         import duckdb
 
-        connection = None
+        connection, self._database = self._database, None
+        assert connection is not None
         try:
-            connection = self._opened()
             with self._listener.working(task.id, connection):
                 self._answer(connection, task)
         except (Stopped, duckdb.InterruptException):
@@ -173,8 +177,7 @@ class Worker:
         except BadInput as error:
             return Failure(Why.TOO_MUCH, str(error))
         finally:
-            if connection is not None:
-                connection.close()
+            connection.close()
         return None
 
     def _failure(self, task: EngineTask, error: Exception) -> Failure:
