@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.clock import SystemChance
+from headwater.objects import open_store
 from headwater.query.engines.contract import EngineTask, table_of
 from headwater.query.engines.duckdb.pool import DuckDB
 from headwater.query.snapshot import Snapshot
@@ -36,6 +37,7 @@ def test_each_answer_is_exact(tmp_path: Path) -> None:
         settings = Settings(
             data=str(tmp_path), objects=tmp_path.joinpath("objects").as_uri(), sql=Sql(workers=1, warm=0, niceness=0)
         )
+        await open_store(settings.objects_url).close()  # makes the directory, which workers may not
         engine = DuckDB(settings, SystemChance())
         await engine.open()
         asked = 0
