@@ -182,14 +182,15 @@ def test_local(log: Log, sessions: Opener, monkeypatch: pytest.MonkeyPatch) -> N
         patient.run("refused", [broken])
     with pytest.raises(JobFailed, match="took more than 1 s"):
         hasty.collect("hanging", 2, hanging())
-    log.check(patient.run("two", log.tasks))
+    victim = opened.get()
     assert opened.started == 2, "a job that fails keeps its session, one that hangs does not"
     monkeypatch.setattr(jobs_module, "PATIENCE_SECONDS", 3.0)
     for round_, how in enumerate(HOW):
-        os.kill(opened.get().sparkContext._gateway.proc.pid, how)
+        os.kill(victim.sparkContext._gateway.proc.pid, how)
         with pytest.raises(JobFailed):
             hasty.run("dead", log.tasks)
         log.check(patient.run(f"again-{round_}", log.tasks))
+        victim = opened.get()
     assert opened.started == 2 + len(HOW)
 
 
