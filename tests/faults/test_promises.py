@@ -9,6 +9,7 @@ import signal
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import deltalake
 import pytest
@@ -46,7 +47,7 @@ class Story:
         until_served(server.gateway)
 
     def post(self, value: str, expected: int | None = None, key: str = "", address: str = "") -> Told:
-        body: dict[str, Any] = {"records": [{"partition": 0, "value": value}]}
+        body: dict[str, Any] = {"records": [{"partition": 0, "key": value, "value": value}]}
         if expected is not None:
             body["expected_offset"] = expected
         with Poster([address or self.server.gateway], 0) as poster:
@@ -156,6 +157,23 @@ def killed(story: Story, directory: Path) -> None:
         story.check()
 
 
+def looked_up(story: Story) -> None:
+    """Not a promise of appends, but of look-ups: every record is found by its key, here by the index of keys."""
+    with Poster([story.server.gateway], 0) as poster:
+
+        def indexed() -> bool:
+            table = poster.ask("GET", f"/v1/tables/{TOPIC}").json
+            return any(one["name"] == "keys" and one["version"] == table["version"] for one in table["followers"])
+
+        eventually(indexed, "the index of keys follows the table")
+        for offset, value in enumerate(story.values):
+            told = poster.ask("GET", f"/v1/topics/{TOPIC}/latest?key={quote(value)}")
+            assert told.status == 200 and told.json["record"]["offset"] == offset, told
+        assert poster.ask("GET", f"/v1/topics/{TOPIC}/latest?key=never").status == 404
+        [root] = (story.server.data / "objects" / "tables").glob(f"{TOPIC}-*")
+        assert list((root / "_keys").glob("*.run"))
+
+
 def checkpoints(server: Running) -> list[Path]:
     """The checkpoints of the topic's domain, oldest first."""
     return sorted((server.data / "objects" / "meta" / "v1" / "domain=1" / "checkpoint").glob("*.ckpt"))
@@ -165,7 +183,7 @@ def checkpoints(server: Running) -> list[Path]:
 def test_the_promises_hold(tmp_path: Path) -> None:
     """H1, L4, L1: the first lives have no compactor, which would only be killed. The last one has, for the table."""
     with Running(tmp_path / "first", gateway=True, settings=SETTINGS) as server:
-        server.create(TOPIC, 1)
+        server.create(TOPIC, 1, **{"headwater.key.index": "true"})
         story = Story(server)
         conflict(story)
         retry(story)
@@ -177,4 +195,5 @@ def test_the_promises_hold(tmp_path: Path) -> None:
         killed(story, tmp_path)
         story.check()
         story.check_table()
+        looked_up(story)
     assert headwater("doctor", "--data", str(server.data)).returncode == 0

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MERGED = 8
 """Tables of about the same size that are merged into one."""
+MAX_TOPICS = 1_000
+"""Topics whose tables are kept, however small these are."""
 LARGE = 64 << 10
 """More bytes of runs, or rows of tables, are worked on in a thread."""
 
@@ -216,7 +218,7 @@ class HotKeys:
         own.tables = [kept for table in own.tables if (kept := table.without(settled)) is not None]
 
     def _evict(self, newest: uuid.UUID) -> None:
-        while self.size_bytes > self._limit and len(self._topics) > 1:
+        while len(self._topics) > 1 and (len(self._topics) > MAX_TOPICS or self.size_bytes > self._limit):
             oldest = next(iter(self._topics))
             if oldest == newest:
                 return
