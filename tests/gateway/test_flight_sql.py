@@ -124,6 +124,10 @@ def test_adbc(server: Flying) -> None:
                 reader.read_next_batch()
 
 
+def test_headwater_up_says_where_it_is(server: Flying) -> None:
+    assert f", flight 127.0.0.1:{server.flight}" in server.said.read_text()
+
+
 def test_who_may_not(server: Flying) -> None:
     with pytest.raises(adbc_driver_manager.ProgrammingError, match="not authenticated"):
         server.connect("ann", "wrong")
@@ -164,4 +168,5 @@ def test_jdbc(server: Flying) -> None:
     assert found("count") == ["n=6"]
     assert found("from 0") == ['0 {"n": 0}', '1 {"n": 2}', '2 {"n": 4}']
     assert found("from 1") == ['1 {"n": 2}', '2 {"n": 4}']
+    assert found("first") and found("cancelled")
     assert "nothing" in found("failed")[0] and "SELECT" in found("refused")[0]

@@ -71,6 +71,17 @@ public class JdbcClient {
                 say("failed", told(error));
             }
             try (Statement statement = connection.createStatement()) {
+                ResultSet rows = statement.executeQuery("SELECT repeat('x', 1000) FROM " + topic + ", range(100000000)");
+                rows.next();
+                say("first", rows.getString(1).substring(0, 3));
+                statement.cancel();
+                while (rows.next()) {
+                    // What has arrived already may be read.
+                }
+            } catch (SQLException error) {
+                say("cancelled", told(error));
+            }
+            try (Statement statement = connection.createStatement()) {
                 statement.executeUpdate("DELETE FROM " + topic);
             } catch (SQLException error) {
                 say("refused", told(error));

@@ -16,6 +16,8 @@ MAX_MESSAGE_BYTES = 2 << 20
 """Bytes of rows in one message, unless one row has more. Go's drivers take messages of up to 16 MB."""
 _HEADER, _BODY = b"\x12", b"\xc2\x3e"
 """The tags of the fields 2 and 1000 of `FlightData`."""
+_DICTIONARY, _ROWS = 2, 3
+"""Kinds of messages."""
 _CONTINUES = b"\xff\xff\xff\xff"
 
 
@@ -76,6 +78,7 @@ def values_of(messages: Iterable[tuple[bytes, bytes]]) -> tuple[Value, ...]:
 
     stream = bytearray()
     for head, body in messages:
+        _check_plain(head)
         padding = -len(head) % 8
         stream += _CONTINUES + struct.pack("<i", len(head) + padding) + head + bytes(padding) + body
     try:
@@ -89,13 +92,39 @@ def values_of(messages: Iterable[tuple[bytes, bytes]]) -> tuple[Value, ...]:
     return tuple(_value(column[0]) for column in table.columns)
 
 
+def _check_plain(head: bytes) -> None:
+    """Raise `BadInput` for rows that are compressed. A few kilobytes of them may open to gigabytes, and no driver
+    compresses parameters.
+
+    The head is a flatbuffer: a table `Message` with its kind (slot 1) and the table of that kind (slot 2), which has
+    the compression in slot 3 if it is of rows.
+    """
+    try:
+        [root] = struct.unpack_from("<I", head)
+        kind, table = _slot(head, root, 1), _slot(head, root, 2)
+        if kind is None or table is None or head[kind] not in (_DICTIONARY, _ROWS):
+            return
+        rows = table + struct.unpack_from("<I", head, table)[0]
+        if head[kind] == _DICTIONARY or _slot(head, rows, 3) is not None:
+            raise BadInput("parameters must be neither compressed nor encoded by a dictionary")
+    except (struct.error, IndexError):
+        raise BadInput("the parameters are not Arrow's stream format") from None
+
+
+def _slot(head: bytes, table: int, number: int) -> int | None:
+    """Where a field of a flatbuffer's table is; None if the table does not have it."""
+    vtable = table - struct.unpack_from("<i", head, table)[0]
+    [size] = struct.unpack_from("<H", head, vtable)
+    at = 4 + 2 * number
+    offset = struct.unpack_from("<H", head, vtable + at)[0] if at + 2 <= size else 0
+    return table + offset if offset else None
+
+
 def _value(scalar: pa.Scalar) -> Value:
     """What an engine gets for a parameter. Times, dates and decimals become text, which engines convert."""
     import pyarrow as pa
 
     if pa.types.is_union(scalar.type):
-        return _value(scalar.value)
-    if pa.types.is_dictionary(scalar.type):
         return _value(scalar.value)
     if pa.types.is_nested(scalar.type):
         raise BadInput(f"a parameter cannot be of the type {scalar.type}")
