@@ -145,7 +145,7 @@ def _transact(server: LakeRunning) -> None:
             writers.write(PLAIN, PAYMENTS, partition, b"plain", timestamp=START_MS)
             writers.write(name, PAYMENTS, partition, b"a", b"b", timestamp=START_MS + 10)
         writers.end(name, commit=not i % 2)
-    _do("table", "settle", PAYMENTS, "--config", str(server.config), "--timeout", "200")
+    _do("table", "settle", PAYMENTS, "--config", str(server.config), "--timeout", "600")
     writers.write(OPEN, PAYMENTS, 0, b"open", timestamp=START_MS + 20)
     writers.write(VOID, PAYMENTS, 0, b"c", b"d", timestamp=START_MS + 30)
     writers.end(VOID, commit=False)
@@ -180,7 +180,7 @@ def _leave_gaps(server: LakeRunning) -> None:
     """Gaps before, between and behind what is settled."""
     _do("topic", "create", GAPPED, "--partitions", "1", "--config", "retention.ms=-1", "--bootstrap", server.bootstrap)
     asyncio.run(_append(server.config, [(5, "a"), (6, "b"), (20, "c")]))
-    _do("table", "settle", GAPPED, "--config", str(server.config), "--timeout", "200")
+    _do("table", "settle", GAPPED, "--config", str(server.config), "--timeout", "600")
     asyncio.run(_append(server.config, [(30, "d"), (1 << 33, "far")]))
 
 
@@ -240,7 +240,7 @@ def _consume(bootstrap: str, group: str, protocol: str, count: int) -> None:
 
 
 def _do(*arguments: str) -> None:
-    done = headwater(*arguments, timeout=240)
+    done = headwater(*arguments, timeout=700)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -280,7 +280,7 @@ def write(file: Path) -> None:
             for i, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
                 _produce(server.bootstrap, "orders", i * 60, 60, codec)
             _produce(server.bootstrap, "events", 0, 40, "zstd")
-            _do("table", "settle", "orders", "--config", str(server.config), "--timeout", "200")
+            _do("table", "settle", "orders", "--config", str(server.config), "--timeout", "600")
             rows = pa.table({"key": [f"bulk-{i}" for i in range(50)], "value": [f"row-{i}" for i in range(50)]})
             pq.write_table(rows, directory / "rows.parquet")
             _do("table", "append", "orders", str(directory / "rows.parquet"), "--config", str(server.config))
