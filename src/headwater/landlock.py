@@ -73,6 +73,10 @@ SYSTEM = (
 """What programs read of a Linux system: libraries, names of hosts, certificates, zones, what the machine has."""
 
 
+PROGRAMS = ("/bin", "/usr/bin", "/lib", "/lib64", "/usr/lib", "/usr/lib64")
+"""Where programs of a system are, and what starts them: for processes that start others, such as Spark's Java."""
+
+
 @dataclass(frozen=True, slots=True)
 class Confined:
     """What `confine` has achieved."""
@@ -106,6 +110,11 @@ def libraries() -> list[str]:
     places |= {*site.getsitepackages(), os.path.join(sys.prefix, "lib"), os.path.join(sys.base_prefix, "lib")}
     places.add(str(Path(__file__).parent))
     return sorted(place for place in places if os.path.exists(place))
+
+
+def java(home: str) -> list[str]:
+    """What Java reads and runs: its home, and the settings of a distribution that it may lead to."""
+    return [home, os.path.realpath(home), *(str(path) for path in Path("/etc").glob("java*"))]
 
 
 def confine(
