@@ -185,6 +185,33 @@ def _decode(view: memoryview, base: int, opened_limit: int) -> Batch:
     return Batch(base, base + last + 1, control, (), producer, _is_abort(records))
 
 
+def record_at(batch: Buffer, base: int, offset: int, opened_limit: int = OPENED_LIMIT) -> tuple[int, Record | None]:
+    """The record of a batch at an offset, without the others; None if there is none, or only a control record.
+
+    Also the producer id of a batch of a transaction, -1 for other batches. `base` is the offset of the batch. The caller
+    has checked the CRC.
+    """
+    view = memoryview(batch)
+    _, _, _, _, _, attributes, _, first_ms, max_ms, producer, _, _, count = _HEADER.unpack_from(view)
+    producer = producer if attributes & _TRANSACTIONAL_BIT else NO_PRODUCER
+    if attributes & _CONTROL_BIT:
+        return producer, None
+    data, at = bytes(decompress(attributes & _CODEC_MASK, view[_HEADER.size :], opened_limit)), 0
+    append_ms = max_ms if attributes & _APPEND_TIME_BIT else None
+    try:
+        for _ in range(count):
+            length, start = _read_varint(data, at)
+            _, delta_at = _read_varint(data, start + 1)
+            delta, _ = _read_varint(data, delta_at)
+            if base + delta == offset:
+                [found] = _records(data[at : start + length], 1, base, first_ms, append_ms)
+                return producer, found
+            at = start + length
+    except IndexError:
+        raise CorruptBatch(f"the batch at offset {base} ends within a record") from None
+    return producer, None
+
+
 def _is_abort(records: tuple[Record, ...]) -> bool:
     """Whether these are the records of a control batch that ends an aborted transaction."""
     key = records[0].key if records else None

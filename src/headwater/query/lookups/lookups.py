@@ -24,7 +24,7 @@ from headwater.objects.reads import Reads, counted
 from headwater.query.lookups.hot import LARGE, HotKeys
 from headwater.query.lookups.indexed import index_of
 from headwater.query.lookups.runs import HotRun, RunReader, hot_run, hot_runs, loads
-from headwater.query.lookups.settled import Settled, Sought, record_of, segment_of, winner
+from headwater.query.lookups.settled import Settled, Sought, segment_of, winner
 from headwater.query.scan import SnapshotGone
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
@@ -143,11 +143,8 @@ class Lookups:
     async def _in_run(self, domain: Domain, hot: HotRun, offset: int, fresh: bool) -> Record | None:
         objects = await self._runs.load(domain, [hot], fresh)
 
-        def decoded() -> Record | None:
-            rows = self._runs.row(hot, objects[hot.object], offset)
-            return next((record for group in rows if (record := record_of(group, offset)) is not None), None)
-
-        found: Record | None = await (self._offload if hot.run.length > LARGE else inline)(decoded)
+        run = self._offload if hot.run.length > LARGE else inline
+        found: Record | None = await run(self._runs.record, hot, objects[hot.object], offset)
         return found
 
     async def _in_file(self, segment: Segment, partition: int, offset: int, fresh: bool) -> Record | None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from headwater.client.records import Record, decode_batches, record_at
+from headwater.errors import BadInput, CorruptObject
 from headwater.lake.planning import run_of
 from headwater.lake.tasks import WalRun
 from headwater.log.batch import offsets_of
@@ -24,7 +26,16 @@ from headwater.types import Buffer, Domain, WalId
 
 LOADED_BYTES = 16 << 20
 """Bytes of objects that are loaded together. A larger object is loaded alone."""
+FEW = 500
+"""A record that has more in front of it in its batch is found by the compiled loops."""
 _LENGTH = struct.Struct(">I")
+
+
+def record_of(rows: RowGroup, offset: int) -> Record | None:
+    """The record at an offset; None if no row has it."""
+    data = rows.encode(offset, offset + 1, 1, True).records
+    batches = decode_batches(data, max(len(data), 1)) if len(data) else ()
+    return next((record for batch in batches for record in batch.records if record.offset == offset), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +106,28 @@ class RunReader:
         joined = b"".join(piece for batch in _batches(hot, cached) for piece in (_LENGTH.pack(len(batch)), batch))
         yield from self._decoded(hot, joined, hot.run.start, 0, self._many)
 
-    def row(self, hot: HotRun, cached: CachedWal, offset: int) -> Iterator[RowGroup]:
-        """The rows of the one batch that has an offset, from that offset on. None if no batch has it."""
+    def record(self, hot: HotRun, cached: CachedWal, offset: int) -> Record | None:
+        """The record at an offset; None if it has none, or if its transaction was aborted."""
         base = hot.run.start
         for batch in _batches(hot, cached):
             following = base + offsets_of(batch)
             if offset < following:
-                yield from self._decoded(hot, _LENGTH.pack(len(batch)) + bytes(batch), base, offset, self._few)
-                return
+                return self._in_batch(hot, batch, base, offset)
             base = following
+        return None
+
+    def _in_batch(self, hot: HotRun, batch: Buffer, base: int, offset: int) -> Record | None:
+        if offset - base > FEW:
+            rows = self._decoded(hot, _LENGTH.pack(len(batch)) + bytes(batch), base, offset, self._few)
+            return next((found for group in rows if (found := record_of(group, offset)) is not None), None)
+        try:
+            producer, found = record_at(batch, base, offset, self._opened_limit)
+        except BadInput as error:
+            raise CorruptObject(f"partition {hot.partition}, the batch at offset {base}: {error}") from error
+        if any(producer == gone and first <= offset < marker for gone, first, marker in hot.aborted):
+            return None
+        stamped = found is not None and hot.run.append_ms >= 0
+        return replace(found, timestamp=hot.run.append_ms) if found is not None and stamped else found
 
     def _decoded(self, hot: HotRun, data: Buffer, base: int, first: int, sizes: Sizes) -> Iterator[RowGroup]:
         run = data, base, hot.run.append_ms

@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.background import each
-from headwater.client.records import Record, decode_batches
+from headwater.client.records import Record
 from headwater.log.segment.cache import Segment, SegmentCache
-from headwater.log.segment.encode import RowGroup
 from headwater.objects import ObjectStore
 from headwater.objects.reads import so_far
 from headwater.query.asking import TooMuch
 from headwater.query.lookups.files import KeyFiles, TableFiles
 from headwater.query.lookups.indexed import KeyIndex, KeyIndexes
+from headwater.query.lookups.runs import record_of
 from headwater.state.streams.tables import DataFile
 from headwater.threads import Offload, inline
 
@@ -25,13 +25,6 @@ READ_BYTES = 1 << 30
 """Bytes that one look-up may read from the store."""
 MANY_ROWS = 65_536
 """Row groups with more rows are searched in a thread."""
-
-
-def record_of(rows: RowGroup, offset: int) -> Record | None:
-    """The record at an offset; None if no row has it."""
-    data = rows.encode(offset, offset + 1, 1, True).records
-    batches = decode_batches(data, max(len(data), 1)) if len(data) else ()
-    return next((record for batch in batches for record in batch.records if record.offset == offset), None)
 
 
 def winner(hits: Mapping[int, Record]) -> int | None:
