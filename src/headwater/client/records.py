@@ -188,8 +188,8 @@ def _decode(view: memoryview, base: int, opened_limit: int) -> Batch:
 def record_at(batch: Buffer, base: int, offset: int, opened_limit: int = OPENED_LIMIT) -> tuple[int, Record | None]:
     """The record of a batch at an offset, without the others; None if there is none, or only a control record.
 
-    Also the producer id of a batch of a transaction, -1 for other batches. `base` is the offset of the batch. The caller
-    has checked the CRC.
+    Also the producer id of a batch of a transaction, -1 for other batches. `base` is the offset of the batch. The
+    caller has checked the CRC.
     """
     view = memoryview(batch)
     _, _, _, _, _, attributes, _, first_ms, max_ms, producer, _, _, count = _HEADER.unpack_from(view)
