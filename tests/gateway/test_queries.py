@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.s3 import S3Server
 from headwater.errors import BadInput, HeadwaterError
 from headwater.query.asking import (
     AsOf,
@@ -28,6 +29,7 @@ from headwater.query.scan import SnapshotGone
 from headwater.state.commands.tables import Reserve
 from headwater.state.results import Done
 from tests.support.asking import ONE, QueryWorld, query_world, rows_of, table_of
+from tests.support.s3_lake import store_options
 
 NUMBERS = [b'{"user": "u%d", "n": %d}' % (i % 3, i) for i in range(100)]
 SUM = "SELECT count(*) AS n, sum(offset) AS s FROM t"
@@ -280,3 +282,23 @@ def test_answers_are_exact_while_all_moves(tmp_path: Path) -> None:
             assert any(entry.added for entry in world.table("t").journal)
 
     asyncio.run(main())
+
+
+def test_objects_in_s3(tmp_path: Path) -> None:
+    """DuckDB reads the exact objects with credentials of the store; a missing one is an error."""
+
+    async def main(s3: S3Server) -> None:
+        options = {"lake": {"followers": ()}, "store": (s3.url, store_options(s3)), "workers": 1}
+        async with query_world(tmp_path / "world", **options) as world:
+            await _filled(world)
+            assert await world.rows(SUM) == [(200, 2 * sum(range(100)))]
+            found = await world.rows("SELECT value FROM t WHERE partition = 1 AND offset IN (3, 77) ORDER BY 1")
+            assert found == sorted([(NUMBERS[3],), (NUMBERS[77],)])
+            table = world.table("t")
+            [file] = table.live()
+            await world.store.delete(f"{table.root}/{file.name}")
+            with pytest.raises(SnapshotGone):
+                await world.rows(SUM)
+
+    with S3Server(tmp_path / "s3") as s3:
+        asyncio.run(main(s3))

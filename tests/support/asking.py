@@ -26,6 +26,7 @@ from headwater.query.holding import Holding
 from headwater.query.queries import Queries
 from headwater.replica.domains import Domains
 from headwater.replica.topics import Topics
+from headwater.settings.objects import StoreOptions
 from headwater.settings.settings import Lake, Settings, Sql
 from headwater.state.cluster.domain import Topic
 from headwater.state.results import Verdict
@@ -42,12 +43,15 @@ MIB = 1 << 20
 class QueryWorld:
     """What a test of queries works with."""
 
-    def __init__(self, directory: Path, lake: Mapping[str, Any], sql: Mapping[str, Any]) -> None:
+    def __init__(
+        self, directory: Path, lake: Mapping[str, Any], sql: Mapping[str, Any], store: tuple[str, StoreOptions] | None
+    ) -> None:
         own = Sql(**({"memory_bytes": 256 * MIB, "warm": 0, "niceness": 0} | dict(sql)))
         self.objects = directory / "objects"
-        self.settings = Settings(data=str(directory), objects=self.objects.as_uri(), sql=own)
+        url, options = store or (self.objects.as_uri(), StoreOptions())
+        self.settings = Settings(data=str(directory), objects=url, object_store=options, sql=own)
         ledger, clock, chance = MemoryLedger(), SystemClock(), SystemChance()
-        self.store = open_store(self.settings.objects_url)
+        self.store = open_store(url, options)
         self.core = Core(self.settings, ledger, self.store, clock, chance)
         self.duckdb = DuckDB(self.settings, chance)
         self.holding = Holding(self.core.domains)
@@ -133,8 +137,13 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 @contextlib.asynccontextmanager
-async def query_world(directory: Path, lake: Mapping[str, Any] | None = None, **sql: Any) -> AsyncIterator[QueryWorld]:
-    world = QueryWorld(directory, lake or {}, sql)
+async def query_world(
+    directory: Path,
+    lake: Mapping[str, Any] | None = None,
+    store: tuple[str, StoreOptions] | None = None,
+    **sql: Any,
+) -> AsyncIterator[QueryWorld]:
+    world = QueryWorld(directory, lake or {}, sql, store)
     await world.start()
     try:
         yield world
