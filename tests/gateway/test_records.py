@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
-from harness.patience import Patience, eventually
+from harness.patience import eventually
+from tests.gateway.consuming import consumed
 from tests.support.running import Running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,19 +47,6 @@ def post(server: Running, topic: str, body: dict[str, Any], **headers: str) -> t
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     status, _, data = ask(server, "POST", f"/v1/topics/{topic}/records", json.dumps(body).encode(), {**JSON, **named})
     return status, json.loads(data) if data else None
-
-
-def consumed(server: Running, topic: str, partition: int, count: int) -> list[Any]:
-    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "x", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-    found: list[Any] = []
-    patience = Patience(60)
-    while len(found) < count and not patience.ended:
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
-            found.append(message)
-    consumer.close()
-    return found
 
 
 def test_both_ways_byte_for_byte(server: Running) -> None:

@@ -15,10 +15,10 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from harness.patience import Patience
+from tests.gateway.consuming import consumed
 from tests.support.running import Running
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "rest-proxy.md"
@@ -55,20 +55,6 @@ def run(server: Running, command: str) -> list[dict[str, Any]]:
         one, at = json.JSONDecoder().raw_decode(done.stdout, at)
         found.append(one)
         at += len(done.stdout[at:]) - len(done.stdout[at:].lstrip())
-    return found
-
-
-def consumed(server: Running, topic: str, partition: int, count: int) -> list[Any]:
-    """Records of a partition, as Kafka's consumer reads them."""
-    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "x", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-    found: list[Any] = []
-    patience = Patience(60)
-    while len(found) < count and not patience.ended:
-        message = consumer.poll(0.2)
-        if message is not None and message.error() is None:
-            found.append(message)
-    consumer.close()
     return found
 
 

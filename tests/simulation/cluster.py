@@ -275,6 +275,19 @@ class SimCluster:
             self.brokers[node_id] = SimBroker(self, node_id)
             self.brokers[node_id].boot()
 
+    def befall(self, node_id: int, what: float, rng: random.Random) -> bool:
+        """Hurt a broker; returns whether `what`, a random number, is one of its misfortunes: those are below 0.45."""
+        if what < 0.2:
+            life = self.brokers[node_id].life
+            life.crash_at_step = life.steps + rng.randint(1, 400)
+            self.world.loop.call_later(1 + rng.random() * 5, self.restart, node_id)
+        elif what < 0.3:
+            self.crash(node_id)  # and it begins with the newest checkpoint
+            self.restart(node_id)
+        elif what < 0.45:
+            self.pause(node_id, rng.random() * 10)
+        return what < 0.45
+
     def pause(self, node_id: int, seconds: float) -> None:
         self.note(f"broker-{node_id} pauses for {seconds:.2f} s")
         self.brokers[node_id].life.paused_until = self.world.loop.now + seconds

@@ -19,6 +19,7 @@ from headwater.app.node import Node
 from headwater.errors import HeadwaterError
 from headwater.state.commands.groups import ClaimShard
 from headwater.state.commands.streams import AppendUnits, Mode, Unit, UnitChunk
+from headwater.state.commands.tables import Release, Reserve
 from headwater.state.commands.transactions import StageOffsets
 from headwater.state.records import Command
 from headwater.state.results import Appended, Done, Result, Transacted, Verdict
@@ -275,3 +276,27 @@ def submits(command: Command) -> Callable[[Node], Awaitable[Result]]:
         return result
 
     return work
+
+
+def reserves(stream: int, rng: random.Random, seconds: float) -> Callable[[Node], Awaitable[None]]:
+    """Work that reserves some offsets of a stream, and gives them up after a while."""
+
+    async def work(node: Node) -> None:
+        replica = node.domains[ONE]
+        found = replica.state.streams.get(stream)
+        if found is None:
+            return
+        [taken] = await replica.submit([Reserve(found.topic, [(stream, rng.randint(1, 3))], 3_000)])
+        if isinstance(taken, Done):
+            await asyncio.sleep(seconds)
+            await replica.submit([Release(taken.value)])
+
+    return work
+
+
+async def release_all(node: Node) -> None:
+    """Give up all reservations."""
+    replica = node.domains[ONE]
+    await replica.barrier()
+    for number in list(replica.state.reservations):
+        await replica.submit([Release(number)])

@@ -23,9 +23,8 @@ from headwater.broker.transactions import watcher
 from headwater.replica.checkpoint import load_state, replay
 from headwater.settings.settings import Transactions
 from headwater.state.commands.streams import ExpireProducers, TrimStreams
-from headwater.state.commands.tables import Release, Reserve
 from headwater.state.commands.transactions import AbortTransaction, InitTransaction
-from headwater.state.results import Done, Judgement, Transacted
+from headwater.state.results import Judgement, Transacted
 from headwater.state.streams import stored_transactions, transactions
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored_transactions import LAST_EPOCH
@@ -33,7 +32,7 @@ from tests.simulation.clients import Client, History, Violation, create_topic, d
 from tests.simulation.cluster import EPOCH_MS, SETTINGS, Disconnected, SimCluster
 from tests.simulation.run import Scene, check_metadata, heal, until_done
 from tests.simulation.stores import World
-from tests.simulation.transacting import ONE, TIMEOUT_SECONDS, Brokers, Truth, submits
+from tests.simulation.transacting import ONE, TIMEOUT_SECONDS, Brokers, Truth, release_all, reserves, submits
 from tests.simulation.transaction_readers import Compactor, Reader
 from tests.simulation.transaction_rules import PLACES, Verdict, check_moment
 from tests.simulation.transaction_workers import Plain, Worker
@@ -229,16 +228,9 @@ class Setting:
         while True:
             await asyncio.sleep(rng.expovariate(1 / 2.0))
             node, what = rng.choice(list(self.cluster.brokers)), rng.random()
-            if what < 0.2:
-                life = self.cluster.brokers[node].life
-                life.crash_at_step = life.steps + rng.randint(1, 400)
-                self.world.loop.call_later(1 + rng.random() * 5, self.cluster.restart, node)
-            elif what < 0.3:
-                self.cluster.crash(node)  # and it begins with the newest checkpoint
-                self.cluster.restart(node)
-            elif what < 0.45:
-                self.cluster.pause(node, rng.random() * 10)
-            elif what < 0.6:
+            if self.cluster.befall(node, what, rng):
+                continue
+            if what < 0.6:
                 self._start(self._trim(rng))
             elif what < 0.75:
                 self._start(self._reserve(rng))
@@ -277,31 +269,13 @@ class Setting:
     async def _reserve(self, rng: random.Random) -> None:
         """Offsets that are reserved and given up a moment later. Nobody's broker may die in between for long."""
         stream, wait = rng.choice([*self.streams, *self.truth.side[-1:]]), rng.random()
-
-        async def work(node: Node) -> None:
-            replica = node.domains[ONE]
-            found = replica.state.streams.get(stream)
-            if found is None:
-                return
-            [taken] = await replica.submit([Reserve(found.topic, [(stream, rng.randint(1, 3))], 3_000)])
-            if isinstance(taken, Done):
-                await asyncio.sleep(wait)
-                await replica.submit([Release(taken.value)])
-
-        await self._once(work)
+        await self._once(reserves(stream, rng, wait))
 
     # --- the end ---------------------------------------------------------------------------------------
 
     async def give_up_reservations(self) -> None:
         """What housekeeping does with reservations whose owners are gone."""
-
-        async def work(node: Node) -> None:
-            replica = node.domains[ONE]
-            await replica.barrier()
-            for number in list(replica.state.reservations):
-                await replica.submit([Release(number)])
-
-        await self.brokers.insist(work, late=False)
+        await self.brokers.insist(release_all, late=False)
 
     async def verdict(self) -> int:
         state = await self.compare()

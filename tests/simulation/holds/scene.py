@@ -201,16 +201,9 @@ class Setting:
         while True:
             await asyncio.sleep(rng.expovariate(1 / 1.5))
             node, what = rng.choice(list(self.cluster.brokers)), rng.random()
-            if what < 0.2:
-                life = self.cluster.brokers[node].life
-                life.crash_at_step = life.steps + rng.randint(1, 400)
-                self.world.loop.call_later(1 + rng.random() * 5, self.cluster.restart, node)
-            elif what < 0.3:
-                self.cluster.crash(node)
-                self.cluster.restart(node)
-            elif what < 0.45:
-                self.cluster.pause(node, rng.random() * 10)
-            elif what < 0.8:
+            if self.cluster.befall(node, what, rng):
+                continue
+            if what < 0.8:
                 broker = self.cluster.brokers[node]
                 if broker.node is not None and broker.serves:
                     run_as(broker.life, self._trim(broker.node, rng))

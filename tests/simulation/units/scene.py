@@ -22,8 +22,6 @@ from headwater.log.retention import new_log_start
 from headwater.replica.checkpoint import load_state, replay
 from headwater.settings.settings import Transactions
 from headwater.state.commands.streams import TrimStreams
-from headwater.state.commands.tables import Release, Reserve
-from headwater.state.results import Done
 from headwater.state.streams import stored_keys
 from headwater.state.streams.state import StreamsState
 from tests.simulation.clients import Client, History, Violation, create_topic, delete_topic
@@ -31,7 +29,7 @@ from tests.simulation.cluster import SETTINGS, Disconnected, SimCluster
 from tests.simulation.run import Scene as Played
 from tests.simulation.run import check_metadata, heal, until_done
 from tests.simulation.stores import World
-from tests.simulation.transacting import Brokers, Truth, submits
+from tests.simulation.transacting import Brokers, Truth, release_all, reserves, submits
 from tests.simulation.units.appenders import Appender, Keyed, Plain, Scene, Transactor
 from tests.simulation.units.auditor import KEPT_MS, MAX_OWNED, ONE, Auditor
 from tests.simulation.units.readers import Compactor, Reader
@@ -151,16 +149,9 @@ class Setting:
         while True:
             await asyncio.sleep(rng.expovariate(1 / 1.5))
             node, what = rng.choice(list(self.cluster.brokers)), rng.random()
-            if what < 0.2:
-                life = self.cluster.brokers[node].life
-                life.crash_at_step = life.steps + rng.randint(1, 400)
-                self.world.loop.call_later(1 + rng.random() * 5, self.cluster.restart, node)
-            elif what < 0.3:
-                self.cluster.crash(node)  # and it begins with the newest checkpoint
-                self.cluster.restart(node)
-            elif what < 0.45:
-                self.cluster.pause(node, rng.random() * 10)
-            elif what < 0.6:
+            if self.cluster.befall(node, what, rng):
+                continue
+            if what < 0.6:
                 self._start(self._trim(rng))
             elif what < 0.67:
                 self._start(self._retain(rng))
@@ -202,31 +193,13 @@ class Setting:
     async def _reserve(self, rng: random.Random) -> None:
         """Offsets that are reserved and given up a moment later."""
         stream, wait = rng.choice(self.scene.streams), rng.random() * 2
-
-        async def work(node: Node) -> None:
-            replica = node.domains[ONE]
-            found = replica.state.streams.get(stream)
-            if found is None:
-                return
-            [made] = await replica.submit([Reserve(found.topic, [(stream, rng.randint(1, 3))], 3_000)])
-            if isinstance(made, Done):
-                await asyncio.sleep(wait)
-                await replica.submit([Release(made.value)])
-
-        await self._once(work)
+        await self._once(reserves(stream, rng, wait))
 
     # --- the end ---------------------------------------------------------------------------------------
 
     async def give_up_reservations(self) -> None:
         """What housekeeping does with reservations whose owners are gone."""
-
-        async def work(node: Node) -> None:
-            replica = node.domains[ONE]
-            await replica.barrier()
-            for number in list(replica.state.reservations):
-                await replica.submit([Release(number)])
-
-        await self.brokers.insist(work, late=False)
+        await self.brokers.insist(release_all, late=False)
 
     async def verdict(self) -> int:
         state = await self.compare()
