@@ -22,6 +22,9 @@ ADMIN, PASSWORD = "admin", "first"
 LOGIN = {"Authorization": "Basic " + b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()}
 TIMEOUT = 60
 SETTINGS = """
+process_session_ms = 30000
+[sql]
+niceness = 0
 [security]
 acls = true
 super_users = "User:admin"
