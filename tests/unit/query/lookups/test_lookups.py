@@ -157,6 +157,8 @@ async def told(history: list[Any]) -> None:
     await check(made, made.new_lookups(made.store))
 
 
+AHEAD = [("write", [(PLAIN_TIME, PLAIN, 3, 50)]), ("reserve", [PLAIN_TIME], 6), ("fill", 0, True), ("index",)]
+"""The newest record with a key is in a file, behind an older one in the WAL, and has a smaller timestamp."""
 INDEXED = [step for one in (*BEHIND, *TRIMMED) for step in (one, ("index",))]
 
 
@@ -178,6 +180,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @example(history=ABORTED)
 @example(history=BEHIND)
+@example(history=AHEAD)
 @example(history=INDEXED)
 @given(history=st.lists(st.one_of(steps, steps, st.just(("index",))), min_size=4, max_size=14))
 def test_the_same_as_a_full_scan(history: list[Any]) -> None:
