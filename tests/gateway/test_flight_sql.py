@@ -56,7 +56,7 @@ class Flying(Running):
 
     def wait_for_an_engine(self) -> None:
         """Wait until a process for queries runs. On a busy machine one takes longer than a query waits for it."""
-        eventually(self._answers, "an engine answers")
+        eventually(self._answers, "an engine answers", 90, 0.5)
 
     def _answers(self) -> bool:
         try:
