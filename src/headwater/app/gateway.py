@@ -36,7 +36,9 @@ from headwater.ops import logs
 from headwater.ops.http import Page, Request
 from headwater.ops.metrics import CONTENT_TYPE, render
 from headwater.query.asking import Engine
+from headwater.query.engines.contract import EngineRunner
 from headwater.query.engines.duckdb.pool import DuckDB
+from headwater.query.engines.spark.runner import Spark
 from headwater.query.queries import Queries
 from headwater.settings.settings import HttpSecurity, Settings
 from headwater.threads import Threads
@@ -106,13 +108,11 @@ class GatewayProcess:
             self._openers[0].run,
         )
         self.duckdb = DuckDB(settings, chance, self._openers[0].run)
-        self.queries = Queries(
-            self.core.domains,
-            self.services.holding,
-            settings.sql,
-            {Engine.DUCKDB: self.duckdb},
-            self._openers[0].run,
-        )
+        engines: dict[Engine, EngineRunner] = {Engine.DUCKDB: self.duckdb}
+        self.spark = Spark(settings, chance, self._openers[0].run)
+        if Spark.can_read(settings):
+            engines[Engine.SPARK] = self.spark
+        self.queries = Queries(self.core.domains, self.services.holding, settings.sql, engines, self._openers[0].run)
         if settings.sql.enabled:
             self.services.asking = self.queries
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)
@@ -153,6 +153,7 @@ class GatewayProcess:
         await self.server.close(seconds)
         await self.queries.close()
         await self.duckdb.close()
+        await self.spark.close()
         await self.services.holding.close()
         await self.core.stop()
         if self._peers is not None:

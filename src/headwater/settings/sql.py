@@ -19,6 +19,8 @@ _NUMBERS = (
     "rows",
     "result_bytes",
     "queries_per_user",
+    "spark_memory_bytes",
+    "spark_idle_seconds",
 )
 _NOT_NEGATIVE = ("warm", "threads", "waiting", "niceness", "spark_bytes")
 
@@ -59,6 +61,10 @@ class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Functions of DuckDB that statements may call beside those of the list (`docs/sql-safety.md`), in lower case."""
     spark_bytes: int = 0
     """Bytes of files and WAL from which on Spark answers a query that leaves the choice to Headwater. 0: never."""
+    spark_memory_bytes: int = 1024 * MIB
+    """Memory of Spark's Java. Spark's process is started by the first query that needs it."""
+    spark_idle_seconds: int = 300
+    """How long Spark's process stays after its last query. The next one waits for its start, several seconds."""
 
     @property
     def chosen_threads(self) -> int:

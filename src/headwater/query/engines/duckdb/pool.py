@@ -15,9 +15,9 @@ from headwater.clock import Chance
 from headwater.errors import HeadwaterError
 from headwater.query.asking import Engine, NoEngine
 from headwater.query.engines.contract import Answer, EngineTask
-from headwater.query.engines.duckdb.spill import Spill
 from headwater.query.engines.frames import Setup
 from headwater.query.engines.process import LentAnswer, WorkerProcess
+from headwater.query.engines.spill import Spill
 from headwater.settings.settings import Settings
 from headwater.threads import Offload, inline
 

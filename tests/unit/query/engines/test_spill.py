@@ -8,7 +8,7 @@ import pytest
 
 from headwater.clock import SystemChance
 from headwater.errors import ConfigError
-from headwater.query.engines.duckdb.spill import LOCK, Spill
+from headwater.query.engines.spill import LOCK, Spill
 
 
 def test_directories(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""The second gate of Spark: a parsed statement has nothing but known kinds of nodes, and names without a dot.
+
+Spark runs commands while it prepares a statement, so this looks at the statement before. The first gate has checked it
+already (`headwater.query.gate`). A table whose name has one part is a view of the query, or it does not exist: every
+query has a session of its own, and the catalog is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from headwater.query.asking import Engine, Refused
+from headwater.query.gate.functions import FUNCTIONS
+from headwater.query.gate.tables import TABLE_FUNCTIONS
+
+_PLANS = """
+Project Filter Aggregate Join LateralJoin Sort GlobalLimit LocalLimit Offset Tail Distinct Union Except Intersect
+SubqueryAlias Subquery Generate Window WithWindowDefinition Pivot Unpivot Expand Sample OneRowRelation
+UnresolvedHint UnresolvedHaving UnresolvedWith UnresolvedRelation UnresolvedInlineTable ResolvedInlineTable
+UnresolvedSubqueryColumnAliases UnresolvedTableValuedFunction UnresolvedOrderBy LocalRelation ParameterizedQuery
+NameParameterizedQuery CTERelationRef CTERelationDef WithCTE View UnresolvedQualify AsOfJoin
+"""
+PLANS = frozenset(_PLANS.split())
+"""Kinds of plans that only read."""
+_LOGICAL = (".plans.logical.", ".execution.", ".streaming.", ".catalog.")
+
+
+def check(document: Any) -> None:
+    """Raise `Refused` for a statement that does more than read views."""
+    for node in _nodes(document):
+        name = str(node["class"])
+        short = name.rpartition(".")[2].partition("$")[0]
+        if short == "UnresolvedRelation":
+            parts = _names(node.get("multipartIdentifier"))
+            if len(parts) != 1:
+                raise Refused(f"there is no topic {'.'.join(parts)!r}")
+        elif short == "UnresolvedFunction":
+            called = [part.lower() for part in _names(node.get("nameParts"))]
+            if len(called) != 1 or called[0] not in FUNCTIONS[Engine.SPARK]:
+                raise Refused(f"the function {'.'.join(called)} is not available")
+        elif short == "UnresolvedTableValuedFunction":
+            called = [part.lower() for part in _names(node.get("name"))]
+            if len(called) != 1 or called[0] not in TABLE_FUNCTIONS[Engine.SPARK]:
+                raise Refused(f"the function {'.'.join(called)} is not available")
+        elif short not in PLANS and any(part in name for part in _LOGICAL):
+            raise Refused(f"a statement only reads: {short} is not available")
+
+
+def _nodes(document: Any) -> Iterator[dict[str, Any]]:
+    """All nodes of a plan, those of expressions and of subqueries included."""
+    waiting = [document]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, dict):
+            if "class" in found:
+                yield found
+            waiting += found.values()
+        elif isinstance(found, list):
+            waiting += found
+
+
+def _names(given: Any) -> list[str]:
+    """The parts of a name, which Spark writes as `[a, b]`."""
+    if isinstance(given, list):
+        return [str(part) for part in given]
+    text = str(given or "")
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    return [part.strip() for part in text.split(",")]
