@@ -14,6 +14,7 @@ from typing import Any
 import confluent_kafka as ck
 import psutil
 import pyarrow as pa
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.patience import Patience, eventually
@@ -172,6 +173,7 @@ def stored(server: Running) -> set[str]:
     return {str(path.relative_to(root)) for path in found if "_data" in path.parts or path.suffix == ".wo"}
 
 
+@pytest.mark.timeout(300)
 def test_what_a_scan_reads_outlives_it(tmp_path: Path) -> None:
     """Q2: segments and WAL objects; the answer is whole. The next scan dies with its gateway, and they go."""
     with Running(tmp_path, gateway=True, settings=SETTINGS) as server:
