@@ -7,7 +7,7 @@ query has a session of its own, and the catalog is empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from headwater.query.asking import Engine, Refused
@@ -26,8 +26,9 @@ PLANS = frozenset(_PLANS.split())
 _LOGICAL = (".plans.logical.", ".execution.", ".streaming.", ".catalog.")
 
 
-def check(document: Any) -> None:
+def check(document: Any, more_functions: Collection[str] = ()) -> None:
     """Raise `Refused` for a statement that does more than read views."""
+    functions = FUNCTIONS[Engine.SPARK] | frozenset(more_functions)
     for node in _nodes(document):
         name = str(node["class"])
         short = name.rpartition(".")[2].partition("$")[0]
@@ -37,7 +38,7 @@ def check(document: Any) -> None:
                 raise Refused(f"there is no topic {'.'.join(parts)!r}")
         elif short == "UnresolvedFunction":
             called = [part.lower() for part in _names(node.get("nameParts"))]
-            if len(called) != 1 or called[0] not in FUNCTIONS[Engine.SPARK]:
+            if len(called) != 1 or called[0] not in functions:
                 raise Refused(f"the function {'.'.join(called)} is not available")
         elif short == "UnresolvedTableValuedFunction":
             called = [part.lower() for part in _names(node.get("name"))]

@@ -49,6 +49,7 @@ class Spark:
             threads=own.chosen_threads,
             niceness=own.niceness,
             log_level=settings.log_level,
+            functions=own.functions,
         )
         self._worker: WorkerProcess | None = None
         self._directory = ""

@@ -58,7 +58,7 @@ class Listener:
     """The threads that hear the gateway, report progress and interrupt, while the main thread works."""
 
     def __init__(self, channel: Channel) -> None:
-        self._answers = channel
+        self.channel = channel
         self._changed = threading.Condition()
         self._tasks: list[bytes] = []
         self._session: Session | None = None
@@ -97,7 +97,7 @@ class Listener:
     def _listen(self) -> None:
         while True:
             try:
-                frame = self._answers.receive()
+                frame = self.channel.receive()
             except OSError:
                 frame = None
             if frame is None:
@@ -131,23 +131,25 @@ class Listener:
             if percent > told:
                 told = percent
                 with contextlib.suppress(OSError):
-                    self._answers.send(Kind.PROGRESS, msgspec.msgpack.encode(percent))
+                    self.channel.send(Kind.PROGRESS, msgspec.msgpack.encode(percent))
 
 
 class Worker:
     """Answers queries."""
 
-    def __init__(self, setup: Setup, channel: Channel, session: Session, hot: HotRows, runner: asyncio.Runner) -> None:
+    def __init__(
+        self, setup: Setup, listener: Listener, session: Session, hot: HotRows, runner: asyncio.Runner
+    ) -> None:
         root = local_path(setup.store, "file")
         if root is None:
             raise ConfigError("Spark answers queries over objects in a local directory only")
         self._root = Path(root)
         self._setup = setup
-        self._answers = channel
+        self._answers = listener.channel
         self._session = session
         self._hot = hot
         self._runner = runner
-        self._listener = Listener(channel)
+        self._listener = listener
         self._tasks = msgspec.msgpack.Decoder(EngineTask)
 
     def serve(self) -> None:
@@ -204,7 +206,7 @@ class Worker:
         import pyarrow as pa
 
         self._session.begin()
-        check(self._session.parsed(task.sql))
+        check(self._session.parsed(task.sql), self._setup.functions)
         for table in task.tables:
             files = [] if task.columns_only else table.files
             whole = [self._root / file.path for file in files if not file.cut]
@@ -295,10 +297,11 @@ def main(descriptor: int) -> None:
     from headwater.query.engines.spark.session import Session
 
     channel.send(Kind.READY)  # tasks wait until Spark has started
+    listener = Listener(channel)  # a gateway that goes while Spark starts is noticed
     session = Session(setup.memory_bytes, setup.threads, setup.spill)
     with asyncio.Runner() as runner:
         store = open_store(setup.store, setup.options)
-        Worker(setup, channel, session, HotRows(store, setup.hot_bytes), runner).serve()
+        Worker(setup, listener, session, HotRows(store, setup.hot_bytes), runner).serve()
 
 
 if __name__ == "__main__":
