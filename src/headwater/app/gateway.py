@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -135,6 +136,8 @@ class GatewayProcess:
     async def start(self) -> None:
         """Join the cluster, then open the listeners."""
         check_exposure(self.settings, kafka=False, gateway=True)
+        if self.settings.sql.enabled or self.flight is not None:
+            importlib.import_module("pyarrow")  # later it would hold up the beats of a member on a busy machine
         await self.core.start()
         self.services.holding.start()
         if self.settings.sql.enabled:
