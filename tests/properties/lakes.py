@@ -30,7 +30,7 @@ from tests.unit.query.test_snapshot import APPEND_TIME, COMPACTOR, IDS, PLAIN, P
 
 EXAMPLES = 100
 """How many histories there are, and how many times a property is tried."""
-STEPS, FEW = 14, 4
+STEPS, FEW = 14, 3
 MARK = b"row "
 """What every value begins with."""
 SMALL = Limits(merge_files=2, file_bytes=1 << 30)

@@ -162,8 +162,7 @@ def test_a_commit_is_checked_as_a_whole() -> None:
             assert isinstance(result, Refused), name
             assert lake.content() == content, name
             used.add(name)
-        assert isinstance(lake.commit(made), Done)
-        assert await lake.rows() == lake.visible()
+        assert isinstance(lake.commit(made), Done) and lake.content() != content
         return True
 
     each_of(story)
