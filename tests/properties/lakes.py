@@ -26,7 +26,8 @@ from headwater.state.streams.state import StreamsState
 from headwater.state.streams.tables import TopicTable
 from tests.support.batches import Rec
 from tests.support.scribe import START_MS, TOPIC, Scribe
-from tests.unit.query.test_snapshot import APPEND_TIME, COMPACTOR, IDS, PLAIN, PLAIN_TIME, ROOT, History, Row
+from tests.support.transactions import PLAIN
+from tests.unit.query.test_snapshot import APPEND_TIME, COMPACTOR, IDS, PLAIN_TIME, ROOT, History, Row
 
 EXAMPLES = 100
 """How many histories there are, and how many times a property is tried."""

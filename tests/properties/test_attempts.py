@@ -13,7 +13,8 @@ from headwater.objects.memory import MemoryStore
 from headwater.state.commands.tables import SettleRuns
 from headwater.state.results import Done, Refused
 from tests.properties.lakes import MARK, Lake, each_of
-from tests.unit.query.test_snapshot import APPEND_TIME, PLAIN, PLAIN_TIME, ROOT
+from tests.support.transactions import PLAIN
+from tests.unit.query.test_snapshot import APPEND_TIME, PLAIN_TIME, ROOT
 
 WHOLE = Limits(file_bytes=1 << 20)
 

@@ -183,7 +183,7 @@ def test_bytes_that_are_counted_are_those_that_moved(made: list[Call], failing: 
 
     async def main() -> None:
         inner = FlakyStore([StoreUnavailable("down") if fails else None for fails in failing])
-        store = wrapped(inner, StoreOptions(), VirtualClock(), SeededChance())  # type: ignore[arg-type]
+        store = wrapped(inner, StoreOptions(), VirtualClock(), SeededChance())
         assert isinstance(store, MeasuredStore)
         moved = dict.fromkeys(store.stats.operations(), 0)
         for call in made:
