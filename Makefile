@@ -5,7 +5,7 @@ SEEDS ?= 10000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups demo clean docs
+.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -45,7 +45,7 @@ test-cluster: install tools ## tests of clients, groups, security, log and fault
 sim: install ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move, "--scene transactions", "--scene units"
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: install ## runs that take three hours: 200 kills, backups, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, clusters
+soak: install ## runs that take three hours: 200 kills, backups, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, SQL, clusters
 	$(BIN)/python -m tests.soak.settles
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills
@@ -58,6 +58,7 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.bombs
 	$(BIN)/python -m tests.soak.crowd
 	$(BIN)/python -m tests.soak.http
+	$(BIN)/python -m tests.soak.sql
 	$(BIN)/python -m tests.soak.description
 	scripts/setup-tools etcd oxia s3
 	for faults in brokers metadata objects compactor everything; do \
@@ -93,6 +94,10 @@ bench-http: install ## appends and reads over HTTP per CPU second of the gateway
 
 bench-lookups: install ## look-ups of records that are not settled, in milliseconds of the gateway
 	$(BIN)/python -m benchmarks.lookups $(ARGS)
+
+bench-query: install ## SQL beside DuckDB and Spark on the plain files, rows that are not settled, producers beside queries
+	scripts/setup-tools spark
+	$(BIN)/python -m benchmarks.query $(ARGS)
 
 bench-ledgers: install ## commits a second on every ledger backend whose server is built
 	$(BIN)/python -m benchmarks.ledgers $(ARGS)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak.sql_load import Known
 from tests.support import soak
 
 ROOT = Path(__file__).parents[2]
@@ -39,3 +40,19 @@ def test_make_soak_runs_every_module_that_samples() -> None:
 def test_the_modules_of_the_soak_can_be_imported(path: Path) -> None:
     """Nothing else imports them, so a module that was moved would only be missed after an hour of `make soak`."""
     importlib.import_module(f"tests.soak.{path.stem}")
+
+
+def test_what_writers_know_of_a_partition() -> None:
+    """The soak of SQL compares answers with this: ranges in any order, and transactions as a whole."""
+    known = Known()
+    for first, last in ((0, 0), (1, 3), (10, 11), (4, 6)):
+        known.note(first, last)
+    assert known.between(0, 11) == (9, 0 + 1 + 2 + 3 + 4 + 5 + 6 + 10 + 11)
+    assert known.between(2, 10) == (6, 2 + 3 + 4 + 5 + 6 + 10) and known.between(7, 9) == (0, 0)
+    assert known.floor == 12
+    known.held = 7
+    assert known.floor == 7
+    whole = Known(whole=True)
+    whole.note(0, 2)
+    whole.note(4, 6)
+    assert whole.between(0, 6) == (6, 18) and whole.between(0, 5) == (3, 3) and whole.between(0, 2) == (3, 3)
