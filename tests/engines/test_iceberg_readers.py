@@ -1,7 +1,9 @@
-"""T3: engines read a topic's Iceberg table: pyiceberg and DuckDB, by its metadata file and through the catalog."""
+"""T3: engines read a topic's Iceberg table: by its metadata file, by its root alone, and through the catalog."""
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import warnings
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -22,7 +24,7 @@ from headwater.ops.http import HttpServer
 from headwater.settings.settings import Gateway, Settings
 from tests.support.gateways import gateway
 from tests.support.rules import NO_RULES
-from tests.unit.lake.tables.iceberg.story import Story, rows
+from tests.unit.lake.tables.iceberg.story import REF, ROOT, Story, rows
 
 
 class OneTable:
@@ -52,6 +54,7 @@ async def make_table(directory: Path) -> tuple[str, str]:
     story.merge(*first, *second)
     story.settle(0, 3)
     standing = await story.follow(follower)
+    await follower.announce(REF, standing.location)
     await store.close()
     return store.url, standing.location
 
@@ -105,6 +108,35 @@ def test_duckdb_reads_the_metadata_file(tmp_path: Path) -> None:
         assert found == expected
         snapshots = connection.execute(f"SELECT count(*) FROM iceberg_snapshots('{path}')").fetchone()
         assert snapshots == (3,)
+
+
+COUNTS = 'SELECT "partition", count(*), max("offset"), sum(length("value")) FROM {} GROUP BY 1 ORDER BY 1'
+COUNTED = [(0, 13, 12, 29), (1, 4, 3, 8)]
+
+
+def test_duckdb_finds_the_newest_metadata_by_the_root(tmp_path: Path) -> None:
+    """Without a catalog, a version or a setting."""
+    asyncio.run(make_table(tmp_path))
+    for extension in ("avro", "iceberg"):
+        import_extension(extension)
+    with duckdb.connect() as connection:
+        connection.execute("LOAD avro; LOAD iceberg")
+        root = f"iceberg_scan('{tmp_path}/{ROOT}')"
+        found = connection.execute(COUNTS.replace("length", "octet_length").format(root)).fetchall()
+        assert found == COUNTED
+
+
+def test_clickhouse_finds_the_newest_metadata_by_the_root(tmp_path: Path) -> None:
+    """By the greatest number in the names, and by the hint. chDB reads below its working directory only."""
+    asyncio.run(make_table(tmp_path))
+    ways = ("", ", SETTINGS iceberg_use_version_hint = 1")
+    statements = [COUNTS.format(f"icebergLocal('{tmp_path}/{ROOT}'{settings})") for settings in ways]
+    asking = f"import chdb\nfor sql in {statements!r}:\n    print(chdb.query(sql, 'CSV'))"
+    done = subprocess.run(
+        [sys.executable, "-c", asking], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [tuple(map(int, line.split(","))) for line in done.stdout.split()] == 2 * COUNTED
 
 
 @contextlib.asynccontextmanager

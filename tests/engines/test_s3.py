@@ -122,7 +122,8 @@ def test_vacuum_finds_nothing(server: Headwater, s3: S3Server, place: Place, ses
     """T2, M7: Spark's and delta-rs's VACUUM, without any retention, delete nothing of ours in S3."""
     assert place.access is not None
     folder = place.root.removeprefix(f"{s3.url}/{PREFIX}/")
-    before = set(stored(server.objects, folder, s3.environment))
+    copies = f"{folder}/metadata/"  # for engines that read by path; the compactor puts them again
+    before = {path for path in stored(server.objects, folder, s3.environment) if not path.startswith(copies)}
     assert {path.removeprefix(f"{folder}/").split("/")[0] + "/" for path in before} == set(OURS)
     session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     session.sql(f"VACUUM delta.`{place.root.replace('s3://', 's3a://', 1)}` RETAIN 0 HOURS")

@@ -94,7 +94,7 @@ def test_settling_leaves_the_machine_to_producers(settled: Headwater) -> None:
     broker = settled.broker(1)
     assert (broker.nice(), session_nice(broker)) == (0, 0)
     [compactor] = [p for p in settled.processes() if "compactor" in p.cmdline()]
-    spark = compactor.children(recursive=True)
+    spark = [p for p in compactor.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
     names = {process.name() for process in spark}
     assert "java" in names and any(name.startswith("python") for name in names)
     assert {(p.nice(), session_nice(p)) for p in (compactor, *spark)} == {(1, 1)}

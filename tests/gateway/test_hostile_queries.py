@@ -12,6 +12,7 @@ import pytest
 
 from headwater import landlock
 from headwater.query.asking import PRESENT, AsOf, Engine, Refused
+from headwater.query.engines.duckdb.pool import MODULE
 from headwater.query.gate.statement import Statement, Table, Topics
 from headwater.query.queries import service
 from tests.support.asking import QueryWorld, query_world
@@ -64,7 +65,8 @@ def _confined() -> None:
     """All threads of the worker were started after it gave up its rights."""
     if not landlock.version():
         return
-    tasks = [task for child in psutil.Process().children() for task in Path(f"/proc/{child.pid}/task").iterdir()]
+    workers = [child for child in psutil.Process().children() if MODULE in child.cmdline()]
+    tasks = [task for worker in workers for task in Path(f"/proc/{worker.pid}/task").iterdir()]
     assert len(tasks) > 3 and all("NoNewPrivs:\t1" in (task / "status").read_text() for task in tasks)
 
 

@@ -63,6 +63,7 @@ def test_queries(tmp_path: Path) -> None:
             await _time_travel(world)
             await _killed_and_hanging(world)
             await _limits_and_cancelling(world)
+            _counted(world)
             query = await world.ask(ENDLESS)
             pids = world.duckdb.pids
         with pytest.raises(HeadwaterError, match="the gateway stops"):
@@ -164,6 +165,22 @@ async def _limits_and_cancelling(world: QueryWorld) -> None:
     await rows.aclose()  # type: ignore[attr-defined]
     assert [query.progress.phase for query in (first, second)] == [Phase.CANCELLED] * 2
     assert pid in world.duckdb.pids, "a cancelled query gives its worker back"
+
+
+def _counted(world: QueryWorld) -> None:
+    """The metrics of all that was asked before."""
+    found = world.queries.metrics({Engine.DUCKDB: world.duckdb.workers})
+    ended = {
+        labels["outcome"]: count
+        for metric in found
+        if metric.name == "headwater_queries_total"
+        for labels, count in metric.samples
+        if labels["engine"] == "duckdb" or labels["outcome"] == "busy"
+    }
+    assert ended["done"] > 10 and ended["failed"] == 2 and ended["snapshot_gone"] == 2
+    assert ended["no_engine"] == 1 and ended["cancelled"] == 3 and ended["busy"] == 2
+    [answered] = [metric.samples for metric in found if metric.name == "headwater_query_rows_total"]
+    assert sum(rows for _, rows in answered) > 10 and world.duckdb.workers.deaths == 2
 
 
 async def _memory_and_spill(world: QueryWorld, spill: Path) -> None:

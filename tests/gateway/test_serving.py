@@ -52,6 +52,7 @@ def test_a_gateway_is_no_broker(server: Running) -> None:
     health = json.loads(server.page("/health")[1])
     assert health["components"] == {"broker-1": "healthy", "gateway": "healthy"}
     assert server.metric("headwater_gateway_connections_total") > 0
+    assert 'headwater_query_workers{process="gateway",engine="duckdb",state="idle"}' in server.page("/metrics")[1]
 
 
 def test_another_gateway(server: Running) -> None:

@@ -74,6 +74,8 @@ async def check(world: LakeWorld, node: Node, made: Topic, *, exact: bool) -> No
     shown = world.iceberg_rows(node, made)
     assert world.delta_rows(node, made) == shown
     assert len(shown) == sum(file.rows for file in node.domains[ONE].state.tables[made.id].live())
+    table = node.domains[ONE].state.tables[made.id]
+    assert world.by_path(table) == world.store.objects[table.followers["iceberg"].location]
     gone = [row for row in in_log if row not in shown]
     assert [row for row in in_log if row not in gone] == shown
     assert all(row[2] < EPOCH_MS - HOUR_MS for row in gone)
@@ -96,7 +98,8 @@ async def check_files(world: LakeWorld, node: Node, made: Topic) -> None:
 def test_nobody_dies(tmp_path: Path) -> None:
     """T1, T5: the story itself; it covers every kind of write."""
     steps = run(story(LakeWorld(tmp_path / "objects"), Fate()))
-    assert {"put _data", "put _iceberg", "create _delta_log", "delete _data", "delete _iceberg"} <= set(steps)
+    kinds = {"put _data", "put _iceberg", "put metadata", "create _delta_log", "delete _data", "delete _iceberg"}
+    assert kinds <= set(steps)
     appended = {command for step in steps if step.startswith("append ") for command in step.split()[1:]}
     assert len(appended) >= 5, "settling, following, merging, retiring and collecting are records of different kinds"
 

@@ -20,6 +20,7 @@ from headwater.replica.domains import Domains
 from headwater.settings.settings import Lake
 from headwater.state.cluster.domain import Topic
 from headwater.state.records import decode
+from headwater.state.streams.tables import TopicTable
 from headwater.types import CLUSTER, Domain, Pieces, Position
 from tests.support.virtual_nodes import NodeWorld
 
@@ -202,6 +203,11 @@ class LakeWorld(NodeWorld):
 
         root = node.domains[ONE].state.tables[topic.id].root
         return rows_of(DeltaTable(str(self._directory / root)).to_pyarrow_table())
+
+    def by_path(self, table: TopicTable) -> bytes:
+        """The metadata that engines find which know only the table's root."""
+        hint = bytes(self.store.objects[f"{table.root}/metadata/version-hint.text"]).decode()
+        return bytes(self.store.objects[f"{table.root}/metadata/{hint}.metadata.json"])
 
     def iceberg_rows(self, node: Node, topic: Topic) -> list[Row]:
         from pyiceberg.table import StaticTable

@@ -169,6 +169,9 @@ class GatewayProcess:
 
     async def _metrics(self, request: Request) -> Page:
         metrics = collect(self.services.stats, self.services.streams.count)
+        if self.settings.sql.enabled:
+            engines = {Engine.DUCKDB: self.duckdb.workers, Engine.SPARK: self.spark.workers}
+            metrics += self.queries.metrics(engines)
         if self.flight is not None:
             metrics += self.flight.metrics()
         metrics += object_metrics.collect(self.store)

@@ -77,6 +77,8 @@ class Following:
         self._chance = domains.chance
         self._duties: list[Supervised] = []
         self._expired: dict[tuple[str, uuid.UUID], float] = {}
+        self._announced: dict[tuple[str, uuid.UUID], tuple[str, float]] = {}
+        """What engines that read by path were shown last, and when."""
         self._trouble: dict[tuple[str, uuid.UUID], Trouble] = {}
         self.commits: dict[str, int] = {follower.name: 0 for follower in followers}
 
@@ -123,6 +125,7 @@ class Following:
         steps: list[tuple[_Work, _Wanted]] = [
             (self._follow, self._is_behind),
             (self._expire, self._is_stale),
+            (self._announce, self._is_unannounced),
             (self._drop, self._is_dropped),
         ]
         for work, wanted in steps:
@@ -166,6 +169,14 @@ class Following:
             return False
         due = self._expired.setdefault((follower.name, table.topic), self._clock.monotonic())
         return self._clock.monotonic() - due >= self._settings.expire_interval_ms / 1000
+
+    def _is_unannounced(self, follower: TableFollower, table: TopicTable) -> bool:
+        """Whether readers by path should be shown a version: it is new, or the interval has passed."""
+        known = table.followers.get(follower.name, _NOTHING)
+        if not known.location or not self._is_shown(follower, table):
+            return False
+        location, then = self._announced.get((follower.name, table.topic), ("", 0.0))
+        return location != known.location or self._clock.monotonic() - then >= self._settings.expire_interval_ms / 1000
 
     async def _attempt(
         self,
@@ -230,11 +241,20 @@ class Following:
         if asked is not None:
             await replica.submit([Expired(lease, table.topic, follower.name, asked.number)])
 
+    async def _announce(
+        self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
+    ) -> None:
+        """Show the newest version to engines that read by path. It is committed already."""
+        location = table.followers[follower.name].location
+        await follower.announce(ref_of(table), location)
+        self._announced[(follower.name, table.topic)] = (location, self._clock.monotonic())
+
     async def _drop(
         self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
     ) -> None:
         """Drop the table of a deleted topic from the catalog. Its files can be deleted afterwards."""
         await follower.drop(ref_of(table), table.followers[follower.name].location)
+        self._announced.pop((follower.name, table.topic), None)
         await self._unfollow(replica, lease, follower, table)
 
     async def _unfollow(

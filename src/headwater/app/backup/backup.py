@@ -21,6 +21,7 @@ from headwater.app.backup.target import Source, Target
 from headwater.app.backup.transfer import Counts
 from headwater.clock import Chance, Clock
 from headwater.errors import ConfigError, StoreUnavailable
+from headwater.lake.tables.iceberg import by_path
 from headwater.lake.tables.iceberg.table import FOLDER
 from headwater.lake.tables.keys.table import NAME as KEYS
 from headwater.ledger.sqlite.ledger import SqliteLedger
@@ -78,7 +79,7 @@ async def _back_up(
     if receipt.place != target.place:  # the copy was moved: its Iceberg tables name the old place
         receipt = msgspec.structs.replace(receipt, place=target.place, complete=False)
         write_receipt(target.data, receipt)
-        await gathering.call(gathering.objects.remove, lambda path: f"/{FOLDER}/" in path)
+        await gathering.call(gathering.objects.remove, _names_places)
     found, lost = await gathering.run(lambda found: _check_cluster(found, receipt, source, target))
     positions = await _fence(target, source.mode, clock, chance)
     note_logs(target.data, found.logs)
@@ -105,6 +106,11 @@ async def _back_up(
         lost=sorted(lost),
         catalogs=sorted(followers - {ICEBERG, DELTA, KEYS}),
     )
+
+
+def _names_places(path: str) -> bool:
+    """Whether an object of the copy has URLs in it: metadata of Iceberg tables."""
+    return any(f"/{folder}/" in path for folder in (FOLDER, by_path.FOLDER))
 
 
 def _check_cluster(found: Round, receipt: Receipt, source: Source, target: Target) -> None:

@@ -200,7 +200,7 @@ class Gathering:
         try:
             async for path, data in self._tables.objects(ref_of(table), follower.location):
                 found.named.add(path)
-                if data is None:
+                if data is None or await self.call(self.objects.has_bytes, path, data):
                     self.objects.counts.note(kept=1)
                 else:
                     await self.call(self.objects.put, path, data)

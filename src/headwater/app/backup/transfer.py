@@ -101,6 +101,13 @@ class Transfer:
         with _translated(path):
             return _is_same(os.stat(self._source / checked_path(path)), self._target / path)
 
+    def has_bytes(self, path: str, data: bytes) -> bool:
+        """Whether the target has an object with these bytes."""
+        try:
+            return self.size(path) == len(data) and (self._target / path).read_bytes() == data
+        except FileNotFoundError:
+            return False
+
     def put(self, path: str, data: bytes) -> None:
         """Store an object whose bytes are not those of the source."""
         with self._placed(path, self._target / checked_path(path)) as temporary:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 import msgspec
 
-from headwater.errors import NoRecord
+from headwater.errors import NoRecord, Retriable
 from headwater.gateway.problems import Refusal
 from headwater.gateway.records.forms import RecordLine, line_of
 from headwater.gateway.records.scanning import OUT_OF_RANGE
@@ -51,6 +54,15 @@ def place_of(services: Services, topic: Topic) -> Place:
         return found
 
     return Place(topic.id, lambda: replica.state, streams, lambda: services.catch_up(domain))
+
+
+@contextlib.asynccontextmanager
+async def held(services: Services) -> AsyncIterator[None]:
+    """Keep what a look-up reads. A look-up that cannot be held looks again if an object is deleted under it."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(Retriable):  # the gateway has no epoch at the moment, or no room
+            stack.callback((await services.holding.begin()).release)
+        yield
 
 
 def found_record(answer: Answer, form: Format, what: str) -> FoundRecord:

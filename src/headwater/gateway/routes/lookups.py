@@ -10,7 +10,7 @@ from litestar.params import PathParameter, QueryParameter
 from headwater.errors import BadInput
 from headwater.gateway.parameters import TopicName
 from headwater.gateway.records.asking import Shown
-from headwater.gateway.records.finding import FoundRecord, found_record, out_of_range, place_of
+from headwater.gateway.records.finding import FoundRecord, found_record, held, out_of_range, place_of
 from headwater.gateway.records.values import Format, from_base64
 from headwater.gateway.services import TheCall
 from headwater.query.lookups.lookups import OutOfRange
@@ -38,7 +38,8 @@ async def find_record(
     topic = await call.topic(name, Operation.READ)
     own = call.services
     try:
-        found = await own.lookups.at(place_of(own, topic), partition, offset)
+        async with held(own):
+            found = await own.lookups.at(place_of(own, topic), partition, offset)
     except OutOfRange as error:
         raise out_of_range(error) from None
     return found_record(found, Format(shown), f"partition {partition}, offset {offset}")
@@ -64,7 +65,8 @@ async def find_latest(
     wanted = key.encode() if key is not None else from_base64("key_base64", key_base64 or "")
     topic = await call.topic(name, Operation.READ)
     own = call.services
-    found = await own.lookups.latest(place_of(own, topic), wanted, partition)
+    async with held(own):
+        found = await own.lookups.latest(place_of(own, topic), wanted, partition)
     return found_record(found, Format(shown), "the key")
 
 

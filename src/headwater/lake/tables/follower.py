@@ -148,6 +148,12 @@ class TableFollower(Protocol):
         Metadata files of versions that this call drops may stay until the next call.
         """
 
+    async def announce(self, table: TableRef, location: str) -> None:
+        """Show the newest version to engines that know only the table's root, if the format needs more for that.
+
+        `location` is the pointer in the ledger. This is called after each change of it, and again from time to time.
+        """
+
     async def drop(self, table: TableRef, location: str) -> None:
         """Remove the metadata of the table of a deleted topic. Dropping a table that does not exist succeeds."""
 

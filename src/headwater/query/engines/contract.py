@@ -103,6 +103,18 @@ class Answer(Protocol):
         ...
 
 
+class Workers(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes of an engine, in numbers."""
+
+    busy: int
+    idle: int
+    starting: int
+    waiting: int
+    """Queries that wait for a process."""
+    deaths: int
+    """Processes so far that died, or were killed because they did not give up a query."""
+
+
 class EngineRunner(Protocol):
     """An engine as the gateway sees it."""
 

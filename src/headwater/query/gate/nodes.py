@@ -155,6 +155,10 @@ def _check(node: exp.Expr) -> None:
     keys = _ALLOWED.get(type(node))
     if isinstance(node, _REFUSED) or (keys is None and not isinstance(node, (*_FAMILIES, exp.Func))):
         raise Refused(f"{_name(node)} is not allowed in a query{place_of(node)}")
+    if isinstance(node, exp.Select) and not node.expressions:
+        raise Refused(f"a SELECT names no columns{place_of(node)}")
+    if isinstance(node, exp.Alias) and not isinstance(node.args.get("alias"), exp.Identifier):
+        raise Refused(f"the name of a column cannot be a parameter{place_of(node)}")
     for key, value in node.args.items():
         if value is None or value is False or value == []:
             continue

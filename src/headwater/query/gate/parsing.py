@@ -154,7 +154,7 @@ def _check_text(sql: str) -> None:
 def _tokens(sql: str, dialect: Dialect) -> list[Token]:
     """The tokens of one statement, without the semicolon behind it."""
     try:
-        tokens = list(dialect.tokenize(sql))
+        tokens = [part for token in dialect.tokenize(sql) for part in _split(token)]
     except ODD_INPUT as error:
         raise Refused("the statement cannot be read: a quote or a comment is not closed") from error
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
@@ -172,6 +172,13 @@ def _tokens(sql: str, dialect: Dialect) -> list[Token]:
         if depth > MAX_BRACKETS:
             raise Refused(f"brackets are nested more than {MAX_BRACKETS} deep{_at(token)}")
     return tokens
+
+
+def _split(token: Token) -> list[Token]:
+    """`?::` is one token, an operator that neither engine has. Here it is a parameter and the operator of a cast."""
+    if token.token_type is not TokenType.QDCOLON:
+        return [token]
+    return [_like(token, "?", TokenType.PLACEHOLDER), _like(token, "::", TokenType.DCOLON)]
 
 
 def _named(tokens: list[Token], engine: Engine) -> tuple[list[Token], int]:

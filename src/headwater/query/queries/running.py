@@ -85,6 +85,11 @@ class RunningQuery:
         """Whether the query has ended, one way or the other."""
         return self._progress.phase in (Phase.DONE, Phase.FAILED, Phase.CANCELLED)
 
+    @property
+    def error(self) -> HeadwaterError | None:
+        """What has ended the query early."""
+        return self._error
+
     def watch(self) -> None:
         """Start to count the time."""
         self._timer = asyncio.get_running_loop().call_later(self._limits.seconds, self._too_late)

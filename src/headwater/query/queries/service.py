@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 from headwater.background import Tasks
 from headwater.errors import BadInput, HeadwaterError, NotReady
-from headwater.query.asking import Engine, Limits, NoEngine, Phase, Query, Question, Refused
-from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, table_of
+from headwater.ops.metrics import Metric
+from headwater.query.asking import Engine, Limits, NoEngine, Phase, Progress, Query, Question, Refused
+from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, Workers, table_of
 from headwater.query.gate.checking import check
 from headwater.query.gate.statement import Statement, Topics
 from headwater.query.holding import Held, Holding
+from headwater.query.queries.counts import BUSY, QueryCounts, collect, outcome_of
 from headwater.query.queries.running import Plan, RunningQuery
 from headwater.query.queries.versions import wanted_of
 from headwater.query.snapshot import Snapshot, take
@@ -61,6 +63,7 @@ class Queries:
         self._running: dict[str, RunningQuery] = {}
         self._ended: deque[RunningQuery] = deque(maxlen=HISTORY)
         self._askers: Counter[str] = Counter()
+        self._counts = QueryCounts()
         self._tasks = Tasks()
         self._closed = False
 
@@ -108,6 +111,11 @@ class Queries:
         """A query by its id."""
         return self._running.get(name) or next((query for query in self._ended if query.id == name), None)
 
+    def metrics(self, engines: Mapping[Engine, Workers]) -> list[Metric]:
+        """Metrics of queries and of the processes of engines."""
+        phases = Counter(query.progress.phase for query in self._running.values())
+        return collect(self._counts, {phase.value: phases[phase] for phase in (Phase.WAITING, Phase.RUNNING)}, engines)
+
     async def close(self) -> None:
         """Cancel everything. Engines are closed by those who have made them."""
         self._closed = True
@@ -118,6 +126,20 @@ class Queries:
     # --- the registry ------------------------------------------------------------------------------
 
     def _enter(self, question: Question) -> RunningQuery:
+        try:
+            self._check_room(question)
+        except NoEngine:
+            self._counts.count(question.engine, BUSY, Progress())
+            raise
+        name = self._domains.chance.uuid().hex
+        query = RunningQuery(
+            name, question, self._limits(question.limits), self._domains.clock, self._tasks, self._leave
+        )
+        self._running[name] = query
+        self._askers[question.asker] += 1
+        return query
+
+    def _check_room(self, question: Question) -> None:
         if self._closed:
             raise NoEngine("the gateway stops")
         if self._askers[question.asker] >= self._own.queries_per_user:
@@ -126,13 +148,6 @@ class Queries:
             )
         if len(self._running) >= self._own.workers + self._own.waiting:
             raise NoEngine(f"{len(self._running)} queries run or wait already: ask again in a moment")
-        name = self._domains.chance.uuid().hex
-        query = RunningQuery(
-            name, question, self._limits(question.limits), self._domains.clock, self._tasks, self._leave
-        )
-        self._running[name] = query
-        self._askers[question.asker] += 1
-        return query
 
     def _leave(self, query: RunningQuery) -> None:
         if self._running.pop(query.id, None) is None:
@@ -142,6 +157,7 @@ class Queries:
             del self._askers[query.asker]
         self._ended.append(query)
         seen = query.progress
+        self._counts.count(query.engine, outcome_of(query.error), seen)
         log.log(
             logging.INFO if seen.phase is Phase.DONE else logging.WARNING,
             "a query has ended",

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
+from headwater.errors import NotReady
+from headwater.query.holding import Holding
 from headwater.state.cluster.access import Operation
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule
@@ -78,6 +83,40 @@ def test_by_offset() -> None:
             assert page.headers["headwater-read"] == "requests=0, bytes=0"
 
     asyncio.run(main())
+
+
+def test_what_a_look_up_reads_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it reads and no longer; and a gateway that cannot hold it answers all the same."""
+
+    async def main() -> None:
+        async with gateway() as world:
+            await world.topic("orders", 1)
+            await put(world, rec(0, "a", "1", 10))
+            own = world.services
+            held: list[int] = []
+            for name in ("at", "latest"):
+                monkeypatch.setattr(own.lookups, name, watched(getattr(own.lookups, name), own.holding, held))
+            paths = (f"{LATEST}?key=a", f"{ONE}/0", f"{LATEST}?key=b", f"{ONE}/9")
+            statuses = [200, 200, 404, 416]
+            assert [(await world.get(path)).status_code for path in paths] == statuses
+            assert held == [1, 1, 1, 1] and len(own.holding) == 0
+            monkeypatch.setattr(own.holding, "begin", refused)
+            assert [(await world.get(path)).status_code for path in paths] == statuses
+            assert held[4:] == [0, 0, 0, 0]
+
+    asyncio.run(main())
+
+
+def watched(inner: Callable[..., Awaitable[Any]], holding: Holding, held: list[int]) -> Callable[..., Awaitable[Any]]:
+    async def call(*arguments: Any) -> Any:
+        held.append(len(holding))
+        return await inner(*arguments)
+
+    return call
+
+
+async def refused() -> None:
+    raise NotReady("the process has no epoch")
 
 
 def test_only_callers_who_may_read() -> None:

@@ -72,6 +72,17 @@ def test_parameters_stay_parameters_in_their_order(engine: Engine, first: str, s
     assert "parameters are written as ?" in refusal("SELECT $1", engine)
 
 
+@pytest.mark.parametrize(("engine", "mark"), [(Engine.DUCKDB, "$"), (Engine.SPARK, ":")])
+def test_a_parameter_can_be_cast_with_colons(engine: Engine, mark: str) -> None:
+    """The library reads `?::` as an operator of another engine."""
+    found = checked(
+        "SELECT ?::BIGINT::TEXT, '?::' FROM orders WHERE partition = ?:: INT AND offset > -?::BIGINT", engine
+    )
+    assert found.parameters == 3
+    for cast in (f"CAST({mark}p1 AS BIGINT)", f"CAST({mark}p2 AS INT)", f"-CAST({mark}p3 AS BIGINT)", "'?::'"):
+        assert cast in found.sql
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_explain_asks_for_the_plan_and_runs_nothing(engine: Engine) -> None:
     found = checked("EXPLAIN SELECT * FROM orders", engine)

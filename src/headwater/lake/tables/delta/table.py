@@ -222,6 +222,9 @@ class DeltaFollower:
     async def close(self) -> None:
         """Nothing to release."""
 
+    async def announce(self, table: TableRef, location: str) -> None:
+        """Readers find the log by the table's root."""
+
     async def drop(self, table: TableRef, location: str) -> None:
         """Delete the newest files first, so that a crash leaves an older version of the table."""
         directory = log_directory(table.root)

@@ -121,6 +121,9 @@ class CatalogFollower:
         await self._sweep(table, _metadata(found))
         return _standing(found)
 
+    async def announce(self, table: TableRef, location: str) -> None:
+        """Readers find the table in its catalog."""
+
     async def drop(self, table: TableRef, location: str) -> None:
         if await self._ask(self._load, table) is not None:
             await self._ask(self._drop, table)

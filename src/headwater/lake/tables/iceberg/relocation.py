@@ -15,6 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headwater.errors import CorruptObject
 from headwater.lake.tables.follower import TableRef
+from headwater.lake.tables.iceberg import by_path
 from headwater.lake.tables.iceberg import metadata as model
 from headwater.lake.tables.iceberg.io import BytesOutput, MemoryFiles
 from headwater.lake.tables.iceberg.manifests import read_list
@@ -54,7 +55,11 @@ class Relocation:
             path = _inside(entry.metadata_file, base)
             there = self._size_in_copy(path) is not None
             yield path, None if there else self._json(await self._store.get(path), base)
-        yield location, None if self._size_in_copy(location) is not None else self._json(data, base)
+        moved = self._json(data, base)
+        yield location, None if self._size_in_copy(location) is not None else moved
+        path = by_path.copy_of(table, location)
+        yield path, None if self._size_in_copy(path) is not None else moved
+        yield by_path.hint_of(table, location)  # its name says nothing about its bytes
 
     async def _snapshot(
         self, snapshot: Snapshot, base: str, sizes: dict[str, int]

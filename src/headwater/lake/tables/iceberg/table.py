@@ -2,6 +2,7 @@
 
 A commit writes manifests, a manifest list and a metadata file as new objects below `<root>/_iceberg/`, and returns the
 location of the metadata. The caller's command `Follow` makes it the table. If that is refused, the objects are orphans.
+Afterwards `announce` shows it to engines that know only the root (`by_path.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from headwater.errors import Retriable
 from headwater.lake.tables.follower import Batch, Expiry, Keeping, Standing, TableRef, Version
 from headwater.lake.tables.iceberg import metadata as model
 from headwater.lake.tables.iceberg import retention
+from headwater.lake.tables.iceberg.by_path import ByPath
 from headwater.lake.tables.iceberg.objects import Cache, TableObjects, number_of
 from headwater.objects import ObjectMissing, ObjectStore
 
@@ -41,6 +43,7 @@ class IcebergFollower:
         self.name = "iceberg"
         self._chance = chance or SystemChance()
         self._objects = TableObjects(store, self._chance)
+        self._by_path = ByPath(self._objects)
         self._keeping = Keeping(keep_versions, max_age_ms, tag_hours)
         self._metadata: Cache[str, TableMetadataV2] = Cache(METADATA_CACHED)
 
@@ -60,6 +63,8 @@ class IcebergFollower:
             raise Retriable(f"{table.root} is at {model.cursor(metadata)}, not at {batch.after}: start from there")
         if location and number_of(location) % SWEEP_EVERY == 0:
             await self._sweep_if_possible(table, location, metadata)
+        if not location:
+            await self._by_path.clear(table)
         version = number_of(location) + 1 if location else 1
         snapshot, files = await self._objects.new_snapshot(table, _folder(table), version, batch.upto, metadata, batch)
         previous = self._objects.url(location) if location else ""
@@ -85,10 +90,16 @@ class IcebergFollower:
     async def shown(self, table: TableRef, location: str) -> frozenset[str]:
         return await self._objects.shown(table, await self._load(location)) if location else frozenset()
 
+    async def announce(self, table: TableRef, location: str) -> None:
+        if location:
+            earlier = (await self._load(location)).metadata_log
+            await self._by_path.show(table, location, [entry.metadata_file for entry in earlier])
+
     async def close(self) -> None:
         """Nothing to release."""
 
     async def drop(self, table: TableRef, location: str) -> None:
+        await self._by_path.clear(table)
         await self._objects.sweep(_folder(table), lambda path: True)
 
     def _new(self, table: TableRef) -> TableMetadataV2:

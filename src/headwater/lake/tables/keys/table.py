@@ -90,6 +90,9 @@ class KeyIndexFollower:
         await self._sweep(table, location, found)
         return Standing(found.cursor, found.cursor, location)
 
+    async def announce(self, table: TableRef, location: str) -> None:
+        """Only Headwater reads an index of keys."""
+
     async def drop(self, table: TableRef, location: str) -> None:
         async for info in self._store.scan(f"{table.root}/{FOLDER}/"):
             await self._store.delete(info.path)

@@ -14,7 +14,7 @@ from headwater.background import Tasks
 from headwater.clock import Chance
 from headwater.errors import HeadwaterError
 from headwater.query.asking import Engine, NoEngine
-from headwater.query.engines.contract import Answer, EngineTask
+from headwater.query.engines.contract import Answer, EngineTask, Workers
 from headwater.query.engines.frames import Setup
 from headwater.query.engines.process import LentAnswer, WorkerProcess
 from headwater.query.engines.spill import Spill
@@ -67,6 +67,7 @@ class DuckDB:
         """How many of those that start are for anybody."""
         self._line: deque[asyncio.Future[None]] = deque()
         self._tasks = Tasks()
+        self._deaths = 0
         self._opened = False
         self._closed = False
 
@@ -77,6 +78,16 @@ class DuckDB:
     def pids(self) -> list[int]:
         """The process ids of all workers."""
         return [worker.pid for worker in (*self._idle, *self._busy)]
+
+    @property
+    def workers(self) -> Workers:
+        return Workers(
+            busy=len(self._busy),
+            idle=len(self._idle),
+            starting=self._starting,
+            waiting=len(self._line),
+            deaths=self._deaths,
+        )
 
     async def open(self) -> None:
         """Take the directory for spilled data, and start to start workers. Does not wait for them."""
@@ -174,6 +185,7 @@ class DuckDB:
 
     def _forget(self, worker: WorkerProcess) -> None:
         """Clean up after a worker that is not used any more."""
+        self._deaths += not self._closed
 
         async def clean() -> None:
             await worker.kill()

@@ -11,7 +11,7 @@ import msgspec
 from headwater.background import Tasks
 from headwater.clock import Chance
 from headwater.query.asking import Engine, NoEngine
-from headwater.query.engines.contract import Answer, EngineTask
+from headwater.query.engines.contract import Answer, EngineTask, Workers
 from headwater.query.engines.frames import Setup
 from headwater.query.engines.process import LentAnswer, WorkerProcess
 from headwater.query.engines.spill import Spill
@@ -57,6 +57,8 @@ class Spark:
         self._waiting = 0
         self._idle: asyncio.TimerHandle | None = None
         self._tasks = Tasks()
+        self._starting = False
+        self._deaths = 0
         self._opened = self._closed = False
 
     def __repr__(self) -> str:
@@ -71,6 +73,18 @@ class Spark:
     def pid(self) -> int | None:
         """The process id, if there is a process."""
         return self._worker.pid if self._worker is not None and self._worker.alive else None
+
+    @property
+    def workers(self) -> Workers:
+        there = self.pid is not None
+        busy = there and self._turn.locked()
+        return Workers(
+            busy=int(busy),
+            idle=int(there and not busy),
+            starting=int(self._starting),
+            waiting=self._waiting,
+            deaths=self._deaths,
+        )
 
     async def run(self, task: EngineTask) -> Answer:
         """Give a task to the process, and start it if there is none. See `contract.EngineRunner`."""
@@ -119,12 +133,17 @@ class Spark:
             raise NoEngine("this gateway answers no queries at the moment")
         if self._worker is not None and self._worker.alive:
             return self._worker
+        self._deaths += self._worker is not None
         await self._end()
         if not self._opened:
             await self._offload(self._spill.open)
             self._opened = True
         directory = await self._offload(self._spill.new)
-        self._worker = await self._start(MODULE, msgspec.structs.replace(self._setup, spill=directory))
+        self._starting = True
+        try:
+            self._worker = await self._start(MODULE, msgspec.structs.replace(self._setup, spill=directory))
+        finally:
+            self._starting = False
         self._directory = directory
         return self._worker
 
@@ -134,6 +153,7 @@ class Spark:
             self._idle = asyncio.get_running_loop().call_later(seconds, self._too_long)
             self._turn.release()
         else:
+            self._deaths += not self._closed
             self._tasks.spawn(self._replaced(), "sql-spark-end")
 
     async def _replaced(self) -> None:

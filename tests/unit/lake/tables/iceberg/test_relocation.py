@@ -14,6 +14,7 @@ from headwater.objects.memory import MemoryStore
 from tests.unit.lake.tables.iceberg.reading import entries, read, shown
 from tests.unit.lake.tables.iceberg.story import REF, TOPIC, Story
 
+HINT = f"{REF.root}/metadata/version-hint.text"
 HERE, THERE = "file:///var/data/objects", "file:///mnt/a copy/objects"
 
 
@@ -85,6 +86,8 @@ def test_the_same_table_elsewhere() -> None:
         for manifest, _ in entries(table):
             path = manifest.manifest_path.removeprefix(f"{THERE}/")
             assert manifest.manifest_length == len(world.copy.objects[path])
+        named = f"{REF.root}/metadata/{world.copy.objects[HINT].decode()}.metadata.json"
+        assert world.copy.objects[named] == world.copy.objects[world.location]
 
     asyncio.run(story())
 
@@ -109,7 +112,7 @@ def test_only_what_is_new_is_written_again() -> None:
         world = World()
         await world.settle(3)
         first = await world.move()
-        assert await world.move() == []
+        assert await world.move() == [HINT]
         await world.settle(1)
         second = await world.move()
         assert 0 < len(second) < len(first)
