@@ -75,7 +75,7 @@ async def check(world: LakeWorld, node: Node, made: Topic, *, exact: bool) -> No
     assert world.delta_rows(node, made) == shown
     assert len(shown) == sum(file.rows for file in node.domains[ONE].state.tables[made.id].live())
     table = node.domains[ONE].state.tables[made.id]
-    assert world.by_path(table) == world.store.objects[table.followers["iceberg"].location]
+    assert await world.by_path(table) == await world.store.get(table.followers["iceberg"].location)
     gone = [row for row in in_log if row not in shown]
     assert [row for row in in_log if row not in gone] == shown
     assert all(row[2] < EPOCH_MS - HOUR_MS for row in gone)

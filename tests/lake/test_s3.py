@@ -16,7 +16,7 @@ from tests.support.lake import Fate
 from tests.support.s3_lake import S3LakeWorld
 
 SETTLE = "append SettleRuns"
-KINDS = ("put _data", "put _iceberg", "create _delta_log", SETTLE, "delete _data", "delete _iceberg")
+KINDS = ("put _data", "put _iceberg", "put metadata", "create _delta_log", SETTLE, "delete _data", "delete _iceberg")
 
 
 @pytest.fixture(scope="module")

@@ -204,10 +204,10 @@ class LakeWorld(NodeWorld):
         root = node.domains[ONE].state.tables[topic.id].root
         return rows_of(DeltaTable(str(self._directory / root)).to_pyarrow_table())
 
-    def by_path(self, table: TopicTable) -> bytes:
+    async def by_path(self, table: TopicTable) -> bytes:
         """The metadata that engines find which know only the table's root."""
-        hint = bytes(self.store.objects[f"{table.root}/metadata/version-hint.text"]).decode()
-        return bytes(self.store.objects[f"{table.root}/metadata/{hint}.metadata.json"])
+        hint = (await self.store.get(f"{table.root}/metadata/version-hint.text")).decode()
+        return await self.store.get(f"{table.root}/metadata/{hint}.metadata.json")
 
     def iceberg_rows(self, node: Node, topic: Topic) -> list[Row]:
         from pyiceberg.table import StaticTable
