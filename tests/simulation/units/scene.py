@@ -142,7 +142,7 @@ class Setting:
     # --- misfortunes -----------------------------------------------------------------------------------
 
     def _start(self, work: Awaitable[Any]) -> None:
-        self.world.loop.create_task(work)  # type: ignore[arg-type]
+        self.world.loop.create_task(work)
 
     async def misfortunes(self) -> None:
         rng = self.chance()
