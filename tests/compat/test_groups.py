@@ -10,12 +10,15 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from tests.compat.common import DEADLINE_S
 from tests.compat.group_clients import CLIENTS, MODERN, REMOTE_RANGE, UNIFORM, Client
 from tests.compat.groups import Group, Host, Kind, Topic
 
 pytestmark = pytest.mark.long
 PARTITIONS, MORE_PARTITIONS = 6, 8
+SET = AlterConfigOpType.SET
 LONG_SESSION_MS = 30_000
 """Time enough for a process to start anew."""
 
@@ -81,10 +84,11 @@ class Scenes:
     def restart(self, kind: Kind) -> None:
         """A static member dies and is back within its session: nobody else notices.
 
-        The consumer protocol gives an instance to another process only once the first one has said good-bye. Its
-        sessions are short here, so the process that follows runs already.
+        The consumer protocol gives an instance to another process only once the first one has said good-bye.
         """
         group = Group(kind)
+        if kind.protocol == "consumer":
+            self._give_time(group)
         topic = Topic(self._bootstrap, group.topic, PARTITIONS)
         stays, dies = f"{group.id}/stays", f"{group.id}/dies"
         self._home.start(group, "stays", "instance-1")
@@ -105,6 +109,14 @@ class Scenes:
         self._steady(group, topic)
         assert group.members[stays].changes == changes, "the other member was disturbed"
         self._check_all(group, topic)
+
+    def _give_time(self, group: Group) -> None:
+        """Set the sessions of a group of the consumer protocol, whose members bring none of their own."""
+        session = ConfigEntry("consumer.session.timeout.ms", str(group.kind.session_ms), incremental_operation=SET)
+        resource = ConfigResource(ResourceType.GROUP, group.id, incremental_configs=[session])
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        [answer] = admin.incremental_alter_configs([resource]).values()
+        answer.result(DEADLINE_S)
 
     def _steady(self, group: Group, topic: Topic) -> None:
         """While nothing else happens every record is seen exactly once."""

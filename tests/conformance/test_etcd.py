@@ -18,9 +18,10 @@ from harness.ports import free_port
 from harness.process import environment
 from harness.tools import ROOT, needs
 from headwater.clock import SystemChance
-from headwater.errors import ConfigError, Retriable, StoreFull, StoreUnavailable
+from headwater.errors import ConfigError, OutcomeUnknown, Retriable, StoreFull, StoreUnavailable
 from headwater.ledger import open_ledger
 from headwater.ledger.contract import MAX_RECORD_BYTES, Entry
+from headwater.ledger.etcd.client import Put
 from headwater.ledger.etcd.layout import Sizes
 from headwater.ledger.etcd.ledger import EtcdLedger
 from headwater.ledger.etcd.transport import EtcdGrpc, Servers
@@ -143,6 +144,53 @@ def test_a_member_that_lost_its_cluster_is_left(cluster: EtcdCluster) -> None:
         assert (entries[0], entries[-1]) == (Entry(first, b"first"), Entry(position, b"second"))
         assert [entry.data for entry in entries[1:-1]] in ([], [b"alone"])
         await ledger.close()
+
+    run(story)
+
+
+class First(SystemChance):
+    """Chooses the first member."""
+
+    def fraction(self) -> float:
+        return 0.0
+
+
+def test_a_stopped_member_is_left_for_one_that_is_not_connected(cluster: EtcdCluster) -> None:
+    """M6: a stopped member keeps its connection; members that were restarted have none, and are used all the same."""
+
+    async def story() -> None:
+        client = EtcdGrpc(Servers(tuple(cluster.endpoints)), First())
+        await client.put(Put(b"a", b""))
+        for node in (1, 2):
+            cluster.kill(node)
+            await asyncio.to_thread(cluster.start, node)
+        await client.put(Put(b"a", b""))  # the client is still with the first
+        cluster.pause(0)
+        await asyncio.to_thread(cluster.wait_healthy, [1, 2])
+        try:
+            with pytest.raises(OutcomeUnknown, match=cluster.endpoints[0]):
+                await client.transact((), [Put(b"a", b"1")])
+            assert (await client.transact((), [Put(b"a", b"2")])).succeeded
+        finally:
+            cluster.resume(0)
+        await client.close()
+
+    run(story)
+
+
+def test_a_beat_goes_to_another_member_at_once(cluster: EtcdCluster) -> None:
+    """M6: one call puts the key though the member it asks first has stopped."""
+
+    async def story() -> None:
+        client = EtcdGrpc(Servers(tuple(cluster.endpoints)), First())
+        before = await client.put(Put(b"a", b""))
+        cluster.pause(0)
+        await asyncio.to_thread(cluster.wait_healthy, [1, 2])
+        try:
+            assert await client.put(Put(b"a", b"")) > before
+        finally:
+            cluster.resume(0)
+        await client.close()
 
     run(story)
 

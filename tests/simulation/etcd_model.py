@@ -226,6 +226,9 @@ class ModelClient:
         way = self._network.ask if all(isinstance(step, Get) for step in success) else self._network.tell
         return await way(lambda: self._model.transact(compares, success, failure))
 
+    async def put(self, put: Put) -> int:
+        return (await self.transact((), [put])).revision
+
     async def compact(self, revision: int) -> None:
         def work() -> None:
             try:

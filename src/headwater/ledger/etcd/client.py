@@ -95,7 +95,7 @@ class EtcdClient(Protocol):
     """A client of etcd.
 
     Reads are linearizable. An operation that certainly had no effect raises `StoreUnavailable`; one that may have had,
-    or may still have, an effect raises `OutcomeUnknown`. Only reads are retried on other members.
+    or may still have, an effect raises `OutcomeUnknown`. Only reads and `put` are retried on other members.
     """
 
     async def get(self, get: Get) -> Found:
@@ -108,6 +108,9 @@ class EtcdClient(Protocol):
         failure: Sequence[Get] = (),
     ) -> Transacted:
         """Execute `success` if all comparisons hold, else `failure`. It is atomic, with one new revision."""
+
+    async def put(self, put: Put) -> int:
+        """Put a key that may be put twice, and return the revision. Every member is tried, a short time each."""
 
     def watch(self, key: bytes, end: bytes, start: int) -> AsyncIterator[Changes]:
         """All puts in a range of keys from a revision on. Raises `Compacted`, or `StoreUnavailable` when it ends."""

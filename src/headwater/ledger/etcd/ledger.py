@@ -392,12 +392,12 @@ class EtcdLedger:
 
     async def beat(self, process: str) -> None:
         """Put the key of the process. The revision of the put is the count."""
-        done = await self._client.transact((), [Put(self._beat_key(process), b"")])
-        self._saw(done.revision)
+        revision = await self._client.put(Put(self._beat_key(process), b""))
+        self._saw(revision)
         self._beats += 1
         if self._beats % COMPACT_BEATS == 0:
-            revision, self._compact_next = self._compact_next, done.revision
-            await self._compact(revision)
+            until, self._compact_next = self._compact_next, revision
+            await self._compact(until)
 
     async def beats(self) -> list[Beat]:
         start = self._beat_key("")

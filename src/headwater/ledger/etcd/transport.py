@@ -1,7 +1,7 @@
 """etcd over gRPC: one connection per member, the next member when one fails, and the meaning of each failure.
 
-Writes are sent once. Reads are tried on every member. Requests demand a leader, so that a member that has lost its
-cluster refuses them at once and does not let them wait.
+Writes are sent once. Reads, and puts that may be done twice, are tried on every member. Requests demand a leader, so
+that a member that has lost its cluster refuses them at once and does not let them wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from headwater.ledger.etcd.client import Changes, Compacted, Compare, Delete, Fo
 from headwater.ledger.protobuf import messages
 
 REQUEST_SECONDS = 2.0
-"""Shorter than the time after which a silent process is fenced, so that a beat can reach another member before that."""
+PUT_SECONDS = 0.7
+"""The time for a `put` on one member. A beat reaches the second member, and then the third, before its session ends."""
 CONNECT_SECONDS = 1.0
 RECEIVE_BYTES = 96 << 20
 
@@ -129,6 +130,8 @@ class _Member:
     watch: Any
     authenticate: Any
     streams: set[Any] = field(default_factory=set)
+    doubted: bool = False
+    """Its last call failed. A stopped member keeps its connection, so a connection alone is no sign of life."""
 
 
 class EtcdGrpc:
@@ -164,6 +167,10 @@ class EtcdGrpc:
         reply = await self._call("txn", request, writes=writes)
         found = [_found(r.range, reply.header.revision) for r in reply.responses if r.HasField("range")]
         return Transacted(reply.succeeded, reply.header.revision, found)
+
+    async def put(self, put: Put) -> int:
+        reply = await self._call("txn", _m.Txn(success=[_op(put)]), writes=False, seconds=PUT_SECONDS)
+        return int(reply.header.revision)
 
     async def compact(self, revision: int) -> None:
         with contextlib.suppress(Compacted):
@@ -224,17 +231,20 @@ class EtcdGrpc:
         self._members = self._members[first:] + self._members[:first]
 
     async def _pick(self) -> _Member:
-        """A member with a connection: the current one, if it is connected. Nothing was sent if this raises."""
+        """A member with a connection: the current one, if it is connected. Nothing was sent if this raises.
+
+        A member in doubt comes after those that are not, even if these have to be connected first.
+        """
         if self._closed:
             raise StoreUnavailable(f"{self!r} is closed")
         if not self._members:
             self._open()
         ready = grpc.ChannelConnectivity.READY
         for member in self._members:
-            if member.channel.get_state(try_to_connect=True) is ready:
+            if member.channel.get_state(try_to_connect=True) is ready and not member.doubted:
                 self._prefer(member)
                 return member
-        for member in list(self._members):
+        for member in sorted(self._members, key=lambda member: member.doubted):
             if await _connected(member.channel):
                 self._prefer(member)
                 return member
@@ -249,12 +259,13 @@ class EtcdGrpc:
         """Use the next member from now on, also for watches, because this one may be cut off or stopped."""
         if self._members[0] is member and len(self._members) > 1:
             self._members = [*self._members[1:], member]
+        member.doubted = True
         for call in list(member.streams):
             call.cancel()
 
     # --- calls -------------------------------------------------------------------------------------
 
-    async def _call(self, method: str, request: Any, *, writes: bool) -> Any:
+    async def _call(self, method: str, request: Any, *, writes: bool, seconds: float = REQUEST_SECONDS) -> Any:
         attempts = 1 if writes else len(self._servers.members) + 1
         renewed = False
         while True:
@@ -262,7 +273,9 @@ class EtcdGrpc:
             attempts -= 1
             try:
                 metadata = await self._metadata(member)
-                return await getattr(member, method)(request, timeout=REQUEST_SECONDS, metadata=metadata)
+                reply = await getattr(member, method)(request, timeout=seconds, metadata=metadata)
+                member.doubted = False
+                return reply
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if not self._closed or (task is not None and task.cancelling()):
