@@ -19,7 +19,7 @@ from tests.compat.groups import Group, Host, Kind, Topic
 pytestmark = pytest.mark.long
 PARTITIONS, MORE_PARTITIONS = 6, 8
 SET = AlterConfigOpType.SET
-LONG_SESSION_MS = 30_000
+LONG_SESSION_MS = 45_000
 """Time enough for a process to start anew."""
 
 
