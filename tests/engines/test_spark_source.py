@@ -79,41 +79,41 @@ def places(frame: Any) -> list[tuple[int, int]]:
 
 def test_rows_of_one_moment(session: Any, server: Running, cluster: Connection, tmp_path: Path) -> None:
     """Rows of files and of the WAL, in several input partitions; of transactions only committed ones."""
-    cluster.create_topic("orders", 3)
+    cluster.create_topic("rows", 3)
     now = SystemClock().wall_ms()
     rows = (NewRecord(value=f"v{i}", key=f"k{i}", headers={"h": "x"}, timestamp=now + 1_000 * i) for i in range(600))
-    cluster.produce_many("orders", rows)
+    cluster.produce_many("rows", rows)
     parquet.write_table(pa.table({"value": [f"bulk{i}" for i in range(500)]}), tmp_path / "rows.parquet")
-    server.cli("table", "append", "orders", str(tmp_path / "rows.parquet"), "--config", str(server.config))
+    server.cli("table", "append", "rows", str(tmp_path / "rows.parquet"), "--config", str(server.config))
     producer = Producer({"bootstrap.servers": server.bootstrap, "transactional.id": "t"})
     producer.init_transactions(30)
     for commit in (True, False):
         producer.begin_transaction()
         for i in range(10):
-            producer.produce("orders", f"transaction {commit} {i}", partition=i % 3)
+            producer.produce("rows", f"transaction {commit} {i}", partition=i % 3)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
 
-    wanted = cluster.scan("orders").to_arrow()
+    wanted = cluster.scan("rows").to_arrow()
     assert wanted.num_rows == 1_110
-    frame = read(session, server, "orders", splitBytes="2000")
+    frame = read(session, server, "rows", splitBytes="2000")
     assert frame.rdd.getNumPartitions() > 3
     found = frame.toArrow()
     keys = [("partition", "ascending"), ("offset", "ascending")]
     assert found.select(schema_of().names).cast(schema_of()).sort_by(keys) == wanted.sort_by(keys)
 
-    cluster.produce("orders", "later", partition=0)
+    cluster.produce("rows", "later", partition=0)
     assert frame.count() == 1_110, "a data frame has the rows of one moment"
     assert places(frame.where("partition = 1")) == [at for at in places(frame) if at[0] == 1]
     both = frame.where("partition = 0").union(frame.where("partition = 2"))
     assert places(both) == [at for at in places(frame) if at[0] != 1], "uses of a data frame do not disturb each other"
-    assert read(session, server, "orders").count() == 1_111
-    assert read(session, server, "orders", version="0").count() == 0
+    assert read(session, server, "rows").count() == 1_111
+    assert read(session, server, "rows", version="0").count() == 0
     ends = places(frame)
-    some = read(session, server, "orders", partitions="0,2", startingOffsets='{"0": 20}', endingOffsets="90")
+    some = read(session, server, "rows", partitions="0,2", startingOffsets='{"0": 20}', endingOffsets="90")
     assert places(some) == [(p, at) for p, at in ends if p != 1 and at < 90 and (p or at >= 20)]
-    timed = read(session, server, "orders", startingTimestamp=str(now + 590_000), endingTimestamp=str(now + 594_000))
+    timed = read(session, server, "rows", startingTimestamp=str(now + 590_000), endingTimestamp=str(now + 594_000))
     assert sorted(row["value"] for row in timed.collect()) == [b"v590", b"v591", b"v592", b"v593"]
-    reader = session.read.format("headwater").options(url=server.gateway_url, topic="orders")
+    reader = session.read.format("headwater").options(url=server.gateway_url, topic="rows")
     assert reader.schema("value BINARY, offset BIGINT").load().where("offset = 0").columns == ["value", "offset"]
     with pytest.raises(Exception, match="has the type binary, not string"):
         reader.schema("value STRING").load().collect()
@@ -173,9 +173,8 @@ def test_the_examples_of_the_documentation(
     session: Any, server: Running, cluster: Connection, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """All of them, in order, in one program."""
-    if "orders" not in cluster.topics():
-        cluster.create_topic("orders", 1)
-        cluster.produce_many("orders", (f"v{i}" for i in range(200)))
+    cluster.create_topic("orders", 1)
+    cluster.produce_many("orders", (f"v{i}" for i in range(200)))
     blocks = re.findall(r"(?m)(?:^    .*\n(?:\n(?=    ))?)+", PAGE.read_text())
     assert len(blocks) == 3
     names: dict[str, Any] = {"spark": session}

@@ -51,6 +51,7 @@ def test_a_gateway_is_no_broker(server: Running) -> None:
     assert f"gateway {server.gateway}" in server.said.read_text()
     health = json.loads(server.page("/health")[1])
     assert health["components"] == {"broker-1": "healthy", "gateway": "healthy"}
+    assert get(server, "/v1")[0] == 200
     assert server.metric("headwater_gateway_connections_total") > 0
     assert 'headwater_query_workers{process="gateway",engine="duckdb",state="idle"}' in server.page("/metrics")[1]
 
