@@ -54,6 +54,8 @@ class Partition:
     leader: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
+    leader_epoch: int = -1
+    """The number of the leader's term; -1 if the broker does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class Fetched:
     log_start: int
     aborted: tuple[tuple[int, int], ...] = ()
     """Producer id and first offset of aborted transactions, if only committed records were asked for."""
+    stable: int = -1
+    """Where readers of committed records stop: the end, or the first open transaction. -1: the broker does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,11 @@ class Router:
             raise failures[0]
         raise Unreachable("no broker can be reached: " + "; ".join(map(str, failures)))
 
+    @property
+    def brokers(self) -> tuple[Broker, ...]:
+        """The live brokers of the last metadata; none before the first."""
+        return self._cluster.brokers if self._cluster else ()
+
     async def _node(self, node: int) -> Connection:
         for broker in self._cluster.brokers if self._cluster else ():
             if broker.node == node:
@@ -194,9 +199,14 @@ class Router:
 
     # --- metadata ------------------------------------------------------------------------------------
 
-    async def load_metadata(self, names: list[str] | None, *, create: bool = False) -> list[Any]:
-        """Ask any broker for topics by name, all of them if `None`. Also updates the live brokers."""
-        connection = await self.any_broker()
+    async def load_metadata(
+        self, names: list[str] | None, *, create: bool = False, asked: Connection | None = None
+    ) -> list[Any]:
+        """Ask any broker for topics by name, all of them if `None`. Also updates the live brokers.
+
+        A given broker is asked for what it knows itself, and updates nothing.
+        """
+        connection = asked or await self.any_broker()
         topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
         try:
             response = await connection.request(
@@ -206,6 +216,8 @@ class Router:
             if self._cluster is not None or self.settings.security.mechanism:
                 raise
             raise AnswerLost(f"{error} (the broker may require a log-in)") from error
+        if asked is not None:
+            return list(response.topics)
         brokers = tuple(Broker(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in response.brokers)
         self._cluster = Cluster(getattr(response, "cluster_id", None), getattr(response, "controller_id", -1), brokers)
         return list(response.topics)
@@ -319,7 +331,14 @@ def topic_of(answer: Any) -> Topic:
         getattr(answer, "topic_id", None),
         bool(getattr(answer, "is_internal", False)),
         tuple(
-            Partition(p.partition_index, p.leader_id, tuple(p.replica_nodes), tuple(p.isr_nodes)) for p in partitions
+            Partition(
+                p.partition_index,
+                p.leader_id,
+                tuple(p.replica_nodes),
+                tuple(p.isr_nodes),
+                getattr(p, "leader_epoch", -1),
+            )
+            for p in partitions
         ),
         tuple(p.partition_index for p in partitions if p.leader_id >= 0),
     )

@@ -20,6 +20,8 @@ from headwater.settings.gateway import check_gateway
 from headwater.settings.limits import MAX_CLUSTER_PARTITIONS
 from headwater.settings.limits import Limits as Limits
 from headwater.settings.limits import Quotas as Quotas
+from headwater.settings.links import Links as Links
+from headwater.settings.links import check_links
 from headwater.settings.objects import StoreOptions
 from headwater.settings.security import AUTHENTICATION as AUTHENTICATION
 from headwater.settings.security import MECHANISMS as MECHANISMS
@@ -304,6 +306,7 @@ class Settings(_Section, frozen=True):
     lake: Lake = Lake()
     gateway: Gateway = Gateway()
     sql: Sql = Sql()
+    links: Links = Links()
     security: Security = Security()
 
     @property
@@ -408,6 +411,7 @@ def _check(settings: Settings) -> None:
     parse_address(settings.http)
     check_gateway(settings.gateway, parse_address)
     check_sql(settings.sql)
+    check_links(settings.links)
 
 
 def _check_groups(groups: Groups) -> None:

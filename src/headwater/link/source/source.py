@@ -1,0 +1,372 @@
+"""The client of a source cluster: topics, committed batches by leader, and group offsets.
+
+A call is one attempt, or a few within seconds; a link decides when to try again. Fetches have connections of their own,
+because a broker answers the requests of a connection one after another, and a fetch may wait for records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from headwater.client.client import Client, ClientSettings
+from headwater.client.connection import Connection
+from headwater.client.errors import ClientError, KafkaError, UnsupportedApi
+from headwater.client.fetching import (
+    UNDEFINED,
+    EpochEnd,
+    Place,
+    WantedBatches,
+    WantedEpoch,
+    ends_of_epochs,
+    fetch_batches,
+    place_name,
+)
+from headwater.client.model import EARLIEST, LATEST, Broker, Config, ConfigSource, Fetched
+from headwater.client.security import ClientSecurity
+from headwater.clock import Chance, Clock
+from headwater.errors import HeadwaterError, Retriable
+from headwater.link.source.epochs import Epochs
+from headwater.link.source.errors import SourceDamaged, SourceOvertaken, SourceStops, SourceTruncated
+from headwater.link.source.leaders import GONE, Leaders, Linked, NotLinked, as_retriable
+from headwater.link.source.pieces import NO_EPOCH, Piece, pieces
+from headwater.link.source.selection import Discovery, Names, discovered
+from headwater.settings.links import Links
+
+RETRY_SECONDS = 2.0
+"""How long a question is repeated, such as after a leader has moved."""
+ATTEMPTS = 4
+JUDGE_SECONDS = 5.0
+"""How long the partitions of a fetch wait for what became of one that failed. Then that one is retried."""
+MAX_PARTITIONS = 1_000
+"""Partitions of one fetch. Those of a leader with more are in several groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A partition of a linked topic, and the position to read from."""
+
+    topic: str
+    topic_id: uuid.UUID | None
+    """The id of the topic that was linked; None if the source has no ids."""
+    partition: int
+    position: int
+    epoch: int = NO_EPOCH
+    """The leader epoch of what was copied directly before the position, if the caller knows it."""
+
+    @property
+    def linked(self) -> Linked:
+        return Linked(self.topic, self.topic_id, self.partition)
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Partitions that have one leader, as far as is known. `Source.by_leader` makes groups for `Source.fetch`."""
+
+    broker: Broker
+    terms: dict[Want, int]
+    """For each partition the number of the leader's term; -1 if the source has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a fetch found in a partition."""
+
+    position: int
+    """The position that was asked for."""
+    pieces: list[Piece]
+    """Batches and gaps from the position on; none if there is nothing new."""
+    end: int
+    """Where readers of committed records stop now."""
+    high_watermark: int
+    log_start: int
+
+
+Answer = Found | HeadwaterError
+"""A `SourceStops` ends the link of the topic; every other error is retried."""
+
+
+def open_source(
+    bootstrap: str,
+    security: ClientSecurity,
+    settings: Links,
+    *,
+    clock: Clock,
+    chance: Chance,
+    client_id: str = "headwater-link",
+) -> Source:
+    """A source by the addresses of some of its brokers. Nothing is connected yet."""
+    own = ClientSettings(
+        connect_s=settings.connect_ms / 1000,
+        request_s=settings.request_ms / 1000,
+        retry_s=RETRY_SECONDS,
+        attempts=ATTEMPTS,
+        security=security,
+    )
+    made = [Client(bootstrap, client_id=client_id, settings=own, clock=clock, chance=chance) for _ in range(2)]
+    return Source(made[0], made[1], settings)
+
+
+class Source:
+    """A source cluster. It remembers leaders, and under which of their terms it read what."""
+
+    def __init__(self, asking: Client, fetching: Client, settings: Links) -> None:
+        self._asking = asking
+        self._fetching = fetching
+        self._settings = settings
+        self._leaders = Leaders(asking)
+        self._epochs: dict[Place, Epochs] = {}
+        self._read_under: dict[Place, int] = {}
+        """The last term of a leader under which a partition was read."""
+
+    def __repr__(self) -> str:
+        return f"<Source, {len(self._read_under)} partitions read, {self._leaders!r}>"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(self._asking.close(), self._fetching.close())
+
+    # --- topics --------------------------------------------------------------------------------------
+
+    async def discover(self, selection: Names) -> Discovery:
+        """The topics that a link takes, with their ids and numbers of partitions."""
+
+        async def attempt() -> Discovery:
+            names = None if selection.patterns else list(selection.names)
+            return discovered(await self._asking.load_metadata(names), selection)
+
+        with _retriable():
+            return await self._asking.retrying(attempt)
+
+    async def configs(self, topic: str) -> list[Config]:
+        """The configs that are set for a topic itself."""
+        with _retriable():
+            found = await self._asking.describe_configs(topic)
+        return [config for config in found if config.source is ConfigSource.TOPIC]
+
+    async def starts(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The first offsets that partitions still have."""
+        with _retriable():
+            return await self._offsets(topic, partitions, EARLIEST)
+
+    async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Where readers of committed records stop."""
+        with _retriable():
+            return await self._offsets(topic, partitions, LATEST, committed=True)
+
+    async def _offsets(
+        self, topic: str, partitions: Iterable[int], which: int, *, committed: bool = False
+    ) -> dict[int, int]:
+        self._asking.forget(topic)
+        found = await self._asking.list_offsets(topic, dict.fromkeys(partitions, which), committed=committed)
+        return {partition: one.offset for partition, one in found.items()}
+
+    # --- groups --------------------------------------------------------------------------------------
+
+    async def groups(self, selection: Names) -> list[str]:
+        """The groups of consumers that a link takes, by name."""
+        with _retriable():
+            found = await self._asking.list_groups()
+        kinds = ("", "classic", "consumer")
+        consumers = [g.name for g in found if g.kind.lower() in kinds and g.protocol_type in ("", "consumer")]
+        return [name for name in consumers if selection.has(name)]
+
+    async def group_offsets(self, group: str, topics: Collection[str]) -> dict[Place, int]:
+        """The committed offsets of a group in some topics."""
+        with _retriable():
+            found = await self._asking.committed_offsets(group)
+        return {place: offset for place, offset in found.items() if place[0] in topics}
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def forget(self, topic: str) -> None:
+        """Look for the leaders of a topic anew before it is read again."""
+        self._leaders.forget(topic)
+
+    def leave(self, place: Place) -> None:
+        """A partition is not read any more."""
+        self._epochs.pop(place, None)
+        self._read_under.pop(place, None)
+
+    async def by_leader(self, wants: Sequence[Want]) -> tuple[list[Group], dict[Place, HeadwaterError]]:
+        """Partitions in groups, each to be given to `fetch`; and the errors of those that have no leader now.
+
+        Raises `Retriable` if the source does not answer.
+        """
+        with _retriable():
+            failed = await self._leaders.load([want.linked for want in wants])
+        groups: dict[Broker, list[tuple[Want, int]]] = {}
+        doubts: dict[Want, ClientError] = {}
+        for want in wants:
+            try:
+                if want.topic in failed:
+                    raise failed[want.topic]
+                leader = self._leaders.of(want.linked)
+                groups.setdefault(leader.broker, []).append((want, leader.epoch))
+            except ClientError as error:
+                self.forget(want.topic)
+                doubts[want] = error
+        parts = [
+            Group(broker, dict(members[at : at + MAX_PARTITIONS]))
+            for broker, members in groups.items()
+            for at in range(0, len(members), MAX_PARTITIONS)
+        ]
+        return parts, await self._judged(doubts)
+
+    async def fetch(self, group: Group) -> dict[Place, Answer]:
+        """Committed batches of partitions; waits for records if there are none.
+
+        Raises `Retriable` if the leader does not answer.
+        """
+        try:
+            with _retriable():
+                connection = await self._fetching.connection_to(group.broker.host, group.broker.port)
+                answers = await self._diverged(connection, group)
+                wants = [want for want in group.terms if want.place not in answers]
+                fetched = await self._batches(connection, wants, group) if wants else {}
+        except Retriable:
+            for want in group.terms:
+                self.forget(want.topic)
+            raise
+        doubts: dict[Want, ClientError] = {}
+        for want in wants:
+            found = fetched[want.place]
+            if isinstance(found, KafkaError):
+                doubts[want] = found
+            else:
+                answers[want.place] = self._read(want, group.terms[want], found)
+        answers.update(await self._judged(doubts))
+        return answers
+
+    async def _batches(
+        self, connection: Connection, wants: Sequence[Want], group: Group
+    ) -> dict[Place, Fetched | KafkaError]:
+        settings = self._settings
+        asked = [
+            WantedBatches(want.topic, want.topic_id, want.partition, want.position, group.terms[want]) for want in wants
+        ]
+        return await fetch_batches(
+            connection,
+            asked,
+            within=settings.request_ms / 1000,
+            max_wait_s=settings.fetch_wait_ms / 1000,
+            max_bytes=settings.fetch_total_bytes,
+            partition_bytes=settings.fetch_bytes,
+        )
+
+    def _read(self, want: Want, term: int, fetched: Fetched) -> Answer:
+        try:
+            found = pieces(fetched, want.position, self._settings.opened_bytes)
+        except (SourceStops, SourceDamaged) as error:
+            return error
+        self._read_under[want.place] = term
+        epochs = self._epochs.setdefault(want.place, Epochs())
+        for piece in found:
+            epochs.note(piece.start, piece.next, piece.epoch)
+        end = fetched.stable if fetched.stable >= 0 else fetched.high_watermark
+        return Found(want.position, found, end, fetched.high_watermark, fetched.log_start)
+
+    # --- doubts --------------------------------------------------------------------------------------
+
+    async def _diverged(self, connection: Connection, group: Group) -> dict[Place, Answer]:
+        """The partitions whose leader changed and no longer has what was read before, or cannot say."""
+        asked: dict[Want, WantedEpoch] = {}
+        for want, term in group.terms.items():
+            epoch = want.epoch if want.epoch != NO_EPOCH else self._epoch_at(want)
+            if NO_EPOCH not in (epoch, term) and self._read_under.get(want.place) != term:
+                asked[want] = WantedEpoch(want.topic, want.partition, epoch, term)
+        if not asked:
+            return {}
+        try:
+            ends = await ends_of_epochs(connection, list(asked.values()), within=self._settings.request_ms / 1000)
+        except UnsupportedApi:
+            return {}
+        answers: dict[Place, Answer] = {}
+        doubts: dict[Want, ClientError] = {}
+        for want in asked:
+            end = ends[want.place]
+            if isinstance(end, KafkaError):
+                doubts[want] = end
+            elif (error := _truncated(want, end)) is not None:
+                answers[want.place] = error
+        answers.update(await self._judged(doubts))
+        return answers
+
+    def _epoch_at(self, want: Want) -> int:
+        epochs = self._epochs.get(want.place)
+        return NO_EPOCH if epochs is None else epochs.at(want.position)
+
+    async def _judged(self, doubts: dict[Want, ClientError]) -> dict[Place, HeadwaterError]:
+        """What the errors of partitions mean. An error whose meaning is not known in time is retried."""
+        judged = {want.place: as_retriable(error) for want, error in doubts.items()}
+
+        async def judge(want: Want, error: ClientError) -> None:
+            self.forget(want.topic)
+            try:
+                judged[want.place] = await self._meaning(want, error)
+            except ClientError as failure:
+                judged[want.place] = as_retriable(failure)
+
+        try:
+            async with asyncio.timeout(JUDGE_SECONDS):
+                await asyncio.gather(*(judge(want, error) for want, error in doubts.items()))
+        except TimeoutError:
+            return judged
+        return judged
+
+    async def _meaning(self, want: Want, error: ClientError) -> HeadwaterError:
+        code = error.code if isinstance(error, KafkaError) else None
+        if code is ErrorCode.offset_out_of_range:
+            return await self._out_of_range(want, error)
+        if isinstance(error, NotLinked) or code in GONE:
+            return await self._leaders.judged(want.linked, error)
+        return as_retriable(error)
+
+    async def _out_of_range(self, want: Want, error: ClientError) -> HeadwaterError:
+        first = (await self._offsets(want.topic, [want.partition], EARLIEST))[want.partition]
+        last = (await self._offsets(want.topic, [want.partition], LATEST))[want.partition]
+        where = place_name(want.place)
+        if want.position < first:
+            return SourceOvertaken(
+                f"{where} of the source begins at offset {first}; records from {want.position} on were removed before "
+                "they were copied",
+                first,
+            )
+        if want.position > last:
+            return SourceTruncated(
+                f"{where} of the source ends at offset {last}, but was copied up to {want.position}", last
+            )
+        return as_retriable(error)
+
+
+@contextmanager
+def _retriable() -> Iterator[None]:
+    """Errors of calls to the source become retriable ones."""
+    try:
+        yield
+    except ClientError as error:
+        if isinstance(error, Retriable):
+            raise
+        raise as_retriable(error) from error
+
+
+def _truncated(want: Want, end: EpochEnd) -> SourceTruncated | None:
+    """Whether a leader has another history than the one that was copied."""
+    where = place_name(want.place)
+    if UNDEFINED in (end.epoch, end.offset):
+        return SourceTruncated(f"the leader of {where} does not know what was copied up to {want.position}", UNDEFINED)
+    if end.offset < want.position:
+        return SourceTruncated(
+            f"the leader of {where} has other records from offset {end.offset} on; it was copied up to {want.position}",
+            end.offset,
+        )
+    return None
