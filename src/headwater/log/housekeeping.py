@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable
 
 from headwater.background import Duty, OnDeath, Supervised, each
 from headwater.configs.topics import TopicConfig
-from headwater.errors import HeadwaterError, Retriable
+from headwater.errors import Conflict, HeadwaterError, Retriable
 from headwater.log.retention import new_log_start
 from headwater.log.wal import format as wal
 from headwater.replica.domains import Domains
 from headwater.replica.levels import follow_level
+from headwater.replica.links import Linking
 from headwater.replica.replica import Replica
 from headwater.replica.topics import Topics, TopicUnknown
 from headwater.settings.settings import Housekeeping as HousekeepingSettings
@@ -61,6 +62,7 @@ class Housekeeper:
         self._domains = domains
         self._store = domains.store
         self._topics = topics
+        self._linking = Linking(domains.cluster, domains, topics, domains.chance)
         self._settings = settings
         self._clock = domains.clock
         self._chance = domains.chance
@@ -134,6 +136,7 @@ class Housekeeper:
         await follow_level(self._cluster.state, replica)
         await self._drop_forgotten(replica)
         await self._topics.configure(replica)
+        await self._carry_links(replica)
         await self._release_expired(replica)
         await self._retain(replica)
         await self._expire_producers(replica)
@@ -141,6 +144,12 @@ class Housekeeper:
         await self._collect(replica, lease)
         await self._sweep(replica)
         await self._write_checkpoint(replica)
+
+    async def _carry_links(self, replica: Replica[StreamsState]) -> None:
+        """Let streams take over the generation of their linked topic: a process may have died between the steps."""
+        for linked in list(self._linking.behind(replica)):
+            with contextlib.suppress(Conflict, TopicUnknown):  # the topic has told why, or was deleted meanwhile
+                await self._linking.carry_through(linked)
 
     async def _drop_forgotten(self, replica: Replica[StreamsState]) -> None:
         """Drop streams whose topic does not exist. A topic that is deleted while it is created can leave them."""

@@ -24,7 +24,9 @@ from headwater.state.commands.cluster import (
     TopicGone,
     TopicReady,
 )
+from headwater.state.commands.links import SetMirror
 from headwater.state.commands.streams import ConfigureStreams, CreateStreams, DropStreams, StreamConfig
+from headwater.state.machine import LINKS_LEVEL
 from headwater.state.records import Command
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.state import StreamsState
@@ -93,26 +95,26 @@ class Topics:
         check_name(name)
         topic_id = self._chance.uuid()
         domain = min(self._domains)
-        self._took(await self._in_cluster(CreateTopic(topic_id, name, partitions, configs, domain)))
+        took(await self._in_cluster(CreateTopic(topic_id, name, partitions, configs, domain)))
         topic = self._cluster.state.topics[topic_id]
         await self.carry_through(topic)
         return topic
 
     async def add_partitions(self, topic: Topic, total: int) -> None:
         """Grow a topic and wait until the new partitions can be used."""
-        self._took(await self._in_cluster(AddPartitions(topic.id, total)))
+        took(await self._in_cluster(AddPartitions(topic.id, total)))
         await self.carry_through(topic)
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic. When this returns, the name is free and readers no longer find the records."""
-        self._took(await self._in_cluster(DeleteTopic(topic.id)))
+        took(await self._in_cluster(DeleteTopic(topic.id)))
         await self.carry_through(topic)
 
     async def alter(self, topic: Topic, put: dict[str, str], remove: Sequence[str]) -> None:
         """Change a topic's configs."""
-        self._took(await self._in_cluster(AlterConfigs(topic.id, put, tuple(remove))))
+        took(await self._in_cluster(AlterConfigs(topic.id, put, tuple(remove))))
         config = self._stream_config(topic)
-        for part in _parts(topic.streams):
+        for part in parts_of(topic.streams):
             await self._in_domain(topic, ConfigureStreams(part, config))
 
     async def configure_all(self) -> None:
@@ -126,7 +128,7 @@ class Topics:
             return
         await self._cluster.barrier()  # the domain may know of a change that this replica of domain 0 does not
         for config, streams in self._stale_configs(replica).items():
-            for part in _parts(streams):
+            for part in parts_of(streams):
                 await replica.submit([ConfigureStreams(part, config)])
 
     def _stale_configs(self, replica: Replica[StreamsState]) -> dict[StreamConfig, list[int]]:
@@ -145,16 +147,28 @@ class Topics:
     async def carry_through(self, topic: Topic) -> None:
         """Finish the open intent of a topic, if there is one."""
         if topic.deleting:
-            for part in _parts(topic.streams):
+            for part in parts_of(topic.streams):
                 await self._in_domain(topic, DropStreams(part))
-            self._took(await self._in_cluster(TopicGone(topic.id)))
+            took(await self._in_cluster(TopicGone(topic.id)))
         elif topic.ready < len(topic.streams):
             first, total = topic.ready, len(topic.streams)
             config = self._stream_config(topic)
-            for part in _parts(topic.streams[first:total]):
-                await self._in_domain(topic, CreateStreams(topic.id, first, part, config))
+            for part in parts_of(topic.streams[first:total]):
+                await self._create_streams(topic, CreateStreams(topic.id, first, part, config))
                 first += len(part)
-            self._took(await self._in_cluster(TopicReady(topic.id, total)))
+            took(await self._in_cluster(TopicReady(topic.id, total)))
+
+    async def _create_streams(self, topic: Topic, command: CreateStreams) -> None:
+        """Create streams. Those of a linked topic are mirrors at once, before a producer can write to them."""
+        replica, linked = self._domains[Domain(topic.domain)], self._cluster.state.links.topics.get(topic.id)
+        if linked is None:
+            await self._in_domain(topic, command)
+            return
+        if replica.state.level < LINKS_LEVEL:
+            raise NotReady(f"links need level {LINKS_LEVEL}, domain {topic.domain} is at {replica.state.level}")
+        # Another process may have been faster, with a later generation: then the second command is refused.
+        created, _ = await replica.submit([command, SetMirror(command.streams, linked.generation, linked.mirrored)])
+        took(created)
 
     def pending(self) -> list[Topic]:
         """Topics with an open intent."""
@@ -166,24 +180,26 @@ class Topics:
 
     async def _in_domain(self, topic: Topic, command: Command) -> None:
         [result] = await self._domains[Domain(topic.domain)].submit([command])
-        self._took(result)
-
-    @staticmethod
-    def _took(result: Result) -> None:
-        if isinstance(result, Done):
-            return
-        if not isinstance(result, Refused) or result.reason is Reason.FENCED:
-            raise NotReady(f"not carried out: {result}")
-        kinds: dict[Reason, type[BadInput]] = {
-            Reason.EXISTS: TopicExists,
-            Reason.UNKNOWN: TopicUnknown,
-            Reason.INVALID: InvalidPartitions,
-            Reason.FULL: ClusterFull,
-        }
-        raise kinds.get(result.reason, BadInput)(result.detail)
+        took(result)
 
 
-def _parts(streams: Sequence[int]) -> list[tuple[int, ...]]:
+def took(result: Result) -> None:
+    """Raise an error if a command about a topic did not take effect."""
+    if isinstance(result, Done):
+        return
+    if not isinstance(result, Refused) or result.reason is Reason.FENCED:
+        raise NotReady(f"not carried out: {result}")
+    kinds: dict[Reason, type[BadInput]] = {
+        Reason.EXISTS: TopicExists,
+        Reason.UNKNOWN: TopicUnknown,
+        Reason.INVALID: InvalidPartitions,
+        Reason.FULL: ClusterFull,
+    }
+    raise kinds.get(result.reason, BadInput)(result.detail)
+
+
+def parts_of(streams: Sequence[int]) -> list[tuple[int, ...]]:
+    """Streams in parts that one command can have."""
     return [tuple(streams[i : i + STREAMS_PER_COMMAND]) for i in range(0, len(streams), STREAMS_PER_COMMAND)]
 
 

@@ -17,6 +17,7 @@ from headwater.state.commands.base import CommonCommand
 from headwater.state.commands.cluster import ClusterCommand
 from headwater.state.commands.groups import GroupsCommand
 from headwater.state.commands.holds import HoldsCommand
+from headwater.state.commands.links import LinksCommand
 from headwater.state.commands.rotation import RotationCommand
 from headwater.state.commands.streams import StreamsCommand
 from headwater.state.commands.tables import TablesCommand
@@ -32,6 +33,7 @@ Command: TypeAlias = (
     | GroupsCommand
     | TransactionsCommand
     | HoldsCommand
+    | LinksCommand
 )
 
 FORMAT = 2

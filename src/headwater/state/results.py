@@ -19,6 +19,7 @@ class Reason(enum.Enum):
     LEASED = "another process holds the lease"
     FULL = "a limit of the cluster is reached"
     STALE = "it depends on a lease or a state that is no longer current"
+    MIRRORED = "a link copies the topic, and nobody else writes to it"
 
 
 class Verdict(enum.IntEnum):
@@ -37,6 +38,8 @@ class Verdict(enum.IntEnum):
     """The stream is not part of the producer's transaction."""
     IN_TRANSACTION = 8
     """A plain batch of a producer that has an open transaction in this stream."""
+    MIRRORED = 9
+    """The stream is a mirror: only its link appends to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class UnitVerdict(enum.IntEnum):
     NO_STREAM = 4
     FULL = 5
     """The owner, or the domain, has as many keys as it may have."""
+    MIRRORED = 6
+    """A stream is a mirror, and the unit does not have the condition `MirrorIs` for it."""
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
@@ -97,7 +102,8 @@ class UnitResult(msgspec.Struct, frozen=True):
     failed: list[int]
     """The places of the conditions that do not hold."""
     present: list[int]
-    """Per condition what is there: the next offset, the table's version, -1 if there is nothing to tell."""
+    """Per condition what is there: the next offset, the table's version, the generation of a mirror, -1 if there is
+    nothing to tell."""
     placed: list[Placed]
     """Where the records are, now or since the first time the key was used."""
     note: bytes = b""
@@ -130,6 +136,8 @@ class Judgement(enum.IntEnum):
     """A limit is reached."""
     NEEDS_ID = 8
     """A fresh producer id is needed, and the command has none. Nothing was changed."""
+    MIRRORED = 9
+    """A stream is a mirror: only its link appends to it."""
 
 
 class Transacted(msgspec.Struct, frozen=True):
@@ -141,4 +149,23 @@ class Transacted(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-Result: TypeAlias = Done | Refused | Appended | Transacted
+class SkipVerdict(enum.IntEnum):
+    """The outcome of one gap of `SkipStreams`."""
+
+    SKIPPED = 0
+    CONFLICT = 1
+    """The stream's next offset is another one."""
+    NOT_MIRRORED = 2
+    """The stream is not a mirror under this generation."""
+    NO_STREAM = 3
+    INVALID = 4
+    """The gap is empty, too long or ends out of range."""
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """Per gap the outcome and the stream's next offset, -1 if there is no stream."""
+
+    gaps: list[tuple[SkipVerdict, int]]
+
+
+Result: TypeAlias = Done | Refused | Appended | Transacted | Skipped

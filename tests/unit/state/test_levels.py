@@ -14,6 +14,7 @@ from headwater.state.commands.base import Fence, SetLevel, Tick
 from headwater.state.commands.cluster import TakeEpoch
 from headwater.state.commands.groups import ClaimShard
 from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
+from headwater.state.commands.links import DropLink, LinkPhase, LinkSpec, PutLink, SetLinkTopic, SetMirror, SkipStreams
 from headwater.state.commands.streams import AppendUnits, Unit, UnitChunk
 from headwater.state.commands.tables import SegmentRun, SettleRuns
 from headwater.state.commands.transactions import (
@@ -125,6 +126,41 @@ def test_holds_need_the_fourth_level(command: Any) -> None:
     assert b"holds" not in scribe.state.image()
     scribe.do(1, SetLevel(4, machine.LEVELS[4]))
     assert b"holds" in scribe.state.image()
+    taken = scribe.do(1, command)
+    assert not isinstance(taken, Refused) or taken.detail != wanted
+
+
+@pytest.mark.parametrize(
+    ("part", "command"),
+    [
+        ("mirrors", SetMirror((1,), 1, True)),
+        ("mirrors", SkipStreams([(1, 1, 0, 5)])),
+        ("links", PutLink(LinkSpec("l", ("h:1",), {}, (), (), (), {}, False), 0)),
+        ("links", DropLink("l")),
+        ("links", SetLinkTopic(TOPIC, "l", "s", TOPIC, LinkPhase.COPYING, "", 0)),
+    ],
+    ids=repr,
+)
+def test_links_need_the_fifth_level(part: str, command: Any) -> None:
+    """M5, N1: before it a command of theirs changes no byte, and the image is that of the fourth level."""
+    scribes = []
+    for _ in range(2):
+        scribe = Scribe(ClusterState() if part == "links" else StreamsState(ONE))
+        if part == "links":
+            take(scribe, "a", 1, LEVEL)
+        else:
+            scribe.streams(1)
+        scribe.do(1, SetLevel(4, machine.LEVELS[4]))
+        scribes.append(scribe)
+    scribe, other = scribes
+    refused = scribe.do(1, command)
+    other.do(1, Tick())
+    wanted = f"{type(command).__name__} needs level 5, the cluster is at 4: run `headwater cluster upgrade`"
+    assert refused == Refused(Reason.INVALID, wanted)
+    assert scribe.state.image() == other.state.image()
+    assert part.encode() not in scribe.state.image()
+    scribe.do(1, SetLevel(5, machine.LEVELS[5]))
+    assert part.encode() in scribe.state.image()
     taken = scribe.do(1, command)
     assert not isinstance(taken, Refused) or taken.detail != wanted
 

@@ -28,7 +28,9 @@ from headwater.state.commands.cluster import (
     TopicReady,
 )
 from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
+from headwater.state.commands.links import DropLink, LinkPhase, LinkSpec, PutLink, SetLinkTopic, SetMirror, SkipStreams
 from headwater.state.commands.streams import (
+    AppendUnits,
     AppendWal,
     Chunk,
     ConfigureStreams,
@@ -36,10 +38,14 @@ from headwater.state.commands.streams import (
     DropStreams,
     ExpireProducers,
     ForgetObjects,
+    MirrorIs,
+    StartAt,
     StreamConfig,
     TrimStreams,
+    Unit,
+    UnitChunk,
 )
-from headwater.state.machine import LEVELS, State
+from headwater.state.machine import LEVELS, LINKS_LEVEL, State
 from headwater.state.records import Command, Record, decode, encode
 from headwater.state.streams.domain import HOLDS_LEVEL, HOUSEKEEPING
 from headwater.state.streams.state import StreamsState
@@ -64,6 +70,17 @@ def chunks(draw: st.DrawFn) -> Chunk:
     return Chunk(draw(STREAMS), draw(st.integers(1, 300)), made, of)
 
 
+@st.composite
+def copied(draw: st.DrawFn) -> AppendUnits:
+    """A unit of a link, at an offset of its source."""
+    stream, made = draw(STREAMS), draw(st.lists(batches, min_size=1, max_size=2))
+    unit = Unit(
+        [MirrorIs(stream, draw(st.integers(1, 3))), StartAt(stream, draw(st.integers(0, 20)))],
+        [UnitChunk(stream, draw(st.integers(1, 300)), made, [], b"")],
+    )
+    return AppendUnits(draw(st.integers(0, 30)), 1000, draw(CLOCKS), "z", [unit])
+
+
 stream_commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(AppendWal, st.integers(0, 30), st.just(1000), CLOCKS, st.just("z"), st.lists(chunks(), max_size=3)),
     st.builds(AppendWal, st.integers(0, 30), st.just(1000), CLOCKS, st.just("z"), st.lists(chunks(), max_size=3)),
@@ -78,6 +95,13 @@ stream_commands: st.SearchStrategy[Command] = st.one_of(
     st.just(Tick()),
     st.just(SetLevel(1, "0.1.0")),
     st.just(SetLevel(HOLDS_LEVEL, LEVELS[HOLDS_LEVEL])),
+    st.just(SetLevel(LINKS_LEVEL, LEVELS[LINKS_LEVEL])),
+    copied(),
+    st.builds(SetMirror, st.lists(STREAMS, max_size=2).map(tuple), st.integers(0, 4), st.booleans()),
+    st.builds(
+        SkipStreams,
+        st.lists(st.tuples(STREAMS, st.integers(1, 3), st.integers(0, 12), st.integers(0, 20)), max_size=2),
+    ),
     st.builds(TakeHold),
     st.builds(MoveHold, CLOCKS),
     st.builds(HoldVersion, st.just(TOPIC), st.integers(0, 2)),
@@ -109,6 +133,33 @@ cluster_commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(TakeLease, st.just("x"), st.integers(1, 100_000)),
     st.builds(Fence, st.integers(1, 6)),
     st.just(Tick()),
+    st.just(SetLevel(LINKS_LEVEL, LEVELS[LINKS_LEVEL])),
+    st.builds(
+        PutLink,
+        st.builds(
+            LinkSpec,
+            name=names,
+            bootstrap=st.just(("h:1",)),
+            security=st.just({}),
+            topics=st.lists(names, max_size=2).map(tuple),
+            patterns=st.just(()),
+            groups=st.just(()),
+            options=changes,
+            paused=st.booleans(),
+        ),
+        st.integers(0, 4),
+    ),
+    st.builds(DropLink, names),
+    st.builds(
+        SetLinkTopic,
+        topics,
+        names,
+        names,
+        st.just(TOPIC),
+        st.sampled_from(LinkPhase),
+        st.just("why"),
+        st.integers(0, 6),
+    ),
 )
 
 

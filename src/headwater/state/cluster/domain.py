@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.state.cluster.access import Access
+from headwater.state.cluster.links import Links
 from headwater.state.cluster.resources import Resources
 from headwater.state.cluster.rotation import Rotation
 from headwater.state.commands.cluster import Listener, TakeEpoch
@@ -72,6 +73,7 @@ class ClusterDomain(State):
         self.resources = Resources()
         self.access = Access()
         self.rotation = Rotation()
+        self.links = Links()
         self.next_epoch = 1
         self.next_stream = 1
         self.next_producer = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from headwater.state.cluster import processes, quotas, reports, topics, users
+from headwater.state.cluster import linking, processes, quotas, reports, topics, users
 from headwater.state.cluster.domain import ClusterDomain
 from headwater.state.machine import Part
 
@@ -18,4 +18,5 @@ class ClusterState(ClusterDomain):
         topics.PART,
         quotas.PART,
         users.PART,
+        linking.PART,
     )

@@ -101,6 +101,7 @@ def _delete_topic(state: ClusterDomain, epoch: int, command: DeleteTopic) -> Res
     del state.names[topic.name]
     if state.alike.get(likeness(topic.name)) == topic.name:
         del state.alike[likeness(topic.name)]
+    state.links.forget_topic(topic.id)
     state.roll("delete", topic.name)
     state.changed()
     return Done()

@@ -112,6 +112,13 @@ class VersionIs(Condition, frozen=True, tag="version"):
     version: int
 
 
+class MirrorIs(Condition, frozen=True, tag="mirror"):
+    """A stream is a mirror under this generation. From level 5 on."""
+
+    stream: int
+    generation: int
+
+
 class Once(Condition, frozen=True, tag="once"):
     """The unit is appended once under a key. Judged first: a known key with the same body repeats its answer."""
 
@@ -125,7 +132,7 @@ class Once(Condition, frozen=True, tag="once"):
     """Kept with the answer, for the caller alone."""
 
 
-AnyCondition: TypeAlias = Present | EndIs | StartAt | VersionIs | Once
+AnyCondition: TypeAlias = Present | EndIs | StartAt | VersionIs | Once | MirrorIs
 
 
 class Unit(Fields, frozen=True):

@@ -18,12 +18,13 @@ from headwater.state.commands.streams import (
     Chunk,
     ExpireProducers,
     ForgetObjects,
+    MirrorIs,
     Mode,
     Once,
     Unit,
     UnitChunk,
 )
-from headwater.state.machine import Part
+from headwater.state.machine import LINKS_LEVEL, Part
 from headwater.state.results import (
     Appended,
     ChunkResult,
@@ -68,6 +69,8 @@ def _append_units(state: StreamsDomain, epoch: int, command: AppendUnits) -> Res
     conditional = any(unit.conditions for unit in units)
     if conditional and state.level < UNITS_LEVEL:
         return Refused(Reason.INVALID, f"conditions need level {UNITS_LEVEL}, the cluster is at {state.level}")
+    if conditional and state.level < LINKS_LEVEL and any(isinstance(c, MirrorIs) for u in units for c in u.conditions):
+        return Refused(Reason.INVALID, f"mirrors need level {LINKS_LEVEL}, the cluster is at {state.level}")
     flaw = _flaw(state, epoch, command, [chunk for unit in units for chunk in unit.chunks])
     for unit in units:
         flaw = flaw or (conditions.flaw_of(unit) if unit.conditions else "")
@@ -85,7 +88,8 @@ def _append_units(state: StreamsDomain, epoch: int, command: AppendUnits) -> Res
         for name, start in conditions.starts_of(unit).items():
             _skip(state, state.streams[name], start)
         first = len(results)
-        references += _append_chunks(state, epoch, command.sequence, unit.chunks, results)
+        copied = bool(unit.conditions)
+        references += _append_chunks(state, epoch, command.sequence, unit.chunks, results, copied=copied)
         judged.append(_accept(state, unit, results[first:]) if unit.conditions else None)
     _refer(state, epoch, command, references)
     return Appended(results, judged if conditional else [])
@@ -93,7 +97,7 @@ def _append_units(state: StreamsDomain, epoch: int, command: AppendUnits) -> Res
 
 def _skip(state: StreamsDomain, stream: Stream, start: int) -> None:
     """Leave a gap up to where the records of a unit begin."""
-    if stream.skip_to(start, U32_MAX):
+    if stream.skip_to(start, U32_MAX, grow=state.gaps_grow(stream)):
         state.roll("skip", stream.id, start)
 
 
@@ -117,14 +121,23 @@ def _append_chunks(
     sequence: int,
     chunks: Sequence[Chunk | UnitChunk],
     results: list[ChunkResult],
+    *,
+    copied: bool = False,
 ) -> int:
-    """Append chunks and add their results. Returns how many index entries name the object."""
+    """Append chunks and add their results. Returns how many index entries name the object.
+
+    Without `copied`, batches for mirrors are refused.
+    """
     references, shared = 0, state.shared
     for chunk in chunks:
         stream = state.streams.get(chunk.stream)
         if stream is None:
             missing = [(Verdict.NO_STREAM, -1)] * len(chunk.batches)
             results.append(ChunkResult(-1, -1, NO_TIMESTAMP, missing))
+            continue
+        if stream.mirror.on and not copied:
+            mirrored = [(Verdict.MIRRORED, -1)] * len(chunk.batches)
+            results.append(ChunkResult(-1, stream.log_start, NO_TIMESTAMP, mirrored))
             continue
         entries = len(stream.index)
         results.append(_append_chunk(state, epoch, sequence, stream, chunk, shared))
@@ -187,7 +200,7 @@ def _append_chunk(
     state: StreamsDomain, epoch: int, sequence: int, stream: Stream, chunk: Chunk | UnitChunk, shared: bool
 ) -> ChunkResult:
     first = offset = stream.next_offset
-    append_ms = state.clock_ms if stream.append_time else NO_TIMESTAMP
+    append_ms = state.clock_ms if stream.append_time and not stream.mirror.on else NO_TIMESTAMP
     position = run_position = chunk.position
     run_offset, run_timestamp = offset, NO_TIMESTAMP
     verdicts: list[tuple[Verdict, int]] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.state.commands.streams import AnyCondition, EndIs, Once, Present, StartAt, Unit, VersionIs
+from headwater.state.commands.streams import AnyCondition, EndIs, MirrorIs, Once, Present, StartAt, Unit, VersionIs
 from headwater.state.results import UnitResult, UnitVerdict
 from headwater.state.streams.domain import LAST_OFFSET, U32_MAX, StreamsDomain
 from headwater.state.streams.stored_keys import MAX_HASH, MAX_NOTE
@@ -56,6 +56,9 @@ def judge(state: StreamsDomain, unit: Unit) -> UnitResult | None:
     if any(chunk.stream not in state.streams for chunk in unit.chunks):
         return UnitResult(UnitVerdict.NO_STREAM, [], [], [])
     present = [_present(state, condition) for condition in unit.conditions]
+    covered = {condition.stream for condition in unit.conditions if isinstance(condition, MirrorIs)}
+    if any(state.streams[chunk.stream].mirror.on and chunk.stream not in covered for chunk in unit.chunks):
+        return UnitResult(UnitVerdict.MIRRORED, [], present, [])
     failed = _failed(state, unit.conditions, present)
     if failed:
         return UnitResult(UnitVerdict.CONFLICT, failed, present, [])
@@ -87,6 +90,9 @@ def _present(state: StreamsDomain, condition: AnyCondition) -> int:
     if isinstance(condition, VersionIs):
         table = state.tables.get(condition.topic)
         return table.last_sequence if table is not None else 0
+    if isinstance(condition, MirrorIs):
+        stream = state.streams.get(condition.stream)
+        return stream.mirror.generation if stream is not None and stream.mirror.on else NOTHING
     return NOTHING
 
 
@@ -102,5 +108,7 @@ def _holds(condition: AnyCondition, present: int) -> bool:
         return 0 <= present <= condition.offset <= present + MAX_GAPS * U32_MAX
     if isinstance(condition, VersionIs):
         return present == condition.version
+    if isinstance(condition, MirrorIs):
+        return present == condition.generation
     assert isinstance(condition, Present | Once)
     return True

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headwater.state.machine import State
+from headwater.state.machine import LINKS_LEVEL, State
 from headwater.state.streams.stored_groups import Groups
 from headwater.state.streams.stored_holds import Holds
 from headwater.state.streams.stored_keys import StoredKeys
@@ -101,6 +101,13 @@ class StreamsDomain(State):
         if any(since_ms <= died < until_ms for _, died in self.objects.dead()):
             return True
         return any(table.removed_between(since_ms, until_ms) for table in self.tables.values())
+
+    def gaps_grow(self, stream: Stream) -> bool:
+        """Whether a gap at the end of a stream grows, instead of a new one behind it.
+
+        Not while a compactor may have a plan that ends with the gap.
+        """
+        return self.level >= LINKS_LEVEL and (not self.settles or stream.settled == stream.next_offset)
 
     def moved(self, stream: int) -> None:
         """Notify the listener: a stream's end or start has moved, or the stream was dropped."""

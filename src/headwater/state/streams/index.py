@@ -23,6 +23,7 @@ _SIZE_AT = 8
 _OWN_AT = 16
 _LENGTH = struct.Struct("<I")
 _LENGTH_AT = 48
+_SPAN_AT = 32
 _FLAGS = struct.Struct("<H")
 _FLAGS_AT = 52
 
@@ -217,6 +218,17 @@ class OffsetIndex:
     def skip(self, end: int, span: int, cumulative_size: int) -> None:
         """Add a gap at the end: offsets that no record will have."""
         self.append(end, span, cumulative_size, NO_TIMESTAMP, 0, 0, 0, 0, GAP)
+
+    def grow(self, end: int, most: int) -> bool:
+        """Let the gap at the end cover further offsets, `most` in all. Returns whether it did."""
+        last = self[-1] if self._data else None
+        if last is None or not last.gap or last.end >= min(end, last.start + most):
+            return False
+        grown = min(end, last.start + most)
+        at = len(self._data) - ENTRY_BYTES
+        _END.pack_into(self._data, at, grown)
+        _LENGTH.pack_into(self._data, at + _SPAN_AT, grown - last.start)
+        return True
 
     def find(self, offset: int) -> int:
         """The first entry whose end is greater than an offset, or `len(self)`."""

@@ -159,6 +159,8 @@ def _check_reserve(state: StreamsDomain, command: Reserve) -> list[Stream]:
         stream = state.streams.get(name)
         if stream is None or stream.topic != command.topic:
             raise Flaw(Reason.UNKNOWN, f"the topic has no stream {name}")
+        if stream.mirror.on:
+            raise Flaw(Reason.MIRRORED, f"stream {name} is a mirror: only its link appends to it")
         if len(stream.open) >= MAX_PER_STREAM:
             raise Flaw(Reason.LEASED, f"stream {name} has {MAX_PER_STREAM} open reservations")
         if stream.next_offset + count > LAST_OFFSET:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from headwater.state.machine import Part
-from headwater.state.streams import append, groups, heads, holds, once, reserve, settle, transactions
+from headwater.state.streams import append, groups, heads, holds, mirrors, once, reserve, settle, transactions
 from headwater.state.streams.domain import StreamsDomain
 
 
@@ -21,4 +21,5 @@ class StreamsState(StreamsDomain):
         transactions.PART,
         once.PART,
         holds.PART,
+        mirrors.PART,
     )

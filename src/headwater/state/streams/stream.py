@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 
+import msgspec
+
 from headwater.state.streams.aborted import Aborted
 from headwater.state.streams.index import MARKER_BYTES, NO_TIMESTAMP, OffsetIndex
 from headwater.state.streams.producers import Producers
@@ -11,6 +13,21 @@ from headwater.types import StreamId
 
 NO_ABORTED = Aborted()
 """The list of every stream in which nothing was aborted: one for all, because there may be 100,000 such streams."""
+
+
+class Mirror(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Whether a stream has the records of another Kafka, and since which change of its link."""
+
+    generation: int
+    """That of the newest change. Generations only rise."""
+    on: bool
+    """Only units with the condition `MirrorIs` append to the stream."""
+    end: int
+    """The next offset when the stream began or ended to be a mirror. What was copied ends there if it ended."""
+
+
+NO_MIRROR = Mirror(0, False, 0)
+"""What every stream has that was never a mirror."""
 
 
 class Stream:
@@ -22,6 +39,7 @@ class Stream:
         "id",
         "index",
         "log_start",
+        "mirror",
         "next_offset",
         "open",
         "partition",
@@ -37,6 +55,7 @@ class Stream:
         self.topic = topic
         self.partition = partition
         self.append_time = append_time
+        """Whether records get the time of commit as their timestamp. A mirror keeps the timestamps of its source."""
         self.next_offset = 0
         self.log_start = 0
         self.settled = 0
@@ -50,6 +69,7 @@ class Stream:
         self.running: dict[int, int] = {}
         """The first offset of each open transaction with records here, by producer id. Offsets rise."""
         self.aborted = NO_ABORTED
+        self.mirror = NO_MIRROR
 
     def __repr__(self) -> str:
         return f"<Stream {self.id}: {self.log_start} to {self.next_offset}, {len(self.index)} entries>"
@@ -79,9 +99,15 @@ class Stream:
         if self.producers is not None:
             self.producers.seen(producer, clock_ms)
 
-    def skip_to(self, offset: int, most: int) -> int:
-        """Leave a gap up to an offset, in entries of `most` offsets at most. Returns how many entries that takes."""
+    def skip_to(self, offset: int, most: int, *, grow: bool) -> int:
+        """Leave a gap up to an offset, in entries of `most` offsets at most. Returns how many entries that takes.
+
+        With `grow` the gap at the end of the log grows first, if there is one.
+        """
         entries = 0
+        if grow and self.index.grow(offset, most):
+            self.next_offset = self.index[-1].end
+            entries += 1
         while self.next_offset < offset:
             span = min(offset - self.next_offset, most)
             self.next_offset += span

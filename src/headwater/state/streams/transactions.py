@@ -117,6 +117,8 @@ def join(state: StreamsDomain, epoch: int, command: JoinTransaction) -> Result:
         return found
     if any(stream not in state.streams for stream in command.streams):
         return Transacted(Judgement.NO_STREAM)
+    if any(state.streams[stream].mirror.on for stream in command.streams):
+        return Transacted(Judgement.MIRRORED)
     streams, groups = len(found.streams.keys() | command.streams), len(found.groups.keys() | command.groups)
     flaw = _lacks_room(state, found, streams, groups)
     if flaw:

@@ -31,6 +31,19 @@ def counted(entry: IndexEntry) -> int:
     return NO_TIMESTAMP if entry.flags & MARKER else entry.max_timestamp
 
 
+def test_a_gap_at_the_end_grows() -> None:
+    """N1: up to a limit of offsets; nothing else grows, and nothing shrinks."""
+    index = OffsetIndex()
+    assert not index.grow(5, 10)
+    index.skip(5, 5, 0)
+    assert index.grow(8, 10) and not index.grow(8, 10) and not index.grow(3, 10)
+    assert index.grow(50, 10) and not index.grow(50, 10)
+    assert [(entry.start, entry.end, entry.gap) for entry in index] == [(0, 10, True)]
+    index.append(12, 2, 30, 7, 1, 1, 93, 30, 0)
+    assert not index.grow(50, 100)
+    assert [(entry.start, entry.end) for entry in index] == [(0, 10), (10, 12)]
+
+
 class IndexModel(RuleBasedStateMachine):
     """Entries as a list of what each call said."""
 
