@@ -107,6 +107,10 @@ class Conflict(BadInput):
         """The newest version of the table, if another one was expected."""
 
 
+class Mirrored(BadInput):
+    """A link copies the topic, and nobody else writes to it until it is promoted. Nothing was changed."""
+
+
 # --- give up -----------------------------------------------------------------------------------
 
 

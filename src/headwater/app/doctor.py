@@ -47,6 +47,7 @@ async def examine(settings: Settings, *, deep: bool = False, tell: Callable[[Pro
                 check_references(state, report)
                 check_reservations(state, report)
                 check_transactions(state, report)
+                check_links(cluster, state, report)
                 check_tables(state, report)
                 check_holds(state, report)
                 await check_segments(store, state, report)
@@ -165,3 +166,32 @@ def check_reservations(state: StreamsState, report: Report) -> None:
         report.count("reservations")
         if state.is_fenced(found.owner) or not 0 < found.number <= state.last_reservation:
             report.add("reservations", f"reservation {found.number}", f"of epoch {found.owner} cannot be filled")
+
+
+def check_links(cluster: ClusterState, state: StreamsState, report: Report) -> None:
+    """Check that mirrors belong to linked topics, and that nobody else can have written to them."""
+    links = cluster.links
+    for linked in links.topics.values():
+        topic = cluster.topics.get(linked.topic)
+        if topic is not None and topic.domain != state.domain:
+            continue
+        report.count("linked topics")
+        if topic is None or topic.deleting:
+            report.add("links", linked.topic, "is linked, and does not exist")
+        if linked.link not in links.links:
+            report.add("links", linked.topic, f"is a topic of link {linked.link!r}, which does not exist")
+    for stream in state.streams.values():
+        mirror = stream.mirror
+        if not mirror.generation or mirror.generation > links.last_number:
+            continue  # no mirror, or one of a change that came after this state of the cluster
+        report.count("mirrors", mirror.on)
+        found = links.topics.get(stream.topic)
+        where = f"stream {stream.id}"
+        if found is not None and mirror.generation > found.generation:
+            report.add("mirrors", where, f"is at generation {mirror.generation}, its topic at {found.generation}")
+        if found is not None and mirror.generation == found.generation and mirror.on != found.mirrored:
+            report.add("mirrors", where, f"is {'' if mirror.on else 'not '}a mirror; its topic says otherwise")
+        if found is None and mirror.on and stream.topic in cluster.topics and not cluster.topics[stream.topic].deleting:
+            report.add("mirrors", where, "is a mirror, and no link copies its topic")
+        if mirror.on and (stream.open or stream.running):
+            report.add("mirrors", where, "is a mirror with open reservations or transactions")

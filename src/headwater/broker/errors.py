@@ -13,6 +13,7 @@ from headwater.errors import (
     CorruptBatch,
     CorruptObject,
     HeadwaterError,
+    Mirrored,
     NotFound,
     Retriable,
     StoreUnavailable,
@@ -52,6 +53,7 @@ _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
     (InvalidSubscription, ErrorCode.invalid_request),
     (InternalTopic, ErrorCode.policy_violation),
     (NotDynamic, ErrorCode.invalid_request),
+    (Mirrored, ErrorCode.invalid_request),
     (NotFound, ErrorCode.unknown_topic_or_partition),
     (OffsetOutOfRange, ErrorCode.offset_out_of_range),
 ]
@@ -66,6 +68,7 @@ OF_VERDICT = {
     Verdict.NO_TRANSACTION: ErrorCode.invalid_producer_id_mapping,
     Verdict.NOT_JOINED: ErrorCode.transaction_abortable,
     Verdict.IN_TRANSACTION: ErrorCode.invalid_txn_state,
+    Verdict.MIRRORED: ErrorCode.invalid_request,
 }
 
 

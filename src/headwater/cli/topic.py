@@ -102,6 +102,10 @@ def describe(
             for p in document["partitions"]
         ],
     )
+    if document["link"]:
+        link = document["link"]
+        why = f" ({link['reason']})" if link["reason"] else ""
+        put(f"\nlink {link['link']} copies {link['source']}: {link['phase']}{why}\n".encode())
     if document["damage"]:
         put(b"\ndamaged records, which cannot be read:\n")
         put_table(
@@ -120,13 +124,14 @@ def describe(
 async def _description(bootstrap: str, name: str) -> dict[str, Any]:
     import msgspec
 
-    from headwater.client.model import DAMAGE, EARLIEST, LATEST
+    from headwater.client.model import DAMAGE, EARLIEST, LATEST, LINK
 
     async with open_client(bootstrap) as client:
         (topic,) = await client.describe_topics([name])
         starts = await client.list_offsets(name, dict.fromkeys(topic.led, EARLIEST))
         ends = await client.list_offsets(name, dict.fromkeys(topic.led, LATEST))
-        configs = [config for config in await client.describe_configs(name) if config.name != DAMAGE]
+        shown = await client.describe_configs(name)
+        configs = [config for config in shown if config.name not in (DAMAGE, LINK)]
         damage = await client.damaged_offsets(name)
     return {
         "name": topic.name,
@@ -152,6 +157,7 @@ async def _description(bootstrap: str, name: str) -> dict[str, Any]:
             }
             for c in configs
         ],
+        "link": next((msgspec.json.decode(c.value or "null") for c in shown if c.name == LINK), None),
         "damage": [msgspec.structs.asdict(one) for one in damage],
     }
 

@@ -11,6 +11,7 @@ import msgspec
 EARLIEST, LATEST = -2, -1
 """In place of a timestamp: the start and the end of a log."""
 DAMAGE = "headwater.damage"
+LINK = "headwater.link"
 """The topic config with which a Headwater broker shows records that it cannot read."""
 
 

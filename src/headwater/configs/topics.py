@@ -168,6 +168,14 @@ DAMAGE = ConfigKey(
     "Records that the broker cannot read, as JSON. It is shown only if there are any, and cannot be set.",
 )
 
+LINK = ConfigKey(
+    "headwater.link",
+    Kind.STRING,
+    "",
+    anything,
+    "The link that copies the topic, as JSON. It is shown only if there is one, and cannot be set.",
+)
+
 
 def checked(name: str, value: str) -> str:
     """Check a topic config. Returns its canonical form, or raises a `ConfigError` in Kafka's words."""

@@ -17,9 +17,11 @@ import msgspec
 from headwater.errors import (
     BadInput,
     BatchTooLarge,
+    Conflict,
     CorruptObject,
     EpochLost,
     HeadwaterError,
+    Mirrored,
     NoRecord,
     NotFound,
     NotReady,
@@ -30,6 +32,7 @@ from headwater.errors import (
 )
 from headwater.gateway.asgi import Headers
 from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, TooMuch
+from headwater.replica.links import LinkExists
 from headwater.replica.topics import ClusterFull, TopicExists, TopicUnknown
 from headwater.security.http_logins import Unwelcome
 
@@ -108,6 +111,11 @@ EXISTS = Kind(
     "It exists already",
     "The request creates something whose name is taken. Nothing was changed.",
 )
+MIRRORED = Kind(
+    "mirrored", 409, "Only a link writes to the topic",
+    "A link copies the topic from another Kafka, at the offsets that the records have there. Nothing was appended. "
+    "`headwater link promote` ends that: the topic then takes records of everybody.",
+)  # fmt: skip
 TOO_LARGE = Kind(
     "too-large", 413, "The request is too large",
     "The body or the number of records is above a limit of the gateway or of the topic (`gateway.body_bytes`, "
@@ -200,6 +208,9 @@ _BY_ERROR: tuple[tuple[type[HeadwaterError], Kind], ...] = (
     (TopicExists, EXISTS),
     (BatchTooLarge, TOO_LARGE),
     (ClusterFull, UNPROCESSABLE),
+    (Mirrored, MIRRORED),
+    (LinkExists, EXISTS),
+    (Conflict, CONFLICT),
     (Refused, STATEMENT_REFUSED),
     (QueryFailed, QUERY_FAILED),
     (TooMuch, QUERY_LIMIT),

@@ -280,15 +280,25 @@ def max_timestamp_of(data: Buffer) -> int:
     return timestamp
 
 
-def join_patched(batches: list[Buffer], offset: int) -> bytearray:
-    """The batches joined into one buffer, with base offsets counted from `offset` and leader epoch 0."""
+def join_patched(batches: list[Buffer], offset: int, leader_epoch: int = 0) -> bytearray:
+    """The batches joined into one buffer, with base offsets counted from `offset` and a leader epoch."""
     joined = bytearray().join(batches)
     at, patch, last_delta = 0, _BASE_AND_EPOCH.pack_into, _LAST_DELTA.unpack_from
     for size in map(len, batches):
-        patch(joined, at, offset, size - LENGTH_OVERHEAD, 0)
+        patch(joined, at, offset, size - LENGTH_OVERHEAD, leader_epoch)
         offset += last_delta(joined, at + _LAST_DELTA_AT)[0] + 1
         at += size
     return joined
+
+
+def with_leader_epoch(data: Buffer, leader_epoch: int) -> bytearray:
+    """Whole batches with another leader epoch, which no CRC covers."""
+    patched, at = bytearray(data), 0
+    while at < len(patched):
+        base, length, _ = _BASE_AND_EPOCH.unpack_from(patched, at)
+        _BASE_AND_EPOCH.pack_into(patched, at, base, length, leader_epoch)
+        at += LENGTH_OVERHEAD + length
+    return patched
 
 
 def split_batches(data: Buffer) -> list[Buffer]:

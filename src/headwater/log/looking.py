@@ -25,6 +25,8 @@ class Look:
     end: int
     stable: int
     log_start: int
+    leader_epoch: int
+    """What the batches say to clients."""
     aborted: list[AbortedTransaction]
     """Whose records in these entries readers of committed records leave out. Empty for other readers."""
 
@@ -46,4 +48,4 @@ def look(stream: Stream, offset: int, committed: bool, admit: Callable[[IndexEnt
     aborted: list[AbortedTransaction] = []
     if committed and entries and len(stream.aborted):
         aborted = stream.aborted.between(offset, min(bound, entries[-1].end))
-    return Look(entries, bound, stream.end, stream.stable, stream.log_start, aborted)
+    return Look(entries, bound, stream.end, stream.stable, stream.log_start, stream.leader_epoch, aborted)

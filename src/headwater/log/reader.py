@@ -22,6 +22,7 @@ from headwater.log.batch import (
     max_timestamp_of,
     offsets_of,
     split_batches,
+    with_leader_epoch,
 )
 from headwater.log.damage import BadRange, Damage, DamagedRange, path_of
 from headwater.log.gathering import Hit, Objects, parts
@@ -263,7 +264,10 @@ class Reader:
             room -= len(encoded.records)
             at = encoded.next_offset
         stream = _stream(want.replica, want.stream)
-        return ReadResult(b"".join(pieces), stream.end, stream.log_start, stream.stable)
+        joined: Buffer = b"".join(pieces)
+        if stream.leader_epoch:
+            joined = with_leader_epoch(joined, stream.leader_epoch)
+        return ReadResult(joined, stream.end, stream.log_start, stream.stable)
 
     async def _encode(
         self, want: Want, stream: Stream, entry: IndexEntry, offset: int, room: int, first_whole: bool
@@ -404,5 +408,5 @@ def _assemble(look: Look, objects: list[CachedWal | None], offset: int, room: in
 
 
 def _result(batches: list[Buffer], base: int, look: Look) -> ReadResult:
-    records = join_patched(batches, base) if batches else b""
+    records = join_patched(batches, base, look.leader_epoch) if batches else b""
     return ReadResult(records, look.end, look.log_start, look.stable, look.aborted if batches else [])

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
 from headwater.clock import Chance
-from headwater.errors import BadInput, Conflict, NotFound, NotReady
+from headwater.errors import BadInput, Conflict, Mirrored, NotFound, NotReady
 from headwater.replica.replica import Replica
 from headwater.replica.topics import Topics, TopicUnknown, check_name, parts_of, took
 from headwater.state.cluster.domain import Topic
@@ -32,6 +32,14 @@ class LinkUnknown(NotFound):
 
 class LinkExists(BadInput):
     """A link of that name exists already, or another link copies the topic."""
+
+
+def mirrored(state: ClusterState, topic: Topic | None) -> Mirrored:
+    """The error for a caller that writes to a topic which a link copies."""
+    linked = state.links.topics.get(topic.id) if topic is not None else None
+    by = f"link {linked.link!r}" if linked is not None else "a link"
+    name = f"Topic {topic.name!r}" if topic is not None else "The topic"
+    return Mirrored(f"{name} is copied by {by} and takes no other records. Promote it first: `headwater link promote`.")
 
 
 class Linking:

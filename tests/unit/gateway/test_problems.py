@@ -23,7 +23,7 @@ STABLE = {
     "unsupported-media-type": 415, "unprocessable": 422, "too-many-requests": 429, "head-too-large": 431,
     "internal-error": 500, "damaged": 500, "overloaded": 503, "unavailable": 503, "keys-full": 503,
     "outcome-unknown": 504, "store-full": 507, "other-origin": 403, "other-host": 421,
-    "offset-out-of-range": 416,
+    "offset-out-of-range": 416, "mirrored": 409,
 }  # fmt: skip
 """What clients rely on. A name may be added; none may change or go."""
 

@@ -15,13 +15,15 @@ from headwater.settings.settings import Housekeeping, Transactions
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
 from headwater.state.commands.base import Fence, Tick
 from headwater.state.commands.cluster import AlterConfigs, AlterResource, CreateTopic
+from headwater.state.commands.links import LinkPhase, SetLinkTopic
 from headwater.state.commands.streams import CreateStreams, TrimStreams
 from headwater.state.commands.transactions import InitTransaction, JoinTransaction
 from headwater.state.records import Command
-from headwater.state.results import Result, Verdict
+from headwater.state.results import Done, Result, Verdict
 from headwater.state.streams.domain import HOUSEKEEPING
 from headwater.types import WalId
 from tests.support.batches import Rec, batch, values
+from tests.support.links import link
 from tests.support.virtual_nodes import ONE, NodeWorld, read, sent, topic, way_of
 
 SETTINGS = Housekeeping(
@@ -462,3 +464,21 @@ def test_a_child_that_cannot_be_started_is_tried_again(caplog: pytest.LogCapture
     run(told())
     failures = [record for record in caplog.records if record.getMessage() == "housekeeping failed"]
     assert failures[0].reason == "no more processes"  # type: ignore[attr-defined]
+
+
+def test_mirrors_follow_their_topic() -> None:
+    """N1: a process that promotes a topic may die between the two steps; any other finishes it."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=SETTINGS)
+        found = await link(node, "orders", 2)
+        was, linked = found.stream().mirror, found.linked
+        command = SetLinkTopic(linked.topic, "old", "source", linked.source_id, LinkPhase.PROMOTED, "", was.generation)
+        [result] = await node.domains.cluster.submit([command])
+        assert isinstance(result, Done) and found.stream().mirror == was
+        await node.housekeeper.round()
+        assert [found.stream(p).mirror.on for p in (0, 1)] == [False, False]
+        assert found.stream().mirror.generation == result.value
+
+    run(told())

@@ -18,6 +18,7 @@ _CODES = {
     Judgement.STALE_CLAIM: ErrorCode.not_coordinator,
     Judgement.FULL: ErrorCode.policy_violation,
     Judgement.NEEDS_ID: ErrorCode.coordinator_not_available,
+    Judgement.MIRRORED: ErrorCode.invalid_request,
 }
 
 

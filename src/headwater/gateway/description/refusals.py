@@ -48,7 +48,7 @@ def kinds_of(path: str, method: str, *, has_body: bool) -> list[Kind]:
     if has_body or method != "GET":
         found += _OF_BODIES
     if method == "POST" and path.endswith("/records"):
-        found.append(KEYS_FULL)
+        found += (problems.MIRRORED, KEYS_FULL)
     return list(dict.fromkeys(found))
 
 

@@ -25,6 +25,7 @@ from headwater.log.batch import Batch
 from headwater.log.write.demands import rules_of, target_of
 from headwater.log.write.part import Together
 from headwater.log.write.writer import MAX_BATCHES_PER_OBJECT, Writer
+from headwater.replica.links import mirrored
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.streams import AnyCondition, EndIs, Once, Present, VersionIs
@@ -261,7 +262,9 @@ class Appending:
             if leaving is not None:
                 leaving.cancel()
 
-    def _refusal(self, judged: UnitResult, conditions: list[AnyCondition]) -> Refusal:
+    def _refusal(self, judged: UnitResult, conditions: list[AnyCondition]) -> HeadwaterError:
+        if judged.verdict is UnitVerdict.MIRRORED:
+            return mirrored(self._services.state, self._topic)
         if judged.verdict is UnitVerdict.MISMATCH:
             return _another_body()
         if judged.verdict is UnitVerdict.FULL:

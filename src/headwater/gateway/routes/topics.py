@@ -44,6 +44,19 @@ class PartitionLine(msgspec.Struct, frozen=True):
     """The stored bytes of the records that can be read."""
 
 
+class TopicLink(msgspec.Struct, frozen=True):
+    """The link that copies a topic from another Kafka."""
+
+    link: str
+    """The name of the link."""
+    source: str
+    """The name of the topic there."""
+    phase: str
+    """`copying`, `paused`, `stopped` or `promoted`. Only a promoted topic takes records of others."""
+    reason: str
+    """Why the link stopped or paused the topic. Empty if nobody said why."""
+
+
 class TopicDetails(msgspec.Struct, frozen=True):
     """A topic with its partitions and the configs that are set for it."""
 
@@ -58,6 +71,8 @@ class TopicDetails(msgspec.Struct, frozen=True):
     configs: dict[str, str] | None
     """The configs that are set for this topic. All others have their defaults. Null if the caller may not
     DESCRIBE_CONFIGS."""
+    link: TopicLink | None = None
+    """The link that copies the topic, or has copied it. Null if there is none."""
 
 
 class NewTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,7 +156,7 @@ async def describe_topic(call: TheCall, name: TopicName) -> TopicDetails:
     topic = await call.topic(name)
     await call.services.catch_up(Domain(topic.domain))
     lines = [_partition(call.services, topic, partition) for partition in range(topic.ready)]
-    return TopicDetails(topic.name, str(topic.id), topic.created_ms, lines, _configs(call, topic))
+    return TopicDetails(topic.name, str(topic.id), topic.created_ms, lines, _configs(call, topic), _link(call, topic))
 
 
 @post("/v1/topics", operation_id="createTopic", tags=["topics"], status_code=201)
@@ -193,6 +208,13 @@ def _configs(call: Call, topic: Topic) -> dict[str, str] | None:
     if not call.may(Operation.DESCRIBE_CONFIGS, AclResource.TOPIC, topic.name):
         return None
     return dict(topic.configs)
+
+
+def _link(call: Call, topic: Topic) -> TopicLink | None:
+    linked = call.services.state.links.topics.get(topic.id)
+    if linked is None:
+        return None
+    return TopicLink(linked.link, linked.source, linked.phase.name.lower(), linked.reason)
 
 
 def _line(topic: Topic) -> TopicLine:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headwater.clock import Chance, Clock
 from headwater.configs.topics import TopicConfig
-from headwater.errors import EpochLost, HeadwaterError, NotFound, NotReady, OutcomeUnknown, Overloaded, Retriable
+from headwater.errors import (
+    EpochLost,
+    HeadwaterError,
+    Mirrored,
+    NotFound,
+    NotReady,
+    OutcomeUnknown,
+    Overloaded,
+    Retriable,
+)
 from headwater.lake.bulk.input import Records
 from headwater.lake.bulk.rules import check_records, outdated
 from headwater.lake.planning import DATA, table_root
@@ -350,5 +359,6 @@ def _error(result: Result, what: str, unknown: type[HeadwaterError] = NotFound) 
         Reason.LEASED: Overloaded,
         Reason.STALE: NotReady,
         Reason.UNKNOWN: unknown,
+        Reason.MIRRORED: Mirrored,
     }
     return kinds.get(result.reason, HeadwaterError)(f"{what}: {result.detail or result.reason.value}")

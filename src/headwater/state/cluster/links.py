@@ -113,7 +113,9 @@ class Links:
         if command.link not in self.links:
             return Refused(Reason.UNKNOWN, f"there is no link {command.link!r}")
         if not 0 < len(command.source) <= MAX_TEXT or len(command.reason) > MAX_TEXT:
-            return Refused(Reason.INVALID, f"the name of a source's topic or a reason has {MAX_TEXT} characters at most")
+            return Refused(
+                Reason.INVALID, f"the name of a source's topic or a reason has {MAX_TEXT} characters at most"
+            )
         if (known.generation if known is not None else 0) != command.seen:
             detail = f"is at generation {known.generation}" if known is not None else "is not linked"
             return Refused(Reason.STALE, f"the topic {detail}")
@@ -145,7 +147,9 @@ class Links:
 def flaw_of(link: LinkSpec) -> str:
     """Why a link is invalid; empty if it is valid. Values are not repeated: they may be secrets by mistake."""
     if not _NAME.fullmatch(link.name):
-        return "a link's name has 1 to 100 letters, digits, dots, dashes and underscores, and begins with one of the first"
+        return (
+            "a link's name has 1 to 100 letters, digits, dots, dashes and underscores, and begins with one of the first"
+        )
     if not 0 < len(link.bootstrap) <= MAX_BOOTSTRAP:
         return f"a link has 1 to {MAX_BOOTSTRAP} addresses of its source"
     if any(len(listed) > MAX_LISTED for listed in (link.topics, link.patterns, link.groups)):

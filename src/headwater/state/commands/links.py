@@ -1,8 +1,8 @@
 """Commands about links: topics of another Kafka that are copied here. From level 5 on.
 
 Domain 0 has the links and their topics: what is meant. The domains of streams have mirrors: what holds. A generation
-connects the two. Domain 0 gives a new one to every change of a linked topic, and the streams take it over. Whoever still
-copies under an earlier generation is refused by `apply`.
+connects the two. Domain 0 gives a new one to every change of a linked topic, and the streams take it over. A process
+that still copies under an earlier generation is refused by `apply`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The part of the state for mirrors: streams that have the records of another Kafka, at its offsets. From level 5 on.
 
-Only units with the condition `MirrorIs` append to a mirror. A stream that is no longer one keeps its generation, so that
-a link under an earlier generation never writes to it again.
+Only units with the condition `MirrorIs` append to a mirror. A stream that is no longer one keeps its generation, so a
+link under an earlier generation never writes to it again.
 """
 
 from __future__ import annotations

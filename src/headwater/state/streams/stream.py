@@ -86,6 +86,14 @@ class Stream:
             return self.end
         return max(self.log_start, min(self.end, next(iter(self.running.values()))))
 
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch that clients are told: 0, or -1 (unknown) of a stream that is or was a mirror.
+
+        Its offsets have other epochs in the source. A consumer that takes 0 there would find its place truncated.
+        """
+        return -1 if self.mirror.generation else 0
+
     def close(self, producer: int, epoch: int, clock_ms: int, *, commit: bool) -> None:
         """End a producer's transaction in this stream by a marker."""
         offset, first = self.next_offset, self.running.pop(producer, None)

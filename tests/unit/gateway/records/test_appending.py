@@ -13,10 +13,12 @@ from headwater.gateway.records.bodies import Entry, Wish
 from headwater.gateway.records.once import once
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.domain import Topic
+from headwater.state.commands.links import LinkPhase
 from headwater.state.streams.domain import UNITS_LEVEL
 from headwater.state.streams.stored_keys import KEPT_MS
 from headwater.types import Domain
 from tests.support.gateways import InGateway, gateway
+from tests.support.links import link
 
 URL = "/v1/topics/orders/records"
 QUICK = Settings(gateway=Gateway(append_ms=300))
@@ -187,5 +189,24 @@ def test_a_cluster_below_the_level_says_what_to_do() -> None:
             assert answer.status_code == 503 and "headwater cluster upgrade" in answer.json()["detail"]
             state.level = UNITS_LEVEL
             assert ends(found, topic) == [0] and (await send(found, 1)).status_code == 200
+
+    asyncio.run(story())
+
+
+def test_a_topic_that_a_link_copies() -> None:
+    """N1: a problem of its own, which names the link, until the topic is promoted."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            copied = await link(found.core, "orders")
+            await copied.copy(3, [b"a"])
+            for headers in ({}, {"Idempotency-Key": "k"}):
+                refused = await send(found, "x", **headers)
+                assert (refused.status_code, refused.json()["type"]) == (409, "/problems/mirrored")
+                assert "copied by link 'old'" in refused.json()["detail"]
+            assert ends(found, copied.topic) == [4]
+            await copied.change(LinkPhase.PROMOTED)
+            accepted = await send(found, "x")
+            assert accepted.json()["partitions"][0]["first_offset"] == 4
 
     asyncio.run(story())

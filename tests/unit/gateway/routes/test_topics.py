@@ -6,7 +6,9 @@ import asyncio
 
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import Operation
+from headwater.state.commands.links import LinkPhase
 from tests.support.gateways import ALICE, gateway, secured
+from tests.support.links import link
 from tests.support.rules import rule
 
 
@@ -21,6 +23,11 @@ def test_a_topic_with_its_partitions() -> None:
             assert told["created_ms"] == topic.created_ms
             empty = {"start": 0, "end": 0, "stable": 0, "settled": 0, "bytes": 0}
             assert told["partitions"] == [{"partition": 0, **empty}, {"partition": 1, **empty}]
+            assert told["link"] is None
+            copied = await link(found.core, "copied")
+            await copied.change(LinkPhase.PAUSED, "for the night")
+            told = (await found.get("/v1/topics/copied")).json()["link"]
+            assert told == {"link": "old", "source": "source", "phase": "paused", "reason": "for the night"}
 
     asyncio.run(story())
 

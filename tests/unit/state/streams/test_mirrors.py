@@ -108,7 +108,9 @@ class Story:
         for position, record in enumerate(self.scribe.records, 1):
             again.apply(Position(position), decode(record))
         assert image == restored.image() == again.image()
-        assert {n: s.mirror for n, s in restored.streams.items()} == {n: s.mirror for n, s in self.state.streams.items()}
+        assert {n: s.mirror for n, s in restored.streams.items()} == {
+            n: s.mirror for n, s in self.state.streams.items()
+        }
 
 
 # --- who may append ------------------------------------------------------------------------------------

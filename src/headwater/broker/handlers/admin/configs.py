@@ -5,6 +5,7 @@ Topics, brokers, loggers, groups, and subscriptions to clients' metrics.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -111,7 +112,7 @@ def _describe(broker: Broker, kind: int, name: str) -> list[Values]:
         topic = topic_by_name(state, name)
         if topic is None:
             raise TopicUnknown(f"This server does not host the topic {name!r}.")
-        rows = [*describe_topic_configs(broker, topic.configs), *_damage(broker, name)]
+        rows = [*describe_topic_configs(broker, topic.configs), *_damage(broker, name), *_link(broker, topic.id)]
         return [{**row, "read_only": True} for row in rows] if is_empty(topic) else rows
     if kind == ConfigResource.BROKER:
         return _broker(broker, name)
@@ -138,6 +139,21 @@ def _damage(broker: Broker, topic: str) -> list[Values]:
     lines = broker.reader.damage.lines(topic=topic)
     value = msgspec.json.encode(lines).decode()
     return [_row(topic_configs.DAMAGE, value, DEFAULT, True, ())] if lines else []
+
+
+def _link(broker: Broker, topic: uuid.UUID) -> list[Values]:
+    """The link of a topic, as a config that only the broker sets."""
+    linked = broker.cluster.state.links.topics.get(topic)
+    if linked is None:
+        return []
+    told = {
+        "link": linked.link,
+        "source": linked.source,
+        "phase": linked.phase.name.lower(),
+        "reason": linked.reason,
+        "generation": linked.generation,
+    }
+    return [_row(topic_configs.LINK, msgspec.json.encode(told).decode(), DEFAULT, True, ())]
 
 
 def _broker(broker: Broker, name: str) -> list[Values]:

@@ -86,9 +86,9 @@ async def _offset(broker: Broker, request: Request, view: TopicView | None, want
         return {"error_code": ErrorCode.unknown_leader_epoch}
     committed = getattr(request.body, "isolation_level", 0) == READ_COMMITTED
     if wanted.timestamp == LATEST:
-        return _found(bound_of(stream, committed), -1)
+        return _found(stream, bound_of(stream, committed), -1)
     if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return _found(stream.log_start, -1)
+        return _found(stream, stream.log_start, -1)
     if wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
     try:
@@ -102,15 +102,15 @@ async def _offset(broker: Broker, request: Request, view: TopicView | None, want
         return {"error_code": code_of(error)}
     if timed is None:
         return {"error_code": ErrorCode.none, "offset": -1, "timestamp": -1, "leader_epoch": -1}
-    return _found(timed.offset, timed.timestamp)
+    return _found(stream, timed.offset, timed.timestamp)
 
 
-def _found(offset: int, timestamp: int) -> Values:
+def _found(stream: Stream, offset: int, timestamp: int) -> Values:
     return {
         "error_code": ErrorCode.none,
         "offset": offset,
         "timestamp": timestamp,
-        "leader_epoch": LEADER_EPOCH,
+        "leader_epoch": stream.leader_epoch,
     }
 
 

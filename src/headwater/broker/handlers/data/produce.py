@@ -29,10 +29,12 @@ from headwater.broker.handlers.data.produce_request import (
 )
 from headwater.broker.registry import api
 from headwater.broker.request import Answer, Pending, Request, Values
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, Mirrored
 from headwater.log.batch import UNREAD, InvalidRecord, InvalidTimestamp, RecordErrors, unchecked
 from headwater.log.write.opening import Wanted, Work
 from headwater.log.write.part import Outcome, Part
+from headwater.replica.internal_topics import topic_by_id, topic_by_name
+from headwater.replica.links import mirrored
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.results import Verdict
 from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
@@ -64,6 +66,7 @@ class _Produce(Pending):
         "_abortable",
         "_accepted",
         "_answers",
+        "_broker",
         "_indexes",
         "_pace",
         "_parts",
@@ -73,7 +76,6 @@ class _Produce(Pending):
         "_transactional",
         "_undecided",
         "_with_start",
-        "_withdraw",
     )
 
     def __init__(self, broker: Broker, version: int, wanted: ProduceRequest) -> None:
@@ -89,7 +91,7 @@ class _Produce(Pending):
         self._transactional = bool(wanted.producers)
         self._answers: list[Values | bytes | None] = [None] * len(self._indexes)
         self._undecided = len(self._indexes)
-        self._withdraw = broker.withdraw
+        self._broker = broker
         self._parts: list[Part] = []
         self._timer: asyncio.TimerHandle | None = None
         if not self._undecided:
@@ -115,7 +117,7 @@ class _Produce(Pending):
         """
         for part in self._parts:
             if self._answers[part.number] is None:
-                self._withdraw(part)
+                self._broker.withdraw(part)
         self._finish()
 
     def accepted(self, number: int, offset: int, log_start: int, append_ms: int) -> None:
@@ -137,8 +139,21 @@ class _Produce(Pending):
             if outcome.verdict is Verdict.NOT_JOINED:
                 message = "The partition was not added to the transaction."
                 code = code if self._abortable else ErrorCode.invalid_txn_state
+            elif outcome.verdict is Verdict.MIRRORED:
+                message = str(self._mirrored(number))
             told = not self._transactional or outcome.verdict not in NO_MEMBERS
             self.refuse(number, code, message, outcome.log_start if told else -1)
+
+    def _mirrored(self, number: int) -> Mirrored:
+        """The error for a partition that only a link writes to."""
+        state = self._broker.cluster.state
+        for topic, count in self._topics:
+            if number < count:
+                if isinstance(topic, str):
+                    return mirrored(state, topic_by_name(state, topic))
+                return mirrored(state, topic_by_id(state, topic))
+            number -= count
+        raise IndexError(number)
 
     def refuse(
         self,

@@ -1,0 +1,80 @@
+"""O6, N1: what `headwater doctor` says about links and mirrors."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+
+from headwater.app.doctor import check_links
+from headwater.app.report import Report
+from headwater.state.cluster.state import ClusterState
+from headwater.state.commands.base import SetLevel
+from headwater.state.commands.cluster import CreateTopic, TakeEpoch
+from headwater.state.commands.links import LinkPhase, LinkSpec, PutLink, SetLinkTopic, SetMirror
+from headwater.state.machine import LEVEL, LEVELS
+from headwater.state.streams.state import StreamsState
+from headwater.types import Domain
+from tests.support.scribe import TOPIC, Scribe
+
+A, B = 1, 2
+SPEC = LinkSpec("old", ("h:1",), {}, (), (), (), {}, False)
+
+
+class Story:
+    """A topic with two mirrors under generation 2."""
+
+    def __init__(self) -> None:
+        self.cluster, self.state = ClusterState(), StreamsState(Domain(1))
+        one, two = Scribe(self.cluster), Scribe(self.state)
+        one.do(0, TakeEpoch("p", 1, "z", (), LEVEL, "b"))
+        for scribe in (one, two):
+            scribe.do(1, SetLevel(LEVEL, LEVELS[LEVEL]))
+        one.do(1, CreateTopic(TOPIC, "t", 2, {}, Domain(1)))
+        one.do(1, PutLink(SPEC, 0))
+        one.do(1, SetLinkTopic(TOPIC, "old", "t", uuid.UUID(int=1), LinkPhase.COPYING, "", 0))
+        two.streams(A, B)
+        two.do(1, SetMirror((A, B), 2, True))
+
+    def findings(self) -> list[str]:
+        report = Report()
+        check_links(self.cluster, self.state, report)
+        return [f"{finding.check}: {finding.problem}" for finding in report.findings]
+
+    def mirror(self, **changes: object) -> None:
+        stream = self.state.streams[A]
+        stream.mirror = msgspec.structs.replace(stream.mirror, **changes)
+
+
+def test_mirrors_as_they_should_be() -> None:
+    """O6: also those that are behind their topic, and those of a change that came later."""
+    story = Story()
+    assert story.findings() == []
+    for generation in (1, 2, 3):
+        story.mirror(generation=generation)
+        assert story.findings() == []
+
+
+def test_mirrors_that_cannot_be() -> None:
+    """O6: each is told."""
+    story = Story()
+    story.cluster.links.last_number = 9
+    story.mirror(generation=3)
+    assert story.findings() == ["mirrors: is at generation 3, its topic at 2"]
+    story.mirror(generation=2, on=False)
+    assert story.findings() == ["mirrors: is not a mirror; its topic says otherwise"]
+    story.mirror(on=True)
+    story.state.streams[A].open = (0,)
+    assert story.findings() == ["mirrors: is a mirror with open reservations or transactions"]
+    story.state.streams[A].open = ()
+    del story.cluster.links.links["old"]
+    assert story.findings() == ["links: is a topic of link 'old', which does not exist"]
+    story.cluster.links.topics.clear()
+    assert story.findings() == ["mirrors: is a mirror, and no link copies its topic"] * 2
+
+
+def test_linked_topics_that_do_not_exist() -> None:
+    """O6: a deleted topic takes its link along."""
+    story = Story()
+    story.cluster.topics.clear()
+    assert story.findings() == ["links: is linked, and does not exist"]
