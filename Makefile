@@ -36,7 +36,7 @@ lint: install ## style, types, import contracts
 	$(BIN)/lint-imports
 
 test: install tools lint ## everything that must pass
-	$(BIN)/pytest --numprocesses 2 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 20 $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 20 --show-capture stdout $(ARGS)
 	$(BIN)/python -m tests.clustered --quick
 
 test-cluster: install tools ## tests of clients, groups, security, log and faults on etcd, Oxia and a bucket, with S3
