@@ -121,7 +121,7 @@ def same_shape(shown: Any, found: Any, at: str = "answer") -> None:
     if (
         isinstance(shown, dict)
         and shown
-        and not at.endswith(("configs", "ends", "addresses", "mechanisms", "versions"))
+        and not at.endswith(("configs", "ends", "addresses", "mechanisms", "versions", "options"))
     ):
         assert set(shown) == set(found), at
         for name, value in shown.items():

@@ -106,6 +106,14 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         fail(error)
 
 
+def serve_forever(main: Coroutine[Any, Any, None]) -> None:
+    """Run a server on the quicker event loop. Its errors go to the caller."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
 def call_plainly(main: Callable[[], T]) -> T:
     """Call the function of a command that has no event loop. A reader that has closed our output ends it quietly."""
     try:

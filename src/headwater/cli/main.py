@@ -7,10 +7,11 @@ import atexit
 import contextlib
 import os
 import sys
-from collections.abc import Coroutine
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
+
+from headwater.cli.common import serve_forever
 
 app = typer.Typer(
     name="headwater",
@@ -40,13 +41,6 @@ FlightOption = Annotated[
 ]
 
 
-def _serve(main: Coroutine[Any, Any, None]) -> None:
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
-
-
 @app.command()
 def up(
     data: DataOption = None,
@@ -67,7 +61,7 @@ def up(
     flags = {"data": data, "kafka": kafka, "http": http, "brokers": brokers, "lake.enabled": lake}
     flags |= {"gateway.enabled": gateway, "gateway.http": gateway_http, "gateway.flight": gateway_flight}
     flags["security.insecure"] = insecure
-    _serve(run(load(config, flags=flags)))
+    serve_forever(run(load(config, flags=flags)))
 
 
 @app.command()
@@ -88,7 +82,7 @@ def broker(
     flags = {"data": data, "kafka": kafka, "http": http, "node": node, "advertise": advertise}
     flags["security.insecure"] = insecure
     environment: dict[str, str] | None = {} if supervised else None
-    _serve(serve(load(config, environment, flags), supervised=supervised))
+    serve_forever(serve(load(config, environment, flags), supervised=supervised))
 
 
 @app.command()
@@ -104,7 +98,7 @@ def compactor(
     from headwater.settings.settings import load
 
     environment: dict[str, str] | None = {} if supervised else None
-    _serve(
+    serve_forever(
         serve(
             load(config, environment, {"data": data, "http": http, "security.insecure": insecure}),
             supervised=supervised,
@@ -129,7 +123,7 @@ def gateway(
     flags = {"data": data, "http": http, "gateway.http": gateway_http, "security.insecure": insecure}
     flags["gateway.flight"] = gateway_flight
     environment: dict[str, str] | None = {} if supervised else None
-    _serve(serve(load(config, environment, flags), supervised=supervised))
+    serve_forever(serve(load(config, environment, flags), supervised=supervised))
 
 
 @app.command(name="compile", hidden=True)
@@ -184,12 +178,27 @@ def doctor(
 
 def main() -> None:
     """The console script."""
-    from headwater.cli import acl, backup, cluster, common, consume, cost, group, metadata, produce, table, topic, txn
+    from headwater.cli import (
+        acl,
+        backup,
+        cluster,
+        common,
+        consume,
+        cost,
+        group,
+        link,
+        metadata,
+        produce,
+        table,
+        topic,
+        txn,
+    )
     from headwater.cli import user as users
     from headwater.cli.sql import command as sql
 
     for module in (topic, produce, consume, group, txn, table, metadata, backup, users, acl, cluster, cost, sql):
         module.register(app)
+    link.register(app)
     _leave(common.call(app))
 
 

@@ -49,6 +49,7 @@ TAGS = {
     "groups": "Groups, their offsets and their lag.",
     "tables": "Topics as tables: versions, files, freshness.",
     "transactions": "Transactional ids and their transactions.",
+    "links": "Links, which copy topics of another Kafka.",
     "users": "Users and their passwords.",
     "rules": "Access rules (Kafka's ACLs).",
     "problems": "Pages that explain problems.",

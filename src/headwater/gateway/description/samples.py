@@ -37,6 +37,20 @@ _TRANSACTION = {
     "id": "payments-1", "state": "Ongoing", "producer": 4001, "epoch": 0, "started_ms": _MS, "timeout_ms": 60_000,
 }  # fmt: skip
 _RECORD = {"partition": 0, "offset": 0, "timestamp": _MS, "key": "c1", "value": '{"amount":5}'}
+_LINK = {
+    "name": "old", "source": ["127.0.0.1:9192"], "state": "paused", "created_ms": _MS, "topics": ["payments"],
+    "patterns": ["shop[.].*"], "groups": ["shop-.*"], "options": {"configs": "true"},
+    "security": {
+        "security.protocol": "SASL_SSL", "sasl.username": "copier", "sasl.password.file": "/etc/headwater/old.password",
+    },
+    "linked": [
+        {
+            "topic": "payments", "source": "payments", "source_id": _ID, "state": "copying", "reason": "",
+            "since_ms": _MS, "generation": 2, "starts": [0, 0], "ends": [1200, 1180],
+        }
+    ],
+}  # fmt: skip
+_NEW_LINK = {name: value for name, value in _LINK.items() if name not in ("state", "created_ms", "linked")}
 _PAGE = {"records": [_RECORD], "next": NEXT}
 _PLACE = {"topic": "orders", "partition": 0, "offset": 0}
 
@@ -327,6 +341,29 @@ SAMPLES: tuple[Sample, ...] = (
         "abortTransaction", "aborted", "Its producer is fenced", path={"id": "payments-1"},
         answer={**_TRANSACTION, "state": "CompleteAbort"},
     ),
+    # --- links -----------------------------------------------------------------------------------------
+    Sample(
+        "createLink", "checked", "Check a link only", query={"validate_only": "true"}, body=_NEW_LINK,
+        answer={**_LINK, "state": "copying", "linked": []},
+    ),
+    Sample(
+        "createLink", "created", "Topics by name and by pattern, and their groups", status=201,
+        body={**_NEW_LINK, "paused": True}, answer={**_LINK, "linked": []},
+    ),
+    Sample(
+        "listLinks", "first", "The first page", query={"limit": 10},
+        answer={
+            "items": [{"name": "old", "source": ["127.0.0.1:9192"], "state": "paused", "linked": 1, "stopped": 0}]
+        },
+    ),
+    Sample("describeLink", "link", "How far the topics are copied", path={"link": "old"}, answer=_LINK),
+    Sample("pauseLink", "paused", "Nothing is copied any more", path={"link": "old"}, body={}, answer=_LINK),
+    Sample("promoteLink", "promoted", "All topics take records", path={"link": "old"}, body={}, answer=_LINK),
+    Sample(
+        "resumeLink", "resumed", "Copied again", path={"link": "old"}, body={"accept_gap": True},
+        answer={**_LINK, "state": "copying"},
+    ),
+    Sample("deleteLink", "deleted", "The topics stay", status=204, path={"link": "old"}),
     # --- users and rules -------------------------------------------------------------------------------
     Sample(
         "putUser", "created", "A new user", status=201, path={"user": "ann"},

@@ -1,0 +1,238 @@
+"""`headwater link`: topics of another Kafka, copied into topics here. It takes --data or --config, like `table`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from headwater.cli.common import (
+    Output,
+    OutputOption,
+    fail,
+    put,
+    put_done,
+    put_json,
+    put_table,
+    unique_pairs,
+)
+from headwater.cli.table_common import ConfigOption, DataOption, ask
+from headwater.errors import HeadwaterError
+
+if TYPE_CHECKING:
+    from headwater.app.session import LedgerSession
+    from headwater.replica.link_changes import LinkChanges
+    from headwater.replica.linked import LinkFacts, LinkLine
+    from headwater.state.commands.links import LinkSpec
+
+T = TypeVar("T")
+LinkArgument = Annotated[str, typer.Argument(metavar="LINK", help="The link.")]
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", help="Only this topic of the link; repeatable. By default all of them."),
+]
+SourceOption = Annotated[
+    str, typer.Option("--source", metavar="HOST:PORT", help="Addresses of the source's brokers, separated by commas.")
+]
+NamesOption = Annotated[
+    list[str] | None, typer.Option("--topics", metavar="NAMES", help="Topics to copy, separated by commas; repeatable.")
+]
+PatternOption = Annotated[
+    list[str] | None,
+    typer.Option("--pattern", metavar="REGEX", help="Copy all topics whose whole name matches; repeatable."),
+]
+GroupsOption = Annotated[
+    list[str] | None,
+    typer.Option("--groups", metavar="REGEX", help="Copy the committed offsets of these groups, too; repeatable."),
+]
+SecurityOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--security",
+        metavar="NAME=VALUE",
+        help="How to connect to the source, by librdkafka's names; repeatable. A secret is named by its file or its "
+        "variable: sasl.password.file=FILE, sasl.password.env=NAME.",
+    ),
+]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="An option of the link, see docs/links.md; repeatable."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to an app."""
+    link = typer.Typer(help="Copy topics of another Kafka, with their offsets.", no_args_is_help=True)
+    for command in (create, list_, describe, pause, resume, promote, delete):
+        link.command(command.__name__.rstrip("_"))(command)
+    app.add_typer(link, name="link")
+
+
+def spec_of(
+    name: str,
+    source: str,
+    topics: Sequence[str] | None,
+    patterns: Sequence[str] | None,
+    groups: Sequence[str] | None,
+    security: Sequence[str] | None,
+    options: Sequence[str] | None,
+    *,
+    paused: bool = False,
+) -> LinkSpec:
+    """The link that the options of a command describe. Raises if they are wrong in themselves."""
+    from headwater.replica.link_changes import check_spec
+    from headwater.state.commands.links import LinkSpec
+
+    spec = LinkSpec(
+        name=name,
+        bootstrap=_listed([source]),
+        security=unique_pairs(security or (), "--security"),
+        topics=_listed(topics or ()),
+        patterns=tuple(patterns or ()),
+        groups=tuple(groups or ()),
+        options=unique_pairs(options or (), "--option"),
+        paused=paused,
+    )
+    check_spec(spec)
+    return spec
+
+
+def _listed(given: Sequence[str]) -> tuple[str, ...]:
+    """What is given in lists with commas."""
+    return tuple(word.strip() for words in given for word in words.split(",") if word.strip())
+
+
+def create(
+    name: LinkArgument,
+    source: SourceOption,
+    topics: NamesOption = None,
+    pattern: PatternOption = None,
+    groups: GroupsOption = None,
+    security: SecurityOption = None,
+    option: OptionOption = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Do not copy before `headwater link resume`.")] = False,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Create a link. From then on link processes copy the topics, at the source's offsets."""
+    try:
+        spec = spec_of(name, source, topics, pattern, groups, security, option, paused=paused)
+    except HeadwaterError as error:
+        fail(error)
+    _change(data, config, lambda links: links.create(spec))
+    put_done(output, "link", name, "created")
+
+
+def list_(data: DataOption = None, config: ConfigOption = None, output: OutputOption = Output.TEXT) -> None:
+    """List all links."""
+
+    async def look(found: LedgerSession) -> list[LinkLine]:
+        from headwater.replica.linked import lines_of
+
+        return lines_of(found.cluster.state)
+
+    lines = ask(data, config, look)
+    if output is Output.JSON:
+        put_json(lines)
+    elif lines:
+        put_table(
+            ["LINK", "SOURCE", "STATE", "TOPICS", "STOPPED"],
+            [(line.name, ",".join(line.source), line.state, line.linked, line.stopped) for line in lines],
+        )
+
+
+def describe(
+    name: LinkArgument, data: DataOption = None, config: ConfigOption = None, output: OutputOption = Output.TEXT
+) -> None:
+    """Describe a link: its source, its topics, their states and how far each partition is copied."""
+
+    async def look(found: LedgerSession) -> LinkFacts:
+        from headwater.replica.linked import facts_of
+
+        return facts_of(found.cluster.state, found.domains, name)
+
+    facts = ask(data, config, look)
+    if output is Output.JSON:
+        put_json(facts)
+        return
+    whole = [("link", f"{facts.name}, {facts.state}"), ("source", ", ".join(facts.source))]
+    whole += [("topics", ", ".join(facts.topics)), ("patterns", ", ".join(facts.patterns))]
+    whole += [("groups", ", ".join(facts.groups))]
+    whole += sorted({**facts.security, **facts.options}.items())
+    put("".join(f"{what + ':':<12} {value}\n" for what, value in whole if value).encode())
+    if facts.linked:
+        put(b"\n")
+        put_table(
+            ["TOPIC", "STATE", "PARTITIONS", "GENERATION", "OFFSETS", "REASON"],
+            [
+                (t.topic, t.state, len(t.ends), t.generation, sum(t.ends) - sum(t.starts), t.reason)
+                for t in facts.linked
+            ],
+        )
+
+
+def pause(
+    name: LinkArgument,
+    topic: TopicsOption = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Stop copying, of a whole link or of some of its topics. The topics stay read-only."""
+    _change(data, config, lambda links: links.pause(name, topic or ()))
+    put_done(output, "link", name, "paused")
+
+
+def resume(
+    name: LinkArgument,
+    topic: TopicsOption = None,
+    accept_gap: Annotated[
+        bool | None,
+        typer.Option(
+            "--accept-gap/--no-accept-gap",
+            help="Whether to go on at the source's first record where its retention has overtaken the link.",
+        ),
+    ] = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Copy again: a link or topics that were paused, or topics that have stopped for a reason that is gone."""
+    _change(data, config, lambda links: links.resume(name, topic or (), accept_gap=accept_gap))
+    put_done(output, "link", name, "resumed")
+
+
+def promote(
+    name: LinkArgument,
+    topic: TopicsOption = None,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """End copying for good: the topics take records of producers, at the next offsets. There is no way back."""
+    _change(data, config, lambda links: links.promote(name, topic or ()))
+    put_done(output, "link", name, "promoted")
+
+
+def delete(
+    name: LinkArgument,
+    data: DataOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Delete a link whose topics are all promoted or deleted. The topics stay."""
+    _change(data, config, lambda links: links.delete(name))
+    put_done(output, "link", name, "deleted")
+
+
+def _change(data: str | None, config: str | None, change: Callable[[LinkChanges], Awaitable[T]]) -> T:
+    """Change links as a member of the cluster, which may append to the ledger."""
+
+    async def main(found: LedgerSession) -> T:
+        from headwater.replica.link_changes import LinkChanges
+
+        return await change(LinkChanges.of(found.domains))
+
+    return ask(data, config, main, member=True)

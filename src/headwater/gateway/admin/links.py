@@ -1,0 +1,72 @@
+"""Links for a caller of the HTTP API. A link copies what its source has, so its caller needs rights on the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.gateway.services import Call
+from headwater.replica.link_changes import LinkChanges
+from headwater.replica.linked import LinkFacts, LinkLine, facts_of, facts_of_spec, lines_of
+from headwater.state.cluster.access import AclResource, Operation
+from headwater.state.commands.links import LinkSpec
+
+
+async def all_links(call: Call) -> list[LinkLine]:
+    """All links by name, if the caller may know them."""
+    call.check(Operation.DESCRIBE, AclResource.CLUSTER)
+    await call.services.catch_up()
+    return lines_of(call.services.state)
+
+
+async def find(call: Call, name: str) -> LinkFacts:
+    """A link with its topics, if the caller may know that there is one."""
+    call.check(Operation.DESCRIBE, AclResource.CLUSTER)
+    await call.services.catch_up(*call.services.domains)
+    return _facts(call, name)
+
+
+async def create(call: Call, spec: LinkSpec, *, dry: bool) -> LinkFacts:
+    """Create a link, or with `dry` only check it."""
+    links = await _changing(call)
+    links.check_new(spec)
+    if dry:
+        return facts_of_spec(spec, call.services.clock.wall_ms(), [])
+    await links.create(spec)
+    return _facts(call, spec.name)
+
+
+async def pause(call: Call, name: str, topics: Sequence[str]) -> LinkFacts:
+    """Stop copying a link, or some of its topics."""
+    await (await _changing(call)).pause(name, topics)
+    return _facts(call, name)
+
+
+async def resume(call: Call, name: str, topics: Sequence[str], *, accept_gap: bool | None) -> LinkFacts:
+    """Copy a link again, or some of its topics."""
+    await (await _changing(call)).resume(name, topics, accept_gap=accept_gap)
+    return _facts(call, name)
+
+
+async def promote(call: Call, name: str, topics: Sequence[str]) -> LinkFacts:
+    """Make topics of a link ordinary ones."""
+    await (await _changing(call)).promote(name, topics)
+    return _facts(call, name)
+
+
+async def delete(call: Call, name: str) -> None:
+    """Delete a link whose topics are all promoted or deleted."""
+    await (await _changing(call)).delete(name)
+
+
+async def _changing(call: Call) -> LinkChanges:
+    """Changes for a caller who may change them, after a look at the ledger's end."""
+    own = call.services
+    call.check(Operation.ALTER, AclResource.CLUSTER)
+    own.check_contact()
+    await own.catch_up(*own.domains)
+    return LinkChanges.of(own.domains)
+
+
+def _facts(call: Call, name: str) -> LinkFacts:
+    own = call.services
+    return facts_of(own.state, own.domains, name)
