@@ -213,7 +213,6 @@ class Source:
                 leader = self._leaders.of(want.linked)
                 groups.setdefault(leader.broker, []).append((want, leader.epoch))
             except ClientError as error:
-                self.forget(want.topic)
                 doubts[want] = error
         parts = [
             Group(broker, dict(members[at : at + MAX_PARTITIONS]))
