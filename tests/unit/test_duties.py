@@ -18,6 +18,7 @@ from harness.virtual import SeededChance, VirtualClock, run
 from headwater import background as background_module
 from headwater.app import lifecycle
 from headwater.background import DUTIES, Background, DutyFailed, DutyReport, OnDeath
+from headwater.gateway.load import Load
 from headwater.ledger.bucket.ledger import BucketLedger
 from headwater.ledger.etcd.ledger import EtcdLedger
 from headwater.ledger.oxia.ledger import OxiaLedger
@@ -163,6 +164,13 @@ async def _holds(scene: Scene) -> Background:
     return node.background  # type: ignore[no-any-return]
 
 
+async def _load(scene: Scene) -> Background:
+    background, load = scene.background(), Load(1_000, VirtualClock())
+    load._late = None  # type: ignore[assignment]
+    load.start(background)
+    return background
+
+
 async def _certificates(scene: Scene) -> Background:
     made, background = object.__new__(Certificates), scene.background()
     made.reload = boom  # type: ignore[method-assign]
@@ -248,6 +256,7 @@ CASES: dict[str, Callable[[Scene], Awaitable[Background]]] = {
     "compaction": _compaction,
     "compaction-lease": _lease,
     "table-follower": _table_follower,
+    "load": _load,
     "holds": _holds,
     "certificates": _certificates,
     "etcd-watch": _etcd,

@@ -140,6 +140,7 @@ class GatewayProcess:
             importlib.import_module("pyarrow")  # later it would hold up the beats of a member on a busy machine
         await self.core.start()
         self.services.holding.start()
+        self.services.load.start(self.background)
         if self.settings.sql.enabled:
             await self.duckdb.open()
         await self.server.open()
@@ -158,6 +159,7 @@ class GatewayProcess:
         await self.duckdb.close()
         await self.spark.close()
         await self.services.holding.close()
+        await self.services.load.close()
         await self.core.stop()
         if self._peers is not None:
             await self._peers.close()
@@ -168,7 +170,7 @@ class GatewayProcess:
         await self.store.close()
 
     async def _metrics(self, request: Request) -> Page:
-        metrics = collect(self.services.stats, self.services.streams.count)
+        metrics = collect(self.services.stats, self.services.streams.count, self.services.load.seconds)
         if self.settings.sql.enabled:
             engines = {Engine.DUCKDB: self.duckdb.workers, Engine.SPARK: self.spark.workers}
             metrics += self.queries.metrics(engines)

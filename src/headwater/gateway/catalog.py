@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, unquote
 from headwater.errors import INSTEAD_OF_A_COMMIT, Retriable
 from headwater.objects import ObjectMissing, ObjectStore
 from headwater.ops.http import Page, Request
+from headwater.replica.patience import LedgerTime
 from headwater.replica.replica import Replica
 from headwater.security.guard import Guard
 from headwater.state.cluster.access import AclResource, Operation
@@ -180,9 +181,9 @@ class RestCatalog:
     async def _catch_up(self, table: str | None) -> bool:
         """Whether the local state is up to date. If not, the request is answered from it nevertheless."""
         try:
-            async with asyncio.timeout(CATCH_UP_SECONDS):
+            async with LedgerTime(CATCH_UP_SECONDS):
                 await self._tables.catch_up(table)
-        except (Retriable, TimeoutError):
+        except Retriable:
             return False
         return True
 

@@ -90,7 +90,7 @@ class Front:
         try:
             if not is_open(scope["path"]):
                 self._origins.check(scope["method"], headers.get(b"origin"), headers.get(b"host"))
-            if not is_open(scope["path"]):
+                own.load.check()
                 places.append(own.requests.enter())
             caller = await self._callers.who(scope)
             if not is_open(scope["path"]):

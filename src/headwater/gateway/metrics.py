@@ -37,7 +37,7 @@ class Stats:
         self.seconds[route] = self.seconds.get(route, 0.0) + seconds
 
 
-def collect(stats: Stats, streams: int) -> list[Metric]:
+def collect(stats: Stats, streams: int, late: float) -> list[Metric]:
     """The metrics of a gateway."""
     requests = [
         ({"method": method, "route": route, "status": str(status)}, float(count))
@@ -51,6 +51,7 @@ def collect(stats: Stats, streams: int) -> list[Metric]:
         Metric("headwater_gateway_refusals_total", "counter", "What limits kept out, by reason.", refusals),
         Metric("headwater_gateway_requests", "gauge", "Requests under way.", [({}, stats.under_way)]),
         Metric("headwater_gateway_streams", "gauge", "Answers that follow a log.", [({}, streams)]),
+        Metric("headwater_gateway_late_seconds", "gauge", "How late the gateway is with what is due.", [({}, late)]),
         Metric("headwater_gateway_connections", "gauge", "Open connections.", [({}, stats.connections)]),
         Metric(
             "headwater_gateway_connections_total", "counter", "Connections so far.", [({}, stats.connections_total)]

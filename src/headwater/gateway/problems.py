@@ -145,9 +145,9 @@ INTERNAL = Kind(
     "request id and the traceback.",
 )  # fmt: skip
 OVERLOADED = Kind(
-    "overloaded", 503, "The gateway has too much to do",
-    "A limit on requests or bytes under way is reached. Nothing was changed. Try again after the seconds in "
-    "`Retry-After`, or ask another gateway.", retry=True,
+    "overloaded", 429, "The gateway has too much to do",
+    "A limit on connections, requests or bytes under way is reached, or the gateway is late with all that it does. "
+    "Nothing was changed. Try again after the seconds in `Retry-After`, or ask another gateway.", retry=True,
 )  # fmt: skip
 UNAVAILABLE = Kind(
     "unavailable", 503, "The cluster cannot be reached",

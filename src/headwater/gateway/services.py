@@ -16,6 +16,7 @@ from headwater.errors import NotReady, Retriable
 from headwater.gateway.callers import Caller
 from headwater.gateway.catalog import NOTHING, LedgerTables, RestCatalog
 from headwater.gateway.limits import Places
+from headwater.gateway.load import Load
 from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refusal
 from headwater.log.reader import Reader
@@ -24,6 +25,7 @@ from headwater.query.asking import Asking
 from headwater.query.holding import Holding
 from headwater.query.lookups.lookups import Lookups
 from headwater.replica.domains import Domains
+from headwater.replica.patience import catch_up
 from headwater.replica.replica import Replica
 from headwater.replica.topics import Topics
 from headwater.security.guard import Guard
@@ -39,11 +41,11 @@ from headwater.types import Domain
 
 log = logging.getLogger("headwater.gateway")
 MAX_SCANS = 16
-"""Scans of topics that a gateway answers at once. Further ones get 503."""
+"""Scans of topics that a gateway answers at once. Further ones get 429."""
 MAX_CHUNKS = 4
 """Chunks of streams that are made at once. Other streams wait."""
 CATCH_UP_SECONDS = 2.0
-"""How long a request waits for the ledger before it is answered from the local state, or refused."""
+"""How long a request waits for the ledger before it is refused."""
 
 
 class Services:
@@ -77,6 +79,7 @@ class Services:
         self.logins = Logins(settings.security, access, self.clock, self.chance, domains.cluster.barrier)
         self.catalog = RestCatalog(LedgerTables(domains.cluster, domains), domains.store, self.guard, properties)
         self.stats = Stats()
+        self.load = Load(self.own.late_ms, self.clock)
         self.requests = Places("requests", self.own.requests)
         self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)
         self.scans = Places("scans", MAX_SCANS)
@@ -120,17 +123,11 @@ class Services:
             raise NotReady("this gateway is out of contact with the cluster")
 
     async def catch_up(self, *domains: Domain) -> None:
-        """Bring the metadata up to date, and that of further domains. Raises `Retriable` if that takes too long.
+        """Bring the metadata up to date, and that of further domains. Raises `NotReady` if the ledger takes too long.
 
         A call that answers "there is none", or that lists, does this first: another process may have created it.
         """
-        try:
-            async with asyncio.timeout(CATCH_UP_SECONDS):
-                await self.cluster.barrier()
-                for domain in domains:
-                    await self.domains[domain].barrier()
-        except TimeoutError:
-            raise NotReady("the ledger does not answer in time") from None
+        await catch_up(CATCH_UP_SECONDS, self.cluster, *(self.domains[domain] for domain in domains))
 
     async def find_topic(self, name: str) -> Topic | None:
         """A topic that can be used, after a look at the ledger if it is not known here."""

@@ -17,6 +17,7 @@ _NUMBERS = (
     "connections_per_address",
     "requests",
     "requests_per_second",
+    "late_ms",
     "streams",
     "streams_per_caller",
     "page_items",
@@ -50,17 +51,20 @@ class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     records: int = 10_000
     """Records of one request. More are refused with 413."""
     connections: int = 2_000
-    """Connections that a gateway serves at once. Further ones get 503 and are closed."""
+    """Connections that a gateway serves at once. Further ones get 429 and are closed."""
     connections_per_address: int = 1_000
-    """Connections from one address at once, so that one client cannot take them all. Further ones get 503 and are
+    """Connections from one address at once, so that one client cannot take them all. Further ones get 429 and are
     closed. Raise it if clients come through a proxy."""
     requests: int = 256
-    """Requests that a gateway answers at once. Further ones get 503. Streams count separately."""
+    """Requests that a gateway answers at once. Further ones get 429. Streams count separately."""
+    late_ms: int = 1_000
+    """How late a gateway may be with all that it does, because it has too much to do. While it is later, new requests
+    get 429."""
     requests_per_second: int = 1_000
     """Requests of one caller a second, on average; twice as many at once. More get 429. A caller is a user, or an
     address if no user is known. Every gateway counts for itself."""
     streams: int = 1_000
-    """Answers that follow a log until the client leaves, in all. Further ones get 503."""
+    """Answers that follow a log until the client leaves, in all. Further ones get 429."""
     streams_per_caller: int = 600
     """Such answers of one caller. Further ones get 429."""
     page_items: int = 1_000

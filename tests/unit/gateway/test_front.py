@@ -166,7 +166,7 @@ def test_errors_of_handlers(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_requests_under_way() -> None:
-    """Beyond the limit 503, but health answers; a place is given back when the answer ends."""
+    """Beyond the limit 429; a place is given back when the answer ends."""
 
     async def story() -> None:
         async with gateway(settings(requests=1), MODULES) as found:
@@ -174,7 +174,7 @@ def test_requests_under_way() -> None:
             while not found.services.requests.count:
                 await asyncio.sleep(0)
             refused = await found.get("/wait")
-            assert refused.status_code == 503 and refused.json()["type"] == "/problems/overloaded"
+            assert refused.status_code == 429 and refused.json()["type"] == "/problems/overloaded"
             found.services.stopping.set()
             assert (await waiting).text == "over"
             assert found.services.requests.count == 0 and (await found.get("/wait")).status_code == 200

@@ -21,7 +21,7 @@ STABLE = {
     "bad-request": 400, "not-authenticated": 401, "not-allowed": 403, "not-found": 404, "method-not-allowed": 405,
     "not-acceptable": 406, "request-timeout": 408, "conflict": 409, "already-exists": 409, "too-large": 413,
     "unsupported-media-type": 415, "unprocessable": 422, "too-many-requests": 429, "head-too-large": 431,
-    "internal-error": 500, "damaged": 500, "overloaded": 503, "unavailable": 503, "keys-full": 503,
+    "internal-error": 500, "damaged": 500, "overloaded": 429, "unavailable": 503, "keys-full": 503,
     "outcome-unknown": 504, "store-full": 507, "other-origin": 403, "other-host": 421,
     "offset-out-of-range": 416, "mirrored": 409,
 }  # fmt: skip

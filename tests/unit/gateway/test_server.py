@@ -153,7 +153,7 @@ def test_connections_beyond_the_limit() -> None:
                 await line.answer()
             async with connected(server) as third:
                 status, body = await third.answer()
-                assert status == 503 and json.loads(body)["type"] == "/problems/overloaded"
+                assert status == 429 and json.loads(body)["type"] == "/problems/overloaded"
                 assert await third.ended()
         while found.services.stats.connections:
             await asyncio.sleep(0)

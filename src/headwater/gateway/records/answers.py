@@ -100,19 +100,23 @@ class Streamed:
         scan.replica.watch(scan.streams, watch)
         try:
             yield self._beat()  # the client knows at once that it is connected, and where
-            left, grown = self._reading.limit, 1
+            left, grown, quiet = self._reading.limit, 1, True
             while not own.stopping.is_set() and not gone.done() and left != 0 and not scan.over:
                 watch.changed.clear()
                 scan.replica.watch(scan.grow(), watch)
+                if quiet and not scan.readable:
+                    await scan.look()  # whether the ledger still answers; what it gets is noticed without that
                 async with own.chunks:
                     found, chunk = await self._chunk(left, grown)
                 if left is not None:
                     left -= found
+                quiet = False
                 if chunk:
                     yield chunk
                     grown = min(2 * grown, CHUNK_BYTES // FIRST_BYTES)
                 elif not scan.readable and not await self._changed(watch, gone):
                     yield self._beat()
+                    quiet = True
         except HeadwaterError as error:
             if self._reading.form is not Form.EVENTS:
                 raise  # the front cuts the connection, so that the client does not take the answer for whole
@@ -136,7 +140,7 @@ class Streamed:
         self._allowed()
         before = dict(scan.positions)
         most = min(grown * FIRST_RECORDS, CHUNK_RECORDS)
-        step = await scan.step(most if left is None else min(left, most), grown * FIRST_BYTES)
+        step = await scan.step(most if left is None else min(left, most), grown * FIRST_BYTES, look=False)
         run = self._call.services.offload if len(step.records) > MANY else inline
         # Resets come behind the records that were read before they were noticed.
         if reading.form is Form.EVENTS:

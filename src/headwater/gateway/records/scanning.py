@@ -6,17 +6,17 @@ crossed. Before a scan says that there is nothing more, it looks at the end of t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.client.reader import without_aborted
 from headwater.client.records import Record, decode_batches
-from headwater.errors import HeadwaterError, NotReady
+from headwater.errors import HeadwaterError
 from headwater.gateway.problems import Kind, Refusal
 from headwater.gateway.services import CATCH_UP_SECONDS, Services, missing
 from headwater.log.looking import bound_of
 from headwater.log.reader import OffsetOutOfRange, Want
+from headwater.replica.patience import catch_up
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
 from headwater.state.streams.aborted import AbortedTransaction
@@ -132,12 +132,8 @@ class Scan:
         return all(position >= self.ends.get(p, position + 1) for p, position in self.positions.items())
 
     async def look(self) -> None:
-        """Read the ledger to its end. Raises `NotReady` if that takes too long."""
-        try:
-            async with asyncio.timeout(CATCH_UP_SECONDS):
-                await self.replica.barrier()
-        except TimeoutError:
-            raise NotReady("the ledger does not answer in time") from None
+        """Read the ledger to its end. Raises `NotReady` if the ledger takes too long."""
+        await catch_up(CATCH_UP_SECONDS, self.replica)
 
     async def check(self, *, lenient: bool = False) -> None:
         """Raise unless all positions are in the log, with what is there; with `lenient`, in it or before its start."""
@@ -158,13 +154,14 @@ class Scan:
         stream, position = self.stream(partition), self.positions[partition]
         return position <= stream.end and (lenient or stream.log_start <= position)
 
-    async def step(self, records: int, size: int, *, exact: bool = False) -> Step:
+    async def step(self, records: int, size: int, *, exact: bool = False, look: bool = True) -> Step:
         """Read on, up to about a number of records and of bytes; at least one record, if there is one.
 
         A step without records does not mean that there are none, unless `readable` is false. With `exact` a step that
         reaches the end that this process knows looks for a later one: another process may have answered its writer.
+        Without `look` the end that this process knows is good enough.
         """
-        found, looked = Step(), False
+        found, looked = Step(), not look
         for _ in range(MAX_ROUNDS):
             if found.resets or len(found.records) >= records or found.size >= size:
                 break

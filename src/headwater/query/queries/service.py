@@ -7,14 +7,13 @@ cancelled. Ended ones can be looked up for a while.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.background import Tasks
-from headwater.errors import BadInput, HeadwaterError, NotReady
+from headwater.errors import BadInput, HeadwaterError
 from headwater.ops.metrics import Metric
 from headwater.query.asking import Engine, Limits, NoEngine, Phase, Progress, Query, Question, Refused
 from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, Workers, table_of
@@ -26,6 +25,7 @@ from headwater.query.queries.running import Plan, RunningQuery
 from headwater.query.queries.versions import wanted_of
 from headwater.query.snapshot import Snapshot, take
 from headwater.replica.domains import Domains
+from headwater.replica.patience import catch_up
 from headwater.settings.sql import Sql
 from headwater.state.cluster.domain import Topic
 from headwater.threads import Offload, inline
@@ -228,14 +228,8 @@ class Queries:
 
     async def _catch_up(self, *domains: Domain) -> None:
         """Read the ledger to its end: of the cluster's domain, or of those of streams."""
-        try:
-            async with asyncio.timeout(CATCH_UP_SECONDS):
-                if not domains:
-                    await self._domains.cluster.barrier()
-                for domain in domains:
-                    await self._domains[domain].barrier()
-        except TimeoutError:
-            raise NotReady("the ledger does not answer in time") from None
+        replicas = [self._domains[domain] for domain in domains] or [self._domains.cluster]
+        await catch_up(CATCH_UP_SECONDS, *replicas)
 
     async def _checked(self, question: Question, engine: Engine) -> Statement:
         names = self._domains.cluster.state.names

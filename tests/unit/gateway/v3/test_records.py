@@ -210,7 +210,7 @@ def test_too_many_bytes_under_way() -> None:
         async with gateway(settings) as found:
             await found.topic("orders")
             answer = await sent(found, text("x" * 300))
-            assert answer.status_code == 503 and answer.json()["error_code"] == 50003
+            assert answer.status_code == 429 and answer.json()["error_code"] == 429
             assert found.services.writers.budget.used == 0
 
     asyncio.run(story())
