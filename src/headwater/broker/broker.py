@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from headwater.broker.clients.fetch_sessions import FetchSessions
-from headwater.broker.clients.quotas import ClientQuotas
 from headwater.broker.clients.responses import Responses
 from headwater.broker.clients.telemetry import Telemetry
 from headwater.broker.errors import NotAuthorized
@@ -36,6 +35,7 @@ from headwater.replica.replica import Replica
 from headwater.replica.topics import ClusterFull, Topics
 from headwater.security.guard import Guard
 from headwater.security.logins import Logins
+from headwater.security.quotas import ClientQuotas
 from headwater.settings.settings import INTERNAL, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from headwater.state.cluster.domain import Process, Topic

@@ -22,6 +22,7 @@ from headwater.errors import (
 from headwater.log.batch import InvalidRecord, InvalidTimestamp
 from headwater.log.reader import OffsetOutOfRange
 from headwater.replica.internal_topics import InternalTopic
+from headwater.security.quotas import QuotaExceeded
 from headwater.state.results import Verdict
 
 
@@ -31,10 +32,6 @@ class InvalidRequest(BadInput):
 
 class NotAuthorized(BadInput):
     """The caller is not allowed this operation on the cluster."""
-
-
-class QuotaExceeded(Retriable):
-    """The client has used up its quota. It may try again after the throttle time."""
 
 
 _CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from headwater.security.logins import Login
+from headwater.security.quotas import user_of
 from headwater.wire.messages import RequestStart
 
 Values: TypeAlias = Mapping[str, Any]
@@ -88,3 +89,8 @@ class Request:
     @property
     def version(self) -> int:
         return self.start.version
+
+    @property
+    def user(self) -> str:
+        """The name by which quotas know the user."""
+        return user_of(self.connection.principal)

@@ -22,8 +22,10 @@ from headwater.gateway.callers import Callers, is_open
 from headwater.gateway.limits import Rates
 from headwater.gateway.origins import Origins, Raw
 from headwater.gateway.problems import BAD_REQUEST, INTERNAL, TOO_LARGE, TOO_SLOW, Refusal, Style, refusal_of, style_of
+from headwater.gateway.quotas import Usage
 from headwater.gateway.services import Call, Services, Taken
 from headwater.security.http_logins import HttpLogins
+from headwater.security.quotas import QuotaExceeded
 from headwater.settings.settings import parse_address
 
 log = logging.getLogger("headwater.gateway")
@@ -73,7 +75,9 @@ class Front:
                 return
             call = await self._let_in(scope, headers, answer.request_id)
             scope.setdefault("state", {})[OURS] = call
-            await self._app(scope, _Body(call, receive, scope["method"]).receive, answer.send)
+            answer.usage = call.usage
+            body = _Body(call, receive, scope["method"])
+            await call.usage.timed(self._app(scope, body.receive, answer.send))
         except Exception as error:  # noqa: BLE001 - it becomes an answer, and is logged there
             await self._failed(scope, answer, cause_of(error))
         finally:
@@ -92,19 +96,20 @@ class Front:
                 self._origins.check(scope["method"], headers.get(b"origin"), headers.get(b"host"))
                 own.load.check()
                 places.append(own.requests.enter())
-            caller = await self._callers.who(scope)
+            call = Call(own, await self._callers.who(scope), request_id, places)
             if not is_open(scope["path"]):
-                self._rates.take(caller.account)
+                self._rates.take(call.caller.account)
+                call.usage.check_time()
             length = headers.get(b"content-length", b"0")
             if not length.isdigit() or len(length) > MAX_DIGITS or int(length) > own.own.body_bytes:
                 raise too_large(own.own.body_bytes)
         except BaseException as error:
             for place in places:
                 place.release()
-            if isinstance(error, Refusal):
-                own.stats.refuse(error.kind.name)
+            if isinstance(error, Refusal | QuotaExceeded):
+                own.stats.refuse(refusal_of(error).kind.name)
             raise
-        return Call(own, caller, request_id, places)
+        return call
 
     async def _failed(self, scope: Scope, answer: _Answer, error: BaseException) -> None:
         """Answer a request that failed, or cut off the answer: the client must not take a part of it for the whole."""
@@ -157,6 +162,9 @@ class _Answer:
         self._stats = services.stats
         self._seconds = services.own.stalled_ms / 1000
         self._common = common
+        self._stopping = services.until_stopping
+        self.usage: Usage | None = None
+        """What the request uses of its caller's quotas; None until the caller is known."""
         self.request_id = common[0][1].decode()
         self.status = 0
         """0 if no answer was sent: the client has left."""
@@ -174,10 +182,18 @@ class _Answer:
             message["headers"] = [*message.get("headers", ()), *more]
             self.status = message["status"]
         else:
-            self._stats.sent_bytes += len(message.get("body", b""))
+            self._sent(len(message.get("body", b"")))
         if not await self._delivered(message):
             abort(self._scope)
             raise Stalled("the client does not read its answer")
+        pause = self.usage.pause if self.usage is not None and message.get("more_body") else 0.0
+        if pause:
+            await asyncio.wait([self._stopping()], timeout=pause)
+
+    def _sent(self, size: int) -> None:
+        self._stats.sent_bytes += size
+        if self.usage is not None:
+            self.usage.sent(size)
 
     async def _delivered(self, message: Message) -> bool:
         """Send a message and wait until most of it is read. False if the client reads too slowly, or not at all."""
@@ -224,6 +240,9 @@ class _Body:
     async def receive(self) -> Message:
         if not self._more:
             return await self._receive()  # waits until the client leaves
+        pause = self._call.usage.pause if self._call.is_stream else 0.0
+        if pause:
+            await asyncio.sleep(pause)
         try:
             async with asyncio.timeout(self._patience()):
                 message = await self._receive()
@@ -237,6 +256,7 @@ class _Body:
             size = len(message.get("body", b""))
             self._got += size
             self._stats.received_bytes += size
+            self._call.usage.received(size)
             self._more = message.get("more_body", False)
             if self._got > self._most and not self._call.is_stream:
                 self._stats.refuse(TOO_LARGE.name)

@@ -8,6 +8,7 @@ writes the same refusals in the form that its clients understand.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -35,6 +36,7 @@ from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, To
 from headwater.replica.links import LinkExists
 from headwater.replica.topics import ClusterFull, TopicExists, TopicUnknown
 from headwater.security.http_logins import Unwelcome
+from headwater.security.quotas import QuotaExceeded
 
 MEDIA_TYPE = "application/problem+json"
 PATH = "/problems/"
@@ -133,6 +135,12 @@ TOO_MANY = Kind(
     "too-many-requests", 429, "The caller asks too often",
     "The caller is above its rate (`gateway.requests_per_second`), has too many streams, or has failed to log in too "
     "often. Nothing was changed. Try again after the seconds in `Retry-After`.", retry=True,
+)  # fmt: skip
+OVER_QUOTA = Kind(
+    "over-quota", 429, "The caller has used up its quota",
+    "An operator has limited what the user may use: bytes appended, bytes read, a share of the time of the gateway, "
+    "partitions created and deleted. `detail` names the quota. Nothing was changed. Try again after the "
+    "seconds in `Retry-After`.", retry=True,
 )  # fmt: skip
 HEAD_TOO_LARGE = Kind(
     "head-too-large", 431, "The head of the request is too large",
@@ -254,6 +262,8 @@ def refusal_of(error: BaseException) -> Refusal:
         return error
     if isinstance(error, Unwelcome):
         return Refusal(_BY_STATUS.get(error.status, NOT_ALLOWED), error.title, headers=error.headers)
+    if isinstance(error, QuotaExceeded):
+        return Refusal(OVER_QUOTA, str(error), headers=(("Retry-After", str(math.ceil(error.seconds))),))
     for family, kind in _BY_ERROR:
         if isinstance(error, family):
             return Refusal(kind, str(error))

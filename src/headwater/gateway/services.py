@@ -19,6 +19,7 @@ from headwater.gateway.limits import Places
 from headwater.gateway.load import Load
 from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refusal
+from headwater.gateway.quotas import CallerQuotas, Usage
 from headwater.log.reader import Reader
 from headwater.log.write.writers import Writers
 from headwater.query.asking import Asking
@@ -80,6 +81,7 @@ class Services:
         self.catalog = RestCatalog(LedgerTables(domains.cluster, domains), domains.store, self.guard, properties)
         self.stats = Stats()
         self.load = Load(self.own.late_ms, self.clock)
+        self.quotas = CallerQuotas(settings.quotas, self.clock, lambda: domains.cluster.state.resources)
         self.requests = Places("requests", self.own.requests)
         self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)
         self.scans = Places("scans", MAX_SCANS)
@@ -166,6 +168,11 @@ class Call:
     """What the request has taken. The front releases it when the answer has ended."""
     is_stream: bool = False
     """Whether the request or its answer goes on for as long as the client wants."""
+    usage: Usage = field(init=False)
+    """What the request uses of its caller's quotas. A handler that appends or reads records says so."""
+
+    def __post_init__(self) -> None:
+        self.usage = self.services.quotas.of(self.caller.principal)
 
     def may(self, operation: Operation, kind: AclResource, name: str = THE_CLUSTER) -> bool:
         """Whether the caller is allowed an operation on a resource."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from headwater.broker.clients.quotas import ClientQuotas
-from headwater.broker.clients.rates import SampledRate
 from headwater.clock import Clock
 from headwater.configs import brokers as broker_configs
+from headwater.security.quotas import ClientQuotas
+from headwater.security.rates import SampledRate
 from headwater.settings import settings as config
 from headwater.state.cluster.resources import Resources
 

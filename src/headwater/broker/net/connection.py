@@ -16,7 +16,6 @@ from typing import Any, cast
 from kio.schema.errors import ErrorCode
 
 from headwater.background import launch
-from headwater.broker.clients.quotas import Meter, Timed, user_of
 from headwater.broker.handlers.session import api_versions
 from headwater.broker.net.hosting import Host, Slot, address_of, not_served
 from headwater.broker.net.throttling import throttle
@@ -25,6 +24,7 @@ from headwater.broker.request import Answer, Pending, Request, Values
 from headwater.broker.turns import SLICE_ITEMS
 from headwater.errors import CorruptFrame, TooManyItems
 from headwater.security.logins import Login
+from headwater.security.quotas import Meter, Timed
 from headwater.security.tls import principal_of
 from headwater.state.cluster.access import ANONYMOUS
 from headwater.types import Buffer
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _metered(self, slot: Slot, request: Request, answer: Answer) -> Answer:
         """Measure the time that the rest of a request uses. The time so far is known."""
-        meter = slot.meter = Meter(user_of(self), request.client_id, self._broker.clock.monotonic() - slot.began)
+        meter = slot.meter = Meter(request.user, request.client_id, self._broker.clock.monotonic() - slot.began)
         if isinstance(answer, Awaitable) and not isinstance(answer, Pending):
             return Timed(answer, meter, self._broker.clock)
         return answer

@@ -6,11 +6,11 @@ import asyncio
 from typing import Protocol, TypeVar
 
 from headwater.broker.broker import Broker
-from headwater.broker.clients.quotas import Meter
 from headwater.broker.net.admission import Admission
 from headwater.broker.registry import Api
 from headwater.broker.request import Pending, Values
 from headwater.errors import CorruptFrame
+from headwater.security.quotas import Meter
 from headwater.types import Buffer
 from headwater.wire.messages import RequestStart, known_versions
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headwater.broker.broker import Broker
-from headwater.broker.clients.quotas import CONSUMER, PRODUCER, Meter
 from headwater.broker.handlers.data import fetch, produce
 from headwater.broker.request import Values
+from headwater.security.quotas import CONSUMER, PRODUCER, Meter
 
 MAX_THROTTLE_MS = 3_600_000
 

@@ -59,6 +59,7 @@ async def create(call: Call, name: str, partitions: int | None, configs: Mapping
     topic_rules.within_limit(own.settings.limits, count)
     topic_rules.check_room(own.state, own.settings.limits, count)
     if not dry:
+        own.quotas.mutate(call.caller.principal, count)
         await own.topics.create(name, count, change.put)
     return count
 
@@ -70,6 +71,7 @@ async def grow(call: Call, name: str, partitions: int, *, dry: bool) -> Topic:
     topic_rules.check_growth(own.settings.limits, topic, partitions)
     topic_rules.check_room(own.state, own.settings.limits, partitions - len(topic.streams))
     if not dry:
+        own.quotas.mutate(call.caller.principal, partitions - len(topic.streams))
         await own.topics.add_partitions(topic, partitions)
     return topic
 
@@ -77,6 +79,7 @@ async def grow(call: Call, name: str, partitions: int, *, dry: bool) -> Topic:
 async def delete(call: Call, name: str) -> None:
     """Delete a topic with its records."""
     topic = await find(call, name, Operation.DELETE, by_cluster=True)
+    call.services.quotas.mutate(call.caller.principal, len(topic.streams))
     await call.services.topics.delete(topic)
 
 

@@ -15,7 +15,7 @@ from headwater.gateway.records.scanning import OUT_OF_RANGE
 _OF_ALL = (problems.BAD_REQUEST, problems.HEAD_TOO_LARGE, problems.INTERNAL)
 _OF_CALLERS = (
     problems.NOT_AUTHENTICATED, problems.NOT_ALLOWED, OTHER_ORIGIN, OTHER_HOST, problems.TOO_MANY, problems.OVERLOADED,
-    problems.UNAVAILABLE,
+    problems.UNAVAILABLE, problems.OVER_QUOTA,
 )  # fmt: skip
 _OF_BODIES = (problems.TOO_SLOW, problems.TOO_LARGE, problems.MEDIA)
 _OF_CHANGES = (

@@ -161,6 +161,7 @@ class FlightServer:
     @contextlib.asynccontextmanager
     async def _let_in(self, name: str, context: Context) -> AsyncIterator[Asked]:
         own, call = self._services, None
+        own.load.check()
         place = own.requests.enter()
         try:
             head = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}

@@ -113,7 +113,7 @@ class Streamed:
                 quiet = False
                 if chunk:
                     yield chunk
-                    grown = min(2 * grown, CHUNK_BYTES // FIRST_BYTES)
+                    grown = 1 if self._call.usage.pause else min(2 * grown, CHUNK_BYTES // FIRST_BYTES)
                 elif not scan.readable and not await self._changed(watch, gone):
                     yield self._beat()
                     quiet = True
@@ -154,6 +154,7 @@ class Streamed:
 
 async def answer(call: Call, reading: Reading, allowed: Callable[[], None]) -> Whole | Streamed:
     """The answer to a call that reads. `allowed` raises when the caller may not read any more."""
+    call.usage.reads()
     await reading.scan.check(lenient=reading.follow)  # a stream tells that records were removed, and goes on
     if reading.follow:
         if reading.form not in FOLLOWING:

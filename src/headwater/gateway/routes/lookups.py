@@ -37,6 +37,7 @@ async def find_record(
     """
     topic = await call.topic(name, Operation.READ)
     own = call.services
+    call.usage.reads()
     try:
         async with held(own):
             found = await own.lookups.at(place_of(own, topic), partition, offset)
@@ -65,6 +66,7 @@ async def find_latest(
     wanted = key.encode() if key is not None else from_base64("key_base64", key_base64 or "")
     topic = await call.topic(name, Operation.READ)
     own = call.services
+    call.usage.reads()
     async with held(own):
         found = await own.lookups.latest(place_of(own, topic), wanted, partition)
     return found_record(found, Format(shown), "the key")

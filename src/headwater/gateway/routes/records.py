@@ -77,6 +77,7 @@ async def append_records(
     found = await _topic(call, name)
     appending = Appending(call.services, found)
     await appending.check()
+    call.usage.appends()
     query = FromQuery(partition, key, key_base64, timestamp, expected_offset, expected_version)
     kind = request.headers.get("content-type", "")
     budget = call.services.writers.budget

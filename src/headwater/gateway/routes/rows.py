@@ -137,6 +137,7 @@ async def scan_topic(
     wanted = _wanted(partitions, begin, end, (from_ms, until), version, kept)
     own = call.services
     names = await own.offload(columns_of, None if columns is None else _items(columns))
+    call.usage.reads()
     call.as_stream()
     call.places.append(own.scans.enter())
     await own.catch_up(Domain(topic.domain))

@@ -37,6 +37,7 @@ async def ask_sql(call: TheCall, data: JSONBody[SqlBody], form: Named = None, ac
     chosen = form_of(accept, form)
     question = question_of(call, data)
     call.services.check_contact()
+    call.usage.reads()
     call.as_stream()
     return cast(ASGIApp, Answer(call, asking, question, chosen))
 

@@ -8,7 +8,7 @@ of the records is kept.
 from __future__ import annotations
 
 from headwater.errors import HeadwaterError
-from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, TOO_MANY, Refusal, refusal_of
+from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, Refusal, refusal_of
 from headwater.gateway.records.appending import Appending
 from headwater.gateway.records.bodies import Wish
 from headwater.gateway.services import Call
@@ -16,7 +16,7 @@ from headwater.gateway.v3.errors import Told, kafka_errors, told, told_of
 from headwater.gateway.v3.record_forms import Form, Receipt, no_partition, receipt_of
 from headwater.state.cluster.access import Operation
 
-_OF_THE_REQUEST = (NOT_ALLOWED, NOT_FOUND, TOO_MANY)
+_OF_THE_REQUEST = (NOT_ALLOWED, NOT_FOUND)
 """Refusals that do not depend on the content of a record."""
 _FIRST = "records[0]: "
 
@@ -33,8 +33,9 @@ class Producing:
         return f"<Producing to {self._topic_name!r}>"
 
     async def check(self) -> None:
-        """Raise unless the caller may append to the topic now."""
+        """Raise unless the caller may append to the topic now. From now on the bytes of the body count."""
         await self._appending()
+        self._call.usage.appends()
 
     async def append(self, forms: list[Form]) -> list[Receipt | Told]:
         """Append records. The answers are in the same order."""
@@ -85,7 +86,7 @@ class Producing:
 def _of_content(error: HeadwaterError) -> bool:
     """Whether an error is about the content of a record: without that record, the others may be appended."""
     kind = refusal_of(error).kind
-    return kind.status < 500 and kind not in _OF_THE_REQUEST
+    return kind.status < 500 and not kind.retry and kind not in _OF_THE_REQUEST
 
 
 def _said(error: HeadwaterError) -> Told:

@@ -10,11 +10,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
-from headwater.broker.clients.quotas import ADDRESS, CLIENT, CONNECTION, CONSUMER, MUTATION, PRODUCER, REQUEST, USER
 from headwater.broker.errors import InvalidRequest, code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.errors import BadInput, HeadwaterError, NotReady
+from headwater.security.quotas import ADDRESS, CLIENT, CONNECTION, CONSUMER, MUTATION, PRODUCER, REQUEST, USER
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.resources import Entity
 from headwater.state.commands.cluster import AlterQuota

@@ -13,7 +13,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
-from headwater.broker.clients.quotas import MutationBudget
 from headwater.broker.errors import InvalidRequest, code_of
 from headwater.broker.handlers.admin.configs import describe_topic_configs
 from headwater.broker.handlers.admin.replicas import InvalidAssignment, check_replicas
@@ -31,6 +30,7 @@ from headwater.replica.topics import (
     TopicUnknown,
     check_name,
 )
+from headwater.security.quotas import MutationBudget
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
 
@@ -91,7 +91,7 @@ async def create_topics(broker: Broker, request: Request) -> Values:
     """Create each topic on its own: one that cannot be created does not stop the others."""
     body = request.body
     names = Counter(topic.name for topic in body.topics)
-    budget = broker.quotas.mutations(request, strict=request.version >= STRICT_CREATIONS)
+    budget = broker.quotas.mutations(request.user, request.client_id, strict=request.version >= STRICT_CREATIONS)
     anywhere = broker.may(request, Operation.CREATE, AclResource.CLUSTER)
     answers = []
     failure = await broker.read_cluster()
@@ -181,7 +181,7 @@ def _created(broker: Broker, topic_id: uuid.UUID, count: int, configs: Mapping[s
 async def create_partitions(broker: Broker, request: Request) -> Values:
     """Add partitions. Their number cannot be reduced."""
     names = Counter(topic.name for topic in request.body.topics)
-    budget = broker.quotas.mutations(request, strict=request.version >= STRICT_GROWTH)
+    budget = broker.quotas.mutations(request.user, request.client_id, strict=request.version >= STRICT_GROWTH)
     results = []
     failure = await broker.read_cluster()
     async for wanted in broker.turns.work().over({topic.name: topic for topic in request.body.topics}.values()):
@@ -236,7 +236,7 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
     body = request.body
     wanted = body.topics if request.version >= 6 else [_Named(name) for name in body.topic_names]
     asked = Counter((one.name, one.topic_id) for one in wanted)
-    budget = broker.quotas.mutations(request, strict=request.version >= STRICT_DELETIONS)
+    budget = broker.quotas.mutations(request.user, request.client_id, strict=request.version >= STRICT_DELETIONS)
     responses = []
     failure = await broker.read_cluster()
     async for (name, topic_id), times in broker.turns.work().over(asked.items()):

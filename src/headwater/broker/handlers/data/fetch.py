@@ -17,7 +17,6 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker, TopicView
 from headwater.broker.clients.fetch_sessions import FULL, SESSIONLESS, FetchSession, Key, Wanted, next_epoch
-from headwater.broker.clients.quotas import CONSUMER
 from headwater.broker.errors import code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
@@ -26,6 +25,7 @@ from headwater.errors import HeadwaterError
 from headwater.log.looking import bound_of
 from headwater.log.reader import Want
 from headwater.replica.watch import Watch
+from headwater.security.quotas import CONSUMER
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.streams.aborted import AbortedTransaction
 from headwater.state.streams.stream import Stream
@@ -67,7 +67,7 @@ async def fetch(broker: Broker, request: Request) -> Values:
     session, wanted, error = _resolve(broker, request)
     if error is not ErrorCode.none:
         return {"error_code": error, "session_id": 0, "responses": []}
-    owed = broker.quotas.owed(CONSUMER, request) if broker.quotas.active else 0.0
+    owed = broker.quotas.owed(CONSUMER, request.user, request.client_id)
     if owed:
         return _silence(broker, session, body.session_epoch, owed)
     allowed, denied = _split(broker, request, wanted)

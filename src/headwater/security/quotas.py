@@ -1,7 +1,7 @@
 """Client quotas: limits on clients, and how long a client over its limit is muted (KIP-13, KIP-124, KIP-219, KIP-599).
 
-Limits are in the ledger. Each broker measures use on its own, as in Kafka. If no quota is set, `active` is false and
-nothing is measured.
+Limits are in the ledger. Each broker and each gateway measures use on its own, as brokers do in Kafka. If no quota is
+set, `active` is false and nothing is measured.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headwater.broker.clients.rates import SampledRate, TokenBucket
-from headwater.broker.errors import QuotaExceeded
-from headwater.broker.request import Peer, Request
 from headwater.clock import Clock
+from headwater.errors import Retriable
+from headwater.security.rates import SampledRate, TokenBucket
 from headwater.settings import settings as config
 from headwater.state.cluster.resources import Entity
 
@@ -23,13 +22,20 @@ _T = TypeVar("_T")
 PRODUCER, CONSUMER, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
 USER, CLIENT, ADDRESS = "user", "client-id", "ip"
-ANONYMOUS = "ANONYMOUS"
 _PREFIX = "User:"
 
 
-def user_of(peer: Peer) -> str:
-    """The name of a connection's user."""
-    principal: str = getattr(peer, "principal", _PREFIX + ANONYMOUS)
+class QuotaExceeded(Retriable):
+    """The client has used up its quota. It may try again after the throttle time."""
+
+    def __init__(self, words: str, seconds: float) -> None:
+        super().__init__(words)
+        self.seconds = seconds
+        """How long the client must be silent."""
+
+
+def user_of(principal: str) -> str:
+    """The name by which quotas know a principal."""
     return principal.removeprefix(_PREFIX)
 
 
@@ -62,7 +68,7 @@ def candidates(user: str, client: str) -> list[Entity]:
 
 
 class ClientQuotas:
-    """The quotas of one broker's clients."""
+    """The quotas of one process's clients."""
 
     def __init__(self, settings: config.Quotas, clock: Clock) -> None:
         self._settings = settings
@@ -141,17 +147,16 @@ class ClientQuotas:
             return 0.0
         return min(self.charge(REQUEST, meter, meter.seconds * 100), self._settings.sample_ms / 1000)
 
-    def owed(self, key: str, request: Request) -> float:
-        """For how many more seconds the client must be muted, for its use through any connection."""
-        limit = self.limit(key, user_of(request.connection), request.client_id)
+    def owed(self, key: str, user: str, client: str) -> float:
+        """For how many more seconds a client must be muted, for its use through any connection."""
+        limit = self.limit(key, user, client) if self.active else None
         if limit is None:
             return 0.0
         return self._rate(key, limit).excess(limit.value, self._clock.monotonic())
 
-    def mutations(self, request: Request, *, strict: bool) -> MutationBudget:
-        """The client's budget for creating and deleting partitions."""
-        user = user_of(request.connection)
-        limit = self.limit(MUTATION, user, request.client_id) if self.active else None
+    def mutations(self, user: str, client: str, *, strict: bool) -> MutationBudget:
+        """A client's budget for creating and deleting partitions."""
+        limit = self.limit(MUTATION, user, client) if self.active else None
         if limit is None:
             return MutationBudget(None, self._clock, strict)
         value, bucket = self._buckets.get(limit.sharers, (0.0, None))
@@ -179,7 +184,7 @@ class MutationBudget:
             return
         now = self._clock.monotonic()
         if self._strict and self._bucket.debt(now) > 0:
-            raise QuotaExceeded("The throttling quota has been exceeded.")
+            raise QuotaExceeded("The throttling quota has been exceeded.", self._bucket.debt(now))
         self._bucket.take(count, now)
 
     @property
