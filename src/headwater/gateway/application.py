@@ -36,12 +36,13 @@ from typing import Any, Protocol, cast
 from litestar import Litestar, Request, Response
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
-from litestar.types import ControllerRouterHandler
+from litestar.types import ControllerRouterHandler, Middleware
 
 from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import OURS, App, Receive, Scope, Send
 from headwater.gateway.description.document import Description
 from headwater.gateway.front import Front, log_failure
+from headwater.gateway.names import divided, named, shown
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
 from headwater.gateway.routes import (
     cluster,
@@ -128,6 +129,7 @@ def calls_of(modules: Sequence[RouteModule] = MODULES) -> App:
         [route for module in modules for route in module.ROUTES],
         dependencies={"call": Provide(provide_call), "description": Provide(provide_description)},
         exception_handlers={HTTPException: _told_by_litestar, Exception: _told},
+        middleware=[cast(Middleware, named)],
         request_max_body_size=None,  # the front has the limit
         logging_config=None,
         openapi_config=None,
@@ -143,9 +145,10 @@ def description_of(modules: Sequence[RouteModule] = MODULES) -> Description:
 
 
 def _rooted(app: App) -> App:
-    """The application, which knows the paths of `ROOTS` too."""
+    """The application, which knows the paths of `ROOTS` too, and names with a slash."""
 
     async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+        divided(scope)
         for prefix, root in ROOTS.items():
             if scope["path"].startswith(prefix):
                 scope["root_path"] = root
@@ -171,7 +174,8 @@ def _told_by_litestar(request: Request[Any, Any, Any], error: HTTPException) -> 
         return _response(request, refusal_with(error.status_code, ""))
     more = {"errors": error.extra} if error.extra else {}
     headers = tuple((error.headers or {}).items())
-    detail = error.detail if error.status_code != 404 else f"there is no {request.method} {request.scope['path']}"
+    path = shown(request.scope["path"])
+    detail = error.detail if error.status_code != 404 else f"there is no {request.method} {path}"
     return _response(request, refusal_with(error.status_code, detail, more=more, headers=headers))
 
 
