@@ -13,8 +13,8 @@ from headwater.api.gate import Gate
 from headwater.api.listener import HttpListener
 from headwater.app.directories import prepare
 from headwater.app.exposure import check_exposure
-from headwater.app.health import Health, alive, judged
-from headwater.app.lifecycle import started, stopped, supervised_by, until_told, watch_parent
+from headwater.app.health import Health, judged, pages
+from headwater.app.lifecycle import serve_until_told
 from headwater.background import Background
 from headwater.errors import HeadwaterError
 from headwater.lake.compactor import Compactor
@@ -27,8 +27,7 @@ from headwater.lake.tables.keys.table import KeyIndexFollower
 from headwater.lake.tasks import Task, TaskFacts, public
 from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
-from headwater.ops.http import Page, Request
-from headwater.ops.metrics import CONTENT_TYPE, render
+from headwater.ops.metrics import Metric
 from headwater.priority import step_back
 from headwater.replica.domains import Domains
 from headwater.security.guard import Guard
@@ -61,17 +60,7 @@ class CompactorProcess:
         security, access = settings.security, domains.cluster.state.access
         logins = Logins(security, access, domains.clock, domains.chance, domains.cluster.barrier)
         gate = Gate(security, logins, Guard(security, access))
-        self.http = HttpListener(
-            settings,
-            {
-                "/metrics": gate.describes_cluster(self._metrics),
-                "/healthz": alive,
-                "/readyz": self._ready,
-                "/health": gate.describes_cluster(self._health),
-            },
-            secret,
-            background,
-        )
+        self.http = HttpListener(settings, pages(gate, self._judged, self._metrics), secret, background)
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
         options = public(self.settings.object_store)
@@ -80,6 +69,11 @@ class CompactorProcess:
 
     async def _warm_up(self) -> None:
         await self._thread.run(self._jobs.warm_up, slots(self.settings.lake))
+
+    @property
+    def ready(self) -> str:
+        """The line for the supervisor."""
+        return f"ready http={self.http.port}"
 
     async def start(self) -> None:
         check_exposure(self.settings, kafka=False)
@@ -98,19 +92,12 @@ class CompactorProcess:
         await self._tables.close()
         await self.domains.close()
 
-    async def _metrics(self, request: Request) -> Page:
+    def _metrics(self) -> list[Metric]:
         metrics = collect(
             self.domains.cluster, self.domains, self.compactor, self.following, self.domains.clock.wall_ms()
         )
         metrics += object_metrics.collect(self.domains.store)
-        metrics += self.compactor.damage.metrics()
-        return Page(render(metrics), content_type=CONTENT_TYPE)
-
-    async def _ready(self, request: Request) -> Page:
-        return (await self._judged()).short_page()
-
-    async def _health(self, request: Request) -> Page:
-        return (await self._judged()).page()
+        return metrics + self.compactor.damage.metrics()
 
     async def _judged(self) -> Health:
         try:
@@ -140,11 +127,6 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     """Run a compactor until a signal stops it."""
     logs.setup(settings.log_level, node="compactor")
     step_back(settings.lake.niceness)
-    stop = until_told()
-    background = supervised_by(stop)
-    process = CompactorProcess(settings, background, await watch_parent(stop, background) if supervised else "")
-    if not await started(process.start(), stop, background):
-        return
-    print(f"ready http={process.http.port}", flush=True)  # noqa: T201
-    await stop.wait()
-    await stopped(process.stop(), background)
+    await serve_until_told(
+        lambda background, secret, _: CompactorProcess(settings, background, secret), supervised=supervised
+    )

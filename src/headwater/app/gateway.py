@@ -13,36 +13,28 @@ from headwater.api.gate import Gate
 from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
 from headwater.app.core import Core
-from headwater.app.directories import prepare
+from headwater.app.equipment import Equipment
 from headwater.app.exposure import check_exposure
-from headwater.app.health import Health, alive, judged
-from headwater.app.lifecycle import started, stopped, supervised_by, until_told, watch_parent
-from headwater.app.peers import connections
+from headwater.app.health import Health, judged, pages
+from headwater.app.lifecycle import serve_until_told
 from headwater.background import Background
 from headwater.broker.rotation.presence import nobody_serves
-from headwater.clock import SystemChance, SystemClock
 from headwater.gateway.application import build
 from headwater.gateway.catalog import MOUNT, refused
 from headwater.gateway.metrics import collect
 from headwater.gateway.server import HttpServer
 from headwater.gateway.services import Services
 from headwater.lake.tables.storage import reader_properties
-from headwater.ledger import open_ledger
-from headwater.ledger.bucket import counts as ledger_metrics
 from headwater.log.kernels import switch
 from headwater.memory import keep_freed
-from headwater.objects import ObjectStore, open_store
-from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
-from headwater.ops.http import Page, Request
-from headwater.ops.metrics import CONTENT_TYPE, render
+from headwater.ops.metrics import Metric
 from headwater.query.asking import Engine
 from headwater.query.engines.contract import EngineRunner
 from headwater.query.engines.duckdb.pool import DuckDB
 from headwater.query.engines.spark.runner import Spark
 from headwater.query.queries import Queries
 from headwater.settings.settings import HttpSecurity, Settings
-from headwater.threads import Threads
 
 if TYPE_CHECKING:
     from headwater.gateway.flight.server import FlightServer
@@ -80,40 +72,28 @@ class GatewayProcess:
     def __init__(self, settings: Settings, background: Background, secret: str = "") -> None:
         self.settings = settings
         self.background = background
-        prepare(settings)
-        self.ledger = open_ledger(settings.ledger_url, settings.object_store, background)
-        self.store: ObjectStore = open_store(settings.objects_url, settings.object_store)
-        self._threads = Threads(1, "segments")
-        self._openers = (Threads(1, "opening"), Threads(1, "opening-huge"))
-        chance = SystemChance()
-        self._peers = connections(settings, chance)
+        own = self._own = Equipment(settings, background)
         self.core = Core(
             settings,
-            self.ledger,
-            self.store,
-            SystemClock(),
-            chance,
-            offload=self._threads.run,
-            openers=(self._openers[0].run, self._openers[1].run),
-            peers=self._peers,
+            own.ledger,
+            own.store,
+            own.clock,
+            own.chance,
+            offload=own.offload,
+            openers=own.openers,
+            peers=own.peers,
             background=background,
         )
         self.core.membership.gone = nobody_serves
+        opener = own.openers[0]
         properties = catalog_properties(settings)
-        self.services = Services(
-            settings,
-            self.core.domains,
-            self.core.writers,
-            self.core.reader,
-            properties,
-            self._openers[0].run,
-        )
-        self.duckdb = DuckDB(settings, chance, self._openers[0].run)
+        self.services = Services(settings, self.core.domains, self.core.writers, self.core.reader, properties, opener)
+        self.duckdb = DuckDB(settings, own.chance, opener)
         engines: dict[Engine, EngineRunner] = {Engine.DUCKDB: self.duckdb}
-        self.spark = Spark(settings, chance, self._openers[0].run)
+        self.spark = Spark(settings, own.chance, opener)
         if Spark.can_read(settings):
             engines[Engine.SPARK] = self.spark
-        self.queries = Queries(self.core.domains, self.services.holding, settings.sql, engines, self._openers[0].run)
+        self.queries = Queries(self.core.domains, self.services.holding, settings.sql, engines, opener)
         if settings.sql.enabled:
             self.services.asking = self.queries
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)
@@ -122,10 +102,7 @@ class GatewayProcess:
         self.http = HttpListener(
             inside(settings) if secret else settings,
             {
-                "/metrics": gate.describes_cluster(self._metrics),
-                "/healthz": alive,
-                "/readyz": self._ready,
-                "/health": gate.describes_cluster(self._health),
+                **pages(gate, self._judged, self._metrics, process=NAME),
                 MOUNT: gate.known(CatalogLead(lambda: self.server.url, properties).page, refused),
             },
             secret,
@@ -147,6 +124,13 @@ class GatewayProcess:
         if self.flight is not None:
             await self.flight.open()
         await self.http.open()
+        switch.compile_when_used()
+
+    @property
+    def ready(self) -> str:
+        """The line for the supervisor."""
+        flight = self.flight.port if self.flight is not None else 0
+        return f"ready http={self.http.port} gateway={self.server.port} flight={flight}"
 
     async def stop(self) -> None:
         """Finish the requests under way and leave the cluster. If a duty has failed, nothing is finished first."""
@@ -161,31 +145,17 @@ class GatewayProcess:
         await self.services.holding.close()
         await self.services.load.close()
         await self.core.stop()
-        if self._peers is not None:
-            await self._peers.close()
         await self.http.close()
-        for threads in (self._threads, *self._openers):
-            await threads.close()
-        await self.ledger.close()
-        await self.store.close()
+        await self._own.close()
 
-    async def _metrics(self, request: Request) -> Page:
+    def _metrics(self) -> list[Metric]:
         metrics = collect(self.services.stats, self.services.streams.count, self.services.load.seconds)
         if self.settings.sql.enabled:
             engines = {Engine.DUCKDB: self.duckdb.workers, Engine.SPARK: self.spark.workers}
             metrics += self.queries.metrics(engines)
         if self.flight is not None:
             metrics += self.flight.metrics()
-        metrics += object_metrics.collect(self.store)
-        metrics += ledger_metrics.collect(self.ledger)
-        metrics += self.core.damage.metrics()
-        return Page(render(metrics, process=NAME), content_type=CONTENT_TYPE)
-
-    async def _ready(self, request: Request) -> Page:
-        return (await self._judged()).short_page()
-
-    async def _health(self, request: Request) -> Page:
-        return (await self._judged()).page()
+        return metrics + self._own.metrics() + self.core.damage.metrics()
 
     async def _judged(self) -> Health:
         return judged(
@@ -201,13 +171,6 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     logs.setup(settings.log_level, node=NAME)
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed()
-    stop = until_told()
-    background = supervised_by(stop)
-    process = GatewayProcess(settings, background, await watch_parent(stop, background) if supervised else "")
-    if not await started(process.start(), stop, background):
-        return
-    switch.compile_when_used()
-    flight = process.flight.port if process.flight is not None else 0
-    print(f"ready http={process.http.port} gateway={process.server.port} flight={flight}", flush=True)  # noqa: T201
-    await stop.wait()
-    await stopped(process.stop(), background)
+    await serve_until_told(
+        lambda background, secret, _: GatewayProcess(settings, background, secret), supervised=supervised
+    )

@@ -1,14 +1,16 @@
-"""The health pages of brokers and compactors: a status, a reason if there is one, and the duties of the process."""
+"""The pages that every process has: its health, with a reason if there is one and its duties, and its metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from headwater.api.gate import Gate
 from headwater.background import Background, DutyReport
 from headwater.log.damage import DamageLine
-from headwater.ops.http import Page, Request
+from headwater.ops.http import Page, Request, Route
+from headwater.ops.metrics import CONTENT_TYPE, Metric, render
 
 
 class Health(msgspec.Struct, omit_defaults=True):
@@ -62,3 +64,25 @@ def judged(
 async def alive(request: Request) -> Page:
     """The page of `/healthz`: this process answers."""
     return Page('{"status":"alive"}')
+
+
+def pages(
+    gate: Gate, judge: Callable[[], Awaitable[Health]], metrics: Callable[[], list[Metric]], **labels: str
+) -> dict[str, Route]:
+    """The pages by path. Who may not describe the cluster sees only whether the process is alive and ready."""
+
+    async def ready(request: Request) -> Page:
+        return (await judge()).short_page()
+
+    async def health(request: Request) -> Page:
+        return (await judge()).page()
+
+    async def measured(request: Request) -> Page:
+        return Page(render(metrics(), **labels), content_type=CONTENT_TYPE)
+
+    return {
+        "/metrics": gate.describes_cluster(measured),
+        "/healthz": alive,
+        "/readyz": ready,
+        "/health": gate.describes_cluster(health),
+    }

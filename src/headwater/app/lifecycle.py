@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from headwater.app.signals import leave_on_signals
 from headwater.background import Background, Duty, DutyFailed, OnDeath, launch
@@ -20,6 +20,35 @@ FAILED_SECONDS = 3.0
 """How long a process may take to stop after a duty has failed. It may wait for something that never happens."""
 FAILED_CODE = 7
 """The exit code of a process whose duty has failed."""
+
+
+class ServerProcess(Protocol):
+    """A process that serves until it is told to stop."""
+
+    @property
+    def ready(self) -> str:
+        """The line that says where the process listens, for its supervisor."""
+        ...
+
+    async def start(self) -> None:
+        """Begin to serve."""
+
+    async def stop(self) -> None:
+        """Serve no more."""
+
+
+async def serve_until_told(
+    make: Callable[[Background, str, asyncio.Event], ServerProcess], *, supervised: bool
+) -> None:
+    """Run a process until a signal stops it. `make` gets its duties, its supervisor's secret and what stops it."""
+    stop = until_told()
+    background = supervised_by(stop)
+    process = make(background, await watch_parent(stop, background) if supervised else "", stop)
+    if not await started(process.start(), stop, background):
+        return
+    print(process.ready, flush=True)  # noqa: T201
+    await stop.wait()
+    await stopped(process.stop(), background)
 
 
 def until_told() -> asyncio.Event:

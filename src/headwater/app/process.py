@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -10,33 +11,28 @@ from headwater.api.gate import Gate
 from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
 from headwater.app.children import CHECKPOINT_SECONDS, run_child
-from headwater.app.directories import prepare
+from headwater.app.equipment import Equipment
 from headwater.app.exposure import check_exposure
-from headwater.app.health import Health, alive, judged
-from headwater.app.lifecycle import halt, started, stopped, supervised_by, until_told, watch_parent
+from headwater.app.health import Health, judged, pages
+from headwater.app.lifecycle import halt, serve_until_told
 from headwater.app.node import Node
-from headwater.app.peers import Internal, connections
+from headwater.app.peers import Internal
 from headwater.background import Background
 from headwater.broker.metrics import collect, of_peers
 from headwater.broker.net.server import Server
 from headwater.broker.rotation.presence import nobody_serves
-from headwater.clock import SystemChance, SystemClock
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.gateway.catalog import MOUNT, refused
 from headwater.lake.tables.storage import reader_properties
-from headwater.ledger import open_ledger
-from headwater.ledger.bucket import counts as ledger_metrics
 from headwater.log.kernels import switch
 from headwater.memory import keep_freed
-from headwater.objects import ObjectStore, open_store, slowed
-from headwater.objects import metrics as object_metrics
+from headwater.objects import slowed
 from headwater.ops import logs
-from headwater.ops.http import Page, Request, Route
-from headwater.ops.metrics import CONTENT_TYPE, render
+from headwater.ops.http import Route
+from headwater.ops.metrics import Metric
 from headwater.settings.gateway import public_url
 from headwater.settings.settings import INTERNAL, Settings, parse_address, parse_listeners
 from headwater.state.commands.cluster import Listener
-from headwater.threads import Threads
 from headwater.types import Domain
 
 DRAIN_SECONDS = 10.0
@@ -50,30 +46,24 @@ class BrokerProcess:
     def __init__(self, settings: Settings, background: Background, secret: str = "") -> None:
         self.settings = settings
         self.background = background
-        prepare(settings)
-        self.ledger = open_ledger(settings.ledger_url, settings.object_store, background)
-        self.store: ObjectStore = open_store(settings.objects_url, settings.object_store)
+        own = self._own = Equipment(settings, background)
         if slowed.VARIABLE in os.environ:
-            self.store = slowed.SlowedStore(self.store, Path(os.environ[slowed.VARIABLE]), settings.node)
-        self._threads = Threads(1, "segments")
-        self._openers = (Threads(1, "opening"), Threads(1, "opening-huge"))
-        chance = SystemChance()
-        self._peers = connections(settings, chance)
+            own.store = slowed.SlowedStore(own.store, Path(os.environ[slowed.VARIABLE]), settings.node)
         self.node = Node(
             settings,
-            self.ledger,
-            self.store,
-            SystemClock(),
-            chance,
+            own.ledger,
+            own.store,
+            own.clock,
+            own.chance,
             listeners=(),
             checkpoint=self._checkpoint,
-            offload=self._threads.run,
-            openers=(self._openers[0].run, self._openers[1].run),
-            peers=self._peers,
+            offload=own.offload,
+            openers=own.openers,
+            peers=own.peers,
             background=background,
         )
         self.node.membership.gone = nobody_serves
-        self.internal = Internal(settings, chance, self.node.wal_object, background)
+        self.internal = Internal(settings, own.chance, self.node.wal_object, background)
         self.server = Server(self.node.broker)
         self.http = HttpListener(settings, self._routes(), secret, background, self.node.broker.stats.refuse)
         self.kafka_ports: dict[str, int] = {}
@@ -81,13 +71,8 @@ class BrokerProcess:
     def _routes(self) -> dict[str, Route]:
         broker = self.node.broker
         gate = Gate(self.settings.security, broker.logins, broker.guard)
-        return {
-            "/metrics": gate.describes_cluster(self._metrics),
-            "/healthz": alive,
-            "/readyz": self._ready,
-            "/health": gate.describes_cluster(self._health),
-            MOUNT: gate.known(self._lead().page, refused),
-        }
+        own = pages(gate, self._judged, self._metrics, node=str(self.settings.node))
+        return {**own, MOUNT: gate.known(self._lead().page, refused)}
 
     def _lead(self) -> CatalogLead:
         own, provider = self.settings, self.settings.object_store.provider
@@ -115,19 +100,21 @@ class BrokerProcess:
         self.node.membership.listeners = tuple(listeners)
         await self.node.start()
         await self.http.open()
+        switch.compile_when_used()
+
+    @property
+    def ready(self) -> str:
+        """The line for the supervisor."""
+        ports = ",".join(f"{name}:{port}" for name, port in self.kafka_ports.items())
+        return f"ready node={self.settings.node} kafka={ports} http={self.http.port}"
 
     async def stop(self) -> None:
         """Leave the cluster. If a duty has failed, nothing is finished first, because the state may be wrong."""
         await self.server.drain(0 if self.background.failure else DRAIN_SECONDS)
         await self.node.stop()
         await self.internal.close()
-        if self._peers is not None:
-            await self._peers.close()
         await self.http.close()
-        for threads in (self._threads, *self._openers):
-            await threads.close()
-        await self.ledger.close()
-        await self.store.close()
+        await self._own.close()
 
     async def _checkpoint(self, domain: Domain) -> None:
         """Let a child write the checkpoint, so that encoding a large state does not block the event loop."""
@@ -136,19 +123,10 @@ class BrokerProcess:
         environment = {**os.environ, **own.object_store.variables()}
         await run_child(["checkpoint", *arguments], environment, CHECKPOINT_SECONDS)
 
-    async def _metrics(self, request: Request) -> Page:
+    def _metrics(self) -> list[Metric]:
         node = self.node
         metrics = collect(node.broker, node.cache, node.housekeeper) + of_peers(node.zone_cache, self.internal.server)
-        metrics += object_metrics.collect(self.store)
-        metrics += ledger_metrics.collect(self.ledger)
-        metrics += node.damage.metrics()
-        return Page(render(metrics, node=str(self.settings.node)), content_type=CONTENT_TYPE)
-
-    async def _ready(self, request: Request) -> Page:
-        return (await self._judged()).short_page()
-
-    async def _health(self, request: Request) -> Page:
-        return (await self._judged()).page()
+        return metrics + self._own.metrics() + node.damage.metrics()
 
     async def _judged(self) -> Health:
         return judged(
@@ -173,14 +151,10 @@ async def serve(settings: Settings, *, supervised: bool) -> None:
     logs.setup(settings.log_level, node=settings.node)
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed()
-    stop = until_told()
-    background = supervised_by(stop)
-    process = BrokerProcess(settings, background, await watch_parent(stop, background) if supervised else "")
-    process.node.membership.on_replaced = lambda replaced: halt(replaced, stop)
-    if not await started(process.start(), stop, background):
-        return
-    switch.compile_when_used()
-    ports = ",".join(f"{name}:{port}" for name, port in process.kafka_ports.items())
-    print(f"ready node={settings.node} kafka={ports} http={process.http.port}", flush=True)  # noqa: T201
-    await stop.wait()
-    await stopped(process.stop(), background)
+
+    def made(background: Background, secret: str, stop: asyncio.Event) -> BrokerProcess:
+        process = BrokerProcess(settings, background, secret)
+        process.node.membership.on_replaced = lambda replaced: halt(replaced, stop)
+        return process
+
+    await serve_until_told(made, supervised=supervised)
