@@ -165,9 +165,9 @@ async def _holds(scene: Scene) -> Background:
 
 
 async def _load(scene: Scene) -> Background:
-    background, load = scene.background(), Load(1_000, VirtualClock())
-    load._late = None  # type: ignore[assignment]
-    load.start(background)
+    background, clock = scene.background(), VirtualClock()
+    clock.monotonic = boom  # type: ignore[method-assign]
+    Load(1_000, clock).start(background)
     return background
 
 

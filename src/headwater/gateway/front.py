@@ -186,9 +186,8 @@ class _Answer:
         if not await self._delivered(message):
             abort(self._scope)
             raise Stalled("the client does not read its answer")
-        pause = self.usage.pause if self.usage is not None and message.get("more_body") else 0.0
-        if pause:
-            await asyncio.wait([self._stopping()], timeout=pause)
+        if message.get("more_body") and self.usage is not None and self.usage.pause_before_sending:
+            await asyncio.wait([self._stopping()], timeout=self.usage.pause_before_sending)
 
     def _sent(self, size: int) -> None:
         self._stats.sent_bytes += size
@@ -240,7 +239,7 @@ class _Body:
     async def receive(self) -> Message:
         if not self._more:
             return await self._receive()  # waits until the client leaves
-        pause = self._call.usage.pause if self._call.is_stream else 0.0
+        pause = self._call.usage.pause_before_receiving if self._call.is_stream else 0.0
         if pause:
             await asyncio.sleep(pause)
         try:

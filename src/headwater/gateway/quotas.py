@@ -57,9 +57,17 @@ class Usage:
             self._quotas.charge(CONSUMER, self._meter, size)
 
     @property
-    def pause(self) -> float:
-        """For how many seconds a stream must wait before its next part."""
-        return min(self._quotas.owed(self._kind, self._meter), PAUSE_SECONDS) if self._kind else 0.0
+    def pause_before_sending(self) -> float:
+        """For how many seconds an answer with records must wait before its next part."""
+        return self._pause(CONSUMER)
+
+    @property
+    def pause_before_receiving(self) -> float:
+        """For how many seconds a stream of records must wait before its next part is received."""
+        return self._pause(PRODUCER)
+
+    def _pause(self, kind: str) -> float:
+        return min(self._quotas.owed(kind, self._meter), PAUSE_SECONDS) if kind == self._kind else 0.0
 
     def check_time(self) -> None:
         """Raise `QuotaExceeded` if the caller has used more than its share of time."""

@@ -11,7 +11,8 @@ from typing import Any, Literal, Self
 from headwater.errors import BadInput
 from headwater.query.scan import columns_of
 from headwater.query.snapshot import FOREVER, Wanted
-from headwater.sdk.consumer import Consumer
+from headwater.sdk.asking import body_of
+from headwater.sdk.consumer import Consumer, Source
 from headwater.sdk.records import Appended, Data, Headers, NewRecord, Place, Record, Start, Time, as_ms
 from headwater.sdk.result import Parameter, Result
 from headwater.sdk.scan import Scan
@@ -134,7 +135,6 @@ class Connection(ABC):
 
     # --- reading ---------------------------------------------------------------------------------------
 
-    @abstractmethod
     def consume(
         self,
         topic: str,
@@ -149,6 +149,11 @@ class Connection(ABC):
         the group's committed offsets come first, and `start` counts only where there are none; `commit()` of the
         result commits what was read. Without `follow` the iteration ends where the topic ended when it began.
         """
+        return Consumer(self.source(topic, group, start), group=group, follow=follow)
+
+    @abstractmethod
+    def source(self, topic: str, group: str | None, start: Start) -> Source:
+        """What a consumer reads. See `consume`."""
 
     @abstractmethod
     def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str]) -> Scan:
@@ -207,7 +212,6 @@ class Connection(ABC):
 
     # --- asking ----------------------------------------------------------------------------------------
 
-    @abstractmethod
     def sql(
         self,
         sql: str,
@@ -223,6 +227,11 @@ class Connection(ABC):
         an hour such as `"2026-11-17T22"`, or the offsets by partition behind the last record. After `timeout` seconds
         the gateway gives the query up; its settings have limits too.
         """
+        return self.ask(body_of(sql, parameters, engine, as_of, timeout))
+
+    @abstractmethod
+    def ask(self, body: Mapping[str, Any]) -> Result:
+        """The result of a query, by the body of its request (`docs/sql.md`)."""
 
 
 def _offsets(given: int | Mapping[int, int] | None, default: int) -> tuple[int, dict[int, int]]:

@@ -5,10 +5,9 @@ To write, and to follow a topic, a server is needed: the cluster's gateway, at t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from headwater.app.session import LedgerSession, ledger_session
 from headwater.errors import NotFound, NotReady
@@ -20,12 +19,12 @@ from headwater.query.lookups.lookups import Place as Placed
 from headwater.query.scan import scan
 from headwater.query.snapshot import Snapshot, Wanted, take
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
-from headwater.sdk.consumer import Consumer
+from headwater.sdk.consumer import Source
 from headwater.sdk.http import Http, Login
 from headwater.sdk.loops import Loop
 from headwater.sdk.records import Appended, Data, NewRecord, Place, Record, Start, key_of
 from headwater.sdk.remote import RemoteConnection
-from headwater.sdk.result import Parameter, Result
+from headwater.sdk.result import Result
 from headwater.sdk.scan import Scan
 from headwater.settings.settings import Settings, load
 from headwater.state.streams.stream import Stream
@@ -103,15 +102,11 @@ class LocalConnection(Connection):
     ) -> Appended:
         return self._reached().append_many(topic, records, count, size, key)
 
-    def consume(
-        self,
-        topic: str,
-        *,
-        group: str | None = None,
-        start: Start = "earliest",
-        follow: bool = True,
-    ) -> Consumer:
-        return self._reached().consume(topic, group=group, start=start, follow=follow)
+    def source(self, topic: str, group: str | None, start: Start) -> Source:
+        return self._reached().source(topic, group, start)
+
+    def ask(self, body: Mapping[str, Any]) -> Result:
+        return self._reached().ask(body)
 
     def _reached(self) -> RemoteConnection:
         """The gateway of this cluster. Another cluster's gateway at the same address is refused."""
@@ -135,17 +130,6 @@ class LocalConnection(Connection):
     async def _cluster_id(self) -> str:
         async with ledger_session(self._settings) as found:
             return found.cluster.state.cluster_id
-
-    def sql(
-        self,
-        sql: str,
-        *,
-        parameters: Sequence[Parameter] = (),
-        engine: Literal["auto", "duckdb", "spark"] = "auto",
-        as_of: int | str | datetime | Mapping[int, int] | None = None,
-        timeout: float | None = None,
-    ) -> Result:
-        return self._reached().sql(sql, parameters=parameters, engine=engine, as_of=as_of, timeout=timeout)
 
     # --- looking up ------------------------------------------------------------------------------------
 

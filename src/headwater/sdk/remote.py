@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
@@ -14,13 +13,13 @@ import msgspec
 from headwater.clock import SystemChance
 from headwater.errors import BadInput, NoRecord, NotReady
 from headwater.query.snapshot import FOREVER, Wanted
-from headwater.sdk.asking import RemoteAnswer, body_of
+from headwater.sdk.asking import RemoteAnswer
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
-from headwater.sdk.consumer import Consumer
+from headwater.sdk.consumer import Source
 from headwater.sdk.http import Http
 from headwater.sdk.reading import Reading
 from headwater.sdk.records import Appended, Data, NewRecord, Place, Record, Start, document, key_of, record_of
-from headwater.sdk.result import Parameter, Result
+from headwater.sdk.result import Result
 from headwater.sdk.scan import Scan
 
 if TYPE_CHECKING:
@@ -118,15 +117,8 @@ class RemoteConnection(Connection):
 
     # --- reading ---------------------------------------------------------------------------------------
 
-    def consume(
-        self,
-        topic: str,
-        *,
-        group: str | None = None,
-        start: Start = "earliest",
-        follow: bool = True,
-    ) -> Consumer:
-        return Consumer(Reading(self._http, topic, group, start), group=group, follow=follow)
+    def source(self, topic: str, group: str | None, start: Start) -> Source:
+        return Reading(self._http, topic, group, start)
 
     def get(self, topic: str, partition: int, offset: int) -> Record | None:
         for number in (partition, offset):
@@ -164,19 +156,7 @@ class RemoteConnection(Connection):
 
     # --- asking ----------------------------------------------------------------------------------------
 
-    def sql(
-        self,
-        sql: str,
-        *,
-        parameters: Sequence[Parameter] = (),
-        engine: Literal["auto", "duckdb", "spark"] = "auto",
-        as_of: int | str | datetime | Mapping[int, int] | None = None,
-        timeout: float | None = None,
-    ) -> Result:
-        return self.ask(body_of(sql, parameters, engine, as_of, timeout))
-
     def ask(self, body: Mapping[str, Any]) -> Result:
-        """The result of a query, by the body of its request (`docs/sql.md`)."""
         return Result(RemoteAnswer(self._http, body))
 
     def plan(self, topic: str, wanted: Wanted, split_bytes: int) -> Plan:

@@ -113,7 +113,7 @@ class Streamed:
                 quiet = False
                 if chunk:
                     yield chunk
-                    grown = 1 if self._call.usage.pause else min(2 * grown, CHUNK_BYTES // FIRST_BYTES)
+                    grown = 1 if self._call.usage.pause_before_sending else min(2 * grown, CHUNK_BYTES // FIRST_BYTES)
                 elif not scan.readable and not await self._changed(watch, gone):
                     yield self._beat()
                     quiet = True

@@ -228,8 +228,9 @@ class Queries:
 
     async def _catch_up(self, *domains: Domain) -> None:
         """Read the ledger to its end: of the cluster's domain, or of those of streams."""
-        replicas = [self._domains[domain] for domain in domains] or [self._domains.cluster]
-        await catch_up(CATCH_UP_SECONDS, *replicas)
+        if not domains:
+            await catch_up(CATCH_UP_SECONDS, self._domains.cluster)
+        await catch_up(CATCH_UP_SECONDS, *(self._domains[domain] for domain in domains))
 
     async def _checked(self, question: Question, engine: Engine) -> Statement:
         names = self._domains.cluster.state.names
