@@ -51,7 +51,7 @@ class LedgerTime:
         if self._left > 0:
             self._wait()
         else:
-            self._limit.reschedule(asyncio.get_running_loop().time())
+            self._limit.reschedule(0.0)  # a time that has passed
 
 
 async def catch_up(seconds: float, *replicas: Replica[Any]) -> None:

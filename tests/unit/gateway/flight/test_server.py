@@ -210,7 +210,7 @@ def test_calls_at_once_and_rates_have_limits() -> None:
         raw = Raw(found)
         taken = found.gateway.services.requests.enter()
         code, text = await refused(raw.act("GetSessionOptions"))
-        assert code == "UNAVAILABLE" and "already" in text
+        assert code == "RESOURCE_EXHAUSTED" and "already" in text
         taken.release()
         codes = [await raw.act("GetSessionOptions") for _ in range(2)]
         assert codes == [[b""], [b""]]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headwater.errors import NotReady
 from headwater.gateway.asgi import Message
 from headwater.gateway.records.answers import CHUNK_BYTES, FIRST_RECORDS
 from headwater.gateway.records.scanning import Scan
@@ -353,9 +354,9 @@ def test_a_stream_begins_with_a_small_chunk() -> None:
             await put(found, *["x"] * 500)
             asked, step = [], Scan.step
 
-            async def noted(scan: Scan, records: int, size: int) -> Any:
+            async def noted(scan: Scan, records: int, size: int, **more: Any) -> Any:
                 asked.append(records)
-                return await step(scan, records, size)
+                return await step(scan, records, size, **more)
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Scan, "step", noted)
@@ -370,6 +371,29 @@ def test_a_stream_begins_with_a_small_chunk() -> None:
                     stream.free.release()
                 await asyncio.wait_for(stream.task, 20)
             assert asked == [50, 100, 200, 150]
+
+    asyncio.run(story())
+
+
+def test_a_stream_looks_at_the_ledger_only_when_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New records are noticed without that. A ledger that is gone is noticed with the next sign of life."""
+    looks: list[int] = []
+
+    async def look(scan: Scan) -> None:
+        looks.append(scan.positions[0])
+        if len(looks) == 3:
+            raise NotReady("the ledger does not answer in time")
+
+    async def story() -> None:
+        async with gateway() as found:
+            await found.topic("orders")
+            await put(found, "a")
+            monkeypatch.setattr(Scan, "look", look)
+            monkeypatch.setattr("headwater.gateway.records.answers.HEARTBEAT_SECONDS", 0.05)
+            async with following(found, URL, EVENTS) as stream:
+                await stream.until("event: problem")
+                await stream.until("does not answer in time")
+            assert looks == [1, 1, 1]
 
     asyncio.run(story())
 

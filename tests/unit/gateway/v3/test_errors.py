@@ -14,7 +14,7 @@ from headwater.replica.topics import TopicExists, TopicUnknown
     ("error", "code"),
     [
         (NotReady("x"), 50003),
-        (Overloaded("x"), 50003),
+        (Overloaded("x"), 429),
         (OutcomeUnknown("x"), OUTCOME_UNKNOWN.status),
         (Refusal(TOO_MANY, "x"), 429),
         (Refusal(NOT_FOUND, "x"), 404),
