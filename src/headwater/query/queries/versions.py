@@ -56,6 +56,31 @@ def _tagged(table: TopicTable | None, tag: str) -> int:
         raise BadInput(f"{tag[:40]!r} is not an hour") from None
     start = (hour - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
     entries = [] if table is None else [e for e in table.journal if start <= e.ms < start + HOUR_MS]
-    if not entries:
+    if entries:
+        return entries[-1].sequence
+    kept = None if table is None else _kept(table, start)
+    if kept is None:
         raise BadInput(f"no version of that hour is known: {tag[:40]!r}")
-    return entries[-1].sequence
+    return kept
+
+
+def _kept(table: TopicTable, start: int) -> int | None:
+    """The last version of an hour that the journal has forgotten, if a follower keeps it under a tag.
+
+    The time of such a version is that of a file which it added or removed. One whose time is not known may be of the
+    same hour as the one before it, which is not taken then.
+    """
+    pinned = {v for follower in table.followers.values() for v in follower.pinned if v <= table.first_version}
+    times: dict[int, int] = {}
+    for file in table.files.values():
+        if file.added in pinned:
+            times[file.added] = file.created_ms
+        if file.removed in pinned:
+            times[file.removed] = file.removed_ms
+    hidden = False
+    for version in sorted(pinned, reverse=True):
+        ms = times.get(version)
+        if ms is not None and ms < start + HOUR_MS:
+            return version if ms >= start and not hidden else None
+        hidden = ms is None
+    return None

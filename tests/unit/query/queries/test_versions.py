@@ -7,7 +7,7 @@ import pytest
 from headwater.errors import BadInput
 from headwater.query.asking import PRESENT, AsOf
 from headwater.query.queries.versions import wanted_of
-from headwater.state.streams.tables import JournalEntry, TopicTable
+from headwater.state.streams.tables import DataFile, Follower, JournalEntry, TopicTable
 
 HOUR = 3_600_000
 NOON = 19_000 * 24 * HOUR + 12 * HOUR
@@ -31,6 +31,30 @@ def test_as_of() -> None:
         assert wanted_of(table, AsOf(tag=tag)).version == version
     assert wanted_of(table, AsOf(offsets={1: 7})).until_offsets == {1: 7}
     assert wanted_of(None, AsOf(at_ms=5)).version == 0
+
+
+def _file(number: int, added: int, created_ms: int, removed: int = 0, removed_ms: int = 0) -> DataFile:
+    return DataFile(number, f"{number}", 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, added, removed, removed_ms, 0, created_ms)
+
+
+def test_hours_that_the_journal_has_forgotten() -> None:
+    """A follower keeps their last versions under tags. What they added or removed tells when they were made."""
+    table = _table({300: NOON + 20 * HOUR, 301: NOON + 21 * HOUR})
+    table.followers["iceberg"] = Follower(301, 5, "", 290, (5, 9, 40, 55))
+    table.files = {
+        1: _file(1, 5, NOON + 7),
+        2: _file(2, 9, NOON + HOUR, 40, NOON + 2 * HOUR),
+        3: _file(3, 8, NOON + 5 * HOUR),  # a version that is not kept
+    }
+    for tag, version in {"2022-01-08T12": 5, "2022-01-08T13": 9, "2022-01-08T14": None, "2022-01-08T17": None}.items():
+        if version is None:
+            with pytest.raises(BadInput, match="no version of that hour is known"):
+                wanted_of(table, AsOf(tag=tag))
+        else:
+            assert wanted_of(table, AsOf(tag=tag)).version == version
+    table.files[4] = _file(4, 55, NOON + 6 * HOUR)
+    assert wanted_of(table, AsOf(tag="2022-01-08T14")).version == 40, "the version after it has a time now"
+    assert wanted_of(table, AsOf(tag="2022-01-08T18")).version == 55
 
 
 @pytest.mark.parametrize(
