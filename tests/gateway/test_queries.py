@@ -20,6 +20,7 @@ from headwater.query.asking import (
     Limits,
     NoEngine,
     Phase,
+    QueryExists,
     QueryFailed,
     Question,
     Refused,
@@ -149,13 +150,16 @@ async def _limits_and_cancelling(world: QueryWorld) -> None:
     [pid] = world.duckdb.pids
     assert await world.rows("SELECT count(*) FROM t") == [(202,)]
 
-    first, second = await world.ask(ENDLESS), await world.ask(WIDE)
+    first, second = await world.ask(ENDLESS), await world.ask(WIDE, name="mine")
+    assert world.queries.find("mine") is second
     with pytest.raises(NoEngine, match="User:alice has 2 queries already"):
         await world.ask(SUM)
     waiting = asyncio.ensure_future(world.ask(SUM, asker="User:bob"))
     await asyncio.sleep(0)
     with pytest.raises(NoEngine, match="3 queries run or wait already"):
         await world.ask(SUM, asker="User:carol")
+    with pytest.raises(QueryExists, match="query mine already"):
+        await world.ask(SUM, name="mine", asker="User:bob")
     rows = second.batches()
     assert (await anext(rows)).num_rows
     await first.cancel("enough")
@@ -165,6 +169,13 @@ async def _limits_and_cancelling(world: QueryWorld) -> None:
     await rows.aclose()  # type: ignore[attr-defined]
     assert [query.progress.phase for query in (first, second)] == [Phase.CANCELLED] * 2
     assert pid in world.duckdb.pids, "a cancelled query gives its worker back"
+    with pytest.raises(QueryExists):
+        await world.ask(SUM, name="mine", asker="User:bob")
+    again = await world.ask(SUM, name="mine")
+    assert world.queries.find("mine") is again and again.id == "mine"
+    await again.cancel("it was only asked for its name")
+    with pytest.raises(BadInput, match="letters, digits and dashes"):
+        await world.ask(SUM, name="a/b")
 
 
 def _counted(world: QueryWorld) -> None:

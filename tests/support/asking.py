@@ -109,6 +109,7 @@ class QueryWorld:
         asker: str = ALICE,
         hidden: Sequence[str] = (),
         engine: Engine = Engine.AUTO,
+        name: str = "",
     ) -> Query:
         question = Question(
             sql=sql,
@@ -118,6 +119,7 @@ class QueryWorld:
             as_of=as_of,
             limits=limits,
             engine=engine,
+            id=name,
         )
         return await self.queries.ask(question)
 

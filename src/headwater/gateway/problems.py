@@ -32,7 +32,7 @@ from headwater.errors import (
     StoreFull,
 )
 from headwater.gateway.asgi import Headers
-from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, TooMuch
+from headwater.query.asking import Cancelled, NoEngine, QueryExists, QueryFailed, Refused, TooMuch
 from headwater.replica.links import LinkExists
 from headwater.replica.topics import ClusterFull, TopicExists, TopicUnknown
 from headwater.security.http_logins import Unwelcome
@@ -214,6 +214,7 @@ _BY_ERROR: tuple[tuple[type[HeadwaterError], Kind], ...] = (
     (NoRecord, NO_RECORD),
     (NotFound, NOT_FOUND),
     (TopicExists, EXISTS),
+    (QueryExists, EXISTS),
     (BatchTooLarge, TOO_LARGE),
     (ClusterFull, UNPROCESSABLE),
     (Mirrored, MIRRORED),

@@ -36,6 +36,10 @@ class Cancelled(BadInput):
     """Somebody has cancelled the query."""
 
 
+class QueryExists(BadInput):
+    """The caller has chosen the id of a query that runs, or of another user's."""
+
+
 class NoEngine(Retriable):
     """Every place for queries is taken, or the engine's process died. The same query may work in a moment."""
 
@@ -92,6 +96,8 @@ class Question:
     """For tables that the statement itself does not pin."""
     limits: Limits | None = None
     """Tighter limits than those of the settings."""
+    id: str = ""
+    """The query's id, if the asker has chosen one: up to 64 letters, digits and dashes. No other query may have it."""
 
 
 class Phase(enum.StrEnum):
@@ -127,7 +133,7 @@ class Query(Protocol):
 
     @property
     def id(self) -> str:
-        """A random name, by which it is found and cancelled."""
+        """A random name, or the one that the asker has chosen. By it the query is found and cancelled."""
         ...
 
     @property

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.cli.sql.wishes import SqlOutput, Wish
-from headwater.clock import Clock, SystemClock
+from headwater.clock import Chance, Clock, SystemChance, SystemClock
 from headwater.errors import HeadwaterError
 from headwater.gateway.results.forms import About, Form, columns_of, writer_of
 from headwater.sdk.asking import body_of
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 Put = Callable[[bytes], None]
 PutLines = Callable[[Iterator[str]], None]
+Watch = Callable[[str], contextlib.AbstractContextManager[None]]
+"""Shows the progress of the query with an id until the block ends."""
 
 
 @dataclass(slots=True)
@@ -30,6 +34,8 @@ class Asker:
     put: Put
     put_lines: PutLines
     clock: Clock = field(default_factory=SystemClock)
+    chance: Chance = field(default_factory=SystemChance)
+    watch: Watch | None = None
 
     def ask(self, sql: str, wish: Wish) -> None:
         """Ask a statement and print its result. Ctrl-C cancels it at the gateway."""
@@ -37,21 +43,28 @@ class Asker:
         body = body_of(sql, wish.parameters, wish.engine, None, wish.timeout)
         if wish.as_of is not None:
             body["as_of"] = wish.as_of
-        with self.cluster.ask(body) as result:
-            try:
-                self._print(result, wish)
-            except KeyboardInterrupt:
-                cancel(result)
-                raise
+        with contextlib.ExitStack() as watching:
+            if self.watch is not None:
+                body["id"] = self.chance.uuid().hex
+                watching.enter_context(self.watch(body["id"]))
+            with self.cluster.ask(body) as result:
+                try:
+                    batches = result.batches()
+                    first = list(itertools.islice(batches, 1))
+                    watching.close()  # what is printed now needs the line
+                    self._print(result, itertools.chain(first, batches), wish)
+                except KeyboardInterrupt:
+                    cancel(result)
+                    raise
         if wish.timing:
             told = f"Time: {(self.clock.monotonic() - began) * 1000:.1f} ms ({result.engine})"
             self.put_lines(iter([told]))
 
-    def _print(self, result: Result, wish: Wish) -> None:
+    def _print(self, result: Result, batches: Iterable[pa.RecordBatch], wish: Wish) -> None:
         from headwater.cli.sql.tables import lines_of
 
         if wish.output is SqlOutput.TABLE:
-            self.put_lines(lines_of(result.schema, result.batches(), expanded=wish.expanded, most=wish.most))
+            self.put_lines(lines_of(result.schema, batches, expanded=wish.expanded, most=wish.most))
             return
         about = About(
             query=result.query_id,
@@ -60,7 +73,7 @@ class Asker:
             versions=dict(result.versions),
             columns=columns_of(result.schema),
         )
-        for piece in pieces(Form(wish.output), result.schema, about, result.batches()):
+        for piece in pieces(Form(wish.output), result.schema, about, batches):
             self.put(piece)
 
 

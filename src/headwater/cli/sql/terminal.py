@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from headwater.cli.common import complain
 from headwater.cli.sql.asking import Asker
 from headwater.cli.sql.completing import KnownTopics, candidates
+from headwater.cli.sql.progress import Progress
 from headwater.cli.sql.shell import Leave, Shell
 from headwater.cli.sql.statements import is_finished
 from headwater.cli.sql.wishes import Wish
@@ -41,7 +42,8 @@ PROMPT, MORE = "headwater> ", "       ...> "
 def talk(cluster: RemoteConnection, wish: Wish) -> None:
     """Read and run until the user leaves. An error of a statement is printed, and the shell goes on."""
     wish.most = MAX_CELL
-    shell = Shell(Asker(cluster, _put, page_lines), wish, print)
+    progress = Progress(cluster.look, _note) if sys.stderr.isatty() else None
+    shell = Shell(Asker(cluster, _put, page_lines, watch=progress), wish, print)
     session = _session(cluster)
     print(f"Connected to {cluster.url}. \\? for help, \\q to leave.")
     while True:
@@ -113,6 +115,12 @@ def _completer(topics: KnownTopics) -> Completer:
             return [Completion(one, start_position=-len(word)) for one in found]
 
     return SqlCompleter()
+
+
+def _note(text: str) -> None:
+    """Write something that is not part of a result."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def _put(data: bytes) -> None:

@@ -86,6 +86,8 @@ class SqlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The state of tables that the statement itself does not pin. Missing: the present."""
     limits: LimitsBody | None = None
     """Tighter limits than those of the settings."""
+    id: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$")] | None = None
+    """An id for the query, by which it can be watched and cancelled before the answer begins. Missing: a random one."""
 
 
 class SqlAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -154,6 +156,7 @@ def question_of(call: Call, body: SqlBody) -> Question:
         engine=Engine(body.engine),
         as_of=PRESENT if body.as_of is None else _as_of(body.as_of),
         limits=None if body.limits is None else _limits(body.limits),
+        id=body.id or "",
     )
 
 

@@ -8,6 +8,7 @@ cancelled. Ended ones can be looked up for a while.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from headwater.background import Tasks
 from headwater.errors import BadInput, HeadwaterError
 from headwater.ops.metrics import Metric
-from headwater.query.asking import Engine, Limits, NoEngine, Phase, Progress, Query, Question, Refused
+from headwater.query.asking import Engine, Limits, NoEngine, Phase, Progress, Query, QueryExists, Question, Refused
 from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, Workers, table_of
 from headwater.query.gate.checking import check
 from headwater.query.gate.statement import Statement, Topics
@@ -39,6 +40,7 @@ HISTORY = 200
 """Ended queries that can be looked up."""
 CATCH_UP_SECONDS = 5.0
 """How long a question waits for the ledger."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 LOGGED = 2_000
 """Characters of a statement in the log."""
 
@@ -131,13 +133,27 @@ class Queries:
         except NoEngine:
             self._counts.count(question.engine, BUSY, Progress())
             raise
-        name = self._domains.chance.uuid().hex
+        name = self._named(question)
         query = RunningQuery(
             name, question, self._limits(question.limits), self._domains.clock, self._tasks, self._leave
         )
         self._running[name] = query
         self._askers[question.asker] += 1
         return query
+
+    def _named(self, question: Question) -> str:
+        """The id of a query. One that has ended gives its id up to its own asker, who may have tried again."""
+        name = question.id
+        if not name:
+            return self._domains.chance.uuid().hex
+        if not _ID.fullmatch(name):
+            raise BadInput("the id of a query has 1 to 64 letters, digits and dashes")
+        before = self.find(name)
+        if before is not None and (name in self._running or before.asker != question.asker):
+            raise QueryExists(f"there is a query {name} already")
+        if before is not None:
+            self._ended = deque((query for query in self._ended if query.id != name), maxlen=HISTORY)
+        return name
 
     def _check_room(self, question: Question) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -142,6 +143,23 @@ def test_an_interrupt_cancels_at_the_gateway(output: SqlOutput) -> None:
         world.run("SELECT interrupt;")
     [answer] = world.cluster.answers
     assert answer.cancelled and answer.closed
+
+
+def test_a_watched_query_has_an_id_before_it_is_asked() -> None:
+    """The line of its progress is gone before the first row is printed."""
+    world = World()
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def watch(query: str) -> Iterator[None]:
+        seen.append(query)
+        yield
+        world.out.append("gone")
+
+    asker = Asker(cast(RemoteConnection, world.cluster), lambda _: None, world.out.extend, watch=watch)
+    world.shell = Shell(asker, Wish(), world.out.append)
+    assert world.run("SELECT 1;").startswith("gone")
+    assert [body["id"] for body in world.cluster.bodies] == seen and len(seen[0]) == 32
 
 
 def test_the_history_is_private_and_has_an_end(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from headwater.query.asking import AsOf, Engine, Limits, NoEngine, QueryFailed, TooMuch
+from headwater.query.asking import AsOf, Engine, Limits, NoEngine, QueryExists, QueryFailed, TooMuch
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from tests.support.gateways import ALICE, InGateway, gateway, listening, secured
@@ -79,6 +79,8 @@ def test_a_question_arrives_as_it_was_asked() -> None:
             assert (await _ask(world, "s", as_of={"time": 1_769_860_800_000})).status_code == 200
             assert [one.as_of.at_ms for one in written.questions[1:]] == [1_769_860_800_000] * 2
             assert written.questions[1].limits is None and written.questions[1].engine is Engine.AUTO
+            assert (await _ask(world, "s", id="my-own-1")).status_code == 200
+            assert [one.id for one in written.questions] == ["", "", "", "my-own-1"]
 
     asyncio.run(main())
 
@@ -97,6 +99,8 @@ def test_a_question_arrives_as_it_was_asked() -> None:
         ({"sql": "s", "parameters": [1 << 64]}, "parameters"),
         ({"sql": "x" * 100_001}, "sql"),
         ({"sql": "s", "more": 1}, "more"),
+        ({"sql": "s", "id": "../../etc"}, "id"),
+        ({"sql": "s", "id": "x" * 65}, "id"),
     ],
 )
 def test_bad_requests(body: dict[str, Any], words: str) -> None:
@@ -117,6 +121,7 @@ def test_bad_requests(body: dict[str, Any], words: str) -> None:
         (QueryFailed("Conversion Error: 'x' is no number"), 422, "query-failed"),
         (TooMuch("more than 10 rows (sql.rows)"), 422, "query-limit"),
         (NoEngine("every place is taken"), 503, "no-engine"),
+        (QueryExists("there is a query my-own-1 already"), 409, "already-exists"),
     ],
 )
 def test_failures_are_problems(error: Exception | None, status: int, kind: str) -> None:
