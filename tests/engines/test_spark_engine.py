@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from pathlib import Path
 
+import psutil
 import pytest
 
+from headwater import landlock
 from headwater.clock import SystemChance
-from headwater.query.asking import Cancelled, Engine, Phase, QueryFailed
+from headwater.query.asking import Cancelled, Engine, NoEngine, Phase, QueryFailed, Refused, TooMuch
 from headwater.query.engines.contract import EngineTask
+from headwater.query.engines.contract import table_of as view_of
+from headwater.query.engines.frames import Setup
+from headwater.query.engines.process import WorkerProcess
 from headwater.query.engines.spark.runner import Spark
 from headwater.query.queries import Queries
-from tests.support.asking import QueryWorld, query_world, table_of
+from headwater.query.scan import SnapshotGone
+from headwater.query.snapshot import Wanted, take
+from tests.support.asking import ONE, QueryWorld, query_world, table_of
+from tests.support.hostile import SPARK
+from tests.support.spark_worker import MODULE, UNGATED
 
 pytestmark = pytest.mark.timeout(600)
 ENDLESS = "SELECT count(*) FROM range(100000000) a CROSS JOIN range(100000000) b WHERE a.id * b.id % 7 = 3"
-HOSTILE = (
-    "CREATE TABLE stolen AS SELECT 1",
-    "CREATE OR REPLACE TEMPORARY VIEW topic_0 AS SELECT 1",
-    "INSERT OVERWRITE DIRECTORY '/tmp/stolen' USING parquet SELECT * FROM topic_0",
-    "SELECT * FROM parquet.`/etc`",
-    "SELECT * FROM text.`/etc/passwd`",
-    "WITH t AS (SELECT * FROM csv.`/etc/passwd`) SELECT * FROM t",
-    "SELECT (SELECT first(value) FROM text.`/etc/passwd`)",
-    "SELECT reflect('java.lang.System', 'getenv')",
+MORE = (
+    "SELECT * FROM text.`{secret}`",
+    "WITH t AS (SELECT * FROM text.`{secret}`) SELECT * FROM t",
+    "SELECT (SELECT first(value) FROM text.`{secret}`)",
     "SELECT * FROM topic_0 WHERE java_method('java.lang.Runtime', 'getRuntime') IS NULL",
-    "SELECT TRANSFORM (value) USING 'cat' FROM topic_0",
-    "SET spark.sql.ansi.enabled=false",
-    "ADD JAR '/tmp/x.jar'",
-    "SHOW TABLES",
-    "DESCRIBE topic_0",
-    "CACHE TABLE c AS SELECT * FROM topic_0",
-    "DROP VIEW topic_0",
-    "EXPLAIN SELECT 1",
-    "SELECT 1; SELECT 2",
+    "SELECT java_method('java.nio.file.Files', 'readString', java_method('java.nio.file.Path', 'of', '{secret}'))",
+    "SELECT TRANSFORM (value) USING 'cat {secret}' AS (x) FROM topic_0",
+    "SELECT TRANSFORM (value) USING 'tee {new}' AS (x) FROM topic_0",
+    "SELECT TRANSFORM (value) USING 'tee {file}' AS (x) FROM topic_0",
+    "INSERT OVERWRITE DIRECTORY '{new}' USING parquet SELECT * FROM topic_0",
+    "INSERT OVERWRITE DIRECTORY '{objects}' USING parquet SELECT * FROM topic_0",
+    "CREATE TABLE u USING parquet LOCATION '{new}' AS SELECT * FROM topic_0",
+    "CREATE TABLE w USING text LOCATION '{secret}'",
+    "SELECT * FROM w",
 )
+"""Beside those of `tests/support/hostile.py`: for a view that exists."""
+HARMLESS = {
+    "SELECT * FROM topic_0 LATERAL VIEW explode(headers) `a JOIN salaries` AS x",
+}
+"""Hostile only to the first gate: they read the query's own view and nothing else."""
+SECRET = "the-word-that-nobody-may-see"
 
 
 async def _filled(world: QueryWorld) -> None:
@@ -79,29 +90,105 @@ async def _cancelled(world: QueryWorld) -> None:
     assert await world.rows("SELECT 1", engine=Engine.SPARK) == [(1,)]
 
 
-async def _refused(spark: Spark) -> None:
+async def _asked(spark: Spark, world: QueryWorld, name: str, sql: str) -> str:
+    """What Spark answers to a text that has passed no other gate."""
+    topic = world.core.cluster.state.names["orders"]
+    state = world.core.domains[ONE].state
+    taken = take(state, topic.id, [state.streams[number] for number in topic.streams], Wanted())
+    task = EngineTask(id=name, sql=sql, parameters=(), tables=[view_of("topic_0", "orders", taken)])
+    answer = await spark.run(task)
+    try:
+        return str([batch.to_pylist() async for batch in answer.batches()])
+    finally:
+        await answer.close()
+
+
+def _contents(root: Path) -> dict[str, str]:
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _statements(world: QueryWorld, outside: Path) -> list[str]:
+    file = next(path for path in world.objects.rglob("*.parquet"))
+    names = {"file": file, "secret": outside / "secret", "new": outside / "new", "spill": outside / "spill"}
+    all_of = [sql.format(**names, objects=world.objects) for sql in (*SPARK, *MORE)]
+    return list(dict.fromkeys(all_of + [sql.replace("orders", "topic_0") for sql in all_of]))
+
+
+async def _second_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
     """Spark's own gate, without the one before it."""
-    for number, sql in enumerate(HOSTILE):
-        with pytest.raises(QueryFailed):
-            await spark.run(EngineTask(id=f"hostile-{number}", sql=sql, parameters=(), tables=[]))
+    passed = []
+    for number, sql in enumerate(_statements(world, outside)):
+        try:
+            found = await _asked(spark, world, f"hostile-{number}", sql)
+        except (Refused, QueryFailed):
+            continue
+        passed.append(sql)
+        assert SECRET not in found
+    assert set(passed) == HARMLESS
+
+
+async def _third_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
+    """The kernel's gate, without the two before it."""
+    if not landlock.version():
+        return
+    passed = 0
+    for number, sql in enumerate(_statements(world, outside)):
+        if "exit" in sql:
+            continue  # it would end Java
+        try:
+            found = await _asked(spark, world, f"{UNGATED}{number}", sql)
+        except (Refused, QueryFailed, TooMuch, SnapshotGone) as error:
+            found = str(error)
+        else:
+            passed += 1
+        assert SECRET not in found, sql
+    assert passed > 20, "the gates before were open"
 
 
 def test_spark_answers(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text(SECRET)
+
+    async def started(_: str, setup: Setup) -> WorkerProcess:
+        return await WorkerProcess.start(MODULE, setup)
+
     async def main() -> None:
-        async with query_world(tmp_path) as world:
-            spark = Spark(world.settings, SystemChance())
+        async with query_world(tmp_path / "world") as world:
+            spark = Spark(world.settings, SystemChance(), start=started)
             world.queries = Queries(world.core.domains, world.holding, world.settings.sql, {Engine.SPARK: spark})
             try:
                 await _filled(world)
-                assert spark.pid is None, "it is started by the first query"
+                assert not spark.pids, "it is started by the first query"
                 await _answers(world)
-                before = sorted(str(path) for path in world.objects.rglob("*"))
-                await _refused(spark)
-                assert sorted(str(path) for path in world.objects.rglob("*")) == before
+                [pid] = spark.pids
+                before = _contents(world.objects)
+                await _second_gate(spark, world, outside)
+                await _third_gate(spark, world, outside)
+                assert _contents(world.objects) == before and before
+                assert _contents(outside) == {"secret": hashlib.sha256(SECRET.encode()).hexdigest()}
                 await _cancelled(world)
+                assert spark.pids == [pid], "none of this costs a process"
+                await _java_dies(world, spark)
             finally:
                 await world.queries.close()
                 await spark.close()
-            assert not list((tmp_path / "spill").glob("*/*query-*"))
+            assert not list((tmp_path / "world" / "spill").glob("*/*query-*"))
 
     asyncio.run(main())
+
+
+async def _java_dies(world: QueryWorld, spark: Spark) -> None:
+    """The executor is lost: the query fails as a whole, and can be asked again."""
+    [pid] = spark.pids
+    query = await world.ask("SELECT a.offset FROM orders a, orders b, orders c", engine=Engine.SPARK)
+    rows = query.batches()
+    assert (await anext(rows)).num_rows
+    for child in psutil.Process(pid).children(recursive=True):
+        if "java" in child.name():
+            child.kill()
+    with pytest.raises(NoEngine, match="the process that worked on the query died"):
+        async for _ in rows:
+            pass
+    assert query.progress.phase is Phase.FAILED and spark.workers.deaths == 1

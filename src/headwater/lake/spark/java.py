@@ -31,6 +31,16 @@ def java_home() -> str:
     return str(_shim(find_java()))
 
 
+def java_homes() -> tuple[str, str]:
+    """What `java_home` returns, and the home of the Java that is started there."""
+    found = find_java()
+    shim = _shim(found)
+    if _is_shim(found):
+        named = re.search(r'^exec "(.*)" "\$@"$', found.read_text(), re.MULTILINE)
+        found = Path(named[1]) if named else found
+    return str(shim), str(found.resolve().parent.parent)
+
+
 def find_java() -> Path:
     """The `java` that Spark will use."""
     for home in (os.environ.get("JAVA_HOME"), _on_path()):

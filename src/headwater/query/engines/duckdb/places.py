@@ -1,4 +1,8 @@
-"""Where DuckDB finds the objects of a store: paths of a local directory, or URLs of S3 with credentials."""
+"""Where DuckDB finds the objects of a store: paths of a local directory, or URLs of S3 with credentials.
+
+DuckDB takes `*`, `?` and `[` in a path for a pattern, and has no way to quote them. A directory whose path has one of
+them is entered, and its objects are opened below the name that Linux has for the directory a process is in.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ from headwater.settings.objects import StoreOptions, local_path
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+HERE = "/proc/self/cwd"
+_PATTERN = frozenset("*?[")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
@@ -31,6 +37,7 @@ class Places:
         else:
             self._root = str(root)
         self._remote = root is None
+        self._below = HERE if root is not None and _PATTERN & set(str(root)) else self._root
 
     def __repr__(self) -> str:
         return f"<Places below {self._root}>"
@@ -55,7 +62,14 @@ class Places:
 
     def of(self, path: str) -> str:
         """The path or the URL of an object."""
-        return f"{self._root}/{path}"
+        return f"{self._below}/{path}"
+
+    def enter(self) -> None:
+        """Enter the directory of the objects if its path cannot be written. Call it once in a process."""
+        if self._below != self._root:
+            if not os.path.isdir(HERE):
+                raise ConfigError(f"on this system DuckDB cannot read a path with *, ? or [ in it: {self._root}")
+            os.chdir(self._root)
 
     def prepare(self, connection: DuckDBPyConnection) -> None:
         """Let a new database reach a store over a network. Must be called before it is locked."""

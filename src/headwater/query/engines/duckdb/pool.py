@@ -1,214 +1,25 @@
-"""DuckDB as an engine: a few worker processes, of which some are started before anybody asks."""
+"""DuckDB as an engine: a few processes, of which some are started before anybody asks."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
-
-import msgspec
-
-from headwater.background import Tasks
 from headwater.clock import Chance
-from headwater.errors import HeadwaterError
-from headwater.query.asking import Engine, NoEngine
-from headwater.query.engines.contract import Answer, EngineTask, Workers
-from headwater.query.engines.frames import Setup
-from headwater.query.engines.process import LentAnswer, WorkerProcess
-from headwater.query.engines.spill import Spill
+from headwater.query.asking import Engine
+from headwater.query.engines.pool import Pool, Rules, Start
+from headwater.query.engines.process import WorkerProcess
 from headwater.settings.settings import Settings
 from headwater.threads import Offload, inline
 
-if TYPE_CHECKING:
-    pass
-
-log = logging.getLogger("headwater.sql")
 MODULE = "headwater.query.engines.duckdb.worker"
 
 
-class DuckDB:
-    """The pool of workers. `contract.EngineRunner` says how it is used."""
-
-    engine = Engine.DUCKDB
+class DuckDB(Pool):
+    """The processes of DuckDB."""
 
     def __init__(
-        self,
-        settings: Settings,
-        chance: Chance,
-        offload: Offload = inline,
-        start: Callable[[str, Setup], Awaitable[WorkerProcess]] = WorkerProcess.start,
+        self, settings: Settings, chance: Chance, offload: Offload = inline, start: Start = WorkerProcess.start
     ) -> None:
-        """`offload` runs what blocks, such as removing directories."""
         own = settings.sql
-        self._own = own
-        self._start = start
-        self._offload = offload
-        self._spill = Spill(settings.spill, chance)
-        self._setup = Setup(
-            store=settings.objects_url,
-            options=settings.object_store,
-            spill="",
-            memory_bytes=own.memory_bytes,
-            spill_bytes=own.spill_bytes,
-            hot_bytes=own.hot_bytes,
-            threads=own.chosen_threads,
-            niceness=own.niceness,
-            log_level=settings.log_level,
-            functions=own.functions,
+        rules = Rules(
+            engine=Engine.DUCKDB, module=MODULE, workers=own.workers, warm=own.warm, waiting=own.waiting
         )
-        self._directories: dict[int, str] = {}
-        """Of workers, by their process ids."""
-        self._idle: deque[WorkerProcess] = deque()
-        self._busy: set[WorkerProcess] = set()
-        self._starting = 0
-        self._preparing = 0
-        """How many of those that start are for anybody."""
-        self._line: deque[asyncio.Future[None]] = deque()
-        self._tasks = Tasks()
-        self._deaths = 0
-        self._opened = False
-        self._closed = False
-
-    def __repr__(self) -> str:
-        return f"<DuckDB: {len(self._busy)} workers busy, {len(self._idle)} idle, {len(self._line)} queries wait>"
-
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of all workers."""
-        return [worker.pid for worker in (*self._idle, *self._busy)]
-
-    @property
-    def workers(self) -> Workers:
-        return Workers(
-            busy=len(self._busy),
-            idle=len(self._idle),
-            starting=self._starting,
-            waiting=len(self._line),
-            deaths=self._deaths,
-        )
-
-    async def open(self) -> None:
-        """Take the directory for spilled data, and start to start workers. Does not wait for them."""
-        await self._offload(self._spill.open)
-        self._opened = True
-        self._replenish()
-
-    async def run(self, task: EngineTask) -> Answer:
-        """Give a task to a worker that is free, or will be. See `contract.EngineRunner`."""
-        worker = await self._take()
-        answer = LentAnswer(worker, task.id, self._give_back)
-        try:
-            await answer.begin(task)
-        except BaseException:
-            await answer.close()
-            raise
-        return answer
-
-    async def close(self) -> None:
-        """End all workers."""
-        self._closed = True
-        await self._tasks.close()
-        for worker in (*self._idle, *self._busy):
-            await worker.kill()
-        self._idle.clear()
-        for waiter in self._line:
-            if not waiter.done():
-                waiter.cancel()
-        if self._opened:
-            await self._offload(self._spill.close)
-
-    # --- workers -----------------------------------------------------------------------------------
-
-    async def _take(self) -> WorkerProcess:
-        """A worker without a query."""
-        while True:
-            if self._closed or not self._opened:
-                raise NoEngine("this gateway answers no queries at the moment")
-            while self._idle:
-                worker = self._idle.pop()
-                if worker.alive:
-                    self._busy.add(worker)
-                    return worker
-                self._forget(worker)
-            coming = self._preparing > len(self._line)  # one that nobody waits for will be ready soon
-            if len(self._busy) + self._starting < self._own.workers and not coming:
-                worker = await self._started()
-                self._busy.add(worker)
-                return worker
-            if len(self._line) >= self._own.waiting and not coming:
-                raise NoEngine(f"all {self._own.workers} processes for queries are busy, and {len(self._line)} wait")
-            await self._wait()
-
-    async def _wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._line.append(waiter)
-        try:
-            await waiter
-        finally:
-            if waiter in self._line:
-                self._line.remove(waiter)
-            elif waiter.cancelled():
-                self._wake()  # the turn goes to the next one
-
-    def _wake(self) -> None:
-        while self._line:
-            waiter = self._line.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-
-    async def _started(self) -> WorkerProcess:
-        self._starting += 1
-        try:
-            directory = await self._offload(self._spill.new)
-            try:
-                worker = await self._start(MODULE, msgspec.structs.replace(self._setup, spill=directory))
-            except BaseException:
-                self._spill.remove(directory)
-                raise
-        finally:
-            self._starting -= 1
-            self._wake()
-        self._directories[worker.pid] = directory
-        return worker
-
-    def _give_back(self, worker: WorkerProcess, *, usable: bool) -> None:
-        self._busy.discard(worker)
-        if usable and worker.alive and not self._closed:
-            self._idle.append(worker)
-        else:
-            self._forget(worker)
-            self._replenish()
-        self._wake()
-
-    def _forget(self, worker: WorkerProcess) -> None:
-        """Clean up after a worker that is not used any more."""
-        self._deaths += not self._closed
-
-        async def clean() -> None:
-            await worker.kill()
-            directory = self._directories.pop(worker.pid, None)
-            if directory is not None:
-                await self._offload(self._spill.remove, directory)
-
-        self._tasks.spawn(clean(), "sql-clean")
-
-    def _replenish(self) -> None:
-        """Start workers, so that `warm` of them are there."""
-        wanted = self._own.warm - len(self._idle) - len(self._busy) - self._starting
-        for _ in range(wanted if not self._closed else 0):
-            self._tasks.spawn(self._prepare(), "sql-start")
-
-    async def _prepare(self) -> None:
-        if len(self._idle) + len(self._busy) + self._starting >= self._own.warm:
-            return
-        self._preparing += 1
-        try:
-            self._idle.append(await self._started())
-        except HeadwaterError as error:
-            log.warning("a process for queries does not start", extra={"reason": str(error)})
-        finally:
-            self._preparing -= 1
-            self._wake()
+        super().__init__(rules, settings, own.memory_bytes, chance, offload, start)

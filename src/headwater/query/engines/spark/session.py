@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.lake.spark.java import java_home
+from headwater.lake.spark.archive import with_archive
 from headwater.lake.spark.session import JAVA_OPTIONS, LOCAL_DEFAULTS, LOG_CONFIG
 from headwater.query.scan import schema_of
 
@@ -23,6 +23,7 @@ ATTEMPTS = 4
 """How often a task of a query is tried."""
 ROWS = 16_384
 """Rows of an Arrow batch that Spark gives."""
+_PATTERN = re.compile(r"[][{}*?\\]")
 SPLIT_BYTES = 32 * MIB
 """Bytes of files that one task reads. The answer is fetched task by task, so this bounds memory too."""
 
@@ -34,7 +35,13 @@ def conf_of(memory_bytes: int, threads: int, directory: str) -> dict[str, str]:
         **LOCAL_DEFAULTS,
         "spark.driver.memory": f"{memory}m",
         "spark.driver.maxResultSize": f"{memory // 2}m",
-        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()} -XX:+UseSerialGC",
+        JAVA_OPTIONS: " ".join(
+            (
+                f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()} -XX:+UseSerialGC",
+                # Java may write to this directory, and to no other.
+                f'"-Djava.io.tmpdir={directory}" "-XX:ErrorFile={directory}/error.log" -XX:-UsePerfData',
+            )
+        ),
         "spark.local.dir": directory,
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
         "spark.sql.catalogImplementation": "in-memory",
@@ -53,18 +60,26 @@ def conf_of(memory_bytes: int, threads: int, directory: str) -> dict[str, str]:
     }
 
 
+def place_of(path: Path) -> str:
+    """A file as Spark names it: not as a URL, and nothing in it is a pattern."""
+    return "file:" + _PATTERN.sub(r"\\\g<0>", str(path))
+
+
 class Session:
     """A session. One thread works; `interrupt` and `percent` may be called by another."""
 
-    def __init__(self, memory_bytes: int, threads: int, directory: str) -> None:
-        os.environ["JAVA_HOME"] = java_home()
+    def __init__(self, memory_bytes: int, threads: int, directory: str, java: str) -> None:
+        """`java` is Java's home. All that Spark writes is below `directory`."""
+        os.environ["JAVA_HOME"] = java
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         from pyspark.sql import SparkSession
 
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # the gateway tells the caller
         builder = SparkSession.builder.master(f"local[{threads},{ATTEMPTS}]").appName("headwater-sql")
-        for name, value in conf_of(memory_bytes, threads, directory).items():
+        conf = conf_of(memory_bytes, threads, directory)
+        conf[JAVA_OPTIONS] = with_archive(conf[JAVA_OPTIONS], java)
+        for name, value in conf.items():
             builder = builder.config(name, value)
         self._root = builder.getOrCreate()
         self._context: Any = self._root.sparkContext
@@ -102,7 +117,7 @@ class Session:
         frame.createOrReplaceTempView(name)
 
     def _read(self, paths: Sequence[Path], schema: Any) -> Any:
-        return self._own.read.schema(schema).parquet(*[path.as_uri() for path in paths])
+        return self._own.read.schema(schema).parquet(*[place_of(path) for path in paths])
 
     def prepared(self, sql: str, parameters: Mapping[str, Any]) -> Statement:
         """A statement with its columns known. Spark has looked all names up, and has run nothing."""

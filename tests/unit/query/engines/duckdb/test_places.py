@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.query.engines.duckdb.places import Places
+from headwater.errors import ConfigError
+from headwater.query.engines.duckdb import places
+from headwater.query.engines.duckdb.places import HERE, Places
 from headwater.settings.objects import StoreOptions
 
 KEYS = {"access_key_id": "a", "secret_access_key": "b"}
@@ -24,8 +26,8 @@ def remote(**provider: str) -> Places:
 
 
 def test_a_local_store_needs_no_port(tmp_path: Path) -> None:
-    places = Places(tmp_path.as_uri(), StoreOptions())
-    assert places.ports == frozenset() and places.directories == [str(tmp_path)]
+    local = Places(tmp_path.as_uri(), StoreOptions())
+    assert local.ports == frozenset() and local.directories == [str(tmp_path)]
 
 
 def test_the_port_of_a_store() -> None:
@@ -41,3 +43,17 @@ def test_credentials_of_a_cloud_come_from_its_services() -> None:
 def test_ports_behind_a_proxy_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy:3128")
     assert remote(**KEYS).ports is None
+
+
+def test_a_path_that_looks_like_a_pattern_is_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "a [b] *?"
+    root.mkdir()
+    monkeypatch.chdir(tmp_path)
+    plain, odd = (Places(path.as_uri(), StoreOptions()) for path in (tmp_path, root))
+    plain.enter()
+    assert Path.cwd() == tmp_path and plain.of("x/y") == f"{tmp_path}/x/y"
+    odd.enter()
+    assert Path.cwd() == root and odd.of("x/y") == f"{HERE}/x/y" and odd.directories == [str(root)]
+    monkeypatch.setattr(places, "HERE", "/nowhere")
+    with pytest.raises(ConfigError, match="cannot read a path"):
+        Places(root.as_uri(), StoreOptions()).enter()
