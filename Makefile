@@ -53,7 +53,7 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.backups
 	$(BIN)/python -m tests.soak.groups
 	$(BIN)/python -m tests.soak.moves
-	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/faults/test_idempotency_keys.py tests/faults/test_kill_broker.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/simulation/test_holds.py tests/fuzz/test_frames.py tests/unit/lake/tables/delta/test_histories.py tests/unit/query/lookups/test_lookups.py tests/lake/test_lookups.py tests/processes/test_landlock.py tests/gateway/test_query_histories.py
+	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/faults/test_idempotency_keys.py tests/faults/test_kill_broker.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/simulation/test_holds.py tests/fuzz/test_frames.py tests/unit/lake/tables/delta/test_histories.py tests/unit/query/lookups/test_lookups.py tests/lake/test_lookups.py tests/engines/test_spark_engine.py tests/gateway/test_query_histories.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs
 	$(BIN)/python -m tests.soak.crowd

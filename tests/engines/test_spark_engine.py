@@ -9,6 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from demo.readers import S3_JARS
+from harness.s3 import S3Server
+from harness.tools import needs
 from headwater import landlock
 from headwater.clock import SystemChance
 from headwater.query.asking import Cancelled, Engine, NoEngine, Phase, QueryFailed, Refused, TooMuch
@@ -22,6 +25,8 @@ from headwater.query.scan import SnapshotGone
 from headwater.query.snapshot import Wanted, take
 from tests.support.asking import ONE, QueryWorld, query_world, table_of
 from tests.support.hostile import SPARK
+from tests.support.s3_lake import store_options
+from tests.support.soak import WHOLE
 from tests.support.spark_worker import MODULE, UNGATED
 
 pytestmark = pytest.mark.timeout(600)
@@ -155,7 +160,7 @@ def test_spark_answers(tmp_path: Path) -> None:
         return await WorkerProcess.start(MODULE, setup)
 
     async def main() -> None:
-        async with query_world(tmp_path / "world") as world:
+        async with query_world(tmp_path / "a [b] world") as world:
             spark = Spark(world.settings, SystemChance(), start=started)
             world.queries = Queries(world.core.domains, world.holding, world.settings.sql, {Engine.SPARK: spark})
             try:
@@ -174,7 +179,7 @@ def test_spark_answers(tmp_path: Path) -> None:
             finally:
                 await world.queries.close()
                 await spark.close()
-            assert not list((tmp_path / "world" / "spill").glob("*/*query-*"))
+            assert not list((tmp_path / "a [b] world" / "spill").glob("*/*query-*"))
 
     asyncio.run(main())
 
@@ -192,3 +197,29 @@ async def _java_dies(world: QueryWorld, spark: Spark) -> None:
         async for _ in rows:
             pass
     assert query.progress.phase is Phase.FAILED and spark.workers.deaths == 1
+
+
+if WHOLE:  # starts a Java process of its own: a part of the soak
+
+    def test_objects_in_s3(tmp_path: Path) -> None:
+        """Spark reads the exact objects with credentials of the store; a missing one is an error."""
+        needs("Spark's connectors: scripts/setup-tools spark-s3", S3_JARS.exists())
+
+        async def main(s3: S3Server) -> None:
+            options = {"lake": {"followers": ()}, "store": (s3.url, store_options(s3)), "spark_jars": (str(S3_JARS),)}
+            async with query_world(tmp_path / "world", **options) as world:
+                spark = Spark(world.settings, SystemChance())
+                world.queries = Queries(world.core.domains, world.holding, world.settings.sql, {Engine.SPARK: spark})
+                try:
+                    await _filled(world)
+                    await _answers(world)
+                    table = world.table("orders")
+                    await world.store.delete(f"{table.root}/{table.live()[0].name}")
+                    with pytest.raises(SnapshotGone):
+                        await world.rows("SELECT count(*), max(value) FROM orders", engine=Engine.SPARK)
+                finally:
+                    await world.queries.close()
+                    await spark.close()
+
+        with S3Server(tmp_path / "s3") as s3:
+            asyncio.run(main(s3))

@@ -51,7 +51,8 @@ async def _filled(world: QueryWorld) -> None:
 
 
 def test_queries(tmp_path: Path) -> None:
-    """One gateway's service, from the first question to its end."""
+    """One gateway's service, from the first question to its end. The path of its data looks like a pattern."""
+    tmp_path = tmp_path / "a [b] *?"
 
     async def main() -> None:
         limits = {"memory_bytes": 64 << 20, "spill_bytes": 32 << 20}

@@ -14,7 +14,6 @@ import pytest
 from harness.tools import ROOT
 from headwater import landlock
 from tests.support.hostile import DUCKDB
-from tests.support.soak import WHOLE
 
 pytestmark = pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock")
 SECRET = "the-word-that-nobody-may-see"
@@ -121,61 +120,3 @@ def test_an_engine_without_gates_changes_nothing(report: dict[str, Any], places:
     digest = hashlib.sha256((places["store"] / "a").read_bytes()).hexdigest()
     assert digest == hashlib.sha256(b"a row").hexdigest()
     assert (places["other"] / "secret").read_text() == SECRET
-
-
-SPARK_CHILD = """
-import json, os, sys
-from headwater import landlock
-from headwater.lake.spark.java import java_home
-task = json.loads(sys.argv[1])
-os.environ |= {"JAVA_HOME": java_home(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-os.environ["TMPDIR"] = task["spill"]
-os.chdir(task["spill"])
-libraries = landlock.libraries()
-run = [*landlock.PROGRAMS, *libraries, *landlock.java(java_home()), sys.prefix]
-done = landlock.confine([task["store"], *landlock.SYSTEM, *libraries], [task["spill"]], None, run)
-from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={task['spill']} -XX:-UsePerfData")
-builder = builder.config("spark.sql.warehouse.dir", task["spill"] + "/warehouse")
-session = builder.config("spark.local.dir", task["spill"]).getOrCreate()
-session.sparkContext.setLogLevel("OFF")
-seen = []
-for sql in task["statements"]:
-    try:
-        seen.append(str(session.sql(sql).collect()))
-    except Exception as error:
-        seen.append(f"failed: {error}")
-print(json.dumps({"whole": done.whole, "seen": seen}))
-"""
-SPARK_STATEMENTS = [
-    "SELECT * FROM text.`{store}/a`",
-    "SELECT * FROM text.`{other}/secret`",
-    "INSERT OVERWRITE DIRECTORY '{other}/new' USING parquet SELECT 1",
-    "INSERT OVERWRITE DIRECTORY '{store}' USING parquet SELECT 1",
-    "SELECT java_method('java.nio.file.Files', 'readString', '{other}/secret')",
-    "CREATE TABLE t USING parquet LOCATION '{other}/t' AS SELECT 1",
-]
-
-
-if WHOLE:  # starts a Java process of its own: a part of the soak
-
-    @pytest.mark.timeout(600)
-    def test_spark_without_gates_reads_the_store_and_changes_nothing(tmp_path: Path) -> None:
-        places = {name: tmp_path / name for name in ("store", "spill", "other")}
-        for place in places.values():
-            place.mkdir()
-        (places["store"] / "a").write_text("a row")
-        (places["other"] / "secret").write_text(SECRET)
-        task = {name: str(place) for name, place in places.items()}
-        statements = [sql.format(**task) for sql in SPARK_STATEMENTS]
-        command = [sys.executable, "-c", SPARK_CHILD, json.dumps({**task, "statements": statements})]
-        ran = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-        assert ran.returncode == 0, ran.stderr[-2000:]
-        report = json.loads(ran.stdout.splitlines()[-1])
-        assert report["whole"] and report["seen"][0] == "[Row(value='a row')]"
-        assert all(text.startswith("failed: ") and SECRET not in text for text in report["seen"][1:]), report["seen"]
-        assert [path.name for path in places["store"].iterdir()] == ["a"] and (
-            places["store"] / "a"
-        ).read_text() == "a row"
-        assert [path.name for path in places["other"].iterdir()] == ["secret"]

@@ -63,6 +63,8 @@ class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Bytes of files and WAL from which on Spark answers a query that leaves the choice to Headwater. 0: never."""
     spark_memory_bytes: int = 1024 * MIB
     """Memory of Spark's Java. Spark's process is started by the first query that needs it."""
+    spark_jars: tuple[str, ...] = ()
+    """Files and directories with more classes for Spark's Java. It reads S3 with `hadoop-aws` and what that needs."""
     spark_idle_seconds: int = 300
     """How long Spark's process stays after its last query. The next one waits for its start, several seconds."""
 
@@ -86,6 +88,9 @@ def check_sql(own: Sql) -> None:
             raise ConfigError(
                 f"settings: sql.functions has {name!r}, which is not the name of a function in lower case"
             )
+    for path in own.spark_jars:
+        if not os.path.isabs(path) or ":" in path:
+            raise ConfigError(f"settings: sql.spark_jars has {path!r}, which is no absolute path without a colon")
     if own.warm > own.workers:
         raise ConfigError("settings: sql.warm must not be above sql.workers")
     if own.niceness > 19:

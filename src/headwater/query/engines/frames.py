@@ -55,6 +55,8 @@ class Setup(msgspec.Struct, frozen=True):
     log_level: str
     functions: tuple[str, ...] = ()
     """Functions that are allowed beside those of the list."""
+    jars: tuple[str, ...] = ()
+    """More classes for Spark's Java: files and directories."""
 
 
 class Why(enum.StrEnum):

@@ -69,6 +69,7 @@ class Pool:
             niceness=own.niceness,
             log_level=settings.log_level,
             functions=own.functions,
+            jars=own.spark_jars,
         )
         self._directories: dict[int, str] = {}
         """Of workers, by their process ids."""

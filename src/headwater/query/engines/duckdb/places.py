@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headwater.errors import ConfigError
+from headwater.query.engines.s3 import S3Access
 from headwater.settings.objects import StoreOptions, local_path
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 HERE = "/proc/self/cwd"
 _PATTERN = frozenset("*?[")
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
 class Places:
@@ -50,15 +50,7 @@ class Places:
     @property
     def ports(self) -> frozenset[int] | None:
         """The TCP ports that lead to the store; None if they are not known, because of a proxy."""
-        if not self._remote:
-            return frozenset()
-        if any(os.environ.get(name) or os.environ.get(name.lower()) for name in _PROXIES):
-            return None
-        secret = _secret(self._known())
-        host = urlsplit("//" + secret.get("ENDPOINT", ""))
-        ports = {host.port or (80 if secret.get("USE_SSL") == "false" else 443)}
-        # Without a key in the settings the credentials come from a service of the cloud.
-        return frozenset(ports if "KEY_ID" in secret else {*ports, 80, 443})
+        return S3Access.of(self._options).ports if self._remote else frozenset()
 
     def of(self, path: str) -> str:
         """The path or the URL of an object."""
@@ -76,14 +68,9 @@ class Places:
         if not self._remote:
             return
         connection.execute(f"LOAD {_text(_extension('httpfs'))}")
-        wanted = {"TYPE": "s3", "PROVIDER": "config", "SCOPE": self._root, **_secret(self._known())}
+        wanted = {"TYPE": "s3", "PROVIDER": "config", "SCOPE": self._root, **_secret(S3Access.of(self._options))}
         fields = ", ".join(f"{name} {_text(value)}" for name, value in wanted.items())
         connection.execute(f"CREATE SECRET headwater ({fields})")
-
-    def _known(self) -> dict[str, str]:
-        """Options of the store, of the environment and of the settings."""
-        known = {_plain(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
-        return known | {_plain(name): value for name, value in self._options.provider.items()}
 
 
 def _extension(name: str) -> str:
@@ -97,31 +84,16 @@ def _extension(name: str) -> str:
     return str(found)
 
 
-def _secret(known: dict[str, str]) -> dict[str, str]:
-    """The fields of DuckDB's secret by obstore's options."""
-    found = {}
-    for name, options in (
-        ("KEY_ID", ("access_key_id",)),
-        ("SECRET", ("secret_access_key",)),
-        ("SESSION_TOKEN", ("session_token", "token")),
-        ("REGION", ("region", "default_region")),
-    ):
-        value = next((known[option] for option in options if known.get(option)), "")
-        if value:
-            found[name] = value
-    endpoint = known.get("endpoint") or known.get("endpoint_url_s3") or known.get("endpoint_url")
-    if endpoint:
-        parts = urlsplit(endpoint if "//" in endpoint else f"https://{endpoint}")
-        virtual = known.get("virtual_hosted_style_request", "").lower() in ("true", "1")
-        found["ENDPOINT"] = parts.netloc
-        found["USE_SSL"] = str(parts.scheme == "https").lower()
-        found["URL_STYLE"] = "vhost" if virtual else "path"
-    return found
-
-
-def _plain(name: str) -> str:
-    """obstore's short name of an option: `AWS_REGION` and `aws_region` are `region`."""
-    return name.lower().removeprefix("aws_")
+def _secret(own: S3Access) -> dict[str, str]:
+    """The fields of DuckDB's secret."""
+    found = {"KEY_ID": own.key, "SECRET": own.secret, "SESSION_TOKEN": own.token, "REGION": own.region}
+    if own.host:
+        found |= {
+            "ENDPOINT": own.host,
+            "USE_SSL": str(own.tls).lower(),
+            "URL_STYLE": "path" if own.path_style else "vhost",
+        }
+    return {name: value for name, value in found.items() if value}
 
 
 def _text(value: str) -> str:

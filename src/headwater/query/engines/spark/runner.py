@@ -6,7 +6,7 @@ from headwater.clock import Chance
 from headwater.query.asking import Engine
 from headwater.query.engines.pool import Pool, Rules, Start
 from headwater.query.engines.process import WorkerProcess
-from headwater.settings.objects import local_path
+from headwater.query.engines.spark.places import can_read
 from headwater.settings.settings import Settings
 from headwater.threads import Offload, inline
 
@@ -32,4 +32,4 @@ class Spark(Pool):
     @staticmethod
     def can_read(settings: Settings) -> bool:
         """Whether Spark's Java can open the objects."""
-        return local_path(settings.objects_url, "file") is not None
+        return can_read(settings.objects_url, settings.sql.spark_jars)

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.lake.spark.archive import with_archive
@@ -23,7 +22,6 @@ ATTEMPTS = 4
 """How often a task of a query is tried."""
 ROWS = 16_384
 """Rows of an Arrow batch that Spark gives."""
-_PATTERN = re.compile(r"[][{}*?\\]")
 SPLIT_BYTES = 32 * MIB
 """Bytes of files that one task reads. The answer is fetched task by task, so this bounds memory too."""
 
@@ -60,16 +58,19 @@ def conf_of(memory_bytes: int, threads: int, directory: str) -> dict[str, str]:
     }
 
 
-def place_of(path: Path) -> str:
-    """A file as Spark names it: not as a URL, and nothing in it is a pattern."""
-    return "file:" + _PATTERN.sub(r"\\\g<0>", str(path))
-
-
 class Session:
     """A session. One thread works; `interrupt` and `percent` may be called by another."""
 
-    def __init__(self, memory_bytes: int, threads: int, directory: str, java: str) -> None:
-        """`java` is Java's home. All that Spark writes is below `directory`."""
+    def __init__(
+        self,
+        memory_bytes: int,
+        threads: int,
+        directory: str,
+        java: str,
+        class_path: str = "",
+        hadoop: Mapping[str, str] | None = None,
+    ) -> None:
+        """`java` is Java's home. All that Spark writes is below `directory`. `hadoop` may have credentials."""
         os.environ["JAVA_HOME"] = java
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -79,10 +80,14 @@ class Session:
         builder = SparkSession.builder.master(f"local[{threads},{ATTEMPTS}]").appName("headwater-sql")
         conf = conf_of(memory_bytes, threads, directory)
         conf[JAVA_OPTIONS] = with_archive(conf[JAVA_OPTIONS], java)
+        if class_path:
+            conf["spark.driver.extraClassPath"] = class_path
         for name, value in conf.items():
             builder = builder.config(name, value)
         self._root = builder.getOrCreate()
         self._context: Any = self._root.sparkContext
+        for name, value in (hadoop or {}).items():
+            self._context._jsc.hadoopConfiguration().set(name, value)
         self._own: Any = None
 
     def begin(self) -> None:
@@ -94,7 +99,7 @@ class Session:
         return json.loads(self._own._jsparkSession.sessionState().sqlParser().parsePlan(sql).toJSON())
 
     def view(
-        self, name: str, whole: Sequence[Path], cut: Sequence[Path], bounds: Sequence[tuple[int, int, int]]
+        self, name: str, whole: Sequence[str], cut: Sequence[str], bounds: Sequence[tuple[int, int, int]]
     ) -> None:
         """A view of the rows of files. Of those that are cut only rows within bounds count."""
         from pyspark.sql import functions as f
@@ -116,8 +121,8 @@ class Session:
             frame = frame.unionAll(rows.join(f.broadcast(limits), inside, "leftsemi"))
         frame.createOrReplaceTempView(name)
 
-    def _read(self, paths: Sequence[Path], schema: Any) -> Any:
-        return self._own.read.schema(schema).parquet(*[place_of(path) for path in paths])
+    def _read(self, paths: Sequence[str], schema: Any) -> Any:
+        return self._own.read.schema(schema).parquet(*paths)
 
     def prepared(self, sql: str, parameters: Mapping[str, Any]) -> Statement:
         """A statement with its columns known. Spark has looked all names up, and has run nothing."""

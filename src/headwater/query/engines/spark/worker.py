@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater import landlock
-from headwater.errors import BadInput, ConfigError
+from headwater.errors import BadInput
 from headwater.lake.spark.java import java_homes
 from headwater.lake.spark.session import reason_of
 from headwater.query.engines.contract import EngineTask, TaskTable
 from headwater.query.engines.frames import Failure, Kind, Setup, Why
 from headwater.query.engines.serving import Listener, Outlet, Worker, confine, hot_rows, received, run
 from headwater.query.engines.spark.lockdown import check
-from headwater.settings.objects import local_path
+from headwater.query.engines.spark.places import Places, place_of
 
 if TYPE_CHECKING:
     from headwater.query.engines.hot import HotRows
@@ -38,10 +38,9 @@ _TOO_MUCH = ("OutOfMemoryError", "spark.driver.maxResultSize", "No space left on
 class Sessions:
     """Spark in its process: a session for every query. `serving.Answering` says how it is used."""
 
-    def __init__(self, setup: Setup, root: Path, session: Session, hot: HotRows, runner: asyncio.Runner) -> None:
-        """`root` is the directory of the objects."""
+    def __init__(self, setup: Setup, places: Places, session: Session, hot: HotRows, runner: asyncio.Runner) -> None:
         self.setup = setup
-        self.root = root
+        self.places = places
         self.session = session
         self.hot = hot
         self.runner = runner
@@ -69,15 +68,15 @@ class Work:
         """Look at the statement, make the views, and run it."""
         import pyarrow as pa
 
-        session, task, root = self._session, self._task, self._engine.root
+        session, task, place = self._session, self._task, self._engine.places.of
         session.begin()
         check(session.parsed(task.sql), self._engine.setup.functions)
         for table in task.tables:
             files = [] if task.columns_only else table.files
-            whole = [root / file.path for file in files if not file.cut]
-            cut = [root / file.path for file in files if file.cut]
+            whole = [place(file.path) for file in files if not file.cut]
+            cut = [place(file.path) for file in files if file.cut]
             if table.hot and not task.columns_only:
-                whole.append(self._put_aside(table, out))
+                whole.append(place_of(self._put_aside(table, out)))
             bounds = [(bound.partition, bound.start, bound.end) for bound in table.bounds]
             session.view(table.view, whole, cut, bounds)
             out.check()
@@ -173,19 +172,18 @@ def said(text: str) -> str:
 def main(descriptor: int) -> None:
     """Serve the gateway at the other end of a socket."""
     channel, setup = received(descriptor, "sql-spark")
-    root = local_path(setup.store, "file")
-    if root is None:
-        raise ConfigError("Spark answers queries over objects in a local directory only")
+    places = Places(setup.store, setup.options, setup.jars)
     java, real = java_homes()
     # Python, Java and Python's workers talk over ports of the loopback that the system chooses, so none is closed.
-    confine(setup, [str(root)], None, programs(java, real))
+    confine(setup, places.directories, None, programs(java, real))
     from headwater.query.engines.spark.session import Session
 
     channel.send(Kind.READY)  # tasks wait until Spark has started
     listener = Listener(channel)  # a gateway that goes while Spark starts is noticed
-    session = Session(setup.memory_bytes, setup.threads, setup.spill, java)
+    own = (setup.memory_bytes, setup.threads, setup.spill)
+    session = Session(*own, java, places.class_path, places.hadoop)
     with asyncio.Runner() as runner:
-        Worker(channel, listener, Sessions(setup, Path(root), session, hot_rows(setup), runner)).serve()
+        Worker(channel, listener, Sessions(setup, places, session, hot_rows(setup), runner)).serve()
 
 
 def programs(*homes: str) -> list[str]:
