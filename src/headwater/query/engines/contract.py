@@ -59,7 +59,7 @@ class EngineTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A checked statement and the rows that it may read."""
 
     id: str
-    """The query's id, for logs and for names of jobs."""
+    """A name that no other task has; it begins with the query's id. For logs and for names of jobs."""
     sql: str
     """In the engine's dialect, over the views of `tables`."""
     parameters: tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""The processes of an engine, as the gateway sees them: some are started before anybody asks, the others when needed."""
+"""The processes of an engine, as the gateway sees them: some are started before anybody asks."""
 
 from __future__ import annotations
 
@@ -171,9 +171,8 @@ class Pool:
                 self._busy.add(worker)
                 return worker
             if len(self._line) >= rules.waiting and not coming:
-                raise NoEngine(
-                    f"all {rules.workers} processes of {rules.engine.value} are busy, and {len(self._line)} queries wait"
-                )
+                name, count = rules.engine.value, len(self._line)
+                raise NoEngine(f"all {rules.workers} processes of {name} are busy, and {count} queries wait")
             await self._wait()
 
     async def _wait(self) -> None:

@@ -1,6 +1,6 @@
 """A child of the gateway that answers queries, one at a time: what the processes of all engines share.
 
-The process leads a session of its own, gives way to others, and is the first that the system kills when memory is short.
+The process leads a session of its own, gives way to others, and is the first to be killed when memory is short.
 The main thread works. Others listen for `CANCEL`, report progress, and end the process when the gateway is gone.
 """
 
@@ -230,7 +230,7 @@ class Worker:
             return Failure(Why.REFUSED, str(error))
         except BadInput as error:
             return Failure(Why.TOO_MUCH, str(error))
-        except Exception as error:  # the engine's own, of several libraries
+        except Exception as error:  # noqa: BLE001 - the engine's own, of several libraries
             if self._listener.stopped:
                 return Failure(Why.CANCELLED, "the query was cancelled")
             return work.failure(error)

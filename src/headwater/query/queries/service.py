@@ -128,12 +128,12 @@ class Queries:
     # --- the registry ------------------------------------------------------------------------------
 
     def _enter(self, question: Question) -> RunningQuery:
+        name = self._named(question)
         try:
             self._check_room(question)
         except NoEngine:
             self._counts.count(question.engine, BUSY, Progress())
             raise
-        name = self._named(question)
         query = RunningQuery(
             name, question, self._limits(question.limits), self._domains.clock, self._tasks, self._leave
         )
@@ -233,8 +233,10 @@ class Queries:
                 hot_bytes=sum(one.wal_bytes for one in snapshots),
             )
         )
+        # An engine must not take a query for an earlier one whose id it has, and which was cancelled.
+        name = f"{query.id}-{self._domains.chance.uuid().hex}" if question.id else query.id
         return EngineTask(
-            id=query.id,
+            id=name,
             sql=statement.sql,
             parameters=question.parameters,
             tables=_tables(statement, taken),

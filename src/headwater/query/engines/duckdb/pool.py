@@ -19,7 +19,5 @@ class DuckDB(Pool):
         self, settings: Settings, chance: Chance, offload: Offload = inline, start: Start = WorkerProcess.start
     ) -> None:
         own = settings.sql
-        rules = Rules(
-            engine=Engine.DUCKDB, module=MODULE, workers=own.workers, warm=own.warm, waiting=own.waiting
-        )
+        rules = Rules(engine=Engine.DUCKDB, module=MODULE, workers=own.workers, warm=own.warm, waiting=own.waiting)
         super().__init__(rules, settings, own.memory_bytes, chance, offload, start)

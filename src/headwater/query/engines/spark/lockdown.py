@@ -19,11 +19,17 @@ Project Filter Aggregate Join LateralJoin Sort GlobalLimit LocalLimit Offset Tai
 SubqueryAlias Subquery Generate Window WithWindowDefinition Pivot Unpivot Expand Sample OneRowRelation
 UnresolvedHint UnresolvedHaving UnresolvedWith UnresolvedRelation UnresolvedInlineTable ResolvedInlineTable
 UnresolvedSubqueryColumnAliases UnresolvedTableValuedFunction UnresolvedOrderBy LocalRelation ParameterizedQuery
-NameParameterizedQuery CTERelationRef CTERelationDef WithCTE View UnresolvedQualify AsOfJoin
+NameParameterizedQuery CTERelationRef CTERelationDef WithCTE View UnresolvedQualify AsOfJoin UnresolvedTVFAliases
 """
-PLANS = frozenset(_PLANS.split())
-"""Kinds of plans that only read."""
-_LOGICAL = (".plans.logical.", ".execution.", ".streaming.", ".catalog.")
+_EXPRESSIONS = """
+UnresolvedAlias UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction UnresolvedGenerator UnresolvedOrdinal
+UnresolvedPipeAggregateOrdinal UnresolvedRegex UnresolvedSeed UnresolvedStar UnresolvedStarExceptOrReplace
+UnresolvedWithinGroup MultiAlias NamedParameter PosParameter
+"""
+READING = frozenset(_PLANS.split() + _EXPRESSIONS.split())
+"""Kinds of plans and of names in them that only read."""
+_CHECKED = (".plans.logical.", ".execution.", ".streaming.", ".catalog.", ".catalyst.analysis.")
+"""Where the classes of commands are. Those of other expressions compute, and functions have a list of their own."""
 
 
 def check(document: Any, more_functions: Collection[str] = ()) -> None:
@@ -44,7 +50,11 @@ def check(document: Any, more_functions: Collection[str] = ()) -> None:
             called = [part.lower() for part in _names(node.get("name"))]
             if len(called) != 1 or called[0] not in TABLE_FUNCTIONS[Engine.SPARK]:
                 raise Refused(f"the function {'.'.join(called)} is not available")
-        elif short not in PLANS and any(part in name for part in _LOGICAL):
+        elif short == "UnresolvedGenerator":
+            made = _called(node.get("name"))
+            if made not in functions:
+                raise Refused(f"the function {made} is not available")
+        elif short not in READING and any(part in name for part in _CHECKED):
             raise Refused(f"a statement only reads: {short} is not available")
 
 
@@ -59,6 +69,14 @@ def _nodes(document: Any) -> Iterator[dict[str, Any]]:
             waiting += found.values()
         elif isinstance(found, list):
             waiting += found
+
+
+def _called(given: Any) -> str:
+    """The name of a function that makes rows."""
+    if isinstance(given, dict):
+        plain = not any(given.get(part) for part in ("database", "catalog"))
+        return str(given.get("funcName")).lower() if plain else "with a schema"
+    return ".".join(_names(given)).lower()
 
 
 def _names(given: Any) -> list[str]:

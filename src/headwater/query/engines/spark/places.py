@@ -1,7 +1,7 @@
 """Where Spark finds the objects of a store: paths of a local directory, or URLs of S3 with credentials.
 
-Spark's Java reads S3 with jars that are not part of it. Credentials are given to it when it runs: its command line would
-show them to every user of the machine.
+Spark's Java reads S3 with jars that are not part of it. Credentials are given to it when it runs: its command line
+would show them to every user of the machine.
 """
 
 from __future__ import annotations

@@ -98,9 +98,7 @@ class Session:
         """A statement as Spark understands it, before names are looked up, as a document. Nothing is run."""
         return json.loads(self._own._jsparkSession.sessionState().sqlParser().parsePlan(sql).toJSON())
 
-    def view(
-        self, name: str, whole: Sequence[str], cut: Sequence[str], bounds: Sequence[tuple[int, int, int]]
-    ) -> None:
+    def view(self, name: str, whole: Sequence[str], cut: Sequence[str], bounds: Sequence[tuple[int, int, int]]) -> None:
         """A view of the rows of files. Of those that are cut only rows within bounds count."""
         from pyspark.sql import functions as f
         from pyspark.sql.pandas.types import from_arrow_schema

@@ -1,7 +1,7 @@
 """A child of the gateway that answers queries with Spark, one at a time.
 
-Rows of files are read by Spark itself. Rows that are still in the WAL are written into a file beside them first. Spark's
-Java ends with this process, and has the same rights.
+Rows of files are read by Spark itself. Rows that are still in the WAL are written into a file beside them first.
+Spark's Java ends with this process, and has the same rights.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.sql")
 _SAID = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 """How Spark's own errors begin."""
+_CALLING = "An error occurred while calling "
+"""How errors of Java begin that Python has met."""
 _GONE = ("PATH_NOT_FOUND", "FileNotFoundException", "FAILED_READ_FILE", "does not exist")
 _TOO_MUCH = ("OutOfMemoryError", "spark.driver.maxResultSize", "No space left on device")
 
@@ -162,7 +164,8 @@ def failure_of(error: Exception, tables: list[TaskTable]) -> Failure:
 def said(text: str) -> str:
     """The first sentence of an error of Spark."""
     found = _SAID.search(text)
-    first = found[0] if found else next((line for line in text.splitlines() if line.strip()), "Spark has failed")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(_CALLING)]
+    first = found[0] if found else lines[0].removeprefix(": ") if lines else "Spark has failed"
     return re.sub(r"( If necessary set .*)? SQLSTATE: \w+.*$", "", first)[:500]
 
 

@@ -25,7 +25,12 @@ def call(name: str) -> dict[str, Any]:
     return {"class": f"{ANALYSIS}UnresolvedFunction", "num-children": 0, "nameParts": name}
 
 
+def generator(name: str, **more: str) -> dict[str, Any]:
+    return {"class": f"{ANALYSIS}UnresolvedGenerator", "num-children": 0, "name": {"funcName": name, **more}}
+
+
 def test_reading_is_allowed() -> None:
+    check([*project(generator("explode")), relation("[topic_0]")])
     check([*project(call("[count]"), call("[upper]")), relation("[topic_0]")])
     subquery = {"class": "org.apache.spark.sql.catalyst.expressions.ScalarSubquery", "plan": [relation("[topic_0]")]}
     check([*project(subquery), relation("[topic_1]")])
@@ -38,6 +43,10 @@ def test_reading_is_allowed() -> None:
         ([{"class": f"{LOGICAL}CreateTable"}], "CreateTable is not available"),
         ([{"class": f"{LOGICAL}ScriptTransformation"}], "ScriptTransformation is not available"),
         ([{"class": "org.apache.spark.sql.execution.command.SetCommand"}], "SetCommand is not available"),
+        ([{"class": f"{ANALYSIS}UnresolvedExecuteImmediate"}], "UnresolvedExecuteImmediate is not available"),
+        ([{"class": f"{ANALYSIS}PlanWithUnresolvedIdentifier"}], "PlanWithUnresolvedIdentifier is not available"),
+        (project(generator("java_method")), "the function java_method"),
+        (project(generator("explode", database="other")), "the function with a schema"),
         (project(call("[reflect]")), "the function reflect"),
         (project(call("[java_method]")), "the function java_method"),
         (project(call("[a, b, upper]")), "the function a.b.upper"),

@@ -31,3 +31,6 @@ def test_a_missing_file_and_a_lack_of_memory() -> None:
 
 def test_something_is_always_said() -> None:
     assert said("") == "Spark has failed" and said("\n plain words\n more") == " plain words"
+    calling = "An error occurred while calling o12.getResult."
+    assert said(f"{calling}\n: java.lang.RuntimeException: no{TRACE}") == "java.lang.RuntimeException: no"
+    assert said(calling) == "Spark has failed"
