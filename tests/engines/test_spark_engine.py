@@ -198,7 +198,7 @@ if WHOLE:  # starts a Java process of its own: a part of the soak
                     await _filled(world)
                     await _answers(world)
                     table = world.table("orders")
-                    await world.store.delete(f"{table.root}/{table.live()[0].name}")
+                    await world.store.delete(f"{table.root}/{next(iter(table.live())).name}")
                     with pytest.raises(SnapshotGone):
                         await world.rows("SELECT count(*), max(value) FROM orders", engine=Engine.SPARK)
                 finally:
