@@ -85,7 +85,7 @@ class Outlet:
     """Where the columns and rows of a query go."""
 
     def __init__(self, channel: Channel, listener: Listener) -> None:
-        self._channel = channel
+        self._answers = channel
         self._listener = listener
         self._schema: pa.Schema | None = None
 
@@ -96,20 +96,20 @@ class Outlet:
     def columns(self, schema: pa.Schema) -> None:
         """Send the columns. They come before the rows."""
         self._schema = schema
-        self._channel.send(Kind.COLUMNS, stream_of(schema, None))
+        self._answers.send(Kind.COLUMNS, stream_of(schema, None))
 
     def rows(self, batch: pa.RecordBatch) -> None:
         """Send rows. Blocks while the gateway does not read."""
         for piece in pieces_of(batch):
             self.check()
-            self._channel.send(Kind.ROWS, stream_of(self._schema, piece))
+            self._answers.send(Kind.ROWS, stream_of(self._schema, piece))
 
 
 class Listener:
     """The threads that hear the gateway, report progress and interrupt, while the main thread works."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+        self._answers = channel
         self._changed = threading.Condition()
         self._tasks: list[bytes] = []
         self._work: Work | None = None
@@ -148,7 +148,7 @@ class Listener:
     def _listen(self) -> None:
         while True:
             try:
-                frame = self._channel.receive()
+                frame = self._answers.receive()
             except OSError:
                 frame = None
             if frame is None:
@@ -183,14 +183,14 @@ class Listener:
             if percent > told:
                 told = percent
                 with contextlib.suppress(OSError):
-                    self._channel.send(Kind.PROGRESS, msgspec.msgpack.encode(percent))
+                    self._answers.send(Kind.PROGRESS, msgspec.msgpack.encode(percent))
 
 
 class Worker:
     """Answers queries."""
 
     def __init__(self, channel: Channel, listener: Listener, engine: Answering) -> None:
-        self._channel = channel
+        self._answers = channel
         self._listener = listener
         self._engine = engine
         self._tasks = msgspec.msgpack.Decoder(EngineTask)
@@ -201,9 +201,9 @@ class Worker:
             self._engine.prepare()
             failure = self._answered(self._tasks.decode(self._listener.next_task()))
             if failure is None:
-                self._channel.send(Kind.DONE)
+                self._answers.send(Kind.DONE)
             else:
-                self._channel.send(Kind.FAILED, msgspec.msgpack.encode(failure))
+                self._answers.send(Kind.FAILED, msgspec.msgpack.encode(failure))
 
     def _answered(self, task: EngineTask) -> Failure | None:
         """Answer a query; returns why it has failed."""
@@ -216,7 +216,7 @@ class Worker:
 
     def _tried(self, work: Work) -> Failure | None:
         try:
-            work.answer(Outlet(self._channel, self._listener))
+            work.answer(Outlet(self._answers, self._listener))
             self._listener.check()
         except Stopped as error:
             return Failure(Why.CANCELLED, str(error))
