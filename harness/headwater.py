@@ -197,6 +197,10 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
         """The process of the gateway."""
         return eventually(lambda: self._find("gateway.json"), "the gateway runs")
 
+    def link_process(self) -> psutil.Process:
+        """The process that copies links."""
+        return eventually(lambda: self._find("link.json"), "a link process runs")
+
     def pause(self, *family: psutil.Process) -> None:
         """Pause processes while they hold no lock that other processes need."""
         if self.stores is None:

@@ -17,6 +17,7 @@ import headwater
 from harness.virtual import SeededChance, VirtualClock, run
 from headwater import background as background_module
 from headwater.app import lifecycle
+from headwater.app import process as broker_process
 from headwater.background import DUTIES, Background, DutyFailed, DutyReport, OnDeath
 from headwater.gateway.load import Load
 from headwater.ledger.bucket.ledger import BucketLedger
@@ -34,6 +35,7 @@ from tests.simulation.etcd_model import EtcdModel, ModelClient
 from tests.simulation.oxia_model import OxiaModel
 from tests.support.batches import batch
 from tests.support.lake import Compaction, LakeWorld
+from tests.support.link_world import ModelSource, copying_of, link
 from tests.support.virtual_nodes import ONE, NodeWorld, send, topic, way_of
 
 for found in pkgutil.walk_packages(headwater.__path__, "headwater."):
@@ -171,6 +173,31 @@ async def _load(scene: Scene) -> Background:
     return background
 
 
+async def _links(scene: Scene) -> Background:
+    node = await scene.node()
+    copying = copying_of(node, ModelSource())
+    copying.round = boom  # type: ignore[method-assign]
+    copying.start()
+    return node.background  # type: ignore[no-any-return]
+
+
+async def _link(scene: Scene) -> Background:
+    node, source = await scene.node(), ModelSource()
+    source.open = boom  # type: ignore[method-assign]
+    copying_of(node, source).start()
+    await link(node, "t")
+    return node.background  # type: ignore[no-any-return]
+
+
+async def _first_link(scene: Scene) -> Background:
+    class Planted:
+        links = property(boom)
+
+    background = scene.background()
+    background.run(broker_process.LINKS, lambda: broker_process.tell_of_links(Planted()))  # type: ignore[arg-type]
+    return background
+
+
 async def _certificates(scene: Scene) -> Background:
     made, background = object.__new__(Certificates), scene.background()
     made.reload = boom  # type: ignore[method-assign]
@@ -258,6 +285,9 @@ CASES: dict[str, Callable[[Scene], Awaitable[Background]]] = {
     "table-follower": _table_follower,
     "load": _load,
     "holds": _holds,
+    "links": _links,
+    "link": _link,
+    "first-link": _first_link,
     "certificates": _certificates,
     "etcd-watch": _etcd,
     "oxia-notices": _oxia,

@@ -13,6 +13,15 @@ from headwater.ops.http import Page, Request, Route
 from headwater.ops.metrics import CONTENT_TYPE, Metric, render
 
 
+class PartHealth(msgspec.Struct, frozen=True):
+    """How well one part of a process works."""
+
+    name: str
+    status: str
+    reason: str
+    since_ms: int
+
+
 class Health(msgspec.Struct, omit_defaults=True):
     """The content of `/health` for one process."""
 
@@ -23,6 +32,8 @@ class Health(msgspec.Struct, omit_defaults=True):
     duties: list[DutyReport] = msgspec.field(default_factory=list)
     damage: list[DamageLine] = msgspec.field(default_factory=list)
     """Ranges of offsets that the process found to be unreadable."""
+    components: list[PartHealth] = msgspec.field(default_factory=list)
+    """Parts that work or fail on their own, such as the source of each link."""
 
     def page(self) -> Page:
         """The page `/health`."""

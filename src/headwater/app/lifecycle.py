@@ -16,6 +16,8 @@ from headwater.errors import ConfigError, HeadwaterError
 
 log = logging.getLogger("headwater.process")
 PARENT = Duty("parent", OnDeath.END, "ends the process when its supervisor is gone")
+LINKS_WORD = "links"
+"""What a broker says to its supervisor when there are links to copy."""
 FAILED_SECONDS = 3.0
 """How long a process may take to stop after a duty has failed. It may wait for something that never happens."""
 FAILED_CODE = 7
@@ -121,3 +123,9 @@ async def watch_parent(stop: asyncio.Event, background: Background) -> str:
     if not secret:
         raise ConfigError("a supervised process needs a supervisor")
     return secret
+
+
+def tell_supervisor(word: str) -> None:
+    """Say a word to the supervisor, which reads the output of this process line by line."""
+    sys.stdout.write(word + "\n")
+    sys.stdout.flush()

@@ -14,10 +14,10 @@ from headwater.app.children import CHECKPOINT_SECONDS, run_child
 from headwater.app.equipment import Equipment
 from headwater.app.exposure import check_exposure
 from headwater.app.health import Health, judged, pages
-from headwater.app.lifecycle import halt, serve_until_told
+from headwater.app.lifecycle import LINKS_WORD, halt, serve_until_told, tell_supervisor
 from headwater.app.node import Node
 from headwater.app.peers import Internal
-from headwater.background import Background
+from headwater.background import Background, Duty, OnDeath
 from headwater.broker.metrics import collect, of_peers
 from headwater.broker.net.server import Server
 from headwater.broker.rotation.presence import nobody_serves
@@ -32,10 +32,14 @@ from headwater.ops.http import Route
 from headwater.ops.metrics import Metric
 from headwater.settings.gateway import public_url
 from headwater.settings.settings import INTERNAL, Settings, parse_address, parse_listeners
+from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.cluster import Listener
 from headwater.types import Domain
 
 DRAIN_SECONDS = 10.0
+LOOK_SECONDS = 1.0
+"""How often a broker looks for the first link."""
+LINKS = Duty("first-link", OnDeath.RESTART, "tells the supervisor when there are links to copy")
 SWITCH_SECONDS = 0.0005
 """A thread that returns from a sync waits at most this long until the event loop lets it run."""
 
@@ -46,6 +50,7 @@ class BrokerProcess:
     def __init__(self, settings: Settings, background: Background, secret: str = "") -> None:
         self.settings = settings
         self.background = background
+        self._supervised = bool(secret)
         own = self._own = Equipment(settings, background)
         if slowed.VARIABLE in os.environ:
             own.store = slowed.SlowedStore(own.store, Path(os.environ[slowed.VARIABLE]), settings.node)
@@ -101,6 +106,8 @@ class BrokerProcess:
         await self.node.start()
         await self.http.open()
         switch.compile_when_used()
+        if self._supervised:
+            self.background.run(LINKS, lambda: tell_of_links(self.node.cluster.state))
 
     @property
     def ready(self) -> str:
@@ -144,6 +151,13 @@ class BrokerProcess:
         except HeadwaterError as error:
             return type(error).__name__
         return ""
+
+
+async def tell_of_links(state: ClusterState) -> None:
+    """Tell the supervisor when there are links, so that it starts a process that copies them."""
+    while not state.links.links:
+        await asyncio.sleep(LOOK_SECONDS)
+    tell_supervisor(LINKS_WORD)
 
 
 async def serve(settings: Settings, *, supervised: bool) -> None:

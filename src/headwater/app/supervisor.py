@@ -1,4 +1,4 @@
-"""`headwater up`: keeps brokers, a compactor and a gateway running, and shows their health and metrics on one port."""
+"""`headwater up`: keeps brokers, a compactor, a gateway and links running, and shows their health on one port."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from headwater.api.listener import HttpListener
 from headwater.app.directories import prepare
 from headwater.app.exposure import check_exposure
 from headwater.app.health import Health, alive, page_of
+from headwater.app.lifecycle import LINKS_WORD
 from headwater.app.peers import make_secret
 from headwater.app.signals import leave_on_signals
 from headwater.background import Background, DutyReport, launch
@@ -50,6 +51,8 @@ class Child:
         self._file = directory / f"{name}.json"
         self.process: asyncio.subprocess.Process | None = None
         self.ready = asyncio.Event()
+        self.links = asyncio.Event()
+        """A broker has said that there are links to copy."""
         self.http_port = 0
         self.gateway_port = 0
         self.flight_port = 0
@@ -101,7 +104,7 @@ class Child:
     async def _start(self) -> None:
         self._write_settings()
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "headwater", self.mode, "--config", str(self._file), "--supervised",
+            sys.executable, "-m", "headwater", *self.mode.split(), "--config", str(self._file), "--supervised",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self.process.stdin is not None
@@ -145,6 +148,8 @@ class Child:
                 self.gateway_port = int(facts.get("gateway", 0))
                 self.flight_port = int(facts.get("flight", 0))
                 self.ready.set()
+            elif words == [LINKS_WORD]:
+                self.links.set()
 
     async def page(self, request: Request) -> Page:
         """The answer of the process to a request. If the process does not answer soon, a page that says so."""
@@ -195,6 +200,7 @@ class Supervisor:
         if settings.gateway.enabled:
             self.gateways.append(Child("gateway", "gateway", gateway_settings(sharing(settings, directory)), directory))
         self.children = [*self.brokers, *self.compactors, *self.gateways]
+        self._link = Child("link run", "link", link_settings(settings), directory)
         self._http = HttpListener(
             settings,
             {
@@ -222,6 +228,7 @@ class Supervisor:
                 http = f"{self._http.host}:{self._http.port}{self._gateway_address()}"
                 print(f"headwater ready: kafka {kafka}, http {http}", flush=True)  # noqa: T201
                 running += [launch(child.run(stop)) for child in self.compactors]
+                running.append(launch(self._copy_links(stop)))
                 await asyncio.wait([*running, told], return_when=asyncio.FIRST_COMPLETED)
             for task in running:
                 if task.done():
@@ -230,6 +237,18 @@ class Supervisor:
             stop.set()
             await self._stop(running)
             await self._http.close()
+
+    async def _copy_links(self, stop: asyncio.Event) -> None:
+        """Start the process that copies links, as soon as there are any."""
+        waiting = [launch(event.wait()) for event in (stop, *(child.links for child in self.brokers))]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+        if not stop.is_set():
+            self.children.append(self._link)
+            await self._link.run(stop)
 
     async def _all_ready(self) -> None:
         for child in (*self.brokers, *self.gateways):
@@ -344,6 +363,11 @@ def gateway_settings(settings: Settings) -> Settings:
     """The settings of a gateway: its pages are on loopback, without TLS; its API has the TLS of the settings."""
     data = str(Path(settings.data).absolute())
     return msgspec.structs.replace(settings, http="127.0.0.1:0", data=data, zones="", zone=_zone(settings))
+
+
+def link_settings(settings: Settings) -> Settings:
+    """The settings of a link process: its pages are on loopback, without TLS."""
+    return msgspec.structs.replace(_inside(settings), zones="", zone=_zone(settings))
 
 
 def _zone(settings: Settings) -> str:

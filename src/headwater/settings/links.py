@@ -57,6 +57,11 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """How long an open breaker lets no request through. Then single requests try whether the source works."""
     breaker_successes: int = 2
     """Successes in a row of such requests after which the breaker closes. One failure opens it again."""
+    check_ms: int = 500
+    """How often a process looks which links and which of their shares it copies."""
+    lease_ms: int = 10_000
+    """How long a process keeps its shares of links without renewing them. If it dies, others take them over after that
+    time at the latest."""
     late_ms: int = 60_000
     """A partition is degraded if its newest copied record is older than this while the source has newer ones."""
 

@@ -1,0 +1,1 @@
+"""Copying partitions of a source into streams here, at the source's offsets."""

@@ -1,0 +1,83 @@
+"""The source of one link, as the link describes it: where it is, how to log in, which topics and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from headwater.client.references import read_references
+from headwater.clock import Chance, Clock
+from headwater.errors import HeadwaterError
+from headwater.link.copying.feed import Place
+from headwater.link.copying.link import Origin
+from headwater.link.copying.topics import NO_ID, Found, Present
+from headwater.link.source.selection import Names, SourceTopic
+from headwater.link.source.source import Answer, Group, Source, Want, open_source
+from headwater.settings.links import Links
+from headwater.state.cluster.links import Link
+from headwater.state.commands.links import LinkSpec
+
+CONFIGS = "configs"
+"""The option with which a new topic here gets configs of the source's topic."""
+COPIED_CONFIGS = ("cleanup.policy", "max.message.bytes", "retention.bytes", "retention.ms")
+"""The configs that it gets. Others are about files, replicas or producers of the source."""
+
+
+def connector(
+    settings: Links, environment: Mapping[str, str], clock: Clock, chance: Chance
+) -> Callable[[Link], Origin]:
+    """Makes the sources of links. Secrets are read from files and the environment when a link starts."""
+
+    def connect(link: Link) -> Origin:
+        security = read_references(link.spec.security, environment)
+        source = open_source(",".join(link.spec.bootstrap), security, settings, clock=clock, chance=chance)
+        return KafkaOrigin(source, link.spec)
+
+    return connect
+
+
+class KafkaOrigin:
+    """A Kafka cluster, or what speaks its protocol, as the source of one link."""
+
+    def __init__(self, source: Source, spec: LinkSpec) -> None:
+        self._source = source
+        self._spec = spec
+        self._groups = Names((), spec.groups)
+
+    def __repr__(self) -> str:
+        return f"<KafkaOrigin of {self._spec.name!r} at {','.join(self._spec.bootstrap)}>"
+
+    async def discover(self, also: Sequence[str]) -> Present:
+        """See `Origin`."""
+        found = await self._source.discover(Names((*self._spec.topics, *also), self._spec.patterns))
+        topics = [await self._found(topic, new=topic.name not in also) for topic in found.topics]
+        return Present(topics, {name: why for name, why in found.missing.items() if name in self._spec.topics})
+
+    async def _found(self, topic: SourceTopic, *, new: bool) -> Found:
+        configs: dict[str, str] = {}
+        if new and self._spec.options.get(CONFIGS) == "true":
+            for config in await self._source.configs(topic.name):
+                if config.name in COPIED_CONFIGS and config.value is not None:
+                    configs[config.name] = config.value
+        return Found(topic.name, topic.id or NO_ID, topic.partitions, configs)
+
+    async def group_offsets(self, topics: Sequence[str]) -> Mapping[str, Mapping[Place, int]]:
+        """See `Origin`."""
+        wanted = frozenset(topics)
+        groups = await self._source.groups(self._groups)
+        return {group: await self._source.group_offsets(group, wanted) for group in groups}
+
+    async def by_leader(self, wants: Sequence[Want]) -> tuple[list[Group], dict[Place, HeadwaterError]]:
+        """See `Fetches`."""
+        return await self._source.by_leader(wants)
+
+    async def fetch(self, group: Group) -> Mapping[Place, Answer]:
+        """See `Fetches`."""
+        return await self._source.fetch(group)
+
+    def leave(self, place: Place) -> None:
+        """See `Fetches`."""
+        self._source.leave(place)
+
+    async def close(self) -> None:
+        """See `Origin`."""
+        await self._source.close()

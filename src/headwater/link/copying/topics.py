@@ -1,0 +1,128 @@
+"""Topics of a source become topics here: created, grown, and stopped if the source has another history."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headwater.errors import BadInput, Conflict, HeadwaterError
+from headwater.replica.links import Linking
+from headwater.replica.replica import Replica
+from headwater.replica.topics import Topics
+from headwater.state.cluster.domain import Topic
+from headwater.state.cluster.links import LinkedTopic
+from headwater.state.cluster.state import ClusterState
+from headwater.state.commands.links import LinkPhase
+
+log = logging.getLogger("headwater.link")
+NO_ID = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A topic of the source."""
+
+    name: str
+    id: uuid.UUID
+    """Zero if the source has no ids."""
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Configs that a new topic here gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What a source has of the topics of a link."""
+
+    topics: Sequence[Found]
+    missing: Mapping[str, str]
+    """Topics that the link names and that are not there, with the reasons."""
+
+
+class LinkedTopics:
+    """Keeps the topics of one link in step with those of its source."""
+
+    def __init__(self, link: str, cluster: Replica[ClusterState], linking: Linking, topics: Topics) -> None:
+        self._link = link
+        self._cluster = cluster
+        self._linking = linking
+        self._topics = topics
+        self.refused: dict[str, str] = {}
+        """Topics of the source that cannot be linked, and why."""
+
+    def __repr__(self) -> str:
+        return f"<LinkedTopics of {self._link!r}, {len(self.refused)} refused>"
+
+    def names(self) -> list[str]:
+        """The source's names of all topics that are copied."""
+        of = self._cluster.state.links.of(self._link)
+        return [linked.source for linked in of if linked.phase is LinkPhase.COPYING]
+
+    async def follow(self, present: Present) -> None:
+        """Take over what the source has now.
+
+        A topic that is gone is left to its partitions: whoever fetches them is told for certain.
+        """
+        known = {linked.source: linked for linked in self._cluster.state.links.of(self._link)}
+        self.refused = {name: why for name, why in present.missing.items() if name not in known}
+        for one in present.topics:
+            linked = known.get(one.name)
+            try:
+                if linked is None:
+                    await self._begin(one)
+                elif linked.phase is LinkPhase.COPYING:
+                    await self._compare(linked, one)
+            except (BadInput, Conflict) as error:
+                self._refuse(one.name, error)
+
+    async def stop(self, linked: LinkedTopic, reason: str) -> None:
+        """Stop copying a topic. Whoever changed it meanwhile knows better."""
+        log.error("a link stops on a topic", extra={"link": self._link, "topic": linked.source, "reason": reason})
+        try:
+            await self._linking.change(linked, LinkPhase.STOPPED, reason[:1000])
+        except (BadInput, Conflict) as error:
+            log.info("a topic was changed meanwhile", extra={"topic": linked.source, "reason": str(error)})
+
+    async def _begin(self, found: Found) -> None:
+        topic = self._cluster.state.names.get(found.name)
+        if topic is None:
+            await self._linking.create_topic(
+                self._link, found.name, found.name, found.id, found.partitions, dict(found.configs)
+            )
+        else:
+            await self._take_over(topic, found)
+        log.info("a topic is linked", extra={"link": self._link, "topic": found.name, "partitions": found.partitions})
+
+    async def _take_over(self, topic: Topic, found: Found) -> None:
+        """Link a topic that somebody created here before. It must be empty."""
+        other = self._cluster.state.links.topics.get(topic.id)
+        if other is not None:
+            raise Conflict(f"topic {topic.name!r} belongs to link {other.link!r}")
+        if len(topic.streams) > found.partitions:
+            raise Conflict(f"topic {topic.name!r} has {len(topic.streams)} partitions here, {found.partitions} there")
+        await self._linking.link_topic(topic, self._link, found.name, found.id)
+        if len(topic.streams) < found.partitions:
+            await self._topics.add_partitions(topic, found.partitions)
+
+    async def _compare(self, linked: LinkedTopic, found: Found) -> None:
+        topic = self._cluster.state.topics.get(linked.topic)
+        if topic is None or topic.deleting:
+            return
+        if NO_ID not in (linked.source_id, found.id) and linked.source_id != found.id:
+            await self.stop(linked, f"the source has another topic {found.name!r}: it was deleted and created again")
+        elif found.partitions < len(topic.streams):
+            there, here = found.partitions, len(topic.streams)
+            await self.stop(
+                linked, f"topic {found.name!r} has {there} partitions in the source, and {here} were copied"
+            )
+        elif topic.pending:
+            await self._topics.carry_through(topic)
+        elif found.partitions > len(topic.streams):
+            await self._topics.add_partitions(topic, found.partitions)
+            log.info("a topic has grown", extra={"topic": found.name, "partitions": found.partitions})
+
+    def _refuse(self, name: str, error: HeadwaterError) -> None:
+        log.error("a topic cannot be linked", extra={"link": self._link, "topic": name, "reason": str(error)})
+        self.refused[name] = str(error)

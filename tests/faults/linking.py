@@ -1,0 +1,141 @@
+"""A source Kafka with all kinds of records, a Headwater that copies it, and both compared record by record."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psutil
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.headwater import Headwater
+from harness.patience import eventually
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+QUICK_LINKS = """
+[links]
+metadata_ms = 1000
+groups_ms = 500
+fetch_wait_ms = 100
+check_ms = 100
+lease_ms = 1000
+retry_longest_ms = 500
+breaker_open_ms = 500
+"""
+"""Settings with which links notice soon what happens."""
+
+Copied = dict[int, list[tuple[Any, ...]]]
+"""By partition, what clients see of each record: offset, timestamp, key, value and headers."""
+
+
+def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> None:
+    """Create a topic in the source."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = admin.create_topics([NewTopic(name, partitions, 1, config=configs)], operation_timeout=30)
+    for future in made.values():
+        future.result()
+
+
+def fill(bootstrap: str, topic: str, partitions: int, records: int, seed: int, codecs: Sequence[str] = CODECS) -> None:
+    """Produce plain, committed and aborted records with every codec, over all partitions."""
+    chance = random.Random(seed)
+    share = records // len(codecs)
+    for codec in codecs:
+        options = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 2}
+        plain = Producer({**options, "enable.idempotence": True})
+        within = Producer({**options, "transactional.id": f"{topic}-{codec}-{seed}"})
+        within.init_transactions(30)
+        for _ in range(share // 500):
+            _produce(plain, topic, partitions, 200, chance)
+            within.begin_transaction()
+            _produce(within, topic, partitions, 300, chance)
+            within.flush(30)
+            if chance.random() < 0.3:
+                within.abort_transaction(30)
+            else:
+                within.commit_transaction(30)
+        plain.flush(30)
+
+
+def _produce(producer: Producer, topic: str, partitions: int, records: int, chance: random.Random) -> None:
+    for _ in range(records):
+        value = chance.randbytes(20) + b"x" * chance.randrange(60)
+        key = b"%d" % chance.randrange(1000) if chance.random() < 0.8 else None
+        headers = [("h", chance.randbytes(3))] if chance.random() < 0.1 else None
+        producer.produce(topic, value, key, partition=chance.randrange(partitions), headers=headers)
+        producer.poll(0)
+
+
+def seen(bootstrap: str, topic: str, partitions: int) -> Copied:
+    """All committed records of a topic, as a client sees them."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "looks",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    found: Copied = {partition: [] for partition in range(partitions)}
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        left = set(range(partitions))
+        while left:
+            for message in consumer.consume(10_000, 1.0):
+                error = message.error()
+                if error is None:
+                    found[message.partition()].append(
+                        (message.offset(), message.timestamp(), message.key(), message.value(), message.headers())
+                    )
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return found
+
+
+def ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """Where readers of committed records stop in each partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "looks", "isolation.level": "read_committed"})
+    try:
+        return [
+            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
+            for partition in range(partitions)
+        ]
+    finally:
+        consumer.close()
+
+
+def create_link(server: Headwater, name: str, source: str, *options: str) -> None:
+    """Create a link by the command line."""
+    server.cli("link", "create", name, "--source", source, *options, "--config", str(server.config))
+
+
+def until_copied(server: Headwater, source: str, topic: str, partitions: int, seconds: float = 60.0) -> None:
+    """Wait until the log here ends where that of the source ends."""
+    wanted = ends(source, topic, partitions)
+
+    def reached() -> bool:
+        with suppress(KafkaException):
+            return ends(server.bootstrap, topic, partitions) == wanted
+        return False
+
+    eventually(reached, f"{topic} is copied up to {wanted}", seconds, 0.1)
+
+
+def kills(server: Headwater, times: int) -> Iterator[int]:
+    """Kill the link process again and again, each time after the caller did something."""
+    for number in range(times):
+        yield number
+        process = server.link_process()
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
+            process.wait(30)

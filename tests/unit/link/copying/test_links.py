@@ -1,0 +1,468 @@
+"""Links of a process in virtual time, with a source in memory."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from harness.virtual import run
+from headwater.app.node import Node
+from headwater.client.errors import Unreachable
+from headwater.errors import NotReady, OutcomeUnknown, StoreUnavailable
+from headwater.link.copying.link import SHARES
+from headwater.link.copying.links import Copying
+from headwater.link.copying.metrics import collect
+from headwater.link.health import Status
+from headwater.link.source.errors import SourceTruncated
+from headwater.state.commands.links import LinkPhase
+from tests.support.batches import batch
+from tests.support.link_world import (
+    QUICK,
+    ModelSource,
+    copied,
+    copying_of,
+    end_of,
+    link,
+    linked,
+    linking_of,
+    until,
+)
+from tests.support.source_logs import ABORT, COMMIT
+from tests.support.virtual_nodes import ONE, NodeWorld, sent, topic, way_of
+
+Story = Callable[[Node, ModelSource], Awaitable[None]]
+
+
+def tell(story: Story) -> None:
+    """Run a story with a node and a source."""
+
+    async def main() -> None:
+        node, source = await NodeWorld().node(links=QUICK), ModelSource()
+        try:
+            await story(node, source)
+        finally:
+            await node.background.close()
+
+    run(main())
+
+
+def status_of(copying: Copying, part: str) -> Status:
+    found = {component.name: component.status for component in copying.components()}
+    return found.get(f"first/{part}", Status.HEALTHY)
+
+
+def reason_of(copying: Copying, part: str) -> str:
+    [found] = [component for component in copying.components() if component.name == f"first/{part}"]
+    return found.reason
+
+
+async def follows(node: Node, source: ModelSource, name: str = "t", partitions: int = 1) -> Copying:
+    """A link of a topic that is copied up to its end."""
+    copying = copying_of(node, source)
+    copying.start()
+    await link(node, name)
+    for partition in range(partitions):
+        await until(lambda at=partition: end_of(node, name, at) == source.topics[name][1][at].stable)  # type: ignore[misc]
+    return copying
+
+
+def test_records_have_their_offsets_and_gaps_stay() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        [log] = source.create("t")
+        source.put("t", 0, b"a", b"b")
+        source.put("t", 0, b"gone", producer=7)
+        source.put("t", 0, b"kept", producer=8)
+        log.finish(7, ABORT)
+        log.finish(8, COMMIT)
+        log.skip(5)
+        source.put("t", 0, b"c")
+        await follows(node, source)
+        assert await copied(node, "t") == source.committed("t") == [(0, b"a"), (1, b"b"), (3, b"kept"), (11, b"c")]
+
+    tell(story)
+
+
+def test_a_gap_at_the_end_is_left_too() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        [log] = source.create("t")
+        source.put("t", 0, b"gone", producer=7)
+        log.finish(7, ABORT)
+        await follows(node, source)
+        assert end_of(node, "t") == 2 and await copied(node, "t") == []
+        source.put("t", 0, b"a")
+        await until(lambda: end_of(node, "t") == 3)
+        assert await copied(node, "t") == [(2, b"a")]
+
+    tell(story)
+
+
+def test_an_open_transaction_holds_up_its_own_partition_only() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        logs = source.create("t", 2)
+        source.put("t", 0, b"open", producer=7)
+        source.put("t", 1, b"a")
+        await follows(node, source, partitions=2)
+        for number in range(5):
+            source.put("t", 0, b"behind")
+            source.put("t", 1, b"%d" % number)
+            await until(lambda: end_of(node, "t", 1) == logs[1].end)
+        assert end_of(node, "t", 0) == 0
+        logs[0].finish(7, COMMIT)
+        await until(lambda: end_of(node, "t", 0) == logs[0].end)
+        assert await copied(node, "t", 0) == source.committed("t", 0)
+
+    tell(story)
+
+
+def test_a_source_that_began_later_begins_there() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        [log] = source.create("t")
+        source.put("t", 0, b"a", b"b", b"c")
+        log.delete_before(2)
+        await follows(node, source)
+        assert await copied(node, "t") == [(2, b"c")]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("accept", [False, True])
+def test_retention_of_the_source_that_overtakes_a_link(accept: bool) -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        [log] = source.create("t")
+        source.put("t", 0, b"a")
+        copying = copying_of(node, source)
+        copying.start()
+        await link(node, "t", options={"accept.gap": "true"} if accept else {})
+        await until(lambda: end_of(node, "t") == 1)
+        source.down = Unreachable("away")
+        source.put("t", 0, b"b")
+        source.put("t", 0, b"c")
+        log.delete_before(2)
+        source.down = None
+        if accept:
+            await until(lambda: end_of(node, "t") == 3)
+            assert await copied(node, "t") == [(0, b"a"), (2, b"c")]
+            return
+        await until(lambda: linked(node, "t").phase is LinkPhase.STOPPED)  # type: ignore[union-attr]
+        assert "begins at 2" in linked(node, "t").reason  # type: ignore[union-attr]
+        await until(lambda: status_of(copying, "topics") is Status.UNHEALTHY)
+        assert end_of(node, "t") == 1
+
+    tell(story)
+
+
+def recreate(source: ModelSource) -> None:
+    source.create("t")
+    source.put("t", 0, b"other", b"other", b"other", b"other")
+
+
+def truncate(source: ModelSource) -> None:
+    [log] = source.topics["t"][1]
+    log.batches.pop()
+    log.end = 1
+
+
+def delete(source: ModelSource) -> None:
+    del source.topics["t"]
+
+
+@pytest.mark.parametrize(("change", "reason"), [(recreate, "another"), (truncate, "ends at 1"), (delete, "no such")])
+def test_another_history_stops_the_topic_and_nothing_is_mixed(
+    change: Callable[[ModelSource], None], reason: str
+) -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        source.create("other")
+        source.put("t", 0, b"a")
+        source.put("t", 0, b"b", b"c")
+        copying = copying_of(node, source)
+        copying.start()
+        await link(node, "t", "other")
+        await until(lambda: end_of(node, "t") == 3)
+        before = await copied(node, "t")
+        change(source)
+        await until(lambda: linked(node, "t").phase is LinkPhase.STOPPED)  # type: ignore[union-attr]
+        assert reason in linked(node, "t").reason  # type: ignore[union-attr]
+        source.put("other", 0, b"x")
+        await until(lambda: end_of(node, "other") == 1)
+        assert await copied(node, "t") == before
+        await until(lambda: reason in reason_of(copying, "topics"))
+
+    tell(story)
+
+
+def test_new_partitions_and_new_topics_are_followed() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        [log] = source.create("t")
+        await follows(node, source)
+        source.topics["t"] = source.topics["t"][0], [log, type(log)()]
+        source.put("t", 1, b"second")
+        await until(lambda: end_of(node, "t", 1) == 1)
+        assert await copied(node, "t", 1) == [(0, b"second")]
+
+    tell(story)
+
+
+def test_a_topic_of_the_same_name_with_records_is_left_alone() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        source.put("t", 0, b"theirs")
+        mine = await topic(node)
+        await sent(node, mine.streams[0], batch([b"mine"]))
+        copying = copying_of(node, source)
+        copying.start()
+        await link(node, "t")
+        await until(lambda: "cannot be linked" in reason_of(copying, "topics") if copying.components() else False)
+        assert await copied(node, "t") == [(0, b"mine")]
+        await sent(node, mine.streams[0], batch([b"more"]))
+
+    tell(story)
+
+
+def test_an_empty_topic_of_the_same_name_is_taken_over() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t", 2)
+        source.put("t", 1, b"a")
+        await topic(node)
+        await follows(node, source, partitions=2)
+        assert await copied(node, "t", 1) == [(0, b"a")]
+
+    tell(story)
+
+
+def test_a_source_that_is_away_opens_the_breaker_and_comes_back() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        source.put("t", 0, b"a")
+        copying = await follows(node, source)
+        source.down = Unreachable("away")
+        await until(lambda: status_of(copying, "source") is Status.DEGRADED)
+        await until(lambda: status_of(copying, "source") is Status.UNHEALTHY)
+        assert reason_of(copying, "source") == "away"
+        before = source.fetches
+        await asyncio.sleep(20)
+        assert source.fetches - before < 10
+        source.put("t", 0, b"b")
+        source.down = None
+        await until(lambda: end_of(node, "t") == 2)
+        await until(lambda: status_of(copying, "source") is Status.HEALTHY)
+        assert await copied(node, "t") == source.committed("t")
+
+    tell(story)
+
+
+def test_a_partition_that_fails_is_retried_and_holds_up_no_other() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t", 3)
+        copying = await follows(node, source, partitions=3)
+        source.failing["t", 0] = NotReady("no leader")
+        for partition in range(3):
+            source.put("t", partition, b"a")
+        await until(lambda: end_of(node, "t", 1) == end_of(node, "t", 2) == 1)
+        await until(lambda: status_of(copying, "partitions") is Status.DEGRADED)
+        assert end_of(node, "t", 0) == 0 and "no leader" in reason_of(copying, "partitions")
+        source.failing.clear()
+        await until(lambda: end_of(node, "t", 0) == 1)
+        await until(lambda: status_of(copying, "partitions") is Status.HEALTHY)
+
+    tell(story)
+
+
+def test_stores_here_that_fail_lose_and_double_nothing() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        await follows(node, source)
+        store: Any = node.domains.store
+        for number in range(20):
+            source.put("t", 0, b"%d" % number)
+            if number % 3 == 0:
+                store.put_errors.append(StoreUnavailable("full"))
+            if number % 4 == 0:
+                way_of(node).faults.append((number % 8 == 0, OutcomeUnknown("lost")))
+            await asyncio.sleep(0.2)
+        await until(lambda: end_of(node, "t") == 20)
+        assert await copied(node, "t") == source.committed("t")
+
+    tell(story)
+
+
+def test_producers_are_refused_until_the_topic_is_promoted() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        source.put("t", 0, b"a")
+        source.groups["readers"] = {("t", 0): 1}
+        copying = copying_of(node, source)
+        copying.start()
+        await link(node, "t", groups=("readers",))
+        await until(lambda: end_of(node, "t") == 1)
+        stream = node.cluster.state.names["t"].streams[0]
+        assert (await sent(node, stream, batch([b"mine"]))).offset < 0
+        now = linked(node, "t")
+        assert now is not None
+        await linking_of(node).change(now, LinkPhase.PROMOTED)
+        assert (await sent(node, stream, batch([b"mine"]))).offset == 1
+        source.put("t", 0, b"late")
+        source.groups["readers"] = {("t", 0): 2}
+        await until(lambda: _committed(node, "readers") == 2)
+        assert await copied(node, "t") == [(0, b"a"), (1, b"mine")]
+
+    tell(story)
+
+
+def _committed(node: Node, group: str) -> int:
+    stored = node.domains[ONE].state.groups.get(group)
+    found = stored.offsets.get(node.cluster.state.names["t"].id, {}) if stored is not None else {}
+    return found[0].offset if 0 in found else -1
+
+
+def test_offsets_of_groups_follow_and_never_go_back() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        source.put("t", 0, b"a", b"b", b"c")
+        source.groups["readers"] = {("t", 0): 2, ("elsewhere", 0): 9}
+        copying = copying_of(node, source)
+        copying.start()
+        await link(node, "t", groups=("readers",))
+        await until(lambda: _committed(node, "readers") == 2)
+        source.groups["readers"] = {("t", 0): 9}
+        await until(lambda: _committed(node, "readers") == 3)
+        source.groups["readers"] = {("t", 0): 1}
+        await asyncio.sleep(5)
+        assert _committed(node, "readers") == 3
+        assert [runner.groups_copied for runner in copying.runners()] == [2]
+
+    tell(story)
+
+
+def test_a_link_that_is_paused_copies_nothing_and_goes_on_later() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        source.put("t", 0, b"a")
+        copying = await follows(node, source)
+        linking = linking_of(node)
+        known = linking.get("first")
+        paused = await linking.put(replace(known.spec, paused=True), known.version)
+        await until(lambda: not copying.runners())
+        source.put("t", 0, b"b")
+        await asyncio.sleep(5)
+        assert end_of(node, "t") == 1
+        await linking.put(replace(paused.spec, paused=False), paused.version)
+        await until(lambda: end_of(node, "t") == 2)
+        assert await copied(node, "t") == source.committed("t")
+
+    tell(story)
+
+
+def test_two_processes_share_the_partitions_and_take_over() -> None:
+    async def main() -> None:
+        world, source = NodeWorld(), ModelSource()
+        first, second = await world.node(1, links=QUICK), await world.node(2, links=QUICK)
+        source.create("t", 24)
+        one, two = copying_of(first, source), copying_of(second, source)
+        one.start()
+        two.start()
+        await link(first, "t")
+        await until(lambda: len(_places(one)) + len(_places(two)) == 24 and _places(one) and _places(two))
+        assert not set(_places(one)) & set(_places(two))
+        await two.close()
+        await until(lambda: len(_places(one)) == 24)
+        for partition in range(24):
+            source.put("t", partition, b"%d" % partition)
+        for partition in range(24):
+            await until(lambda at=partition: end_of(first, "t", at) == 1)  # type: ignore[misc]
+        await first.background.close()
+        await second.background.close()
+
+    run(main())
+
+
+def _places(copying: Copying) -> list[tuple[str, int]]:
+    return [copier.place for runner in copying.runners() for copier in runner.copiers()]
+
+
+def test_two_processes_that_copy_the_same_partition_double_nothing() -> None:
+    """Leases prevent it only most of the time."""
+
+    async def main() -> None:
+        world, source = NodeWorld(), ModelSource()
+        first, second = await world.node(1, links=QUICK), await world.node(2, links=QUICK)
+        source.create("t")
+        good, rogue = copying_of(first, source), copying_of(second, source)
+        good.start()
+        await link(first, "t")
+        await until(lambda: end_of(first, "t") == 0)
+        await asyncio.sleep(1)
+        rogue._shares = lambda link: frozenset(range(SHARES))  # type: ignore[method-assign]
+        rogue._lease = _no_lease  # type: ignore[method-assign]
+        rogue.start()
+        for number in range(40):
+            source.put("t", 0, b"%d" % number)
+            await asyncio.sleep(0.03)
+        await until(lambda: end_of(first, "t") == 40)
+        assert await copied(first, "t") == source.committed("t")
+        assert all(_places(one) for one in (good, rogue))
+        await first.background.close()
+        await second.background.close()
+
+    run(main())
+
+
+async def _no_lease(links: list[str]) -> None:
+    """A process that asks nobody."""
+
+
+def test_fetching_stops_while_the_log_here_takes_nothing() -> None:
+    async def main() -> None:
+        world, source = NodeWorld(), ModelSource()
+        small = replace(QUICK, ahead_bytes=4_000, ahead_total_bytes=8_000, flush_bytes=1_000)
+        node = await world.node(links=small)
+        source.create("t")
+        source.fetch_bytes = 2_000
+        copying = await follows(node, source)
+        world.store.gate.clear()
+        for number in range(200):
+            source.put("t", 0, b"%d" % number * 100)
+        await asyncio.sleep(30)
+        [runner] = copying.runners()
+        [copier] = runner.copiers()
+        assert copier.position < 100 and not copier.hungry
+        world.store.gate.set()
+        await until(lambda: end_of(node, "t") == 200)
+        assert await copied(node, "t") == source.committed("t")
+        await node.background.close()
+
+    run(main())
+
+
+def test_metrics_tell_how_far_each_partition_is() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t", 2)
+        source.put("t", 0, b"a", b"b")
+        copying = await follows(node, source, partitions=2)
+        found = {
+            metric.name: dict((tuple(sorted(k.items())), v) for k, v in metric.samples)
+            for metric in collect(copying, 0)
+        }
+        key = (("link", "first"), ("partition", "0"), ("topic", "t"))
+        assert found["headwater_link_offsets_total"][key] == 2
+        assert found["headwater_link_lag_records"][key] == 0
+        assert found["headwater_link_breaker"][(("link", "first"),)] == 0
+
+    tell(story)
+
+
+def test_a_stop_that_others_overtake_changes_nothing() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        copying = await follows(node, source)
+        seen = linked(node, "t")
+        assert seen is not None
+        await linking_of(node).change(seen, LinkPhase.PAUSED, "by hand")
+        [runner] = copying.runners()
+        await runner._topics.stop(seen, str(SourceTruncated("late", 0)))
+        assert linked(node, "t").phase is LinkPhase.PAUSED  # type: ignore[union-attr]
+        await until(lambda: not _places(copying))
+
+    tell(story)
