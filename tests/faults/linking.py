@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.headwater import Headwater
-from harness.patience import eventually
+from harness.patience import Patience, eventually
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 QUICK_LINKS = """
@@ -21,6 +20,7 @@ QUICK_LINKS = """
 metadata_ms = 1000
 groups_ms = 500
 fetch_wait_ms = 100
+request_ms = 2000
 check_ms = 100
 lease_ms = 1000
 retry_longest_ms = 500
@@ -131,11 +131,68 @@ def until_copied(server: Headwater, source: str, topic: str, partitions: int, se
     eventually(reached, f"{topic} is copied up to {wanted}", seconds, 0.1)
 
 
-def kills(server: Headwater, times: int) -> Iterator[int]:
-    """Kill the link process again and again, each time after the caller did something."""
-    for number in range(times):
-        yield number
+def kill_while_it_copies(server: Headwater, topic: str, partitions: int, times: int) -> None:
+    """Kill link processes, each after it has copied something. One that is killed leaves its work half done."""
+    reached = 0
+    for _ in range(times):
+        before = reached
+
+        def copied(before: int = before) -> int:
+            with suppress(KafkaException):
+                now = sum(ends(server.bootstrap, topic, partitions))
+                return now if now > before else 0
+            return 0
+
+        reached = eventually(copied, "a link process copies", 60, 0.01)
         process = server.link_process()
         with suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             process.wait(30)
+
+
+def produce(bootstrap: str, topic: str, values: Sequence[bytes]) -> None:
+    """Produce records to the first partition, and wait until all are acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    failures: list[Any] = []
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: failures.append(error))
+    producer.flush(60)
+    assert failures == [None] * len(values), failures
+
+
+def committed(bootstrap: str, topic: str, group: str) -> int:
+    """The committed offset of a group in the first partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        [found] = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
+def consume(bootstrap: str, topic: str, group: str, records: int) -> list[tuple[int, bytes]]:
+    """Offsets and values of the next records of a group, which then commits them and leaves."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    found: list[tuple[int, bytes]] = []
+    patience = Patience(60)
+    try:
+        consumer.subscribe([topic])
+        while len(found) < records and not patience.ended:
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            found.append((message.offset(), message.value()))
+            consumer.commit(message, asynchronous=False)
+    finally:
+        consumer.close()
+    return found

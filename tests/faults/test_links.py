@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from harness import kafka
+from harness.patience import eventually
 from tests.compat.common import unavailable
-from tests.faults.linking import QUICK_LINKS, create_link, create_topic, fill, kills, seen, until_copied
+from tests.faults.linking import (
+    QUICK_LINKS,
+    committed,
+    consume,
+    create_link,
+    create_topic,
+    fill,
+    kill_while_it_copies,
+    produce,
+    seen,
+    until_copied,
+)
 from tests.support.running import Running
 
 pytestmark = pytest.mark.long
 PARTITIONS = 12
+RECORDS = 100_000
+KILLS = 5
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Kafka."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Kafka]:
+    """A Kafka with records."""
     if not kafka.is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     directory = tmp_path_factory.mktemp("source")
     with kafka.Kafka(directory, settings=kafka.QUICK_GROUPS, heap=("-Xmx512M", "-Xms256M")) as running:
-        yield running.bootstrap
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +49,72 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-def test_link_processes_that_are_killed_copy_every_committed_record_once(source: str, server: Running) -> None:
-    create_topic(source, "orders", PARTITIONS)
-    fill(source, "orders", PARTITIONS, 20_000, seed=0)
-    create_link(server, "first", source, "--topics", "orders")
-    for number in kills(server, 5):
-        fill(source, "orders", PARTITIONS, 16_000, seed=number + 1)
-    until_copied(server, source, "orders", PARTITIONS)
-    assert seen(server.bootstrap, "orders", PARTITIONS) == seen(source, "orders", PARTITIONS)
+def described(server: Running, link: str, topic: str) -> dict[str, str]:
+    """What `headwater link describe` says of a topic."""
+    told = server.cli("link", "describe", link, "--config", str(server.config), "--output", "json")
+    [found] = [one for one in told["linked"] if one["topic"] == topic]
+    return dict(found)
+
+
+def test_link_processes_that_are_killed_copy_every_committed_record_once(source: kafka.Kafka, server: Running) -> None:
+    create_topic(source.bootstrap, "orders", PARTITIONS)
+    fill(source.bootstrap, "orders", PARTITIONS, RECORDS, seed=1)
+    create_link(server, "killed", source.bootstrap, "--topics", "orders")
+    kill_while_it_copies(server, "orders", PARTITIONS, KILLS)
+    until_copied(server, source.bootstrap, "orders", PARTITIONS)
+    assert seen(server.bootstrap, "orders", PARTITIONS) == seen(source.bootstrap, "orders", PARTITIONS)
+
+
+def test_a_group_and_its_producer_move_over_and_see_every_record_once(source: kafka.Kafka, server: Running) -> None:
+    create_topic(source.bootstrap, "moving", 1)
+    produce(source.bootstrap, "moving", [b"%d" % number for number in range(20)])
+    create_link(server, "moves", source.bootstrap, "--topics", "moving", "--groups", "mover")
+    before = consume(source.bootstrap, "moving", "mover", 8)
+    until_copied(server, source.bootstrap, "moving", 1)
+    eventually(
+        lambda: committed(server.bootstrap, "moving", "mover") == 8, "the offset of the group is copied", 30, 0.2
+    )
+    config = ("--config", str(server.config))
+    server.cli("link", "promote", "moves", *config)
+    server.cli("link", "resume", "moves", "--topic", "moving", *config)  # nothing was written: the way back
+    produce(source.bootstrap, "moving", [b"20"])
+    until_copied(server, source.bootstrap, "moving", 1)
+    server.cli("link", "promote", "moves", *config)
+    produce(server.bootstrap, "moving", [b"21", b"22"])
+    after = consume(server.bootstrap, "moving", "mover", 15)
+    assert before + after == [(number, b"%d" % number) for number in range(23)]
+
+
+def test_a_topic_that_is_created_anew_stops_and_others_go_on(source: kafka.Kafka, server: Running) -> None:
+    for name in ("anew", "other"):
+        create_topic(source.bootstrap, name, 1)
+        produce(source.bootstrap, name, [b"first"])
+    create_link(server, "stops", source.bootstrap, "--topics", "anew,other")
+    until_copied(server, source.bootstrap, "anew", 1)
+    admin = AdminClient({"bootstrap.servers": source.bootstrap})
+    for future in admin.delete_topics(["anew"], operation_timeout=30).values():
+        future.result()
+    create_topic(source.bootstrap, "anew", 1)
+    produce(source.bootstrap, "anew", [b"another", b"history"])
+    eventually(lambda: described(server, "stops", "anew")["state"] == "stopped", "the topic is stopped", 30, 0.3)
+    produce(source.bootstrap, "other", [b"second"])
+    until_copied(server, source.bootstrap, "other", 1)
+    assert [line[3] for line in seen(server.bootstrap, "anew", 1)[0]] == [b"first"]
+
+
+def test_a_source_that_hangs_makes_the_link_degraded_until_it_is_back(source: kafka.Kafka, server: Running) -> None:
+    create_topic(source.bootstrap, "pausing", 2)
+    produce(source.bootstrap, "pausing", [b"before"])
+    create_link(server, "hangs", source.bootstrap, "--topics", "pausing")
+    until_copied(server, source.bootstrap, "pausing", 2)
+    assert source.process is not None
+    source.process.send_signal(signal.SIGSTOP)
+    try:
+        eventually(lambda: server.metric("headwater_link_breaker") > 0, "a breaker opens", 60, 0.2)
+        assert json.loads(server.page("/health")[1])["components"]["link"] == "degraded"
+    finally:
+        source.process.send_signal(signal.SIGCONT)
+    produce(source.bootstrap, "pausing", [b"after"])
+    until_copied(server, source.bootstrap, "pausing", 2)
+    eventually(lambda: server.metric("headwater_link_breaker") == 0, "all breakers close", 60, 0.2)
+    assert seen(server.bootstrap, "pausing", 2) == seen(source.bootstrap, "pausing", 2)
