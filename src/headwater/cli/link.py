@@ -15,6 +15,7 @@ from headwater.cli.common import (
     put_done,
     put_json,
     put_table,
+    serve_forever,
     unique_pairs,
 )
 from headwater.cli.table_common import ConfigOption, DataOption, ask
@@ -64,7 +65,7 @@ OptionOption = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands to an app."""
     link = typer.Typer(help="Copy topics of another Kafka, with their offsets.", no_args_is_help=True)
-    for command in (create, list_, describe, pause, resume, promote, delete):
+    for command in (create, list_, describe, pause, resume, promote, delete, run):
         link.command(command.__name__.rstrip("_"))(command)
     app.add_typer(link, name="link")
 
@@ -225,6 +226,29 @@ def delete(
     """Delete a link whose topics are all promoted or deleted. The topics stay."""
     _change(data, config, lambda links: links.delete(name))
     put_done(output, "link", name, "deleted")
+
+
+def run(
+    data: DataOption = None,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Address of health pages and metrics.")
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option(
+            "--insecure", help="Allow listeners beyond loopback without authentication, on a trusted network."
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    supervised: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Run a link process, which copies what the links of the cluster name. Several of them share the partitions."""
+    from headwater.app.link import serve
+    from headwater.settings.settings import load
+
+    environment: dict[str, str] | None = {} if supervised else None
+    flags = {"data": data, "http": http, "security.insecure": insecure}
+    serve_forever(serve(load(config, environment, flags), supervised=supervised))
 
 
 def _change(data: str | None, config: str | None, change: Callable[[LinkChanges], Awaitable[T]]) -> T:
