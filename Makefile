@@ -3,6 +3,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 10000
 ARGS ?=
+# Tests start a thousand processes: compiled modules are kept, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query demo clean docs
@@ -53,14 +55,14 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.backups
 	$(BIN)/python -m tests.soak.groups
 	$(BIN)/python -m tests.soak.moves
-	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/faults/test_idempotency_keys.py tests/faults/test_kill_broker.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/simulation/test_holds.py tests/fuzz/test_frames.py tests/unit/lake/tables/delta/test_histories.py tests/unit/query/lookups/test_lookups.py tests/lake/test_lookups.py tests/engines/test_spark_engine.py tests/gateway/test_query_histories.py
+	scripts/setup-tools etcd oxia s3
+	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/faults/test_idempotency_keys.py tests/faults/test_backpressure.py tests/faults/test_cluster.py tests/faults/test_kill_all.py tests/formats/test_reading.py tests/faults/test_kill_broker.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/simulation/test_holds.py tests/fuzz/test_frames.py tests/unit/lake/tables/delta/test_histories.py tests/unit/query/lookups/test_lookups.py tests/lake/test_lookups.py tests/processes/test_state_memory.py tests/engines/test_spark_engine.py tests/gateway/test_query_histories.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs
 	$(BIN)/python -m tests.soak.crowd
 	$(BIN)/python -m tests.soak.http
 	$(BIN)/python -m tests.soak.sql
 	$(BIN)/python -m tests.soak.description
-	scripts/setup-tools etcd oxia s3
 	for faults in brokers metadata objects compactor everything; do \
 		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done
 	$(BIN)/python -m tests.soak.kills --kills 40 --ledger etcd

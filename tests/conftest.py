@@ -41,8 +41,13 @@ class ByModule(LoadGroupScheduling):
     def _split_scope(self, nodeid: str) -> str:
         # xdist 3.8 cannot pass on the groups of marks with pytest 9.2, so modules must not depend on marks.
         group = super()._split_scope(nodeid)
-        module = nodeid.partition("::")[0]
-        return group if group != nodeid else HOUSE_RULES if module.rpartition("/")[0] == HOUSE_RULES else module
+        return group if group != nodeid else worker_scope(nodeid)
+
+
+def worker_scope(nodeid: str) -> str:
+    """What stays in one worker: tests with the same answer."""
+    module = nodeid.partition("::")[0]
+    return HOUSE_RULES if module.rpartition("/")[0] == HOUSE_RULES else module
 
 
 @pytest.hookimpl(optionalhook=True)

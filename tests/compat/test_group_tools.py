@@ -1,7 +1,5 @@
 """K8, K10: Apache Kafka's own tools for groups, run unchanged: kafka-consumer-groups and the console consumer."""
 
-import shutil
-import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +8,14 @@ from dataclasses import dataclass, field
 import confluent_kafka
 import pytest
 
-from harness.jvm import OF_KAFKA
-from tests.compat.common import DEADLINE_S, TOOLS, Deadline, new_topic, tool, unavailable
+from tests.compat.common import DEADLINE_S, Deadline, new_topic
+from tests.compat.kafka_tools import KafkaTools
 from tests.compat.librdkafka import Librdkafka
 
 pytestmark = pytest.mark.long
 PARTITIONS, EACH = 2, 10
-TOOL_SECONDS = 60.0
-GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+GROUPS = "consumer.group.ConsumerGroupCommand"
+CONSOLE_CONSUMER = "consumer.ConsoleConsumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +24,14 @@ class Tools:
 
     bootstrap: str
     topic: str
+    kafka: KafkaTools
     group: str = field(default_factory=lambda: f"tools-{uuid.uuid4().hex[:8]}")
 
     def run(self, main: str, *arguments: str) -> str:
         """What a tool says on standard output; it must end well."""
-        java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
-        libs = tool("kafka/libs")
-        command = [java, *OF_KAFKA, "-Xmx256m", "-cp", f"{libs}/*", main]
-        command += ["--bootstrap-server", self.bootstrap, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False, cwd=TOOLS)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        done = self.kafka.run(main, "--bootstrap-server", self.bootstrap, *arguments)
+        assert done.code == 0, done.out + done.error
+        return done.out
 
     def groups(self, *arguments: str) -> str:
         return self.run(GROUPS, "--group", self.group, *arguments)
@@ -77,10 +71,16 @@ def table(text: str) -> list[dict[str, str]]:
     return [dict(zip(names, line.split(), strict=False)) for line in lines[start + 1 :] if line.strip()]
 
 
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+    with KafkaTools(tmp_path_factory.mktemp("tools")) as running:
+        yield running
+
+
 @pytest.fixture
-def tools(bootstrap: str) -> Tools:
+def tools(bootstrap: str, kafka: KafkaTools) -> Tools:
     """A topic with ten records in each of two partitions."""
-    made = Tools(bootstrap, new_topic("tools"))
+    made = Tools(bootstrap, new_topic("tools"), kafka)
     Librdkafka(bootstrap).create_topic(made.topic, PARTITIONS)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for number in range(PARTITIONS * EACH):

@@ -2,42 +2,35 @@
 
 import json
 import re
-import shutil
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
-from harness.jvm import OF_KAFKA
 from headwater.state.machine import LEVEL
-from tests.compat.common import TOOLS, new_topic, tool, unavailable
+from tests.compat.common import new_topic
+from tests.compat.kafka_tools import KafkaTools
 from tests.compat.wire import fetch_batches
 
 pytestmark = pytest.mark.long
-TOOLS_PACKAGE = "org.apache.kafka.tools"
-SECONDS = 60
 
 
 class Tools:
-    """Runs a tool as Kafka's scripts do, with a smaller heap."""
+    """Tools that talk to one server."""
 
-    def __init__(self, bootstrap: str, java: str, log: Path) -> None:
+    def __init__(self, bootstrap: str, tools: KafkaTools) -> None:
         self.bootstrap = bootstrap
-        self._command = [java, *OF_KAFKA, "-Xmx128M", "-Duser.language=en"]
-        self._command += [f"-Dlog4j2.configurationFile={log}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
+        self._tools = tools
 
     def run(self, name: str, *arguments: str, given: str = "", fails: bool = False) -> str:
         """What a tool says; by default it must succeed."""
-        main = name if "." in name and name.startswith("kafka.") else f"{TOOLS_PACKAGE}.{name}"
-        done = subprocess.run(
-            [*self._command, main, *arguments], input=given, capture_output=True, text=True, timeout=SECONDS
-        )
-        assert (done.returncode != 0) is fails, f"{done.stdout}\n{done.stderr}"
-        return done.stdout + done.stderr if fails else done.stdout
+        done = self._tools.run(name, *arguments, given=given)
+        assert (done.code != 0) is fails, f"{done.out}\n{done.error}"
+        return done.out + done.error if fails else done.out
 
     def ask(self, name: str, *arguments: str, given: str = "", fails: bool = False) -> str:
-        """A tool that talks to the server."""
+        """A tool that is told the server."""
         return self.run(name, "--bootstrap-server", self.bootstrap, *arguments, given=given, fails=fails)
 
     def configs(self, *arguments: str, fails: bool = False) -> str:
@@ -45,15 +38,9 @@ class Tools:
 
 
 @pytest.fixture(scope="module")
-def tools(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
-    tool("kafka/libs")
-    log = tmp_path_factory.mktemp("tools") / "log4j2.properties"
-    log.write_text(
-        "appender.console.type = Console\nappender.console.name = console\nappender.console.target = SYSTEM_ERR\n"
-        "rootLogger.level = WARN\nrootLogger.appenderRef.console.ref = console\n"
-    )
-    return Tools(bootstrap, java, log)
+def tools(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    with KafkaTools(tmp_path_factory.mktemp("tools")) as running:
+        yield Tools(bootstrap, running)
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +220,10 @@ def test_the_cluster(tools: Tools) -> None:
     assert [row.split()[0] for row in rows if row.split()[-1] == "Leader"] == [found["LeaderId"]]
     cluster = tools.run("ClusterTool", "cluster-id", "--bootstrap-server", tools.bootstrap)
     assert re.fullmatch(r"Cluster ID: \S{22}\n", cluster)
+
+
+def test_how_a_tool_ends_is_told(tools: Tools) -> None:
+    """What this module stands on: exit codes and both outputs; and the next tool is not disturbed."""
+    assert "is not a recognized option" in tools.run("TopicCommand", "--nonsense", fails=True)
+    assert "MissingTool" in tools.run("org.example.MissingTool", fails=True)
+    assert "Cluster ID: " in tools.run("ClusterTool", "cluster-id", "--bootstrap-server", tools.bootstrap)

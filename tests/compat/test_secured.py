@@ -38,6 +38,7 @@ from harness.patience import Patience, eventually
 from harness.ports import free_ports
 from headwater.settings.settings import ListenerSecurity, Security, Settings
 from tests.compat.common import TOOLS, tool, unavailable
+from tests.compat.kafka_tools import KafkaTools
 from tests.support.certificates import Signer, issue, key_document
 from tests.support.running import Running
 from tests.support.secured import PASSWORDS as USERS
@@ -410,12 +411,31 @@ def test_kafka_python(secured: Cluster, mechanism: str) -> None:
 # --- Kafka's own tools --------------------------------------------------------------------------------------
 
 
-def java(secured: Cluster, name: str, *arguments: str, mechanism: str = "SCRAM-SHA-512", user: str = "admin") -> str:
+def token_file(secured: Cluster) -> Path:
+    """A file with a token that is good now."""
+    file = secured.directory / "token.jwt"
+    file.write_text(token_for("headwater"))
+    return file
+
+
+@pytest.fixture(scope="module")
+def tools(secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+    allowed, token = "-Dorg.apache.kafka.sasl.oauthbearer.allowed", token_file(secured)
+    options = (f"{allowed}.urls=file://{token}", f"{allowed}.files={token}")
+    with KafkaTools(tmp_path_factory.mktemp("tools"), *options) as running:
+        yield running
+
+
+def java(
+    tools: KafkaTools,
+    secured: Cluster,
+    name: str,
+    *arguments: str,
+    mechanism: str = "SCRAM-SHA-512",
+    user: str = "admin",
+) -> str:
     """Run one of Kafka's tools; what it said."""
-    program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
-    tool("kafka/libs")
-    token = secured.directory / "token.jwt"
-    token.write_text(token_for("headwater"))
+    token = token_file(secured)
     options = {
         "PLAIN": f'plain.PlainLoginModule required username="{user}" password="{PASSWORDS[user]}";',
         "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule required;\nsasl.login.callback.handler.class="
@@ -429,42 +449,41 @@ def java(secured: Cluster, name: str, *arguments: str, mechanism: str = "SCRAM-S
         f"sasl.jaas.config=org.apache.kafka.common.security.{options.get(mechanism, scram)}\n"
         f"ssl.truststore.type=PEM\nssl.truststore.location={secured.directory}/issuer.pem\n"
     )
-    command = [program, *OF_KAFKA, "-Xmx256m", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://{token}"]
-    command += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.files={token}", "-cp", f"{TOOLS / 'kafka/libs'}/*"]
-    command += [name if "." in name else f"org.apache.kafka.tools.{name}", *arguments]
-    command += ["--command-config", str(properties), "--bootstrap-server", secured.addresses["SASL_SSL"]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    return done.stdout + done.stderr
+    more = ("--command-config", str(properties), "--bootstrap-server", secured.addresses["SASL_SSL"])
+    done = tools.run(name, *arguments, *more)
+    return done.out + done.error
 
 
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, "OAUTHBEARER"])
-def test_java_logs_in(secured: Cluster, mechanism: str) -> None:
+def test_java_logs_in(tools: KafkaTools, secured: Cluster, mechanism: str) -> None:
     """S1: the Java client, over TLS."""
     topic = new_topic()
-    said = java(secured, "TopicCommand", "--create", "--topic", topic, mechanism=mechanism)
+    said = java(tools, secured, "TopicCommand", "--create", "--topic", topic, mechanism=mechanism)
     assert f"Created topic {topic}" in said, said
 
 
-def test_java_tools_for_rules_and_users(secured: Cluster) -> None:
+def test_java_tools_for_rules_and_users(tools: KafkaTools, secured: Cluster) -> None:
     """S2: kafka-acls and kafka-configs, as operators know them."""
     topic = new_topic()
-    assert "Created" in java(secured, "TopicCommand", "--create", "--topic", topic)
-    assert topic not in java(secured, "TopicCommand", "--list", user="alice")
+    assert "Created" in java(tools, secured, "TopicCommand", "--create", "--topic", topic)
+    assert topic not in java(tools, secured, "TopicCommand", "--list", user="alice")
     rule = ("--allow-principal", "User:alice", "--operation", "Describe", "--topic", topic)
-    said = java_acls(secured, "--add", *rule)
+    said = java_acls(tools, secured, "--add", *rule)
     assert "principal=User:alice" in said, said
-    assert topic in java(secured, "TopicCommand", "--list", user="alice")
-    assert "operation=DESCRIBE" in java_acls(secured, "--list", "--topic", topic)
+    assert topic in java(tools, secured, "TopicCommand", "--list", user="alice")
+    assert "operation=DESCRIBE" in java_acls(tools, secured, "--list", "--topic", topic)
     change = ("--alter", "--entity-type", "users", "--entity-name", "dora", "--add-config")
-    said = java(secured, "kafka.admin.ConfigCommand", *change, "SCRAM-SHA-512=[iterations=4096,password=explorer]")
+    said = java(
+        tools, secured, "kafka.admin.ConfigCommand", *change, "SCRAM-SHA-512=[iterations=4096,password=explorer]"
+    )
     assert "Completed updating config for user dora" in said, said
     dora = secured.librdkafka("SASL_SSL", sasl_username="dora", sasl_password="explorer")
     assert AdminClient(dora).list_topics(timeout=WAIT_S).brokers
 
 
-def java_acls(secured: Cluster, *arguments: str) -> str:
+def java_acls(tools: KafkaTools, secured: Cluster, *arguments: str) -> str:
     """`kafka-acls`."""
-    said = java(secured, "AclCommand", *arguments)
+    said = java(tools, secured, "AclCommand", *arguments)
     if "ClassNotFound" in said:
         unavailable("kafka-acls", "the Kafka libraries in .tools lack it")
     return said

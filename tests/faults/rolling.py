@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from harness.cluster import Cluster
 from harness.patience import eventually
@@ -36,18 +36,27 @@ def nothing() -> None:
     """Between the brokers and the nodes of etcd."""
 
 
-def restart_everybody(cluster: Cluster, load: Load, between: Callable[[], None] = nothing) -> None:
-    """Restart the brokers, then the nodes of etcd, under traffic that goes on."""
+def restart_everybody(
+    cluster: Cluster,
+    load: Load,
+    between: Callable[[], None] = nothing,
+    *,
+    brokers: Sequence[int] = NODES,
+    metadata: Sequence[int] | None = None,
+) -> None:
+    """Restart the brokers, then the nodes of etcd, or some of both, under traffic that goes on."""
     wait_for_traffic(load)
     before = cluster.epochs()
-    for node in NODES:
+    for node in brokers:
         cluster.roll(f"broker-{node}")
         wait_for_traffic(load)
     epochs = cluster.epochs()
-    assert min(epochs.values()) > max(before.values())
+    assert all(
+        epochs[node] > max(before.values()) if node in brokers else epochs[node] == before[node] for node in NODES
+    )
     between()
     etcd = cluster.stores.metadata
-    for node in range(len(etcd.names)):
+    for node in range(len(etcd.names)) if metadata is None else metadata:
         cluster.stores.end_metadata_node(node)
         wait_for_traffic(load)
         etcd.start(node)

@@ -13,13 +13,14 @@ from kio.schema.errors import ErrorCode
 
 from tests.faults.raw import FETCH, PRODUCE, Raw, frame, fresh
 from tests.support.running import Running
+from tests.support.soak import WHOLE
 
 BATCHES = 45
 BATCH_BYTES = 900_000
 FETCH_BYTES = 8 << 20
 FETCHES = 200
 DEAF_CLIENTS = 4
-ROUNDS = 300
+ROUNDS = 300 if WHOLE else 150
 MAX_RSS = 700 << 20
 """An idle broker takes about 60 MiB, the compiled kernels 100 more, the cache of WAL objects 64; a deaf client may
 hold what fits the write buffer and two answers."""

@@ -19,7 +19,7 @@ from tests.support.transactional import messages
 TOPIC, WRITERS, WHOLES = "race", 64, 4
 RACED, PARTS = 0, (1, 2, 3)
 """The partition with the race, and those of the appends that are all or nothing."""
-SECONDS, KILLS = 8.0, 5
+SECONDS, KILLS = 5.0, 4
 SEED = 20_261_117
 
 

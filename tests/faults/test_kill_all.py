@@ -12,12 +12,13 @@ from harness.patience import eventually
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
 from tests.support.running import Running
+from tests.support.soak import WHOLE
 
 pytestmark = pytest.mark.long
 TOPIC = "t"
 PARTITIONS = 4
-ROUNDS = 3
-PER_ROUND = 30_000
+ROUNDS = 3 if WHOLE else 2
+PER_ROUND = 30_000 if WHOLE else 10_000
 MORE_THAN_FITS = 100_000_000
 
 

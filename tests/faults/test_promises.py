@@ -191,7 +191,6 @@ def test_the_promises_hold(tmp_path: Path) -> None:
         checkpoint_removed(story)
     with Running(tmp_path / "last", data=server.data, lake=True, gateway=True, settings=SETTINGS) as last:
         story.goes_on(last)
-        story.check_table()
         killed(story, tmp_path)
         story.check()
         story.check_table()

@@ -31,6 +31,7 @@ from tests.formats.written import (
     read_topic,
 )
 from tests.support.running import Running
+from tests.support.soak import WHOLE
 from tests.support.transactional import PLAIN, Writers
 
 pytestmark = pytest.mark.long
@@ -39,6 +40,8 @@ TRANSACTION = 1
 """The type of coordinator that FindCoordinator is asked for."""
 
 FIXTURES = sorted(Path(__file__).parent.glob("level-*.tar.xz"))
+READ = FIXTURES if WHOLE else [FIXTURES[0], FIXTURES[-1]]
+"""`make test` reads the oldest and the newest, the soak every one."""
 
 
 def test_there_are_fixtures() -> None:
@@ -131,7 +134,7 @@ def check_ended(server: Running, expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.name)
+@pytest.mark.parametrize("fixture", READ, ids=lambda path: path.name)
 def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> None:
     """M5, K12: nothing is lost or changed, and the cluster goes on from there, with transactions and gaps."""
     data = tmp_path / "data"

@@ -28,7 +28,7 @@ from tests.support.soak import WHOLE
 
 pytestmark = pytest.mark.long
 SEED = int(os.environ.get("HEADWATER_TEST_SEED", "1"))
-FRAMES = int(os.environ.get("HEADWATER_TEST_FRAMES", "80000" if WHOLE else "15000"))
+FRAMES = int(os.environ.get("HEADWATER_TEST_FRAMES", "80000" if WHOLE else "8000"))
 CONNECTIONS = 32
 PATIENCE_SECONDS = 15.0
 POLL_SECONDS = 0.5

