@@ -88,6 +88,7 @@ class Streamed:
             async with contextlib.aclosing(self._chunks(gone)) as chunks:
                 async for chunk in chunks:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    chunk = b""  # while the stream waits for its next turn, nothing is held
                     if gone.done():
                         return
             await send({"type": "http.response.body", "body": b""})
@@ -107,12 +108,15 @@ class Streamed:
                 if quiet and not scan.readable:
                     await scan.look()  # whether the ledger still answers; what it gets is noticed without that
                 async with own.chunks:
+                    if gone.done():
+                        return  # the client has left while the stream waited for its turn
                     found, chunk = await self._chunk(left, grown)
                 if left is not None:
                     left -= found
                 quiet = False
                 if chunk:
                     yield chunk
+                    chunk = b""
                     grown = 1 if self._call.usage.pause_before_sending else min(2 * grown, CHUNK_BYTES // FIRST_BYTES)
                 elif not scan.readable and not await self._changed(watch, gone):
                     yield self._beat()

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from headwater.errors import NotReady
 from headwater.gateway.asgi import Message
-from headwater.gateway.records.answers import CHUNK_BYTES, FIRST_RECORDS
+from headwater.gateway.records.answers import CHUNK_BYTES, FIRST_RECORDS, Streamed
 from headwater.gateway.records.scanning import Scan
+from headwater.gateway.services import MAX_CHUNKS
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.domain import Topic
@@ -394,6 +395,52 @@ def test_a_stream_looks_at_the_ledger_only_when_nothing_happens(monkeypatch: pyt
                 await stream.until("event: problem")
                 await stream.until("does not answer in time")
             assert looks == [1, 1, 1]
+
+    asyncio.run(story())
+
+
+class Chunk(bytes):
+    """A chunk that counts how many of its kind are in memory."""
+
+    count = 0
+
+    def __init__(self, *_: object) -> None:
+        Chunk.count += 1
+
+    def __del__(self) -> None:
+        Chunk.count -= 1
+
+
+def test_a_stream_that_waits_holds_no_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of them would hold hundreds of chunks. One whose client leaves while it waits makes no more."""
+    made, make = [], Streamed._chunk
+
+    async def chunk(stream: Streamed, *given: Any) -> tuple[int, bytes]:
+        found, data = await make(stream, *given)
+        made.append(found)
+        return found, Chunk(data) if data else data
+
+    async def story() -> None:
+        async with gateway() as found:
+            await found.topic("orders")
+            await put(found, "a")
+            monkeypatch.setattr(Streamed, "_chunk", chunk)
+            async with following(found, URL, EVENTS) as stream:
+                await stream.until('"a"')
+                while len(made) < 2:  # it has looked again, and waits for news
+                    await asyncio.sleep(0)
+                assert Chunk.count == 0
+                for _ in range(MAX_CHUNKS):
+                    await found.services.chunks.acquire()
+                await put(found, "b")
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                stream._left.set()
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                for _ in range(MAX_CHUNKS):
+                    found.services.chunks.release()
+            assert made == [1, 0]
 
     asyncio.run(story())
 
