@@ -46,10 +46,10 @@ def test_every_section_of_the_settings_is_explained() -> None:
 
 
 def test_every_command_is_written_up() -> None:
-    from headwater.cli import acl, backup, cluster, consume, link, main, produce, table, topic, txn, user
+    from headwater.cli import acl, backup, cluster, consume, ingest, link, main, produce, table, topic, txn, user
     from headwater.cli.sql import command as sql
 
-    for module in (topic, produce, consume, txn, table, backup, user, acl, cluster, sql, link):
+    for module in (topic, produce, consume, txn, table, backup, user, acl, cluster, sql, link, ingest):
         module.register(main.app)
     names = {c.name or c.callback.__name__ for c in main.app.registered_commands if c.callback and not c.hidden}
     names |= {group.name for group in main.app.registered_groups if group.name}

@@ -186,6 +186,7 @@ def main() -> None:
         consume,
         cost,
         group,
+        ingest,
         link,
         metadata,
         produce,
@@ -198,7 +199,8 @@ def main() -> None:
 
     for module in (topic, produce, consume, group, txn, table, metadata, backup, users, acl, cluster, cost, sql):
         module.register(app)
-    link.register(app)
+    for module in (link, ingest):
+        module.register(app)
     _leave(common.call(app))
 
 

@@ -258,7 +258,7 @@ SAMPLES: tuple[Sample, ...] = (
         answer={
             "name": "orders", "id": _ID, "created_ms": _MS,
             "partitions": [{"partition": 0, "start": 1, "end": 5, "stable": 5, "settled": 0, "bytes": 310}],
-            "configs": {},
+            "configs": {}, "link": None,
         },
     ),
     # --- groups ----------------------------------------------------------------------------------------
