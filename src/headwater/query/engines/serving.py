@@ -74,8 +74,8 @@ class Work(Protocol):
 class Answering(Protocol):
     """An engine in its process."""
 
-    def prepare(self) -> None:
-        """Get ready for the next query, before it comes."""
+    def prepare(self, waiting: Callable[[], bool]) -> None:
+        """Get ready for the next queries, unless one is waiting already."""
         ...
 
     def begin(self, task: EngineTask) -> Work: ...
@@ -116,6 +116,10 @@ class Listener:
         self._current = self._cancelled = ""
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
         threading.Thread(target=self._tend, name="tender", daemon=True).start()
+
+    def waiting(self) -> bool:
+        """Whether a task has come that nobody works on."""
+        return bool(self._tasks)
 
     def next_task(self) -> bytes:
         """Wait for the next task."""
@@ -198,21 +202,21 @@ class Worker:
     def serve(self) -> NoReturn:
         """Answer one query after the other, until the process ends."""
         while True:
-            self._engine.prepare()
-            failure = self._answered(self._tasks.decode(self._listener.next_task()))
-            if failure is None:
-                self._answers.send(Kind.DONE)
-            else:
-                self._answers.send(Kind.FAILED, msgspec.msgpack.encode(failure))
+            self._engine.prepare(self._listener.waiting)
+            self._answer(self._tasks.decode(self._listener.next_task()))
 
-    def _answered(self, task: EngineTask) -> Failure | None:
-        """Answer a query; returns why it has failed."""
+    def _answer(self, task: EngineTask) -> None:
+        """Answer a query. The caller of one that has succeeded does not wait until it is cleaned up."""
         work = self._engine.begin(task)
         try:
             with self._listener.working(task.id, work):
-                return self._tried(work)
+                failure = self._tried(work)
+            if failure is None:
+                self._answers.send(Kind.DONE)
         finally:
             work.close()
+        if failure is not None:
+            self._answers.send(Kind.FAILED, msgspec.msgpack.encode(failure))
 
     def _tried(self, work: Work) -> Failure | None:
         try:

@@ -1,7 +1,7 @@
 """A child of the gateway that answers queries with DuckDB, one at a time.
 
-Every query gets a database of its own, in memory, that is locked down before the statement is prepared. The next one is
-opened before its query comes.
+Every query gets a database of its own, in memory, that is locked down before the statement is prepared. The next ones
+are opened before their queries come.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.sql")
 ROWS = 65_536
 """Rows that DuckDB gives at once."""
+READY = 2
+"""Databases that are open before their queries come."""
 BESIDE_BYTES = 512 << 20
 """What a process may take beside DuckDB's memory and twice `sql.hot_bytes`: stacks, answers, and what is freed late."""
 
@@ -40,16 +43,16 @@ class Databases:
         self.places = places
         self.hot = hot
         self.runner = runner
-        self._next: DuckDBPyConnection | None = None
+        self._ready: list[DuckDBPyConnection] = []
 
-    def prepare(self) -> None:
-        """Open the database of the next query."""
-        self._next = self._next or self._opened()
+    def prepare(self, waiting: Callable[[], bool]) -> None:
+        """Open the databases of the next queries. That takes longer than many a query."""
+        while len(self._ready) < READY and not waiting():
+            self._ready.append(self._opened())
 
     def begin(self, task: EngineTask) -> Work:
         """A query in a new database."""
-        connection, self._next = self._next or self._opened(), None
-        return Work(self, connection, task)
+        return Work(self, self._ready.pop() if self._ready else self._opened(), task)
 
     def _opened(self) -> DuckDBPyConnection:
         """A new database in memory, with limits."""
@@ -206,7 +209,7 @@ def main(descriptor: int) -> None:
     bound_memory(setup.memory_bytes + 2 * setup.hot_bytes + BESIDE_BYTES)
     with asyncio.Runner() as runner:
         engine = Databases(setup, places, hot_rows(setup), runner)
-        engine.prepare()
+        engine.prepare(lambda: False)
         worker = Worker(channel, Listener(channel), engine)
         channel.send(Kind.READY)
         gc.collect()

@@ -11,6 +11,7 @@ import logging
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ class Sessions:
         self.hot = hot
         self.runner = runner
 
-    def prepare(self) -> None:
+    def prepare(self, waiting: Callable[[], bool]) -> None:
         """Nothing: a session is made within milliseconds."""
 
     def begin(self, task: EngineTask) -> Work:
