@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from litestar.di import NamedDependency
 
 from headwater.background import Background, launch
 from headwater.clock import Chance, Clock
-from headwater.errors import NotReady, Retriable
+from headwater.errors import HeadwaterError, NotReady, Retriable
 from headwater.gateway.callers import Caller
 from headwater.gateway.catalog import NOTHING, LedgerTables, RestCatalog
 from headwater.gateway.limits import Places
@@ -41,12 +41,17 @@ from headwater.threads import Offload, inline
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.gateway")
+_T = TypeVar("_T")
 MAX_SCANS = 16
 """Scans of topics that a gateway answers at once. Further ones get 429."""
 MAX_CHUNKS = 4
 """Chunks of streams that are made at once. Other streams wait."""
 CATCH_UP_SECONDS = 2.0
 """How long a request waits for the ledger before it is refused."""
+
+
+class Left(HeadwaterError):
+    """The client has left, so nobody reads the answer."""
 
 
 class Services:
@@ -118,6 +123,24 @@ class Services:
         if self._until_stopping is None:
             self._until_stopping = launch(self.stopping.wait())
         return self._until_stopping
+
+    async def unless_over(self, work: Awaitable[_T], gone: asyncio.Future[Any] | None = None) -> _T:
+        """The outcome of some work. Raises if the gateway stops before, or `Left` if the client leaves (`gone`)."""
+        task: asyncio.Task[_T] = launch(work)
+        ends = {self.until_stopping()} if gone is None else {self.until_stopping(), gone}
+        try:
+            await asyncio.wait({task, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if gone is not None and gone.done():
+                raise Left("the client has left")
+            raise NotReady("the gateway stops")
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+                if not task.cancelled():
+                    task.exception()  # nobody waits for it any more
 
     def check_contact(self) -> None:
         """Raise `NotReady` if the process is out of contact with the cluster. What it knows may be old then."""

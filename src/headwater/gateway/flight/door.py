@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from headwater.background import launch
-from headwater.errors import INSTEAD_OF_A_COMMIT, BadInput, HeadwaterError, NotFound, NotReady
+from headwater.errors import INSTEAD_OF_A_COMMIT, BadInput, NotFound, NotReady
 from headwater.gateway.flight import tables
 from headwater.gateway.flight.encoding import frames, plain, schema_bytes, schema_frame, values_of
 from headwater.gateway.flight.messages import flight, pack, parsed, sql, unpack
 from headwater.gateway.flight.metrics import FlightStats
 from headwater.gateway.flight.parameters import parameters_of
 from headwater.gateway.flight.statements import Prepared, Ticket, encode, prepared_of, ticket_of
-from headwater.gateway.services import Call, Services
+from headwater.gateway.services import Call, Left, Services
 from headwater.query.asking import Asking, Engine, Query, Question
 from headwater.state.cluster.access import AclResource, Operation
 
@@ -45,11 +44,6 @@ ACTIONS = {
 _WRITING = ("CommandStatementUpdate", "CommandPreparedStatementUpdate", "CommandStatementIngest")
 _TRANSACTIONS = ("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint")
 Send = Callable[[bytes], Awaitable[None]]
-_T = TypeVar("_T")
-
-
-class Left(HeadwaterError):
-    """The client has left. Nobody reads the answer."""
 
 
 class Unsupported(BadInput):
@@ -120,13 +114,13 @@ class Door:
             raise BadInput("fetch the rows with the ticket that GetFlightInfo gives")
 
     async def _run(self, asked: Asked, ticket: Ticket, send: Send) -> None:
-        query = await self._unless_stopping(self._asking().ask(self._question(asked, ticket.statement)))
+        query = await self._services.unless_over(self._asking().ask(self._question(asked, ticket.statement)))
         self._running[ticket.name] = query
         batches = query.batches()
         try:
             shown = plain(query.schema)
             await self._send(schema_frame(shown), send)
-            while (batch := await self._unless_stopping(anext(batches, None))) is not None:
+            while (batch := await self._services.unless_over(anext(batches, None))) is not None:
                 await self._send_batch(batch, shown, send)
         except BaseException as error:
             left = isinstance(error, asyncio.CancelledError | Left)
@@ -156,21 +150,6 @@ class Door:
         except TimeoutError:
             raise BadInput(f"the client has not read its rows for {STALLED_SECONDS:.0f} s") from None
         self._stats.sent_bytes += len(frame)
-
-    async def _unless_stopping(self, work: Awaitable[_T]) -> _T:
-        """The outcome of some work, unless the gateway stops before."""
-        task: asyncio.Task[_T] = launch(work)
-        try:
-            await asyncio.wait({task, self._services.until_stopping()}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise NotReady("the gateway stops")
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
-                if not task.cancelled():
-                    task.exception()  # nobody waits for it any more
 
     def _statement(self, name: str, command: Any) -> Prepared:
         if name == "CommandStatementQuery":

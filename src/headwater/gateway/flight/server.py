@@ -18,14 +18,14 @@ import grpc.aio
 
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.gateway.callers import Caller
-from headwater.gateway.flight.door import ACTIONS, Asked, Door, Left, Send, Unsupported
+from headwater.gateway.flight.door import ACTIONS, Asked, Door, Send, Unsupported
 from headwater.gateway.flight.messages import SERVICE, flight, parsed
 from headwater.gateway.flight.metrics import FlightStats, collect
 from headwater.gateway.flight.sessions import Sessions
 from headwater.gateway.flight.tls import Pem, PemFiles
 from headwater.gateway.limits import Rates
 from headwater.gateway.problems import BAD_REQUEST, Refusal, refusal_of
-from headwater.gateway.services import Call, Services
+from headwater.gateway.services import Call, Left, Services
 from headwater.ops.metrics import Metric
 from headwater.query.asking import Engine
 from headwater.settings.settings import parse_address

@@ -8,16 +8,16 @@ client that leaves cancels its query.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
 
-from headwater.background import launch, spawn
-from headwater.errors import HeadwaterError, NotReady
+from headwater.background import spawn
+from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import Receive, Scope, Send
 from headwater.gateway.problems import document, refusal_of
 from headwater.gateway.queries.bodies import about_of
 from headwater.gateway.results.forms import MEDIA, Form, Writer, writer_of
-from headwater.gateway.services import Call
+from headwater.gateway.services import Call, Left
 from headwater.query.asking import Asking, Query, Question
 from headwater.threads import inline
 
@@ -32,11 +32,6 @@ HELD_BYTES = 64 << 10
 """What is gathered before the head of the answer is sent."""
 MANY = 1_000
 """Batches with more rows are written in a thread."""
-_T = TypeVar("_T")
-
-
-class Left(HeadwaterError):
-    """The client has left. Nobody reads the answer."""
 
 
 class Answer:
@@ -54,7 +49,7 @@ class Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = spawn(_left(receive), "client")
         try:
-            query = await self._unless_over(self._asking.ask(self._question), gone)
+            query = await self._call.services.unless_over(self._asking.ask(self._question), gone)
             try:
                 await self._send(query, _Body(send, self._form, query), gone)
             except BaseException as error:
@@ -72,7 +67,7 @@ class Answer:
         try:
             while True:
                 try:
-                    batch = await self._unless_over(anext(batches, None), gone)
+                    batch = await self._call.services.unless_over(anext(batches, None), gone)
                 except Left:
                     raise
                 except HeadwaterError as error:
@@ -100,23 +95,6 @@ class Answer:
             await body.end(last)
         else:
             await body.put(last)  # and no end: the connection is closed behind it
-
-    async def _unless_over(self, work: Awaitable[_T], gone: asyncio.Task[None]) -> _T:
-        """The outcome of some work, unless the client leaves or the gateway stops before."""
-        task: asyncio.Task[_T] = launch(work)
-        try:
-            await asyncio.wait({task, gone, self._call.services.until_stopping()}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            if gone.done():
-                raise Left("the client has left")
-            raise NotReady("the gateway stops")
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
-                if not task.cancelled():
-                    task.exception()  # nobody waits for it any more
 
 
 class _Body:

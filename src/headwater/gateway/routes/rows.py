@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from litestar import get
+from litestar.di import NamedDependency, Provide
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
@@ -112,11 +113,7 @@ class PlannedScan(msgspec.Struct, frozen=True):
     """All rows of the scan, each in one part."""
 
 
-@get("/v1/topics/{name:str}/rows", operation_id="scanTopic", tags=["records"], media_type=MEDIA_TYPE)
-async def scan_topic(
-    call: TheCall,
-    name: TopicName,
-    columns: Columns = None,
+def wanted_rows(
     partitions: Partitions = None,
     from_offset: FromOffset = 0,
     from_offsets: FromOffsets = "",
@@ -126,15 +123,39 @@ async def scan_topic(
     until: Until = None,
     version: Version = None,
     kept: Kept = "",
-) -> Stream:
+) -> Wanted:
+    """The rows that the query of a call asks for. Raises `BadInput` for a list that is not one."""
+    return Wanted(
+        partitions=None if partitions is None else [_number(text) for text in _items(partitions)],
+        from_offset=from_offset,
+        from_offsets=_by_partition("from_offsets", from_offsets),
+        until_offset=FOREVER if until_offset is None else until_offset,
+        until_offsets=_by_partition("until_offsets", until_offsets),
+        from_ms=-FOREVER if from_ms is None else from_ms,
+        until_ms=FOREVER if until is None else until,
+        version=version,
+        kept=_by_partition("kept", kept),
+    )
+
+
+TheWanted = NamedDependency[Wanted]
+QUERY = {"wanted": Provide(wanted_rows, sync_to_thread=False)}
+
+
+@get(
+    "/v1/topics/{name:str}/rows",
+    operation_id="scanTopic",
+    tags=["records"],
+    media_type=MEDIA_TYPE,
+    dependencies=QUERY,
+)
+async def scan_topic(call: TheCall, name: TopicName, wanted: TheWanted, columns: Columns = None) -> Stream:
     """The rows of a topic: all that is in its table, and what is not settled yet, each once. An Arrow IPC stream.
 
     The caller needs the right to READ the topic. Rows come in no particular order. Records of aborted transactions are
     left out, and a partition ends at its oldest open transaction. An answer that cannot be completed is cut off.
     """
     topic = await call.topic(name, Operation.READ)
-    begin, end = _Bounds(from_offset, from_offsets), _Bounds(until_offset, until_offsets)
-    wanted = _wanted(partitions, begin, end, (from_ms, until), version, kept)
     own = call.services
     names = await own.offload(columns_of, None if columns is None else _items(columns))
     call.usage.reads()
@@ -143,8 +164,8 @@ async def scan_topic(
     await own.catch_up(Domain(topic.domain))
     held = await own.holding.begin()
     call.places.append(held)
-    if version is not None:
-        await held.pin(topic.id, version)
+    if wanted.version is not None:
+        await held.pin(topic.id, wanted.version)
     state, streams = _streams(call, topic)
     snapshot = take(state, topic.id, streams, wanted)
     rows = scan(own.domains.store, snapshot, names, own.offload)
@@ -152,20 +173,9 @@ async def scan_topic(
     return Stream(_sent(call, names, first, rows), media_type=MEDIA_TYPE)
 
 
-@get("/v1/topics/{name:str}/splits", operation_id="planScan", tags=["records"])
+@get("/v1/topics/{name:str}/splits", operation_id="planScan", tags=["records"], dependencies=QUERY)
 async def plan_scan(
-    call: TheCall,
-    name: TopicName,
-    partitions: Partitions = None,
-    from_offset: FromOffset = 0,
-    from_offsets: FromOffsets = "",
-    until_offset: UntilOffset = None,
-    until_offsets: UntilOffsets = "",
-    from_ms: From = None,
-    until: Until = None,
-    version: Version = None,
-    kept: Kept = "",
-    split_bytes: SplitBytes = SPLIT_BYTES,
+    call: TheCall, name: TopicName, wanted: TheWanted, split_bytes: SplitBytes = SPLIT_BYTES
 ) -> PlannedScan:
     """A scan, divided into parts that several readers read at the same time.
 
@@ -174,8 +184,6 @@ async def plan_scan(
     retention removes none of them before they are read, give `kept` of this answer.
     """
     topic = await call.topic(name, Operation.READ)
-    begin, end = _Bounds(from_offset, from_offsets), _Bounds(until_offset, until_offsets)
-    wanted = _wanted(partitions, begin, end, (from_ms, until), version, kept)
     await call.services.catch_up(Domain(topic.domain))
     state, streams = _streams(call, topic)
     found = plan(state, topic.id, streams, wanted, split_bytes)
@@ -190,35 +198,6 @@ async def plan_scan(
             )
             for part in found.parts
         ],
-    )
-
-
-class _Bounds(NamedTuple):
-    """An offset for all partitions, and others by partition."""
-
-    alone: int | None
-    by_partition: str
-
-
-def _wanted(
-    partitions: str | None,
-    begin: _Bounds,
-    end: _Bounds,
-    times: tuple[int | None, int | None],
-    version: int | None,
-    kept: str,
-) -> Wanted:
-    """The parameters of a request. Raises `BadInput` for a list that is not one."""
-    return Wanted(
-        partitions=None if partitions is None else [_number(text) for text in _items(partitions)],
-        from_offset=begin.alone or 0,
-        from_offsets=_by_partition("from_offsets", begin.by_partition),
-        until_offset=FOREVER if end.alone is None else end.alone,
-        until_offsets=_by_partition("until_offsets", end.by_partition),
-        from_ms=-FOREVER if times[0] is None else times[0],
-        until_ms=FOREVER if times[1] is None else times[1],
-        version=version,
-        kept=_by_partition("kept", kept),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from litestar import delete, get, post
+from litestar.di import NamedDependency, Provide
 from litestar.params import JSONBody, QueryParameter
 
 from headwater.gateway.admin import users as admin
@@ -74,9 +75,7 @@ class DeletedRules(msgspec.Struct, frozen=True):
     """The rules."""
 
 
-@get("/v1/rules", operation_id="listRules", tags=["rules"])
-async def list_rules(
-    call: TheCall,
+def wanted_rules(
     resource: ByResource = None,
     name: ByName = None,
     pattern: ByPattern = None,
@@ -84,11 +83,28 @@ async def list_rules(
     host: ByHost = None,
     operation: ByOperation = None,
     permission: ByPermission = None,
-    limit: Limit = DEFAULT_ITEMS,
-    cursor: Next = "",
+) -> Filter:
+    """The rules that the query of a call asks for."""
+    return Filter(
+        kind=AclResource[resource or "ANY"],
+        name=name,
+        pattern=Pattern[pattern or "ANY"],
+        principal=principal,
+        host=host,
+        operation=Operation[operation or "ANY"],
+        permission=Permission[permission or "ANY"],
+    )
+
+
+TheFilter = NamedDependency[Filter]
+QUERY = {"wanted": Provide(wanted_rules, sync_to_thread=False)}
+
+
+@get("/v1/rules", operation_id="listRules", tags=["rules"], dependencies=QUERY)
+async def list_rules(
+    call: TheCall, wanted: TheFilter, limit: Limit = DEFAULT_ITEMS, cursor: Next = ""
 ) -> Listing[Rule]:
     """The rules that have all the given properties. The caller needs the right to DESCRIBE the cluster."""
-    wanted = _filter(resource, name, pattern, principal, host, operation, permission)
     found = sorted(await admin.rules(call, wanted), key=_key)
     page, then = paged("rules", found, _key, limit=limit, cursor=cursor, most=call.services.own.page_items)
     return Listing([_rule(acl) for acl in page], then)
@@ -100,41 +116,11 @@ async def add_rules(call: TheCall, data: JSONBody[NewRules]) -> AddedRules:
     return AddedRules(await admin.add_rules(call, [_acl(rule) for rule in data.rules]))
 
 
-@delete("/v1/rules", operation_id="deleteRules", tags=["rules"], status_code=200)
-async def delete_rules(
-    call: TheCall,
-    resource: ByResource = None,
-    name: ByName = None,
-    pattern: ByPattern = None,
-    principal: ByPrincipal = None,
-    host: ByHost = None,
-    operation: ByOperation = None,
-    permission: ByPermission = None,
-) -> DeletedRules:
+@delete("/v1/rules", operation_id="deleteRules", tags=["rules"], status_code=200, dependencies=QUERY)
+async def delete_rules(call: TheCall, wanted: TheFilter) -> DeletedRules:
     """Delete the rules that have all the given properties, at least one. The caller needs the right to ALTER the
     cluster."""
-    wanted = _filter(resource, name, pattern, principal, host, operation, permission)
     return DeletedRules([_rule(acl) for acl in await admin.delete_rules(call, wanted)])
-
-
-def _filter(
-    resource: str | None,
-    name: str | None,
-    pattern: str | None,
-    principal: str | None,
-    host: str | None,
-    operation: str | None,
-    permission: str | None,
-) -> Filter:
-    return Filter(
-        kind=AclResource[resource or "ANY"],
-        name=name,
-        pattern=Pattern[pattern or "ANY"],
-        principal=principal,
-        host=host,
-        operation=Operation[operation or "ANY"],
-        permission=Permission[permission or "ANY"],
-    )
 
 
 def _acl(rule: Rule) -> Acl:
