@@ -18,11 +18,13 @@ from headwater.state.streams.domain import HOLDS_LEVEL
 from tests.faults.raw import Raw
 from tests.formats.written import (
     ACCESS,
+    COPIED,
     EXPECTED,
     GAPPED,
     OPEN,
     PAID,
     PAYMENTS,
+    PROMOTED,
     STAGED,
     VOID,
     committed,
@@ -133,6 +135,24 @@ def check_ended(server: Running, expected: dict[str, Any]) -> None:
     assert [(row[3], row[4]) for row in aborted] == [(VOID, "c"), (VOID, "d")], "those before them are settled"
 
 
+def check_mirrors(server: Running, expected: dict[str, Any]) -> None:
+    """A topic that a link copies refuses producers and says why. One that was promoted goes on where it was."""
+    assert [link["phase"] for link in expected["links"]] == ["copying", "promoted"]
+    assert [row[1] for row in expected[COPIED]] == [5, 6]
+    assert [row[1] for row in expected[PROMOTED]] == [5, 6, 12, 13, 14]
+    told: dict[str, tuple[Any, int]] = {}
+    producer = ck.Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
+    for topic in (COPIED, PROMOTED):
+        producer.produce(
+            topic, b"new", on_delivery=lambda error, got: told.update({got.topic(): (error, got.offset())})
+        )
+    assert producer.flush(60) == 0
+    error, _ = told[COPIED]
+    assert error.code() == ck.KafkaError.INVALID_REQUEST, error
+    assert told[PROMOTED] == (None, 15)
+    assert read_topic(server.bootstrap, COPIED, 1) == expected[COPIED]
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("fixture", READ, ids=lambda path: path.name)
 def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> None:
@@ -140,12 +160,14 @@ def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> Non
     data = tmp_path / "data"
     expected = unpacked(fixture, data)
     transactional = PAYMENTS in expected
-    check_doctor(data, 2 + transactional + (GAPPED in expected))
+    check_doctor(data, 2 + transactional + (GAPPED in expected) + 2 * (COPIED in expected))
     if _level_of(fixture) >= HOLDS_LEVEL:
         assert [hold["versions"] for hold in holds(data)] == [1], "its process died, and nobody has fenced it"
     with Running(tmp_path / "server", data=data, settings=ACCESS) as server:
         assert look(server.bootstrap, expected) == expected
         check_goes_on(server, expected)
+        if COPIED in expected:
+            check_mirrors(server, expected)
         if transactional:
             check_ended(server, expected)
         else:
@@ -154,6 +176,9 @@ def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> Non
     if transactional:
         settled = check_delta(data, PAYMENTS, expected["payments"], least=1)
         assert settled == len(expected["payments"]), "all that was committed before the open transactions is settled"
+    if COPIED in expected:
+        check_delta(data, COPIED, expected[COPIED], least=2)
+        check_delta(data, PROMOTED, expected[PROMOTED], least=2)
     if GAPPED in expected:
         assert [row[1] for row in expected[GAPPED]] == [5, 6, 20, 30, 1 << 33]
         check_delta(data, GAPPED, expected[GAPPED], least=3)

@@ -5,7 +5,7 @@
 writes one with the build at hand: log and tables, a bulk append, groups of both protocols, users and rules,
 transactions that are open, committed and aborted, settled and not settled, with staged offsets, checkpoints and records
 after them; units with conditions and keys, and gaps in the offsets, settled and not settled; a hold of a process that
-died, with a version that it names.
+died, with a version that it names; a link with a topic that it copies and one that was promoted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,13 @@ from headwater.objects import open_store
 from headwater.query.holding import Holding
 from headwater.replica.domains import Domains
 from headwater.settings.settings import load
+from headwater.state.commands.links import LinkPhase, SkipStreams
 from headwater.state.commands.streams import Once, StartAt
-from headwater.state.results import UnitResult, UnitVerdict
+from headwater.state.results import Skipped, SkipVerdict, UnitResult, UnitVerdict
+from headwater.types import Domain
 from tests.faults.lake_running import LakeRunning
 from tests.support.batches import batch
+from tests.support.links import link
 from tests.support.transactional import PLAIN, Writers, messages
 from tests.support.virtual_nodes import LAX
 
@@ -65,6 +68,8 @@ PAID, VOID, OPEN, STAGED = "paid", "void", "open", "staged"
 """Transactional ids: whose transactions were committed, were aborted, are open, and are open with staged offsets."""
 GAPPED = "gapped"
 """A topic whose records were appended as units: with keys, and beyond the end."""
+COPIED, PROMOTED = "copied", "promoted"
+"""Topics of a link."""
 LEFT_OUT = ("ledger.db-beats", "ledger.db-notices", ".tmp", "run", "spark")
 """What belongs to processes that ran."""
 
@@ -118,6 +123,9 @@ LOOKS: dict[str, Callable[[str], Any]] = {
     "paid": lambda at: committed(at, PAID, "orders", 3),
     "transactions": transactions,
     "gapped": lambda at: read_topic(at, GAPPED, 1),
+    COPIED: lambda at: read_topic(at, COPIED, 1),
+    PROMOTED: lambda at: read_topic(at, PROMOTED, 1),
+    "links": lambda at: [_said(at, "topic", "describe", name)["link"] for name in (COPIED, PROMOTED)],
 }
 """What a fixture may have, as clients see it. Those of earlier levels do not have all of it."""
 
@@ -156,24 +164,46 @@ def _transact(server: LakeRunning) -> None:
     writers.write(PLAIN, PAYMENTS, 1, b"last", timestamp=START_MS + 50)
 
 
-async def _append(config: Path, values: Sequence[tuple[int, str]]) -> None:
-    """Append records as units at given offsets, each under a key, as a process of the cluster."""
+@contextlib.asynccontextmanager
+async def _joined(config: Path) -> AsyncIterator[Core]:
+    """A process of the cluster."""
     settings = load(str(config), {})
     ledger, store = open_ledger(settings.ledger_url), open_store(settings.objects_url)
     core = Core(settings, ledger, store, SystemClock(), SystemChance())
     await core.start()
-    [stream] = core.cluster.state.names[GAPPED].streams
-    for offset, value in values:
-        done: asyncio.Future[UnitResult | HeadwaterError] = asyncio.get_running_loop().create_future()
-        key = Once(value.encode(), value.encode(), b"owner", b"note")
-        data = check_batch(batch([value.encode()]), LAX, START_MS)
-        unit = Together([(stream, data)], [StartAt(stream, offset), key], done.set_result)
-        core.writers.of(1, "latency").append_unit(unit)
-        outcome = await done
-        assert isinstance(outcome, UnitResult) and outcome.verdict is UnitVerdict.ACCEPTED, outcome
+    yield core
     await core.stop()
     await ledger.close()
     await store.close()
+
+
+async def _append(config: Path, values: Sequence[tuple[int, str]]) -> None:
+    """Append records as units at given offsets, each under a key, as a process of the cluster."""
+    async with _joined(config) as core:
+        [stream] = core.cluster.state.names[GAPPED].streams
+        for offset, value in values:
+            done: asyncio.Future[UnitResult | HeadwaterError] = asyncio.get_running_loop().create_future()
+            key = Once(value.encode(), value.encode(), b"owner", b"note")
+            data = check_batch(batch([value.encode()]), LAX, START_MS)
+            unit = Together([(stream, data)], [StartAt(stream, offset), key], done.set_result)
+            core.writers.of(1, "latency").append_unit(unit)
+            outcome = await done
+            assert isinstance(outcome, UnitResult) and outcome.verdict is UnitVerdict.ACCEPTED, outcome
+
+
+async def _copy(config: Path) -> None:
+    """Topics of a link: one that is copied, with gaps at its start and its end, and one that was promoted."""
+    async with _joined(config) as core:
+        for name in (COPIED, PROMOTED):
+            found = await link(core, name, **{"retention.ms": "-1"})
+            for start, value in ((5, b"a"), (6, b"b")):
+                outcome = await found.copy(start, [value])
+                assert isinstance(outcome, UnitResult) and outcome.verdict is UnitVerdict.ACCEPTED, outcome
+            skip = SkipStreams([(int(found.stream().id), found.linked.generation, 7, 12)])
+            [skipped] = await core.domains[Domain(1)].submit([skip])
+            assert skipped == Skipped([(SkipVerdict.SKIPPED, 12)])
+            if name == PROMOTED:
+                await found.change(LinkPhase.PROMOTED)
 
 
 def _leave_gaps(server: LakeRunning) -> None:
@@ -291,6 +321,10 @@ def write(file: Path) -> None:
             _do("acl", "add", "--principal", "User:ann", "--operation", "read", "--topic", "ord", "--prefix", *at)
             _transact(server)
             _leave_gaps(server)
+            asyncio.run(_copy(server.config))
+            for name in (COPIED, PROMOTED):
+                _do("table", "settle", name, "--config", str(server.config), "--timeout", "600")
+            _produce(server.bootstrap, PROMOTED, 0, 3, "none")
             with _held(server):
                 before = _checkpoints(server)
                 eventually(lambda: _all_later(before, _checkpoints(server)), "both checkpoints are later", 120)

@@ -63,11 +63,11 @@ class Copied:
         await self.linking.change(self.linked, phase, reason)
 
 
-async def link(core: Core | Node, name: str, partitions: int = 1) -> Copied:
+async def link(core: Core | Node, name: str, partitions: int = 1, **configs: str) -> Copied:
     """A new topic that the link `old` copies from the topic `source` of its source."""
     topics = Topics(core.cluster, core.domains, core.domains.chance)
     linking = Linking(core.cluster, core.domains, topics, core.domains.chance)
     if SPEC.name not in core.cluster.state.links.links:
         await linking.put(SPEC, 0)
-    topic = await linking.create_topic(SPEC.name, name, "source", SOURCE_ID, partitions, {})
+    topic = await linking.create_topic(SPEC.name, name, "source", SOURCE_ID, partitions, configs)
     return Copied(core, topic, linking)
