@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from tests.simulation.backends import BACKENDS
 from tests.simulation.holds.scene import HOLDS
+from tests.simulation.links.scene import LINKS
 from tests.simulation.moving import MOVING
 from tests.simulation.run import LIFE, Outcome, simulate, simulate_all
 from tests.simulation.transactions import NAIVE, ROLLING, SECOND, TRANSACTIONS
@@ -27,6 +28,7 @@ SCENES = {
     "naive": NAIVE,
     "units": UNITS,
     "holds": HOLDS,
+    "links": LINKS,
 }
 
 
