@@ -62,6 +62,7 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.crowd
 	$(BIN)/python -m tests.soak.http
 	$(BIN)/python -m tests.soak.sql
+	$(BIN)/python -m tests.soak.links
 	$(BIN)/python -m tests.soak.description
 	for faults in brokers metadata objects compactor everything; do \
 		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 
 import psutil
@@ -16,6 +17,8 @@ from harness.patience import Patience, eventually
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 QUICK_LINKS = """
+process_session_ms = 15000
+
 [links]
 metadata_ms = 1000
 groups_ms = 500
@@ -121,33 +124,36 @@ def create_link(server: Headwater, name: str, source: str, *options: str) -> Non
 
 def until_copied(server: Headwater, source: str, topic: str, partitions: int, seconds: float = 60.0) -> None:
     """Wait until the log here ends where that of the source ends."""
-    wanted = ends(source, topic, partitions)
 
     def reached() -> bool:
-        with suppress(KafkaException):
-            return ends(server.bootstrap, topic, partitions) == wanted
+        with suppress(KafkaException):  # a topic that was just created is not known everywhere yet
+            return ends(server.bootstrap, topic, partitions) == ends(source, topic, partitions)
         return False
 
-    eventually(reached, f"{topic} is copied up to {wanted}", seconds, 0.1)
+    eventually(reached, f"{topic} is copied", seconds, 0.1)
 
 
-def kill_while_it_copies(server: Headwater, topic: str, partitions: int, times: int) -> None:
-    """Kill link processes, each after it has copied something. One that is killed leaves its work half done."""
-    reached = 0
-    for _ in range(times):
-        before = reached
+def kill_while_it_copies(server: Headwater, source: str, topic: str, partitions: int, records: int, times: int) -> None:
+    """Kill link processes, each while it copies: records arrive all the time, and it has copied some of them."""
+    for number in range(times):
+        before = _reached(server, topic, partitions)
+        filling = Thread(target=fill, args=(source, topic, partitions, records // times, number + 2))
+        filling.start()
+        try:
+            eventually(lambda before=before: _reached(server, topic, partitions) > before, "records arrive", 60, 0.01)  # type: ignore[misc]
+            process = server.link_process()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+                process.wait(30)
+        finally:
+            filling.join()
 
-        def copied(before: int = before) -> int:
-            with suppress(KafkaException):
-                now = sum(ends(server.bootstrap, topic, partitions))
-                return now if now > before else 0
-            return 0
 
-        reached = eventually(copied, "a link process copies", 60, 0.01)
-        process = server.link_process()
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-            process.wait(30)
+def _reached(server: Headwater, topic: str, partitions: int) -> int:
+    """How many offsets are copied."""
+    with suppress(KafkaException):
+        return sum(ends(server.bootstrap, topic, partitions))
+    return -1
 
 
 def produce(bootstrap: str, topic: str, values: Sequence[bytes]) -> None:

@@ -58,9 +58,9 @@ def described(server: Running, link: str, topic: str) -> dict[str, str]:
 
 def test_link_processes_that_are_killed_copy_every_committed_record_once(source: kafka.Kafka, server: Running) -> None:
     create_topic(source.bootstrap, "orders", PARTITIONS)
-    fill(source.bootstrap, "orders", PARTITIONS, RECORDS, seed=1)
+    fill(source.bootstrap, "orders", PARTITIONS, RECORDS // 2, seed=1)
     create_link(server, "killed", source.bootstrap, "--topics", "orders")
-    kill_while_it_copies(server, "orders", PARTITIONS, KILLS)
+    kill_while_it_copies(server, source.bootstrap, "orders", PARTITIONS, RECORDS // 2, KILLS)
     until_copied(server, source.bootstrap, "orders", PARTITIONS)
     assert seen(server.bootstrap, "orders", PARTITIONS) == seen(source.bootstrap, "orders", PARTITIONS)
 

@@ -29,9 +29,10 @@ def main() -> None:
         Running(directory / "headwater", settings=QUICK_LINKS) as server,
     ):
         create_topic(source.bootstrap, "orders", PARTITIONS)
-        fill(source.bootstrap, "orders", PARTITIONS, options.records, options.seed)
+        fill(source.bootstrap, "orders", PARTITIONS, options.records // 2, options.seed)
         create_link(server, "killed", source.bootstrap, "--topics", "orders")
-        kill_while_it_copies(server, "orders", PARTITIONS, options.kills)
+        more = options.records // 2
+        kill_while_it_copies(server, source.bootstrap, "orders", PARTITIONS, more, options.kills)
         until_copied(server, source.bootstrap, "orders", PARTITIONS, WAIT_SECONDS)
         theirs = seen(source.bootstrap, "orders", PARTITIONS)
         ours = seen(server.bootstrap, "orders", PARTITIONS)
