@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.daemon import Daemon
-from harness.jvm import QUICKLY_COMPILED
+from harness.jvm import AS_REFERENCE, QUICKLY_COMPILED
 from harness.ports import free_port
 from harness.process import ServerFailed
 from harness.tools import ROOT, TOOLS
@@ -28,6 +28,8 @@ JVM_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+SMALL = ("-Xmx512M", "-Xms256M", *AS_REFERENCE)
+"""Options of a server that tests ask. Benchmarks measure one with Kafka's own options."""
 QUICK_GROUPS = """\
 group.initial.rebalance.delay.ms=0
 group.consumer.assignment.interval.ms=0

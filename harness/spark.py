@@ -21,7 +21,6 @@ from headwater.lake.spark.java import java_home
 HOME = Path(pyspark.__file__).parent
 START_SECONDS = 120
 STOP_SECONDS = 30
-WORKERS = 2
 NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
 ON_LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -101,7 +100,7 @@ class SparkDaemon:
 
 @contextlib.contextmanager
 def standalone(
-    directory: Path, environment: Mapping[str, str] = NOTHING_MORE
+    directory: Path, environment: Mapping[str, str] = NOTHING_MORE, *, workers: int = 2
 ) -> Iterator[tuple[str, list[SparkDaemon]]]:
     """A master and its workers, each with one core and this environment: the address of the master, the workers."""
     spark_class = str(HOME / "bin" / "spark-class")
@@ -110,13 +109,13 @@ def standalone(
 
         def daemon(ready: str, name: str, *arguments: str) -> SparkDaemon:
             command = (spark_class, f"org.apache.spark.deploy.{name}", *listen, *arguments)
-            started = SparkDaemon(directory, ready, *command, more=environment)
-            stack.callback(started.stop)
-            return started
+            process = SparkDaemon(directory, ready, *command, more=environment)
+            stack.callback(process.stop)
+            return process
 
         address = daemon(r"Starting Spark master at (\S+)", "master.Master").ready()
         size = ("--cores", "1", "--memory", "512m")
-        workers = [
+        started = [
             daemon(
                 r"Successfully registered with master (\S+)",
                 "worker.Worker",
@@ -125,11 +124,11 @@ def standalone(
                 str(directory / f"worker-{i}"),
                 address,
             )
-            for i in range(WORKERS)
+            for i in range(workers)
         ]
-        for worker in workers:
+        for worker in started:
             worker.ready()
-        yield address, workers
+        yield address, started
 
 
 def connect_server(directory: Path, port: int = 0) -> SparkDaemon:

@@ -42,7 +42,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not kafka.is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     directory = tmp_path_factory.mktemp("source")
-    with kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS + CLEANER, heap=("-Xmx512M",)) as server:
+    with kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS + CLEANER, heap=kafka.SMALL) as server:
         yield server.bootstrap
 
 

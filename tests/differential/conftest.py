@@ -9,7 +9,6 @@ import pytest
 
 from harness import kafka
 from harness.headwater import Headwater
-from harness.jvm import AS_REFERENCE
 from tests.compat.common import unavailable
 from tests.differential import open as open_stories
 from tests.differential.allowed import APART
@@ -41,9 +40,8 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, s
     if not kafka.is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     directory = tmp_path_factory.mktemp("differential")
-    small = ("-Xmx512M", "-Xms256M", *AS_REFERENCE)
     with (
-        kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS + KAFKA, heap=small) as theirs,
+        kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS + KAFKA, heap=kafka.SMALL) as theirs,
         Headwater(directory / "headwater", settings=OURS) as ours,
     ):
         yield theirs.bootstrap, ours.bootstrap

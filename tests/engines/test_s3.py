@@ -1,7 +1,7 @@
 """T1, T2, T3, T9, M7: everything lies in S3, and everybody reads the same there, after the WAL is gone.
 
-A real `headwater up`, a real S3 server, and a standalone Spark whose workers have the keys in their own environment and
-write the segments; readers that others wrote, with keys of their own.
+A real `headwater up`, a real S3 server, and a standalone Spark whose worker has the keys in its own environment and
+writes the segments; readers that others wrote, with keys of their own.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module")
 def workers(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The address of a Spark cluster, and where its workers write their logs."""
+    """The address of a Spark cluster, and where its worker writes its logs."""
     directory = tmp_path_factory.mktemp("spark")
-    with standalone(directory, s3.environment) as (master, _):
+    with standalone(directory, s3.environment, workers=1) as (master, _):
         yield master, directory
 
 

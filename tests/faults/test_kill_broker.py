@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.jvm import OF_KAFKA
 from harness.patience import eventually
 from harness.tools import needs
 from tests.compat.common import TOOLS
@@ -31,7 +32,7 @@ def test_all_records_survive_a_killed_broker(tmp_path: Path) -> None:
     source = Path(__file__).parent / "java/FaultProducer.java"
     commands = {
         "librdkafka": [sys.executable, "-m", "tests.faults.producing"],
-        "java": [str(java), "-Xmx256m", "-cp", f"{libraries}/*", str(source)],
+        "java": [str(java), *OF_KAFKA, "-Xmx256m", "-cp", f"{libraries}/*", str(source)],
     }
     with Running(tmp_path, brokers=3) as server, ExitStack() as running:
         server.create(TOPIC, PARTITIONS)

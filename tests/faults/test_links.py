@@ -38,7 +38,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Kafka]:
     if not kafka.is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     directory = tmp_path_factory.mktemp("source")
-    with kafka.Kafka(directory, settings=kafka.QUICK_GROUPS, heap=("-Xmx512M", "-Xms256M")) as running:
+    with kafka.Kafka(directory, settings=kafka.QUICK_GROUPS, heap=kafka.SMALL) as running:
         yield running
 
 
