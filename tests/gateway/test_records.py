@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import re
@@ -13,13 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from kio.schema.errors import ErrorCode
 
 from harness.patience import eventually
+from headwater.client.connection import connect
 from tests.gateway.consuming import consumed
 from tests.support.running import Running
 
 ROOT = Path(__file__).resolve().parents[2]
 JSON = {"Content-Type": "application/json"}
+ALTER_CLIENT_QUOTAS = 49
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +211,31 @@ def test_commands_of_the_docs(server: Running, page: str, tmp_path: Path) -> Non
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         assert not done.stdout.startswith(b'{"type":"/problems/'), done.stdout
+
+
+def test_quotas_that_kafka_clients_set(server: Running) -> None:
+    """A quota that a broker has taken holds at the gateway, until it is removed."""
+    server.create("limited", 1)
+    record, large = {"records": [{"value": "x"}]}, {"records": [{"value": "x" * 50_000}]}
+    asyncio.run(_limit(server, 1_000.0))
+    try:
+        told = eventually(lambda: _refused(post(server, "limited", large)), "a refusal")
+        assert told["type"] == "/problems/over-quota" and "producer_byte_rate" in told["detail"]
+    finally:
+        asyncio.run(_limit(server, None))
+    eventually(lambda: post(server, "limited", record)[0] == 200, "an append without a quota")
+
+
+def _refused(told: tuple[int, Any]) -> Any:
+    return told[1] if told[0] == 429 else None
+
+
+async def _limit(server: Running, rate: float | None) -> None:
+    """Set the quota of all users for appended bytes, or remove it."""
+    host, _, port = server.bootstrap.partition(":")
+    broker = await connect(host, int(port), "test")
+    change = {"key": "producer_byte_rate", "value": rate or 0.0, "remove": rate is None}
+    entry = {"entity": [{"entity_type": "user", "entity_name": None}], "ops": [change]}
+    [answer] = (await broker.request(ALTER_CLIENT_QUOTAS, entries=[entry], validate_only=False)).entries
+    await broker.close()
+    assert answer.error_code == ErrorCode.none, answer.error_message

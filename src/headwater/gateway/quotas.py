@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from headwater.clock import Clock
 from headwater.security.quotas import CONSUMER, PRODUCER, REQUEST, ClientQuotas, Meter, QuotaExceeded, Timed, user_of
 from headwater.settings.limits import Quotas
 from headwater.state.cluster.resources import Resources
 
+_T = TypeVar("_T")
 CLIENT = ""
 """The client id of all callers: HTTP has none."""
 MAX_SECONDS = 3_600.0
@@ -73,13 +75,12 @@ class Usage:
         """Raise `QuotaExceeded` if the caller has used more than its share of time."""
         self._quotas.check(REQUEST, self._meter)
 
-    async def timed(self, work: Awaitable[None]) -> None:
+    async def timed(self, work: Awaitable[_T]) -> _T:
         """Do the work of the request, and count its time: that of its steps, not of its waiting."""
         if not self._quotas.counts(REQUEST, self._meter):
-            await work
-            return
+            return await work
         try:
-            await Timed(work, self._meter, self._quotas.clock)
+            return await Timed(work, self._meter, self._quotas.clock)
         finally:
             self._quotas.charge(REQUEST, self._meter, self._meter.seconds * 100)
 

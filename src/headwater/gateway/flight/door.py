@@ -18,6 +18,7 @@ from headwater.gateway.flight.messages import flight, pack, parsed, sql, unpack
 from headwater.gateway.flight.metrics import FlightStats
 from headwater.gateway.flight.parameters import parameters_of
 from headwater.gateway.flight.statements import Prepared, Ticket, encode, prepared_of, ticket_of
+from headwater.gateway.quotas import Usage
 from headwater.gateway.services import Call, Left, Services
 from headwater.query.asking import Asking, Engine, Query, Question
 from headwater.state.cluster.access import AclResource, Operation
@@ -104,9 +105,9 @@ class Door:
         known = tables.schema_of(name, command)
         if known is not None:
             table = await tables.answer(name, command, asked.call, self._columns)
-            await self._send(schema_frame(known), send)
+            await self._send(schema_frame(known), send, asked.call.usage)
             for batch in table.to_batches():
-                await self._send_batch(batch, known, send)
+                await self._send_batch(batch, known, send, asked.call.usage)
         elif name == "TicketStatementQuery":
             asked.call.as_stream()
             await self._run(asked, ticket_of(command.statement_handle), send)
@@ -114,14 +115,16 @@ class Door:
             raise BadInput("fetch the rows with the ticket that GetFlightInfo gives")
 
     async def _run(self, asked: Asked, ticket: Ticket, send: Send) -> None:
+        usage = asked.call.usage
+        usage.reads()
         query = await self._services.unless_over(self._asking().ask(self._question(asked, ticket.statement)))
         self._running[ticket.name] = query
         batches = query.batches()
         try:
             shown = plain(query.schema)
-            await self._send(schema_frame(shown), send)
+            await self._send(schema_frame(shown), send, usage)
             while (batch := await self._services.unless_over(anext(batches, None))) is not None:
-                await self._send_batch(batch, shown, send)
+                await self._send_batch(batch, shown, send, usage)
         except BaseException as error:
             left = isinstance(error, asyncio.CancelledError | Left)
             await query.cancel("the client has left" if left else str(error))
@@ -130,7 +133,7 @@ class Door:
             self._running.pop(ticket.name, None)
             await _close(batches)
 
-    async def _send_batch(self, batch: pa.RecordBatch, schema: pa.Schema, send: Send) -> None:
+    async def _send_batch(self, batch: pa.RecordBatch, schema: pa.Schema, send: Send, usage: Usage) -> None:
         made = frames(batch, schema)
         while True:
             if batch.nbytes > MANY_BYTES:
@@ -140,16 +143,19 @@ class Door:
                 frame = next(made, None)
             if frame is None:
                 break
-            await self._send(frame, send)
+            await self._send(frame, send, usage)
         self._stats.rows += batch.num_rows
 
-    async def _send(self, frame: bytes, send: Send) -> None:
+    async def _send(self, frame: bytes, send: Send, usage: Usage) -> None:
         try:
             async with asyncio.timeout(STALLED_SECONDS):
                 await send(frame)
         except TimeoutError:
             raise BadInput(f"the client has not read its rows for {STALLED_SECONDS:.0f} s") from None
         self._stats.sent_bytes += len(frame)
+        usage.sent(len(frame))
+        if usage.pause_before_sending:
+            await self._services.unless_over(asyncio.sleep(usage.pause_before_sending))
 
     def _statement(self, name: str, command: Any) -> Prepared:
         if name == "CommandStatementQuery":

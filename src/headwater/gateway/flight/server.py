@@ -142,7 +142,7 @@ class FlightServer:
             try:
                 async with self._let_in(name, context) as asked:
                     given = _parsed(request, kind) if iterates else parsed(kind, request)
-                    return await handle(asked, given, context)
+                    return await asked.call.usage.timed(handle(asked, given, context))
             except asyncio.CancelledError:
                 code = grpc.StatusCode.CANCELLED
                 raise
@@ -173,6 +173,7 @@ class FlightServer:
             caller = Caller(await self._sessions.who(host, authorization, certified), host)
             self._rates.take(caller.account)
             call = Call(own, caller, own.chance.uuid().hex, [place])
+            call.usage.check_time()
             yield Asked(call, _engine(head.get(ENGINE_HEADER, "")))
         finally:
             for taken in call.places if call is not None else [place]:

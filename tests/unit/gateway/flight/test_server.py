@@ -17,8 +17,11 @@ from headwater.errors import ConfigError
 from headwater.gateway.flight.messages import SERVICE, flight, pack, parsed, sql, unpack
 from headwater.gateway.flight.server import MAX_REQUEST_BYTES, FlightServer, host_of
 from headwater.gateway.flight.statements import Prepared, encode
+from headwater.gateway.quotas import Usage
 from headwater.query.asking import Phase
+from headwater.security.quotas import Meter
 from headwater.settings.settings import Gateway, Settings
+from headwater.state.commands.cluster import AlterQuota
 from tests.support.flights import ENDLESS, ROWS, SILENT, FakeAsking, Flying, flying, orders
 
 ROW = '{"n": 1}'
@@ -218,6 +221,28 @@ def test_calls_at_once_and_rates_have_limits() -> None:
         await raw.close()
 
     run(story, Settings(gateway=Gateway(flight="127.0.0.1:0", requests=1, requests_per_second=1)))
+
+
+def test_quotas_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are fetched count as bytes read. A caller over its quota gets none."""
+    counted: list[int] = []
+    monkeypatch.setattr(Usage, "sent", lambda usage, size: counted.append(size))
+
+    async def story(found: Flying) -> None:
+        own = found.gateway.services
+        limits = {"consumer_byte_rate": "1000"}
+        await found.gateway.core.cluster.submit([AlterQuota((("user", None),), limits, ())])
+        raw = Raw(found)
+        query = await raw.info(pack("CommandStatementQuery", query="SELECT 1"))
+        ticket = query.endpoint[0].ticket.ticket
+        frames = [frame async for frame in raw.get(ticket)]
+        assert counted and sum(counted) == sum(map(len, frames))
+        own.quotas.charge("consumer_byte_rate", Meter("ANONYMOUS", ""), 1_000_000)
+        code, text = await refused(raw.get(ticket).read())
+        assert code == "RESOURCE_EXHAUSTED" and "consumer_byte_rate" in text
+        await raw.close()
+
+    run(story)
 
 
 def test_sessions_of_drivers() -> None:
