@@ -7,7 +7,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query demo clean docs
+.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query bench-link demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -101,6 +101,10 @@ bench-lookups: install ## look-ups of records that are not settled, in milliseco
 bench-query: install ## SQL beside DuckDB and Spark on the plain files, rows that are not settled, producers beside queries
 	scripts/setup-tools spark
 	$(BIN)/python -m benchmarks.query $(ARGS)
+
+bench-link: install ## a topic of Apache Kafka copied into a log and into tables, beside Iceberg's Kafka Connect sink
+	scripts/setup-tools kafka spark connect
+	$(BIN)/python -m benchmarks.link $(ARGS)
 
 bench-ledgers: install ## commits a second on every ledger backend whose server is built
 	$(BIN)/python -m benchmarks.ledgers $(ARGS)

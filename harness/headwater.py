@@ -197,6 +197,10 @@ class Headwater(Serving, AbstractContextManager["Headwater"]):
         """The process of the gateway."""
         return eventually(lambda: self._find("gateway.json"), "the gateway runs")
 
+    def compactor_process(self) -> psutil.Process:
+        """The process of the compactor."""
+        return eventually(lambda: self._find("compactor.json"), "the compactor runs")
+
     def link_process(self) -> psutil.Process:
         """The process that copies links."""
         return eventually(lambda: self._find("link.json"), "a link process runs")
