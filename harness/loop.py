@@ -46,6 +46,10 @@ class Deadlock(AssertionError):
     """Nothing is left to run, but the simulation is not over."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Call:
     """A callback that waits for its turn."""
 
@@ -62,6 +66,7 @@ class _Call:
 
     def cancel(self) -> None:
         self.gone = True
+        self.callback, self.args = _nothing, ()  # lets go of what they refer to
 
     def cancelled(self) -> bool:
         return self.gone
@@ -86,6 +91,7 @@ class _Timer(float):
     def cancel(self) -> None:
         if not self.gone:
             self.gone = True
+            self.callback, self.args = _nothing, ()
             if self.scheduled:
                 self.loop.cancelled_timers += 1
 
@@ -104,6 +110,8 @@ class SimLoop(asyncio.BaseEventLoop):
     """
 
     _stopping: bool
+    get_debug = staticmethod(bool)
+    """Never in debug mode. Every future and every task asks, so this is no function of Python."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,31 +200,35 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Run until the loop is stopped."""
-        calls = self._calls
         while True:
             self._advance()
-            for _ in range(len(calls)):
-                call = calls.popleft()
-                if call.gone:
-                    continue
-                life = call.life
-                if life is not None:
-                    if life.dead:
-                        continue
-                    if life.paused_until > self.now:
-                        self._set(life.paused_until, call.callback, call.args, call.context, life)
-                        continue
-                    life.steps += 1
-                    if life.crash_at_step is not None and life.steps >= life.crash_at_step:
-                        call.callback, call.args = life.crash, ()
-                try:
-                    call.context.run(call.callback, *call.args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:  # noqa: BLE001 - as every event loop does
-                    self.call_exception_handler({"message": f"{call.callback} failed", "exception": error})
+            self._run_ready()
             if self._stopping:
                 return
+
+    def _run_ready(self) -> None:
+        """Run the callbacks that are ready, but not those that they make ready. What they held is let go of at once."""
+        calls = self._calls
+        for _ in range(len(calls)):
+            call = calls.popleft()
+            if call.gone:
+                continue
+            life = call.life
+            if life is not None:
+                if life.dead:
+                    continue
+                if life.paused_until > self.now:
+                    self._set(life.paused_until, call.callback, call.args, call.context, life)
+                    continue
+                life.steps += 1
+                if life.crash_at_step is not None and life.steps >= life.crash_at_step:
+                    call.callback, call.args = life.crash, ()
+            try:
+                call.context.run(call.callback, *call.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001 - as every event loop does
+                self.call_exception_handler({"message": f"{call.callback} failed", "exception": error})
 
     def _advance(self) -> None:
         """Put the callbacks whose time has come with those that are ready. If none is, the time moves on."""

@@ -56,7 +56,7 @@ class _Node:
         self.applied = 0
         self.serving = False
         """Whether it takes itself for the leader."""
-        self.waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self.waiting: dict[str, dict[asyncio.Future[None], None]] = {}
         self._items: dict[str, Item] = {}
         self._keys: list[tuple[tuple[tuple[int, str], ...], str]] = []
         self._version = -1
@@ -246,7 +246,7 @@ class ModelOxia:
         while True:
             node = self._model.node(shard, number)
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            node.waiting.setdefault(prefix, set()).add(future)
+            node.waiting.setdefault(prefix, {})[future] = None
             newest = node.lower(f"{prefix}-{_LAST_NUMBER}")
             if newest is not None and newest.key.startswith(prefix) and not self._chance(self._faults().notice_lost):
                 yield newest.key

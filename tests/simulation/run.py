@@ -301,6 +301,7 @@ def check_metadata(world: World, cluster: SimCluster, state: StreamsState) -> No
     check_references(state, report)
     if report.findings:
         raise Violation(str(report.findings[0]))
+    image = state.image()
     for node, broker in cluster.brokers.items():
         if broker.node is None:
             raise Violation(f"broker {node} did not come back")
@@ -308,7 +309,7 @@ def check_metadata(world: World, cluster: SimCluster, state: StreamsState) -> No
             if duty.error:
                 raise Violation(f"broker {node}: duty {duty.name} died: {duty.error}")
         replica = broker.node.domains[Domain(1)]
-        if replica.state.position == state.position and replica.state.image() != state.image():
+        if replica.state.position == state.position and replica.state.image() != image:
             raise Violation(f"broker {node} and the ledger disagree at {state.position}")
     for path in world.store.objects:
         object_id = wal.id_of_path(path)

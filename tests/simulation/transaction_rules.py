@@ -49,7 +49,7 @@ def _word(ended: _Standing) -> str:
 
 def _endings(truth: Truth, state: StreamsState, stream: Stream) -> Iterable[tuple[Key, _Standing]]:
     """How each transaction with records in a stream stands there, by the next marker of its producer."""
-    table = state.tables.get(stream.topic)
+    table, name = state.tables.get(stream.topic), int(stream.id)
     running: dict[int, dict[Key, None]] = {}
     for entry in stream.index:
         if entry.marker:
@@ -58,14 +58,13 @@ def _endings(truth: Truth, state: StreamsState, stream: Stream) -> Iterable[tupl
         elif entry.file and table is not None:
             rows = truth.files[table.files[entry.file].name]
             for at in range(entry.start, entry.end):
-                found = key_of(rows[int(stream.id), at]) if (int(stream.id), at) in rows else None
-                if found is not None:
+                value = rows.get((name, at))
+                if value is not None and (found := key_of(value)) is not None:
                     yield found, True
         elif entry.in_wal:
             for _, batch in truth.batches(entry.object, entry.position, entry.length, entry.start):
                 for value in batch.values:
-                    found = key_of(value)
-                    if found is not None:
+                    if (found := key_of(value)) is not None:
                         running.setdefault(batch.producer, {})[found] = None
     for keys in running.values():
         for key in keys:

@@ -60,12 +60,13 @@ def check_markers(stream: Stream, report: Report) -> dict[int, int]:
     """Check the form of markers. Returns the last marker's offset in the index by producer id."""
     last: dict[int, int] = {}
     for entry in stream.index:
-        if entry.marker:
+        if entry.flags & MARKER:
             report.count("markers")
             last[entry.producer] = entry.start
             flaw = _marker_flaw(entry)
         else:
-            flaw = "has flags or an epoch that only a marker has" if entry.commits or entry.producer_epoch else ""
+            wrong = entry.flags & COMMIT or entry.producer_epoch
+            flaw = "has flags or an epoch that only a marker has" if wrong else ""
         if flaw:
             report.add("markers", f"stream {stream.id} at {entry.start}", flaw)
     return last

@@ -35,7 +35,10 @@ class MemoryLedger:
         return f"<MemoryLedger { ({d: log.last for d, log in self._logs.items()}) }>"
 
     def _log(self, domain: int) -> _Log:
-        return self._logs.setdefault(domain, _Log())
+        log = self._logs.get(domain)
+        if log is None:
+            log = self._logs[domain] = _Log()
+        return log
 
     def append_now(self, domain: Domain, record: bytes) -> Position:
         """Append without waiting, for a simulated network that decides when a record arrives."""

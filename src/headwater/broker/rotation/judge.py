@@ -47,6 +47,8 @@ class Judge:
 
         `now` is in seconds on any clock that does not go back.
         """
+        if not (out or self._slow_since or self._well_since or any(readings.values())):
+            return []  # nobody was slow, and nobody reports
         for known in (self._slow_since, self._well_since):
             for epoch in known.keys() - readings.keys():
                 del known[epoch]

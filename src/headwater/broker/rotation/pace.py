@@ -43,6 +43,9 @@ class Gauge:
 
     def take(self, now: float) -> int | None:
         """Microseconds for nine of ten requests since the last call; None if idle. Open ones count with their age."""
+        if not self._samples and not self._open:
+            self.last_us = -1
+            return None
         done = sorted(self._samples)
         self._samples.clear()
         usual = done[len(done) * SHARE // 10] if done else 0.0

@@ -87,14 +87,10 @@ class Watcher:
 
     def place(self, id: str) -> Process | None:
         """The broker that should watch a transactional id."""
-        return self._place(shard_of(id))
-
-    def _place(self, shard: int) -> Process | None:
-        return placing.place(self._cluster.state, placing.TRANSACTIONS + shard)
+        return placing.place(self._cluster.state, placing.TRANSACTIONS + shard_of(id))
 
     def _own_shards(self) -> frozenset[int]:
-        places = ((shard, self._place(shard)) for shard in range(SHARDS))
-        return frozenset(shard for shard, member in places if member is not None and member.node == self._node)
+        return placing.shards_of(self._cluster.state, placing.TRANSACTIONS, SHARDS, self._node)
 
     async def listed(self) -> list[Transaction]:
         """The transactional ids that this broker watches."""

@@ -156,21 +156,24 @@ class OffsetIndex:
         return f"<OffsetIndex {len(self)} entries, offsets {self[0].start} to {self[-1].end}>"
 
     def __getitem__(self, i: int) -> IndexEntry:
-        n = len(self)
+        at = i * ENTRY_BYTES
         if i < 0:
-            i += n
-        if not 0 <= i < n:
+            at += len(self._data)
+        if not 0 <= at < len(self._data):
             raise IndexError(i)
+        return self._entry_at(at)
+
+    def __iter__(self) -> Iterator[IndexEntry]:
+        for at in range(0, len(self._data), ENTRY_BYTES):
+            yield self._entry_at(at)
+
+    def _entry_at(self, at: int) -> IndexEntry:
         end, size, own, running, span, epoch, sequence, position, length, flags, producer_epoch = _ENTRY.unpack_from(
-            self._data, i * ENTRY_BYTES
+            self._data, at
         )
         return IndexEntry(
             end - span, end, size, own, running, WalId(epoch, sequence), position, length, flags, producer_epoch
         )
-
-    def __iter__(self) -> Iterator[IndexEntry]:
-        for i in range(len(self)):
-            yield self[i]
 
     def pack(self) -> bytes:
         """The index as bytes, for a checkpoint."""
