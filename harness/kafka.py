@@ -102,9 +102,10 @@ log.retention.check.interval.ms=300000
         self._more = settings
         self._heap = tuple(heap)
         self._file = directory / "server.properties"
+        self.controller = free_port()
 
     def prepare(self) -> None:
-        own = self.SETTINGS.format(port=self.port, controller=free_port(), directory=self.directory / "data")
+        own = self.SETTINGS.format(port=self.port, controller=self.controller, directory=self.directory / "data")
         self._file.write_text(own + self._more)
         cluster = uuid.uuid4().hex[:22]
         arguments = ["format", "--standalone", "-t", cluster, "-c", str(self._file)]
@@ -115,3 +116,43 @@ log.retention.check.interval.ms=300000
 
     def command(self) -> list[str]:
         return java(self._heap, "kafka.Kafka", str(self._file), server=True)
+
+
+class SecuredKafka(Kafka):
+    """One node with a further listener, for clients that use TLS and log in by SCRAM-SHA-512."""
+
+    SECURED: ClassVar[str] = """\
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_SSL
+listener.name.secured.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.secured.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.secured.ssl.keystore.type=PEM
+listener.name.secured.ssl.keystore.location={keystore}
+"""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        certificate: Path,
+        key: Path,
+        settings: str = "",
+        heap: Sequence[str] = ("-Xmx1G", "-Xms1G"),
+    ) -> None:
+        super().__init__(directory, settings=settings, heap=heap)
+        self._secured_port = free_port()
+        self._keystore = directory / "broker.pem"
+        self._pem = key.read_bytes() + certificate.read_bytes()
+        self._more += self.SECURED.format(
+            port=self.port, controller=self.controller, secured=self._secured_port, keystore=self._keystore
+        )
+
+    @property
+    def secured(self) -> str:
+        """The address of the listener with TLS."""
+        return f"127.0.0.1:{self._secured_port}"
+
+    def prepare(self) -> None:
+        self._keystore.write_bytes(self._pem)
+        super().prepare()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import zip_longest
+from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
@@ -18,13 +19,21 @@ from headwater.client.model import NewTopic
 from headwater.client.records import decode_batches
 from headwater.client.security import ClientSecurity
 from headwater.clock import SystemChance, SystemClock
-from headwater.link.source.errors import SourceDeleted, SourceOvertaken, SourceRecreated, SourceTruncated
+from headwater.errors import Retriable
+from headwater.link.source.errors import (
+    SourceDeleted,
+    SourceOvertaken,
+    SourceRecreated,
+    SourceRefuses,
+    SourceTruncated,
+)
 from headwater.link.source.pieces import Piece, epoch_of
 from headwater.link.source.selection import Names
 from headwater.link.source.source import Answer, Found, Source, Want, open_source
 from headwater.log.batch import base_offset_of, offsets_of, split_batches
 from headwater.settings.links import Links
 from tests.compat.common import unavailable
+from tests.support.certificates import Pair, issue
 from tests.support.source_logs import at_offset
 from tests.support.transactional import PLAIN, Record, Writers, read
 
@@ -38,12 +47,29 @@ NOW = int(time.time() * 1000)
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return issue(tmp_path_factory.mktemp("authority"), "authority")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, authority: Pair) -> Iterator[kafka.SecuredKafka]:
     if not kafka.is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     directory = tmp_path_factory.mktemp("source")
-    with kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS + CLEANER, heap=kafka.SMALL) as server:
-        yield server.bootstrap
+    own = issue(directory, "broker", authority)
+    with kafka.SecuredKafka(
+        directory / "kafka",
+        certificate=own.certificate,
+        key=own.key,
+        settings=kafka.QUICK_GROUPS + CLEANER,
+        heap=kafka.SMALL,
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def theirs(server: kafka.SecuredKafka) -> str:
+    return server.bootstrap
 
 
 @pytest.fixture(scope="module")
@@ -259,5 +285,40 @@ def test_topics_configs_and_groups(address: str) -> None:
             await client.commit_offsets("others", {("found-1", 2): 9})
             assert await source.groups(Names(patterns=["read.*"])) == ["readers"]
             assert await source.group_offsets("readers", {"found-1"}) == {("found-1", 2): 7}
+
+    asyncio.run(run())
+
+
+def test_tls_and_a_password(server: kafka.SecuredKafka, authority: Pair, tmp_path: Path) -> None:
+    """N4: a source with SASL_SSL. A wrong password and an unknown authority are told, and retried."""
+    stranger = issue(tmp_path, "stranger")
+
+    def security(ca: Pair, password: str) -> ClientSecurity:
+        return ClientSecurity(
+            tls=True, ca=str(ca.certificate), mechanism="SCRAM-SHA-512", user="link", password=password
+        )
+
+    async def seen(own: ClientSecurity) -> list[bytes | None] | Retriable:
+        source = open_source(server.secured, own, SETTINGS, clock=SystemClock(), chance=SystemChance())
+        try:
+            want = await wanted(source, "secured")
+            pieces, _ = await copied(source, want)
+            return [record[4] for record in records(0, pieces)]
+        except Retriable as error:
+            return error
+        finally:
+            await source.close()
+
+    async def run() -> None:
+        async with Client(server.bootstrap) as client:
+            await client.put_user("link", "right", ["SCRAM-SHA-512"])
+            await client.create_topics([NewTopic("secured", 1)])
+        produce(server.bootstrap, "zstd", "secured", 0, [b"a secret"])
+        assert await seen(security(authority, "right")) == [b"a secret"]
+        wrong = await seen(security(authority, "wrong"))
+        assert isinstance(wrong, SourceRefuses) and "SASL_AUTHENTICATION_FAILED" in str(wrong)
+        unknown = await seen(security(stranger, "right"))
+        assert isinstance(unknown, SourceRefuses) and "CERTIFICATE_VERIFY_FAILED" in str(unknown)
+        assert "right" not in str(unknown) and "wrong" not in str(wrong)
 
     asyncio.run(run())
