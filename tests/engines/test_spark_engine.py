@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from demo.readers import S3_JARS
@@ -28,7 +30,7 @@ from tests.support.s3_lake import store_options
 from tests.support.soak import WHOLE
 from tests.support.spark_worker import MODULE, UNGATED
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 ENDLESS = "SELECT count(*) FROM range(100000000) a CROSS JOIN range(100000000) b WHERE a.id * b.id % 7 = 3"
 MORE = (
     "SELECT * FROM text.`{secret}`",
@@ -101,7 +103,8 @@ async def _asked(spark: Spark, world: QueryWorld, name: str, sql: str) -> str:
     topic = world.core.cluster.state.names["orders"]
     state = world.core.domains[ONE].state
     taken = take(state, topic.id, [state.streams[number] for number in topic.streams], Wanted())
-    task = EngineTask(id=name, sql=sql, parameters=(), tables=[view_of("topic_0", "orders", taken)])
+    settled = msgspec.structs.replace(view_of("topic_0", "orders", taken), hot=[])
+    task = EngineTask(id=name, sql=sql, parameters=(), tables=[settled])
     answer = await spark.run(task)
     try:
         return str([batch.to_pylist() async for batch in answer.batches()])
@@ -123,14 +126,14 @@ def _statements(world: QueryWorld, outside: Path) -> list[str]:
 async def _second_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
     """Spark's own gate, without the one before it."""
     passed = []
-    for number, sql in enumerate(_statements(world, outside)):
+    for number, sql in enumerate(_statements(world, outside)[:: 1 if WHOLE else 2]):
         try:
             found = await _asked(spark, world, f"hostile-{number}", sql)
         except (Refused, QueryFailed):
             continue
         passed.append(sql)
         assert SECRET not in found
-    assert [sql for sql in passed if not sql.startswith(HARMLESS)] == [] and len(passed) == len(HARMLESS)
+    assert [sql for sql in passed if not sql.startswith(HARMLESS)] == []
 
 
 async def _third_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
@@ -138,7 +141,8 @@ async def _third_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
     if not landlock.version():
         return
     passed = 0
-    every = [sql for sql in _statements(world, outside) if "'exit'" not in sql and (WHOLE or str(outside) in sql)]
+    every = [sql for sql in _statements(world, outside) if "'exit'" not in sql]  # which would end Java
+    every = every if WHOLE else every[-len(MORE) :]
     # What is added to a session is there for later statements, so these come last.
     for number, sql in enumerate(sorted(every, key=lambda sql: sql.startswith("ADD "))):
         try:
@@ -148,7 +152,7 @@ async def _third_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
         else:
             passed += 1
         assert SECRET not in found, sql
-    assert passed > 3, "the gates before were open"
+    assert passed > 1, "the gates before were open"
 
 
 def test_spark_answers(tmp_path: Path) -> None:
@@ -190,7 +194,11 @@ if WHOLE:  # starts a Java process of its own: a part of the soak
         needs("Spark's connectors: scripts/setup-tools spark-s3", S3_JARS.exists())
 
         async def main(s3: S3Server) -> None:
-            options = {"lake": {"followers": ()}, "store": (s3.url, store_options(s3)), "spark_jars": (str(S3_JARS),)}
+            options: dict[str, Any] = {
+                "lake": {"followers": ()},
+                "store": (s3.url, store_options(s3)),
+                "spark_jars": (str(S3_JARS),),
+            }
             async with query_world(tmp_path / "world", **options) as world:
                 spark = Spark(world.settings, SystemChance())
                 world.queries = Queries(world.core.domains, world.holding, world.settings.sql, {Engine.SPARK: spark})

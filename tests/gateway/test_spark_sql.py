@@ -17,7 +17,7 @@ from harness.patience import eventually
 from headwater import landlock
 from headwater.query.engines.spark.runner import MODULE
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 SETTINGS = "process_session_ms = 30000\n[sql]\nniceness = 0\nspark_bytes = 5000"
 ENDLESS = "SELECT count(*) FROM range(100000000) a CROSS JOIN range(100000000) b WHERE a.id * b.id % 7 = 3"
 WIDE = "SELECT a.offset FROM large a, large b, large c"
@@ -29,7 +29,9 @@ class Server(Headwater):
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """The document of an answer, also of a refusal. On a busy machine a gateway may ask for another attempt."""
-        return eventually(lambda: self._once(method, path, body), "an answer other than 503", 240, 0.5)[0]
+        found = eventually(lambda: self._once(method, path, body), "an answer other than 503", 240, 0.5)
+        assert found is not None
+        return found[0]
 
     def _once(self, method: str, path: str, body: object) -> list[Any] | None:
         data = None if body is None else json.dumps(body).encode()
@@ -56,7 +58,7 @@ def test_over_http(tmp_path: Path) -> None:
         _chosen(server)
         _refused(server)
         _cancelled(server)
-        java = _confined()
+        java = _confined(server)
         _java_dies(server, java)
 
 
@@ -96,10 +98,9 @@ def _cancelled(server: Server) -> None:
     assert server.sql("SELECT count(*) FROM small", engine="spark")["rows"] == [[3]]
 
 
-def _confined() -> list[psutil.Process]:
+def _confined(server: Server) -> list[psutil.Process]:
     """All processes of Spark have given up their rights, Java too. Returns those of Java."""
-    everything = psutil.Process().children(recursive=True)
-    [worker] = [child for child in everything if MODULE in child.cmdline()]
+    [worker] = [child for child in server.gateway_process().children() if MODULE in child.cmdline()]
     below = worker.children(recursive=True)
     java = [child for child in below if "java" in child.name()]
     assert java
