@@ -63,6 +63,7 @@ QUICK = {"etcd": ("tests/compat/test_kafka_python.py",)}
 LEFT_OUT: Mapping[str, str] = {
     "tests/differential": "compares with Apache Kafka answer by answer, which is the same broker code",
     "tests/compat/test_many_partitions.py": "about one broker's answers; its stores do not matter",
+    "tests/compat/test_link_source.py": "about how a source is read; no store of ours matters",
     "tests/compat/test_zones.py": "chooses the zones of its brokers itself",
     "tests/engines/test_everyone.py": "reads a table by the paths of a local directory",
     "tests/engines/test_external_catalog.py": "reads a table by the paths of a local directory",
@@ -86,6 +87,8 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/faults/test_http_access.py": "about who may see pages; its stores do not matter",
     "tests/faults/test_http_bad_input.py": "does not depend on the ledger",
     "tests/faults/test_idempotency_keys.py": "copies an embedded ledger",
+    "tests/faults/test_link_security.py": "about the way to a source; the stores do not matter",
+    "tests/faults/test_links.py": "about sources that fail and processes that die; the stores do not matter",
     "tests/faults/test_metadata_copy.py": "starts its cluster itself, on every ledger in turn",
     "tests/faults/test_promises.py": "removes checkpoints and objects of a local store on purpose",
     "tests/faults/test_oxia.py": "starts its cluster itself",
@@ -100,6 +103,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/gateway/test_python.py": "about the client of a gateway, and about data directories of embedded clusters",
     "tests/gateway/test_rest_proxy.py": "about forms of requests and answers; its stores do not matter",
     "tests/gateway/test_serving.py": "about the gateway's process and its answers; its stores do not matter",
+    "tests/gateway/test_spark_sql.py": "about a door of the gateway; its stores do not matter",
     "tests/fuzz/test_frames.py": "about what one broker reads; its stores do not matter",
     "tests/invariants/test_i3_crash_before_record.py": "a broker that crashes on a line of code, on a local directory",
     "tests/invariants/test_i4_crash_after_record.py": "a broker that crashes on a line of code, on a local directory",
@@ -107,6 +111,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/cli/test_cluster.py": "looks at the ledger of an embedded Headwater",
     "tests/cli/test_secured.py": "makes its first user in an embedded ledger, as the documentation says",
     "tests/cli/test_commands.py": "looks into the data directory of an embedded Headwater",
+    "tests/cli/test_ingest.py": "makes an embedded Headwater by one command, as the documentation says",
 }
 """Tests that start a Headwater and do not run on a cluster, and why."""
 
