@@ -8,7 +8,9 @@ keeps the cluster's id: it is the same cluster, at an earlier moment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +18,10 @@ import msgspec
 
 from headwater.app.backup.gathering import DELTA, DOMAINS, ICEBERG, THREADS, Gathering, Progress, Round
 from headwater.app.backup.placing import LEDGER, check_whole, note_logs, place
-from headwater.app.backup.receipt import Receipt, write_receipt
+from headwater.app.backup.receipt import Receipt, folder_of, write_receipt
 from headwater.app.backup.target import Source, Target
 from headwater.app.backup.transfer import Counts
+from headwater.app.session import ledger_session
 from headwater.clock import Chance, Clock
 from headwater.errors import ConfigError, StoreUnavailable
 from headwater.lake.tables.iceberg import by_path
@@ -26,6 +29,7 @@ from headwater.lake.tables.iceberg.table import FOLDER
 from headwater.lake.tables.keys.table import NAME as KEYS
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.objects.local import LocalStore
+from headwater.query.holding import Holding
 from headwater.replica.domains import Domains
 from headwater.settings.settings import Settings
 from headwater.threads import Threads
@@ -67,20 +71,46 @@ async def back_up(
         store, threads = LocalStore(source.objects, source.mode), Threads(THREADS, "backup")
         try:
             gathering = Gathering(source, target, store, threads, clock, links=links, tell=tell)
-            return await _back_up(gathering, source, target, receipt, clock, chance)
+            return await _back_up(gathering, source, target, receipt, clock, chance, lambda: kept(settings))
         finally:
             await threads.close()
             await store.close()
 
 
+@contextlib.asynccontextmanager
+async def kept(settings: Settings) -> AsyncIterator[None]:
+    """Let a cluster keep all that it has now. A backup of a backup needs that not: nothing is deleted there."""
+    if _is_backup(settings):
+        yield
+        return
+    async with ledger_session(settings, member=True) as session:
+        holding = Holding(session.domains)
+        holding.start()
+        try:
+            async with holding.query():
+                yield
+        finally:
+            await holding.close()
+
+
+def _is_backup(settings: Settings) -> bool:
+    return folder_of(Path(settings.data).absolute()).is_dir()
+
+
 async def _back_up(
-    gathering: Gathering, source: Source, target: Target, receipt: Receipt, clock: Clock, chance: Chance
+    gathering: Gathering,
+    source: Source,
+    target: Target,
+    receipt: Receipt,
+    clock: Clock,
+    chance: Chance,
+    keep: Callable[[], AbstractAsyncContextManager[None]],
 ) -> Copied:
     if receipt.place != target.place:  # the copy was moved: its Iceberg tables name the old place
         receipt = msgspec.structs.replace(receipt, place=target.place, complete=False)
         write_receipt(target.data, receipt)
         await gathering.call(gathering.objects.remove, _names_places)
-    found, lost = await gathering.run(lambda found: _check_cluster(found, receipt, source, target))
+    found, lost = await gathering.run(lambda found: _check_cluster(found, receipt, source, target), keep)
     positions = await _fence(target, source.mode, clock, chance)
     note_logs(target.data, found.logs)
     receipt = msgspec.structs.replace(

@@ -2,13 +2,15 @@
 
 The ledger is copied first, in one read transaction. So the copy has every record that was acknowledged before. An
 object that it names may be deleted before it is brought, because the cluster no longer needs it. Then a newer copy of
-the ledger does not name it, and another round follows, which brings only what is new. An object that the newer ledger
-still names is lost in the cluster itself. The backup goes on without it, and says so.
+the ledger does not name it, and another round follows, which brings only what is new. From the second round on the
+backup holds what the cluster has, as queries do, so that a slow backup of a busy cluster ends. An object that the newer
+ledger still names is lost in the cluster itself. The backup goes on without it, and says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -107,22 +109,27 @@ class Gathering:
     def __repr__(self) -> str:
         return f"<Gathering into {self._target!r}, {self.progress}>"
 
-    async def run(self, check: Callable[[Round], None]) -> tuple[Round, set[str]]:
+    async def run(
+        self, check: Callable[[Round], None], keep: Callable[[], AbstractAsyncContextManager[None]]
+    ) -> tuple[Round, set[str]]:
         """Work in rounds until a ledger and all its objects are there; returns also what the cluster has lost.
 
-        `check` raises for a ledger that must not be copied here.
+        `check` raises for a ledger that must not be copied here. `keep` lets the cluster delete nothing.
         """
         missing: set[str] = set()
-        for number in range(1, ROUNDS + 1):
-            found = await self._look()
-            check(found)
-            await self._bring(number, found)
-            lost = found.missing & missing
-            if found.missing == lost:
-                await self.call(self.objects.sync)
-                await self.call(self._staged.sync)
-                return found, lost
-            missing = found.missing
+        async with AsyncExitStack() as stack:
+            for number in range(1, ROUNDS + 1):
+                if number == 2:
+                    await stack.enter_async_context(keep())
+                found = await self._look()
+                check(found)
+                await self._bring(number, found)
+                lost = found.missing & missing
+                if found.missing == lost:
+                    await self.call(self.objects.sync)
+                    await self.call(self._staged.sync)
+                    return found, lost
+                missing = found.missing
         raise StoreUnavailable(
             f"in each of {ROUNDS} rounds the cluster deleted objects before they were copied; raise "
             "`housekeeping.dead_object_grace_ms` and `lake.keep_versions`, or back up to a faster disk"

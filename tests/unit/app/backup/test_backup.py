@@ -157,7 +157,7 @@ def test_the_next_backup_brings_only_what_is_new(tmp_path: Path, links: bool) ->
 
 
 def test_objects_that_go_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settling deletes WAL objects and versions after the ledger was copied: another round brings what came."""
+    """Settling deletes WAL objects and versions after the ledger was copied: another round, under a hold, brings more."""
 
     async def story() -> None:
         world, copy = DiskWorld(tmp_path / "data"), tmp_path / "copy"
@@ -174,12 +174,16 @@ def test_objects_that_go_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 await settle(node, made, compaction, 16, "meanwhile ")
                 for name in before.keys() & {p for p in files_of(world.data) if p.startswith("wal/")}:
                     (world.data / "objects" / name).unlink()  # as housekeeping does
+            await node.domains[ONE].barrier()
+            assert len(node.domains[ONE].state.held) == number - 1, "the second round is held"
             await bring(self, number, found)
 
         monkeypatch.setattr(gathering.Gathering, "_bring", disturbing)
         done = await world.back_up(copy)
         assert disturbed == 1
         assert (done.rounds, done.lost) == (2, [])
+        await node.domains[ONE].barrier()
+        assert not node.domains[ONE].state.held
         rows = await log_rows(node, made)
         await world.close()
         assert await findings(copy) == []
