@@ -36,7 +36,7 @@ TOPIC, PARTITIONS = "kept", 4
 PACE_SECONDS = 0.02
 BATCH = 20
 VALUE = b"x" * 500
-EAGER = f"{SETTINGS}niceness = 0\n"
+EAGER = f"{SETTINGS}niceness = 0\n".replace("keep_versions = 3", "keep_versions = 20")
 """Settling does not step back behind the producer, the doctors and whatever else runs."""
 QUIET_SECONDS = 30.0
 KILLED_OF_TEN = 3

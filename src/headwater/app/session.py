@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from headwater.app.backup.receipt import folder_of
 from headwater.app.directories import begin
 from headwater.background import Background, DutyFailed
 from headwater.errors import NotFound
 from headwater.objects import ObjectStore
+from headwater.query.holding import Holding
 from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
 from headwater.settings.settings import Settings
@@ -67,3 +70,23 @@ async def ledger_session(settings: Settings, *, member: bool = False) -> AsyncIt
     finally:
         background.on_failed = None
         await domains.close()
+
+
+@contextlib.asynccontextmanager
+async def kept(settings: Settings) -> AsyncIterator[None]:
+    """Let a cluster keep all that it has now. A backup of a backup needs that not: nothing is deleted there."""
+    if _is_backup(settings):
+        yield
+        return
+    async with ledger_session(settings, member=True) as session:
+        holding = Holding(session.domains)
+        holding.start()
+        try:
+            async with holding.query():
+                yield
+        finally:
+            await holding.close()
+
+
+def _is_backup(settings: Settings) -> bool:
+    return folder_of(Path(settings.data).absolute()).is_dir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,13 +36,16 @@ def backup(
     Into an earlier backup only what is new is copied. Exit code 6 if the cluster itself lacks objects.
     """
     from headwater.app.backup.backup import back_up
+    from headwater.app.session import kept
     from headwater.clock import SystemChance, SystemClock
     from headwater.priority import step_back
     from headwater.settings.settings import load
 
     step_back(NICENESS)
     settings = load(config, flags={"data": data})
-    found = run(back_up(settings, Path(target), SystemClock(), SystemChance(), links=not copy, tell=Progress()))
+    clock, chance = SystemClock(), SystemChance()
+    keep = partial(kept, settings)
+    found = run(back_up(settings, Path(target), clock, chance, keep, links=not copy, tell=Progress()))
     _say(found, target, output)
     if found.lost:
         raise typer.Exit(HEALTH)

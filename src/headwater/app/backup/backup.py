@@ -8,20 +8,17 @@ keeps the cluster's id: it is the same cluster, at an earlier moment.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from headwater.app.backup.gathering import DELTA, DOMAINS, ICEBERG, THREADS, Gathering, Progress, Round
+from headwater.app.backup.gathering import DELTA, DOMAINS, ICEBERG, THREADS, Gathering, Keep, Progress, Round
 from headwater.app.backup.placing import LEDGER, check_whole, note_logs, place
-from headwater.app.backup.receipt import Receipt, folder_of, write_receipt
+from headwater.app.backup.receipt import Receipt, write_receipt
 from headwater.app.backup.target import Source, Target
 from headwater.app.backup.transfer import Counts
-from headwater.app.session import ledger_session
 from headwater.clock import Chance, Clock
 from headwater.errors import ConfigError, StoreUnavailable
 from headwater.lake.tables.iceberg import by_path
@@ -29,7 +26,6 @@ from headwater.lake.tables.iceberg.table import FOLDER
 from headwater.lake.tables.keys.table import NAME as KEYS
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.objects.local import LocalStore
-from headwater.query.holding import Holding
 from headwater.replica.domains import Domains
 from headwater.settings.settings import Settings
 from headwater.threads import Threads
@@ -59,11 +55,15 @@ async def back_up(
     directory: Path,
     clock: Clock,
     chance: Chance,
+    keep: Keep,
     *,
     links: bool = True,
     tell: Callable[[Progress], None] = lambda progress: None,
 ) -> Copied:
-    """Copy a cluster into a directory. If this fails or is interrupted, the next backup into it continues."""
+    """Copy a cluster into a directory. If this fails or is interrupted, the next backup into it continues.
+
+    `keep` lets the cluster delete nothing, as `session.kept` does.
+    """
     source = Source(settings)
     target = Target(directory, source)
     check_whole(source.data)
@@ -71,30 +71,10 @@ async def back_up(
         store, threads = LocalStore(source.objects, source.mode), Threads(THREADS, "backup")
         try:
             gathering = Gathering(source, target, store, threads, clock, links=links, tell=tell)
-            return await _back_up(gathering, source, target, receipt, clock, chance, lambda: kept(settings))
+            return await _back_up(gathering, source, target, receipt, clock, chance, keep)
         finally:
             await threads.close()
             await store.close()
-
-
-@contextlib.asynccontextmanager
-async def kept(settings: Settings) -> AsyncIterator[None]:
-    """Let a cluster keep all that it has now. A backup of a backup needs that not: nothing is deleted there."""
-    if _is_backup(settings):
-        yield
-        return
-    async with ledger_session(settings, member=True) as session:
-        holding = Holding(session.domains)
-        holding.start()
-        try:
-            async with holding.query():
-                yield
-        finally:
-            await holding.close()
-
-
-def _is_backup(settings: Settings) -> bool:
-    return folder_of(Path(settings.data).absolute()).is_dir()
 
 
 async def _back_up(
@@ -104,7 +84,7 @@ async def _back_up(
     receipt: Receipt,
     clock: Clock,
     chance: Chance,
-    keep: Callable[[], AbstractAsyncContextManager[None]],
+    keep: Keep,
 ) -> Copied:
     if receipt.place != target.place:  # the copy was moved: its Iceberg tables name the old place
         receipt = msgspec.structs.replace(receipt, place=target.place, complete=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from headwater.app.backup import naming
 from headwater.app.backup.placing import OBJECTS
@@ -44,6 +44,8 @@ DOMAINS = (CLUSTER, *STREAM_DOMAINS)
 ICEBERG, DELTA = "iceberg", "delta"
 
 _T = TypeVar("_T")
+Keep: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
+"""As long as the context is open, the cluster deletes nothing that it has."""
 
 
 @dataclass(slots=True)
@@ -109,9 +111,7 @@ class Gathering:
     def __repr__(self) -> str:
         return f"<Gathering into {self._target!r}, {self.progress}>"
 
-    async def run(
-        self, check: Callable[[Round], None], keep: Callable[[], AbstractAsyncContextManager[None]]
-    ) -> tuple[Round, set[str]]:
+    async def run(self, check: Callable[[Round], None], keep: Keep) -> tuple[Round, set[str]]:
         """Work in rounds until a ledger and all its objects are there; returns also what the cluster has lost.
 
         `check` raises for a ledger that must not be copied here. `keep` lets the cluster delete nothing.
@@ -131,8 +131,9 @@ class Gathering:
                     return found, lost
                 missing = found.missing
         raise StoreUnavailable(
-            f"in each of {ROUNDS} rounds the cluster deleted objects before they were copied; raise "
-            "`housekeeping.dead_object_grace_ms` and `lake.keep_versions`, or back up to a faster disk"
+            f"in each of {ROUNDS} rounds the cluster deleted objects before they were copied, in the last one "
+            f"{len(missing)} ({', '.join(sorted(missing)[:3])}); raise `housekeeping.dead_object_grace_ms` and "
+            "`lake.keep_versions`, or back up to a faster disk"
         )
 
     def _staging(self) -> Transfer:
@@ -175,7 +176,10 @@ class Gathering:
             found.streams.append(state)
 
     async def _bring(self, number: int, found: Round) -> None:
-        """Bring what is deleted soonest first: WAL objects, metadata of versions, segments."""
+        """Bring what is deleted soonest first: WAL objects, metadata of versions, segments.
+
+        From the second round on WAL objects and segments are held, and only metadata is deleted.
+        """
         wal = [path for state in found.streams for path in naming.wal_objects(state)]
         segments = [path for state in found.streams for path in naming.segments(state)]
         self.progress = Progress(number, all_objects=len(wal) + len(found.checkpoints) + len(segments))
@@ -184,10 +188,14 @@ class Gathering:
             found.named.add(path)
             await self._counted(found, self.call(self.objects.bring, path))
 
-        await each(bring, wal + found.checkpoints, THREADS)
+        if number == 1:
+            await each(bring, wal, THREADS)
         for table in found.tables:
             await self._bring_iceberg(found, table)
             await self._bring_delta(found, table)
+        await each(bring, found.checkpoints, THREADS)
+        if number > 1:
+            await each(bring, wal, THREADS)
         await each(bring, segments, THREADS)
 
     async def _counted(self, found: Round, bringing: Awaitable[int]) -> None:

@@ -9,6 +9,7 @@ from harness.virtual import SeededChance, VirtualClock
 from headwater.app.backup.backup import Copied, back_up
 from headwater.app.doctor import examine
 from headwater.app.node import Node
+from headwater.app.session import kept
 from headwater.lake.tables.iceberg.objects import as_written
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.objects.local import LocalStore
@@ -52,7 +53,8 @@ class DiskWorld(LakeWorld):
             assert await write_checkpoint(self.ledger, self.store, new_state(domain))
 
     async def back_up(self, target: Path, **options: Any) -> Copied:
-        return await back_up(self.settings, target, VirtualClock(), SeededChance(77), **options)
+        settings = self.settings
+        return await back_up(settings, target, VirtualClock(), SeededChance(77), lambda: kept(settings), **options)
 
     async def close(self) -> None:
         for compaction in self.compactions:

@@ -157,7 +157,7 @@ def test_the_next_backup_brings_only_what_is_new(tmp_path: Path, links: bool) ->
 
 
 def test_objects_that_go_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settling deletes WAL objects and versions after the ledger was copied: another round, under a hold, brings more."""
+    """Settling deletes WAL objects and versions after the ledger was copied: another round, held, brings what came."""
 
     async def story() -> None:
         world, copy = DiskWorld(tmp_path / "data"), tmp_path / "copy"

@@ -6,7 +6,8 @@ store's root, and every URL gets the root of the copy. Everything else stays as 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping
+from typing import Any
 
 import msgspec
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile, write_manifest, write_manifest_list
@@ -20,7 +21,7 @@ from headwater.lake.tables.iceberg import metadata as model
 from headwater.lake.tables.iceberg.io import BytesOutput, MemoryFiles
 from headwater.lake.tables.iceberg.manifests import read_list
 from headwater.lake.tables.iceberg.schema import SCHEMA, SPEC
-from headwater.objects import ObjectStore
+from headwater.objects import ObjectMissing, ObjectStore
 
 _FILE_PATH = 1
 """The place of the path in a `DataFile`, which has no setter for it."""
@@ -42,7 +43,8 @@ class Relocation:
     async def objects(self, table: TableRef, location: str) -> AsyncIterator[tuple[str, bytes | None]]:
         """The path of every metadata object of a version, and its new bytes, or None if the copy has it already.
 
-        What names others comes after them. Raises `ObjectMissing` if the version was deleted meanwhile.
+        What names others comes after them. Raises `ObjectMissing` if the version was deleted meanwhile. Earlier
+        files of metadata are history only: those that are gone are not named in the copy.
         """
         data = await self._store.get(location)
         metadata = model.parse(location, data)
@@ -51,11 +53,16 @@ class Relocation:
         for snapshot in metadata.snapshots:
             async for path, moved in self._snapshot(snapshot, base, sizes):
                 yield path, moved
+        gone: set[str] = set()
         for entry in metadata.metadata_log:
             path = _inside(entry.metadata_file, base)
-            there = self._size_in_copy(path) is not None
-            yield path, None if there else self._json(await self._store.get(path), base)
-        moved = self._json(data, base)
+            try:
+                earlier = None if self._size_in_copy(path) is not None else await self._store.get(path)
+            except ObjectMissing:
+                gone.add(entry.metadata_file)
+                continue
+            yield path, None if earlier is None else self._json(earlier, base, gone)
+        moved = self._json(data, base, gone)
         yield location, None if self._size_in_copy(location) is not None else moved
         path = by_path.copy_of(table, location)
         yield path, None if self._size_in_copy(path) is not None else moved
@@ -130,8 +137,12 @@ class Relocation:
             key_metadata=one.key_metadata,
         )
 
-    def _json(self, data: bytes, base: str) -> bytes:
-        return msgspec.json.encode(self._walked(msgspec.json.decode(data), base))
+    def _json(self, data: bytes, base: str, gone: Container[str]) -> bytes:
+        """A metadata file, moved. Of its earlier ones it does not name those that are gone."""
+        document = msgspec.json.decode(data, type=dict[str, Any])
+        log = document.get("metadata-log", ())
+        document["metadata-log"] = [entry for entry in log if entry["metadata-file"] not in gone]
+        return msgspec.json.encode(self._walked(document, base))
 
     def _walked(self, value: object, base: str) -> object:
         """Every string in a document that names something below the root, moved."""

@@ -121,6 +121,23 @@ def test_only_what_is_new_is_written_again() -> None:
     asyncio.run(story())
 
 
+def test_earlier_metadata_that_is_gone() -> None:
+    """The follower keeps a few earlier metadata files, and may delete the oldest while they are read."""
+
+    async def story() -> None:
+        world = World()
+        await world.settle(4)
+        log = read(world.store, world.location).metadata.metadata_log
+        del world.store.objects[log[0].metadata_file.removeprefix(f"{HERE}/")]
+        await world.move()
+        assert world.facts(world.copy) == world.facts(world.store)
+        moved = [entry.metadata_file for entry in read(world.copy, world.location).metadata.metadata_log]
+        assert moved == [entry.metadata_file.replace(HERE, THERE) for entry in log[1:]] and moved
+        assert all(url.removeprefix(f"{THERE}/") in world.copy.objects for url in moved)
+
+    asyncio.run(story())
+
+
 def test_what_cannot_be_moved() -> None:
     async def story() -> None:
         world = World()
