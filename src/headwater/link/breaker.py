@@ -69,8 +69,13 @@ class Breaker:
                 self.state, self.failures = State.CLOSED, 0
 
     def failed(self, now: float) -> None:
-        """A request has failed. One that began before the breaker opened changes nothing."""
+        """A request has failed. One that began before the breaker opened changes nothing.
+
+        A look at the source's metadata needs no leave. If it fails when the time is over, the breaker stays open anew.
+        """
         if self.state is State.OPEN:
+            if self.wait(now) <= 0:
+                self._opened_at = now
             return
         self.failures += 1
         if self.state is State.HALF_OPEN or self.failures >= self._settings.breaker_failures:

@@ -39,6 +39,15 @@ def test_it_lets_nothing_through_for_a_time() -> None:
     assert breaker.wait(130) == 0
 
 
+def test_a_failure_when_the_time_is_over_keeps_it_open() -> None:
+    """Leaders are looked up before a request is made. If that fails, the next look waits as long again."""
+    breaker = opened(100)
+    breaker.failed(120)
+    assert breaker.wait(130) == 0, "one that began before changes nothing"
+    breaker.failed(131)
+    assert (breaker.wait(131), breaker.opened) == (30.0, 1)
+
+
 def test_single_requests_close_it() -> None:
     """N2: two successes."""
     breaker = opened()
