@@ -20,6 +20,7 @@ from tests.support.limits import pytest_runtest_protocol, pytest_timeout_cancel_
 __all__ = ["pytest_runtest_protocol", "pytest_timeout_cancel_timer", "pytest_timeout_set_timer"]
 """Hooks that are written elsewhere."""
 
+pytest.register_assert_rewrite("tests.compat.common", "tests.compat.contract", "tests.compat.wire")
 os.environ[NICENESS] = "0"
 """Tests share their processors with each other. Settling that steps back would wait for all of them."""
 

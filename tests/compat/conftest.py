@@ -8,13 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.compat.common import Reader, Writer
+from tests.compat.contract import WrittenOnce, write_sample
+from tests.compat.librdkafka import Librdkafka
 from tests.support.running import bootstrap_address
-
-pytest.register_assert_rewrite("tests.compat.common", "tests.compat.contract", "tests.compat.wire")
-
-from tests.compat.common import Reader, Writer  # noqa: E402
-from tests.compat.contract import WrittenOnce, write_sample  # noqa: E402
-from tests.compat.librdkafka import Librdkafka  # noqa: E402
 
 SHORT_SESSIONS = """\
 [groups]

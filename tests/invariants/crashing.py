@@ -18,7 +18,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any, NoReturn
 
-from headwater.app import gateway
+from headwater.app import equipment, gateway
 from headwater.app.node import Node
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.net.server import Server
@@ -111,8 +111,8 @@ async def main(file: str, step: str, kind: str = "broker") -> None:
 
 async def serve_gateway(settings: Settings, doom: Doom) -> None:
     """Run a gateway whose ledger and store are doomed."""
-    gateway.open_ledger = lambda *given: DoomedLedger(open_ledger(*given), doom)  # type: ignore[assignment]
-    gateway.open_store = lambda *given: DoomedStore(open_store(*given), doom)  # type: ignore[assignment]
+    equipment.open_ledger = lambda *given: DoomedLedger(open_ledger(*given), doom)  # type: ignore[assignment]
+    equipment.open_store = lambda *given: DoomedStore(open_store(*given), doom)  # type: ignore[assignment]
     await gateway.serve(settings, supervised=False)
 
 

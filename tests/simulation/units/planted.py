@@ -85,7 +85,7 @@ def _keys_left_out_of_checkpoints() -> contextlib.AbstractContextManager[Any]:
 
 
 def _gap_left_out() -> contextlib.AbstractContextManager[Any]:
-    def skip_to(self: Stream, offset: int, most: int) -> int:
+    def skip_to(self: Stream, offset: int, most: int, *, grow: bool) -> int:
         skipped = self.next_offset < offset
         self.next_offset = max(self.next_offset, offset)
         return int(skipped)

@@ -16,9 +16,9 @@ from headwater.errors import CorruptBatch
 from headwater.settings import settings as config
 from headwater.state.cluster.resources import ConfigResource, Resources
 from headwater.state.commands.cluster import AlterResource
+from tests.support.hands import Hands
 from tests.support.nodes import Caller
 from tests.unit.broker.calling import run
-from tests.unit.broker.clients.test_rates import Hands
 
 API_VERSIONS, SUBSCRIBE, PUSH = 18, 71, 72
 NONE = ErrorCode.none

@@ -8,7 +8,7 @@ from headwater.broker.net import server as net_server
 from headwater.broker.net.connection import Connection
 from tests.support.batches import batch
 from tests.unit.broker.calling import create, produce, recs
-from tests.unit.broker.clients.test_quotas import METADATA, Link, Served, served
+from tests.unit.broker.handlers.admin.test_quotas import METADATA, Link, Served, served
 
 FETCH = 1
 MB = 1 << 20

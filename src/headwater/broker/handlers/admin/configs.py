@@ -141,18 +141,22 @@ def _damage(broker: Broker, topic: str) -> list[Values]:
     return [_row(topic_configs.DAMAGE, value, DEFAULT, True, ())] if lines else []
 
 
+class _Linked(msgspec.Struct):
+    """The link of a topic, as its config shows it."""
+
+    link: str
+    source: str
+    phase: str
+    reason: str
+    generation: int
+
+
 def _link(broker: Broker, topic: uuid.UUID) -> list[Values]:
     """The link of a topic, as a config that only the broker sets."""
     linked = broker.cluster.state.links.topics.get(topic)
     if linked is None:
         return []
-    told = {
-        "link": linked.link,
-        "source": linked.source,
-        "phase": linked.phase.name.lower(),
-        "reason": linked.reason,
-        "generation": linked.generation,
-    }
+    told = _Linked(linked.link, linked.source, linked.phase.name.lower(), linked.reason, linked.generation)
     return [_row(topic_configs.LINK, msgspec.json.encode(told).decode(), DEFAULT, True, ())]
 
 
