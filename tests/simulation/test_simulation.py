@@ -10,7 +10,7 @@ from tests.simulation.run import simulate
 from tests.support.soak import WHOLE
 
 pytestmark = pytest.mark.long
-SEEDS, ON_MODELS = (2_000, 200) if WHOLE else (40, 5)
+SEEDS, ON_MODELS = (2_000, 200) if WHOLE else (24, 4)
 SHARDS = 2
 LOOK_FROM = {"a fence ignored": 85}
 """The seed with which the search for a defect begins, where the first seeds do not find it."""
