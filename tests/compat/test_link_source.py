@@ -13,7 +13,7 @@ import pytest
 
 from harness import kafka
 from harness.headwater import Headwater
-from harness.patience import eventually
+from harness.patience import Patience, eventually
 from headwater.client.client import Client
 from headwater.client.model import NewTopic
 from headwater.client.records import decode_batches
@@ -120,6 +120,17 @@ async def copied(source: Source, want: Want) -> tuple[list[Piece], int]:
         found += answer.pieces
 
 
+async def ended(source: Source, want: Want, end: int) -> None:
+    """Wait until all markers are there: Kafka writes them after it has told the producer that a transaction ended."""
+    patience = Patience(60)
+    while True:
+        answer = await asked(source, want)
+        assert isinstance(answer, Found), answer
+        if answer.end == end:
+            return
+        assert not patience.ended, f"committed records end at {answer.end}, not at {end}"
+
+
 async def batches(client: Client, topic: str, end: int) -> set[bytes]:
     """All batches of a partition as they are."""
     found: set[bytes] = set()
@@ -171,8 +182,9 @@ def test_committed_records_of_every_codec(address: str) -> None:
             writers.write(PLAIN, "every", 1, b"before", timestamp=NOW)
             writers.write("open", "every", 1, b"open", timestamp=NOW)
             writers.write(PLAIN, "every", 1, b"behind", timestamp=NOW)
-            expected = read(address, "every", [0, 0])
             want = await wanted(source, "every")
+            await ended(source, want, len(CODECS) * (4 + 2 + 1 + 1 + 3))
+            expected = read(address, "every", [0, 0])
             end = (await source.ends("every", [0]))[0]
             whole = await batches(client, "every", end)
             for position in range(end + 1):
@@ -186,6 +198,7 @@ def test_committed_records_of_every_codec(address: str) -> None:
             held, told = await copied(source, Want("every", want.topic_id, 1, 0))
             assert [r[4] for r in records(1, held)] == [b"before"] and told == 1
             writers.end("open", commit=True)
+            await ended(source, replace(want, partition=1), 4)
             held, told = await copied(source, Want("every", want.topic_id, 1, 0))
             assert [r[4] for r in records(1, held)] == [b"before", b"open", b"behind"] and told == 4
 
