@@ -29,7 +29,7 @@ from headwater.link.source.errors import (
 )
 from headwater.link.source.pieces import Piece, epoch_of
 from headwater.link.source.selection import Names
-from headwater.link.source.source import Answer, Found, Source, Want, open_source
+from headwater.link.source.source import Answer, Discovery, Found, Source, Want, open_source
 from headwater.log.batch import base_offset_of, offsets_of, split_batches
 from headwater.settings.links import Links
 from tests.compat.common import unavailable
@@ -95,14 +95,34 @@ async def opened(address: str) -> AsyncIterator[tuple[Source, Client]]:
         await source.close()
 
 
+async def discovered(source: Source, names: Names, **partitions: int) -> Discovery:
+    """What a source finds, once it shows these topics: a broker of Kafka hears of changes after its controller."""
+    patience = Patience(60)
+    while True:
+        found = await source.discover(names)
+        shown = {topic.name: topic.partitions for topic in found.topics}
+        if shown == partitions:
+            return found
+        assert not patience.ended, f"the source shows {shown}, not {partitions}"
+
+
 async def wanted(source: Source, topic: str, partition: int = 0, position: int = 0) -> Want:
-    [found] = (await source.discover(Names([topic]))).topics
-    return Want(topic, found.id, partition, position)
+    patience = Patience(60)
+    while not (found := (await source.discover(Names([topic]))).topics):
+        assert not patience.ended, f"the source does not show {topic}"
+    return Want(topic, found[0].id, partition, position)
 
 
 async def asked(source: Source, want: Want) -> Answer:
     groups, errors = await source.by_leader([want])
     return errors[want.place] if errors else (await source.fetch(groups[0]))[want.place]
+
+
+async def answered(source: Source, want: Want, kind: type[Exception]) -> None:
+    """Ask until the answer is of a kind: a broker of Kafka hears of changes after its controller."""
+    patience = Patience(60)
+    while not isinstance(answer := await asked(source, want), kind):
+        assert not patience.ended, answer
 
 
 async def copied(source: Source, want: Want) -> tuple[list[Piece], int]:
@@ -273,10 +293,10 @@ def test_a_topic_that_was_deleted_and_created_anew(address: str) -> None:
             want = await wanted(source, "renewed")
             assert len((await copied(source, want))[0]) == 1
             await client.delete_topics(["renewed"])
-            assert isinstance(await asked(source, want), SourceDeleted)
+            await answered(source, want, SourceDeleted)
             await client.create_topics([NewTopic("renewed", 1)])
             produce(address, "none", "renewed", 0, [b"new", b"newer"])
-            assert isinstance(await asked(source, want), SourceRecreated)
+            await answered(source, want, SourceRecreated)
 
     asyncio.run(run())
 
@@ -289,11 +309,10 @@ def test_topics_configs_and_groups(address: str) -> None:
             await client.create_topics(
                 [NewTopic("found-1", 3, configs={"retention.ms": "12345"}), NewTopic("found-2", 1)]
             )
-            found = await source.discover(Names(["missing"], ["found-.*", "__.*"]))
-            assert [(t.name, t.partitions) for t in found.topics] == [("found-1", 3), ("found-2", 1)]
+            found = await discovered(source, Names(["missing"], ["found-.*", "__.*"]), **{"found-1": 3, "found-2": 1})
             assert all(t.id is not None for t in found.topics) and list(found.missing) == ["missing"]
             await client.create_partitions("found-2", 2)
-            assert [t.partitions for t in (await source.discover(Names(["found-2"]))).topics] == [2]
+            await discovered(source, Names(["found-2"]), **{"found-2": 2})
             assert [(c.name, c.value) for c in await source.configs("found-1")] == [("retention.ms", "12345")]
             await client.commit_offsets("readers", {("found-1", 2): 7, ("found-2", 0): 1})
             await client.commit_offsets("others", {("found-1", 2): 9})
