@@ -346,7 +346,8 @@ def test_snapshots(headwater: Commands) -> None:
         {"0": 4, "1": 4},
         {"0": 6, "1": 4},
     ]
-    assert all(v["tags"] == [] and set(v["followers"]) == {"iceberg", "delta"} for v in found)
+    assert all(set(v["followers"]) == {"iceberg", "delta"} for v in found)
+    assert sum(len(v["tags"]) for v in found) <= 1, "an hour may have ended meanwhile, not two"
     assert [v["followers"]["delta"] for v in found] == list(range(len(found)))
     assert len({v["followers"]["iceberg"] for v in found}) == len(found)
     header, *lines = headwater.ok("snapshots", "orders").splitlines()
