@@ -212,7 +212,7 @@ def promote(
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """End copying for good: the topics take records of producers, at the next offsets. There is no way back."""
+    """End copying: the topics take records of producers, at the next offsets. `resume` works until one is written."""
     _change(data, config, lambda links: links.promote(name, topic or ()))
     put_done(output, "link", name, "promoted")
 

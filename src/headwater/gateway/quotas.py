@@ -21,7 +21,7 @@ CLIENT = ""
 MAX_SECONDS = 3_600.0
 """No caller is refused for longer."""
 PAUSE_SECONDS = 10.0
-"""The longest pause between two parts of a stream. Its client should see that somebody is there."""
+"""The longest pause between two parts of a stream. Its client should see that the gateway is there."""
 _WHAT = {PRODUCER: "bytes appended", CONSUMER: "bytes read", REQUEST: "time of the gateway"}
 
 

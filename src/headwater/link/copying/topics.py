@@ -63,7 +63,7 @@ class LinkedTopics:
     async def follow(self, present: Present) -> None:
         """Take over what the source has now.
 
-        A topic that is gone is left to its partitions: whoever fetches them is told for certain.
+        A topic that is gone is left to its partitions: a fetch of one of them says so for certain.
         """
         known = {linked.source: linked for linked in self._cluster.state.links.of(self._link)}
         self.refused = {name: why for name, why in present.missing.items() if name not in known}
@@ -78,7 +78,7 @@ class LinkedTopics:
                 self._refuse(one.name, error)
 
     async def stop(self, linked: LinkedTopic, reason: str) -> None:
-        """Stop copying a topic. Whoever changed it meanwhile knows better."""
+        """Stop copying a topic. A change that another process made meanwhile stands."""
         log.error("a link stops on a topic", extra={"link": self._link, "topic": linked.source, "reason": reason})
         try:
             await self._linking.change(linked, LinkPhase.STOPPED, reason[:1000])
@@ -96,7 +96,7 @@ class LinkedTopics:
         log.info("a topic is linked", extra={"link": self._link, "topic": found.name, "partitions": found.partitions})
 
     async def _take_over(self, topic: Topic, found: Found) -> None:
-        """Link a topic that somebody created here before. It must be empty."""
+        """Link a topic that was created here before. It must be empty."""
         other = self._cluster.state.links.topics.get(topic.id)
         if other is not None:
             raise Conflict(f"topic {topic.name!r} belongs to link {other.link!r}")

@@ -19,7 +19,7 @@ class LinkPhase(enum.IntEnum):
 
     COPYING = 0
     PAUSED = 1
-    """Somebody paused it. It refuses producers, and nothing is copied."""
+    """It is paused by an operator. It refuses producers, and nothing is copied."""
     STOPPED = 2
     """It cannot go on: the source was truncated, recreated or deleted. It refuses producers."""
     PROMOTED = 3
