@@ -26,7 +26,7 @@ from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Domain, Position
 from headwater.version import __version__
 
-LEVELS: Mapping[int, str] = {1: "0.1.0", 2: "0.2.0", 3: "0.3.0", 4: "0.4.0", 5: "0.5.0"}
+LEVELS: Mapping[int, str] = {1: "0.1.0", 2: "0.2.0", 3: "0.3.0", 4: "0.4.0", 5: "0.5.0", 6: "0.6.0"}
 """The feature levels that this build knows, each with the first build that knew it."""
 
 FIRST_LEVEL = 1
@@ -35,6 +35,9 @@ LEVEL = max(LEVELS)
 
 LINKS_LEVEL = 5
 """From this level on there are links, and streams that are mirrors."""
+
+TYPED_LEVEL = 6
+"""From this level on there are schemas, typed columns of tables, checksums of rows, and dead letters."""
 
 IMAGE_FORMAT = 2
 
