@@ -25,7 +25,7 @@ from headwater.state.results import Judgement, Transacted, Verdict
 from headwater.state.streams import offsets, settle, transactions
 from headwater.state.streams.aborted import Aborted
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_transactions import Ended, Phase, Transactions
+from headwater.state.streams.stored.transactions import Ended, Phase, Transactions
 from headwater.state.streams.stream import Stream
 from tests.simulation.transaction_readers import Read, Rules
 

@@ -24,7 +24,7 @@ from headwater.state.commands.transactions import StageOffsets
 from headwater.state.records import Command
 from headwater.state.results import Appended, Done, Result, Transacted, Verdict
 from headwater.state.streams.append import PREFIX_BYTES
-from headwater.state.streams.stored_groups import shard_of
+from headwater.state.streams.stored.groups import shard_of
 from headwater.types import Domain, WalId
 from tests.simulation.clients import Violation
 from tests.simulation.cluster import EPOCH_MS, Disconnected, SimCluster

@@ -25,9 +25,10 @@ from headwater.settings.settings import Transactions
 from headwater.state.commands.streams import ExpireProducers, TrimStreams
 from headwater.state.commands.transactions import AbortTransaction, InitTransaction
 from headwater.state.results import Judgement, Transacted
-from headwater.state.streams import stored_transactions, transactions
+from headwater.state.streams import transactions
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_transactions import LAST_EPOCH
+from headwater.state.streams.stored import transactions as stored_transactions
+from headwater.state.streams.stored.transactions import LAST_EPOCH
 from tests.simulation.clients import Client, History, Violation, create_topic, delete_topic
 from tests.simulation.cluster import EPOCH_MS, SETTINGS, Disconnected, SimCluster
 from tests.simulation.run import Scene, check_metadata, heal, until_done

@@ -9,7 +9,7 @@ import msgspec
 from headwater.coordination.classic.members import FORMAT, ClassicMember, Head, encode_member
 from headwater.state.commands.groups import ChangeGroup, ClaimShard
 from headwater.state.results import Done
-from headwater.state.streams.stored_groups import shard_of
+from headwater.state.streams.stored.groups import shard_of
 from headwater.types import Domain
 from tests.support.gateways import InGateway
 

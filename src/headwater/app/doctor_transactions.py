@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.app.report import Report
 from headwater.state.streams.index import COMMIT, MARKER, MARKER_BYTES, IndexEntry
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_transactions import LAST_EPOCH, Transaction
+from headwater.state.streams.stored.transactions import LAST_EPOCH, Transaction
 from headwater.state.streams.stream import Stream
 
 HANGING = 2

@@ -40,7 +40,7 @@ from headwater.settings.settings import INTERNAL, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from headwater.state.cluster.domain import Process, Topic
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_transactions import Ending
+from headwater.state.streams.stored.transactions import Ending
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 from headwater.threads import Offload, inline

@@ -18,7 +18,7 @@ from headwater.state.commands.holds import TakeHold
 from headwater.state.streams import holds
 from headwater.state.streams.domain import StreamsDomain
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_holds import Holds
+from headwater.state.streams.stored.holds import Holds
 from headwater.state.streams.tables import DataFile, TopicTable
 from headwater.types import Domain, Epoch, WalId
 

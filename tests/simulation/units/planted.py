@@ -29,7 +29,7 @@ from headwater.state.streams import append, conditions, heads
 from headwater.state.streams.domain import StreamsDomain
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_keys import KeptAnswer, StoredKeys
+from headwater.state.streams.stored.keys import KeptAnswer, StoredKeys
 from headwater.state.streams.stream import Stream
 
 Defect = Callable[[], contextlib.AbstractContextManager[Any]]

@@ -22,8 +22,8 @@ from headwater.log.retention import new_log_start
 from headwater.replica.checkpoint import load_state, replay
 from headwater.settings.settings import Transactions
 from headwater.state.commands.streams import TrimStreams
-from headwater.state.streams import stored_keys
 from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stored import keys as stored_keys
 from tests.simulation.clients import Client, History, Violation, create_topic, delete_topic
 from tests.simulation.cluster import SETTINGS, Disconnected, SimCluster
 from tests.simulation.run import Scene as Played

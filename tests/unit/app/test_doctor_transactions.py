@@ -26,8 +26,8 @@ from headwater.state.streams.aborted import Aborted
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.index import ENTRY_BYTES, OffsetIndex
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_groups import shard_of
-from headwater.state.streams.stored_transactions import Phase
+from headwater.state.streams.stored.groups import shard_of
+from headwater.state.streams.stored.transactions import Phase
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe

@@ -15,7 +15,7 @@ from headwater.state.commands.transactions import (
     TransactionsCommand,
 )
 from headwater.state.results import Appended, Judgement, Transacted
-from headwater.state.streams.stored_transactions import LAST_EPOCH
+from headwater.state.streams.stored.transactions import LAST_EPOCH
 from tests.support.virtual_nodes import ONE, NodeWorld, topic
 
 MINUTE = 60_000

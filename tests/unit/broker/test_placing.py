@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.virtual import run
 from headwater.app.node import Node
 from headwater.broker import placing
-from headwater.state.streams.stored_groups import SHARDS
+from headwater.state.streams.stored.groups import SHARDS
 from tests.support.virtual_nodes import NodeWorld
 
 

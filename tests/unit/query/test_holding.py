@@ -18,7 +18,7 @@ from headwater.state.commands.tables import Merge, NewFile, SegmentRun, Settle
 from headwater.state.results import Done
 from headwater.state.streams.domain import COMPACTION, HOLDS_LEVEL
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_holds import Hold
+from headwater.state.streams.stored.holds import Hold
 from tests.support.batches import batch
 from tests.support.virtual_nodes import ONE, NodeWorld, sent, topic
 

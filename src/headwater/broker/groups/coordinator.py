@@ -34,7 +34,7 @@ from headwater.state.commands.transactions import StageOffsets
 from headwater.state.records import Command
 from headwater.state.results import Done, Reason, Refused, Result, Transacted
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_groups import MAX_NAME, SHARDS, StoredGroup, shard_of
+from headwater.state.streams.stored.groups import MAX_NAME, SHARDS, StoredGroup, shard_of
 
 _G = TypeVar("_G", bound=Group)
 log = logging.getLogger("headwater.groups")

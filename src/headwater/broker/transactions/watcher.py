@@ -31,8 +31,8 @@ from headwater.state.commands.transactions import (
 )
 from headwater.state.results import Judgement, Reason, Refused, Transacted
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_groups import SHARDS, shard_of
-from headwater.state.streams.stored_transactions import LAST_EPOCH, Transaction
+from headwater.state.streams.stored.groups import SHARDS, shard_of
+from headwater.state.streams.stored.transactions import LAST_EPOCH, Transaction
 
 log = logging.getLogger("headwater.transactions")
 TRANSACTIONS = Duty("transactions", OnDeath.RESTART, "aborts transactions that take longer than their time-outs")

@@ -28,7 +28,7 @@ from headwater.state.commands.groups import CommitAlone, DropAlone
 from headwater.state.streams.domain import I64_MAX
 from headwater.state.streams.offsets import Offset
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_groups import Committed, StoredGroup
+from headwater.state.streams.stored.groups import Committed, StoredGroup
 from headwater.state.streams.stream import Stream
 
 MAX_OFFSETS = 5_000

@@ -12,7 +12,7 @@ from headwater.state.commands.cluster import AllocateProducers
 from headwater.state.commands.transactions import AbortTransaction
 from headwater.state.results import Done, Judgement, Transacted
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_transactions import LAST_EPOCH, NOBODY, STATES, Transaction
+from headwater.state.streams.stored.transactions import LAST_EPOCH, NOBODY, STATES, Transaction
 
 
 def replica_of(own: Services) -> Replica[StreamsState]:

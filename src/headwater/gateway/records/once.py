@@ -9,7 +9,7 @@ import uuid
 from headwater.state.commands.streams import Once
 from headwater.state.results import Placed
 from headwater.state.streams.domain import StreamsDomain
-from headwater.state.streams.stored_keys import KEPT_MS, MAX_HASH, KeptAnswer
+from headwater.state.streams.stored.keys import KEPT_MS, MAX_HASH, KeptAnswer
 
 _NOTE = struct.Struct(">I")
 

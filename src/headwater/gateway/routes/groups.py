@@ -14,7 +14,7 @@ from headwater.gateway.admin.groups import GroupMemberLine, Place
 from headwater.gateway.paging import DEFAULT_ITEMS, Limit, Listing, Next, bounded, paged
 from headwater.gateway.parameters import ValidateOnly
 from headwater.gateway.services import TheCall
-from headwater.state.streams.stored_groups import StoredGroup
+from headwater.state.streams.stored.groups import StoredGroup
 
 GroupName = Annotated[str, PathParameter(description="The name of the group.")]
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]

@@ -11,7 +11,7 @@ from litestar.params import PathParameter, QueryParameter
 from headwater.gateway.admin import transactions as admin
 from headwater.gateway.paging import DEFAULT_ITEMS, Limit, Listing, Next, bounded, paged
 from headwater.gateway.services import TheCall
-from headwater.state.streams.stored_transactions import STATES, Phase, Transaction
+from headwater.state.streams.stored.transactions import STATES, Phase, Transaction
 
 TransactionalId = Annotated[str, PathParameter(description="The transactional id.")]
 ByState = Annotated[

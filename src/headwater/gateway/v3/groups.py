@@ -28,7 +28,7 @@ from headwater.gateway.v3.frame import (
     TheFrame,
     TopicName,
 )
-from headwater.state.streams.stored_groups import StoredGroup, shard_of
+from headwater.state.streams.stored.groups import StoredGroup, shard_of
 
 GroupId = Annotated[str, PathParameter(description="The name of the group.")]
 ConsumerId = Annotated[str, PathParameter(description="The id of the member.")]

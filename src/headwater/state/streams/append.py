@@ -41,7 +41,7 @@ from headwater.state.streams import conditions
 from headwater.state.streams.domain import HOUSEKEEPING, I64_MAX, U32_MAX, UNITS_LEVEL, StreamsDomain
 from headwater.state.streams.index import APPEND_TIME, NO_TIMESTAMP
 from headwater.state.streams.producers import Producers
-from headwater.state.streams.stored_keys import KeptAnswer
+from headwater.state.streams.stored.keys import KeptAnswer
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.wal_objects import WalObjects
 from headwater.types import WalId

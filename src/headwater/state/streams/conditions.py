@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headwater.state.commands.streams import AnyCondition, EndIs, MirrorIs, Once, Present, StartAt, Unit, VersionIs
 from headwater.state.results import UnitResult, UnitVerdict
 from headwater.state.streams.domain import LAST_OFFSET, U32_MAX, StreamsDomain
-from headwater.state.streams.stored_keys import MAX_HASH, MAX_NOTE
+from headwater.state.streams.stored.keys import MAX_HASH, MAX_NOTE
 
 MAX_CONDITIONS = 2_000
 MAX_GAPS = 1_024

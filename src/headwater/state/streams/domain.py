@@ -8,10 +8,10 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.state.machine import LINKS_LEVEL, State
-from headwater.state.streams.stored_groups import Groups
-from headwater.state.streams.stored_holds import Holds
-from headwater.state.streams.stored_keys import StoredKeys
-from headwater.state.streams.stored_transactions import Ending, Transactions
+from headwater.state.streams.stored.groups import Groups
+from headwater.state.streams.stored.holds import Holds
+from headwater.state.streams.stored.keys import StoredKeys
+from headwater.state.streams.stored.transactions import Ending, Transactions
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import DataFile, TopicTable
 from headwater.state.streams.wal_objects import WalObjects

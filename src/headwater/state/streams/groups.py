@@ -25,7 +25,7 @@ from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams import offsets
 from headwater.state.streams.domain import UNITS_LEVEL, StreamsDomain
-from headwater.state.streams.stored_groups import MAX_GROUPS, MAX_NAME, NO_KIND, SHARDS, Claim, StoredGroup, shard_of
+from headwater.state.streams.stored.groups import MAX_GROUPS, MAX_NAME, NO_KIND, SHARDS, Claim, StoredGroup, shard_of
 
 
 def _claim(state: StreamsDomain, epoch: int, command: ClaimShard) -> Result:

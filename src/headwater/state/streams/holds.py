@@ -8,7 +8,7 @@ from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersion
 from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import HOLDS_LEVEL, StreamsDomain
-from headwater.state.streams.stored_holds import MAX_HOLDS, MAX_VERSIONS, Holds, PackedHold
+from headwater.state.streams.stored.holds import MAX_HOLDS, MAX_VERSIONS, Holds, PackedHold
 from headwater.state.streams.tables import TopicTable
 
 NO_HOLD = Refused(Reason.UNKNOWN, "the writer has no hold")

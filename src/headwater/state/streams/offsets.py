@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from headwater.state.streams.domain import StreamsDomain
-from headwater.state.streams.stored_groups import MAX_GROUPS, MAX_NAME, MAX_OFFSETS, NO_KIND, Committed, StoredGroup
+from headwater.state.streams.stored.groups import MAX_GROUPS, MAX_NAME, MAX_OFFSETS, NO_KIND, Committed, StoredGroup
 
 Offset = tuple[bytes, int, int, int, str]
 """(topic, partition, offset, leader epoch, metadata)"""

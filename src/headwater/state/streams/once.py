@@ -6,7 +6,7 @@ import msgspec
 
 from headwater.state.machine import Part
 from headwater.state.streams.domain import UNITS_LEVEL, StreamsDomain
-from headwater.state.streams.stored_keys import StoredKeys
+from headwater.state.streams.stored.keys import StoredKeys
 
 
 class KeysImage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from headwater.state.machine import Part
-from headwater.state.streams import append, groups, heads, holds, mirrors, once, reserve, settle, transactions
+from headwater.state.streams import append, groups, heads, holds, mirrors, once, reserve, settle, transactions, typed
 from headwater.state.streams.domain import StreamsDomain
 
 
@@ -22,4 +22,5 @@ class StreamsState(StreamsDomain):
         once.PART,
         holds.PART,
         mirrors.PART,
+        typed.PART,
     )

@@ -27,8 +27,8 @@ from headwater.state.results import Done, Judgement, Reason, Refused, Result, Tr
 from headwater.state.streams import offsets
 from headwater.state.streams.aborted import Aborted
 from headwater.state.streams.domain import I64_MAX, StreamsDomain
-from headwater.state.streams.stored_groups import MAX_NAME
-from headwater.state.streams.stored_transactions import (
+from headwater.state.streams.stored.groups import MAX_NAME
+from headwater.state.streams.stored.transactions import (
     LAST_EPOCH,
     MAX_ID,
     MAX_IDS,

@@ -13,7 +13,7 @@ from headwater.state.commands.base import Fence
 from headwater.state.commands.groups import ClaimShard, CommitOffsets, DropOffsets
 from headwater.state.commands.transactions import EndTransaction, InitTransaction, StageOffsets
 from headwater.state.results import Done, Judgement, Transacted
-from headwater.state.streams.stored_groups import shard_of
+from headwater.state.streams.stored.groups import shard_of
 from tests.support.nodes import Caller
 from tests.support.virtual_nodes import ONE, topic, way_of
 from tests.unit.broker.groups.coordinators import (

@@ -15,7 +15,7 @@ from headwater.broker.groups import coordinator as module
 from headwater.errors import StoreUnavailable
 from headwater.settings.settings import Groups
 from headwater.state.commands.groups import ClaimShard
-from headwater.state.streams.stored_groups import MAX_NAME, shard_of
+from headwater.state.streams.stored.groups import MAX_NAME, shard_of
 from tests.support.nodes import Caller
 from tests.support.virtual_nodes import ONE, topic, way_of
 from tests.unit.broker.groups.coordinators import FETCH, Coordinators, consumer, over

@@ -17,7 +17,7 @@ from headwater.coordination.common import GroupError
 from headwater.replica.placement import choose
 from headwater.settings.settings import Brownout
 from headwater.state.commands.rotation import Report, SetRotation
-from headwater.state.streams.stored_groups import shard_of
+from headwater.state.streams.stored.groups import shard_of
 from headwater.types import Pieces
 from tests.support.batches import Rec, batch
 from tests.support.virtual_nodes import CountingStore, NodeWorld, sent, topic

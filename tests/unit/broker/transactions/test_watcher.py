@@ -14,7 +14,7 @@ from headwater.ledger.contract import MAX_RECORD_BYTES
 from headwater.settings.settings import Groups
 from headwater.state.commands.transactions import JoinTransaction
 from headwater.state.results import Judgement
-from headwater.state.streams.stored_transactions import LAST_EPOCH, MAX_ID, Phase, Transaction
+from headwater.state.streams.stored.transactions import LAST_EPOCH, MAX_ID, Phase, Transaction
 from tests.support.nodes import Caller
 from tests.support.virtual_nodes import ONE, NodeWorld, topic
 from tests.unit.broker.handlers.transactions.calls import COMMIT_OFFSETS, FIND, OK, add, end, offset_of, stage, started

@@ -15,7 +15,7 @@ from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.links import LinkPhase
 from headwater.state.streams.domain import UNITS_LEVEL
-from headwater.state.streams.stored_keys import KEPT_MS
+from headwater.state.streams.stored.keys import KEPT_MS
 from headwater.types import Domain
 from tests.support.gateways import InGateway, gateway
 from tests.support.links import link

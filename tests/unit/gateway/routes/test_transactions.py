@@ -10,7 +10,7 @@ from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.commands.transactions import EndTransaction
 from headwater.state.results import Judgement, Transacted
-from headwater.state.streams.stored_transactions import LAST_EPOCH
+from headwater.state.streams.stored.transactions import LAST_EPOCH
 from headwater.types import Domain
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule

@@ -11,7 +11,7 @@ from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams import groups as grouping
 from headwater.state.streams import offsets
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_groups import Committed, StoredGroup, shard_of
+from headwater.state.streams.stored.groups import Committed, StoredGroup, shard_of
 from headwater.types import Domain
 from tests.support.scribe import START_MS, Scribe
 

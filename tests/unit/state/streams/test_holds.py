@@ -11,9 +11,9 @@ from headwater.state.commands.tables import Follow, ForgetFiles, Merge, NewFile,
 from headwater.state.machine import LEVELS
 from headwater.state.records import Command, decode
 from headwater.state.results import Done, Reason, Refused, Result
-from headwater.state.streams import stored_holds
 from headwater.state.streams.domain import COMPACTION, HOLDS_LEVEL, HOUSEKEEPING
 from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stored import holds as stored_holds
 from headwater.state.streams.tables import JOURNAL_KEPT
 from headwater.types import Domain, Position, WalId
 from tests.support.scribe import START_MS, TOPIC, Scribe

@@ -22,8 +22,8 @@ from headwater.state.results import Appended, Done, Judgement, Reason, Refused, 
 from headwater.state.streams import offsets, transactions
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_groups import MAX_NAME, shard_of
-from headwater.state.streams.stored_transactions import LAST_EPOCH, MAX_ID, Ended, Phase, Transaction
+from headwater.state.streams.stored.groups import MAX_NAME, shard_of
+from headwater.state.streams.stored.transactions import LAST_EPOCH, MAX_ID, Ended, Phase, Transaction
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain, Position
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe
@@ -428,7 +428,7 @@ def test_a_group_that_only_joined_is_not_made(story: Story, monkeypatch: pytest.
 def test_limits(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "MAX_IDS", 1)
     monkeypatch.setattr(transactions, "MAX_STREAMS", 1)
-    monkeypatch.setattr("headwater.state.streams.stored_transactions.MAX_STREAMS", 1)
+    monkeypatch.setattr("headwater.state.streams.stored.transactions.MAX_STREAMS", 1)
     monkeypatch.setattr(transactions, "MAX_STAGED_GROUPS", 1)
     assert story.init(id="another")[0] is Judgement.FULL
     assert story.join(A, B) is story.join(groups=("g", "h")) is Judgement.FULL
@@ -443,7 +443,7 @@ def test_limits(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_open_transactions_share_a_limit(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends, is dropped or is gone makes room again."""
     monkeypatch.setattr(transactions, "MAX_JOINED", 3)
-    monkeypatch.setattr("headwater.state.streams.stored_transactions.MAX_JOINED", 3)
+    monkeypatch.setattr("headwater.state.streams.stored.transactions.MAX_JOINED", 3)
     story.init(id="another", fresh=200)
     others = JoinTransaction("another", 200, 0, (B,), ("h",))
     assert story.told(others)[0] is story.told(others)[0] is story.join(A) is Judgement.DONE

@@ -39,7 +39,7 @@ from headwater.state.results import Appended, Done, Judgement, Reason, Refused, 
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.index import MARKER_BYTES
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_groups import shard_of
+from headwater.state.streams.stored.groups import shard_of
 from headwater.types import Domain, Position
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, Scribe
 from tests.unit.state.streams.transactions_model import LAST, WORDS, Answer, Item, Log, Model, Place

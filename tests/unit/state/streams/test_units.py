@@ -27,11 +27,11 @@ from headwater.state.commands.streams import (
 from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.records import decode
 from headwater.state.results import Appended, Done, Placed, Reason, Refused, UnitResult, UnitVerdict
-from headwater.state.streams import stored_keys
 from headwater.state.streams.domain import U32_MAX, UNITS_LEVEL
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored_groups import shard_of
-from headwater.state.streams.stored_keys import KEPT_MS
+from headwater.state.streams.stored import keys as stored_keys
+from headwater.state.streams.stored.groups import shard_of
+from headwater.state.streams.stored.keys import KEPT_MS
 from headwater.types import Domain, Position
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe
 

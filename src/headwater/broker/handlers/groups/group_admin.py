@@ -15,7 +15,7 @@ from headwater.coordination.classic.roster import EMPTY, STABLE
 from headwater.coordination.common import GroupError
 from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Operation
-from headwater.state.streams.stored_groups import StoredGroup
+from headwater.state.streams.stored.groups import StoredGroup
 
 DEAD = "Dead"
 

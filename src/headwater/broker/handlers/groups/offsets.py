@@ -24,7 +24,7 @@ from headwater.state.commands.groups import CommitOffsets, DropOffsets
 from headwater.state.commands.transactions import StageOffsets
 from headwater.state.results import Judgement
 from headwater.state.streams.offsets import Offset
-from headwater.state.streams.stored_groups import Committed, StoredGroup
+from headwater.state.streams.stored.groups import Committed, StoredGroup
 
 BY_ID = 10
 """From this version on topics are named by their ids."""

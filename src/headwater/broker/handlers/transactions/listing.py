@@ -16,7 +16,7 @@ from headwater.coordination.regex import compiled
 from headwater.errors import HeadwaterError
 from headwater.replica.internal_topics import topic_by_id
 from headwater.state.cluster.access import AclResource, Operation
-from headwater.state.streams.stored_transactions import STATES, Phase, Transaction
+from headwater.state.streams.stored.transactions import STATES, Phase, Transaction
 
 NEVER = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence", "Dead")
 """Kafka's other states. A filter may name them; no transaction has them here."""

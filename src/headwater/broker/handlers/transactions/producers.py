@@ -15,7 +15,7 @@ from headwater.errors import HeadwaterError
 from headwater.replica.topics import InvalidTopicName, check_name
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.results import Judgement, Transacted
-from headwater.state.streams.stored_transactions import NOBODY
+from headwater.state.streams.stored.transactions import NOBODY
 
 MILLISECOND = datetime.timedelta(milliseconds=1)
 KNOWS_FENCED = 4

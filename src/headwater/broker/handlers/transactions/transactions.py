@@ -20,7 +20,7 @@ from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.commands.transactions import JoinTransaction
 from headwater.state.results import Judgement, Transacted
-from headwater.state.streams.stored_groups import MAX_NAME
+from headwater.state.streams.stored.groups import MAX_NAME
 
 KNOWS_FENCED = 2
 """From this version on clients of these APIs know PRODUCER_FENCED."""

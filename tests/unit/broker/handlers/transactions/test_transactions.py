@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 from headwater.errors import StoreUnavailable
 from headwater.settings.settings import Settings, Transactions
 from headwater.state.commands.transactions import AbortTransaction
-from headwater.state.streams.stored_transactions import LAST_EPOCH, MAX_STREAMS
+from headwater.state.streams.stored.transactions import LAST_EPOCH, MAX_STREAMS
 from tests.support.nodes import Caller
 from tests.unit.broker.calling import create, run
 from tests.unit.broker.handlers.transactions.calls import (
