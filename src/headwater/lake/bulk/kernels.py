@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headwater.log.kernels.bytes import Array
+from headwater.native.bytes import Array
 from headwater.native.compiling import compiled
 
 _SEED, _M = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)

@@ -3,7 +3,7 @@
 The instruction takes eight bytes and three cycles, but a new one can start in every cycle. So three parts of the data
 are taken side by side, and their checksums are then combined: a checksum moves over the bytes of a part by a table.
 
-Importing this module imports numba, see `log/kernels/bytes.py`.
+Importing this module imports numba, see `native/bytes.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llvmlite import binding, ir
 from numba import types
 from numba.extending import intrinsic
 
-from headwater.log.kernels.bytes import Array, Number
+from headwater.native.bytes import Array, Number
 from headwater.native.compiling import compiled
 
 PART = 512

@@ -7,7 +7,8 @@ a column must grow, or when a batch must be decompressed. The next call continue
 
 from __future__ import annotations
 
-from headwater.log.kernels.bytes import (
+from headwater.log.kernels.crc import checksum
+from headwater.native.bytes import (
     LONG_MAX,
     Array,
     Number,
@@ -16,7 +17,6 @@ from headwater.log.kernels.bytes import (
     read_number,
     read_varint,
 )
-from headwater.log.kernels.crc import checksum
 from headwater.native.compiling import compiled
 from headwater.types import LAST_MS
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headwater.log.kernels.bytes import LONG_MAX, Array, copy_bytes
+from headwater.native.bytes import LONG_MAX, Array, copy_bytes
 from headwater.native.compiling import compiled
 
 HEADER_BYTES = 61

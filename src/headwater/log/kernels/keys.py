@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headwater.log.kernels.bytes import Array, Number
+from headwater.native.bytes import Array, Number
 from headwater.native.compiling import compiled
 
 _PRIME_1 = np.uint64(0x9E3779B185EBCA87)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.log.kernels import records
-from headwater.log.kernels.bytes import Array, read_number
 from headwater.log.kernels.records import OK
+from headwater.native.bytes import Array, read_number
 from headwater.native.compiling import compiled
 
 # Row 0 describes the request, ...
