@@ -19,6 +19,7 @@ from headwater.state.commands.groups import GroupsCommand
 from headwater.state.commands.holds import HoldsCommand
 from headwater.state.commands.links import LinksCommand
 from headwater.state.commands.rotation import RotationCommand
+from headwater.state.commands.schemas import SchemasCommand
 from headwater.state.commands.streams import StreamsCommand
 from headwater.state.commands.tables import TablesCommand
 from headwater.state.commands.transactions import TransactionsCommand
@@ -34,6 +35,7 @@ Command: TypeAlias = (
     | TransactionsCommand
     | HoldsCommand
     | LinksCommand
+    | SchemasCommand
 )
 
 FORMAT = 2

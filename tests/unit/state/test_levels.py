@@ -15,6 +15,16 @@ from headwater.state.commands.cluster import TakeEpoch
 from headwater.state.commands.groups import ClaimShard
 from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
 from headwater.state.commands.links import DropLink, LinkPhase, LinkSpec, PutLink, SetLinkTopic, SetMirror, SkipStreams
+from headwater.state.commands.schemas import (
+    DeleteSchemas,
+    RegisterSchema,
+    SchemaContent,
+    SchemaMode,
+    SchemaSettings,
+    Seen,
+    SetSchemaMode,
+    SetSchemaSettings,
+)
 from headwater.state.commands.streams import AppendUnits, Unit, UnitChunk
 from headwater.state.commands.tables import SegmentRun, SettleRuns
 from headwater.state.commands.transactions import (
@@ -161,6 +171,34 @@ def test_links_need_the_fifth_level(part: str, command: Any) -> None:
     assert part.encode() not in scribe.state.image()
     scribe.do(1, SetLevel(5, machine.LEVELS[5]))
     assert part.encode() in scribe.state.image()
+    taken = scribe.do(1, command)
+    assert not isinstance(taken, Refused) or taken.detail != wanted
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        RegisterSchema("s", Seen(0, 0), SchemaContent("AVRO", '"int"', (), ""), TOPIC, 0, 0),
+        DeleteSchemas("s", Seen(0, 0), (1,), False),
+        SetSchemaSettings("s", Seen(0, 0), SchemaSettings("FULL", None)),
+        SetSchemaMode("s", Seen(0, 0), SchemaMode.IMPORT),
+    ],
+    ids=repr,
+)
+def test_schemas_need_the_sixth_level(command: Any) -> None:
+    """M5, T6: before it a command of theirs changes no byte, and the image is that of the fifth level."""
+    scribe, other = Scribe(ClusterState()), Scribe(ClusterState())
+    for each in (scribe, other):
+        take(each, "a", 1, LEVEL)
+        each.do(1, SetLevel(5, machine.LEVELS[5]))
+    refused = scribe.do(1, command)
+    other.do(1, Tick())
+    wanted = f"{type(command).__name__} needs level 6, the cluster is at 5: run `headwater cluster upgrade`"
+    assert refused == Refused(Reason.INVALID, wanted)
+    assert scribe.state.image() == other.state.image()
+    assert b"schemas" not in scribe.state.image()
+    scribe.do(1, SetLevel(6, machine.LEVELS[6]))
+    assert b"schemas" in scribe.state.image()
     taken = scribe.do(1, command)
     assert not isinstance(taken, Refused) or taken.detail != wanted
 

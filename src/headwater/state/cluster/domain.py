@@ -11,6 +11,7 @@ from headwater.state.cluster.access import Access
 from headwater.state.cluster.links import Links
 from headwater.state.cluster.resources import Resources
 from headwater.state.cluster.rotation import Rotation
+from headwater.state.cluster.schemas import Schemas
 from headwater.state.commands.cluster import Listener, TakeEpoch
 from headwater.state.machine import State
 from headwater.state.records import Record
@@ -74,6 +75,7 @@ class ClusterDomain(State):
         self.access = Access()
         self.rotation = Rotation()
         self.links = Links()
+        self.schemas = Schemas()
         self.next_epoch = 1
         self.next_stream = 1
         self.next_producer = 1
