@@ -88,6 +88,14 @@ class OpensTooLarge(BatchTooLarge):
     """A record batch decompresses to more bytes than allowed."""
 
 
+class BadSchema(BadInput):
+    """A schema is malformed, too large, or refers to what it was not given. The message names the place."""
+
+
+class BadValue(BadInput):
+    """A value does not fit its schema. The message names the place."""
+
+
 class NotFound(BadInput):
     """A named thing does not exist."""
 

@@ -1,0 +1,53 @@
+"""Limits that hold for every kind of schema."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.errors import BadSchema
+from headwater.schemas import texts
+from headwater.schemas.parsing import SchemaKind, Source, parse
+
+
+def refusal(text: str, *references: tuple[str, str], kind: SchemaKind = SchemaKind.AVRO) -> str:
+    with pytest.raises(BadSchema) as caught:
+        parse(Source(kind, text, references))
+    return str(caught.value)
+
+
+def test_text_that_is_too_long() -> None:
+    assert "more than 1000000" in refusal('"' + "x" * texts.MAX_TEXT + '"')
+
+
+def test_reference_that_is_too_long() -> None:
+    assert "Reference 'r'" in refusal('"string"', ("r", " " * (texts.MAX_TEXT + 1)))
+
+
+def test_too_many_references() -> None:
+    references = tuple((f"r{at}", '"int"') for at in range(texts.MAX_REFERENCES + 1))
+    assert "1001 references" in refusal('"string"', *references)
+
+
+def test_references_that_are_too_long_together() -> None:
+    references = tuple((f"r{at}", " " * texts.MAX_TEXT) for at in range(8))
+    assert "and its references" in refusal('"string"', *references)
+
+
+@pytest.mark.parametrize(
+    ("text", "flaw"),
+    [
+        ("", "not JSON"),
+        ("{", "line 1, column 2"),
+        ('{"type": NaN}', "NaN"),
+        ('{"type": "fixed", "name": "f", "size": ' + "9" * 5000 + "}", "not JSON"),
+        ('{"type": "fixed", "name": "f", "size": ' + "9" * 400 + "}", "too large"),
+        ('{"type": "int", "x": 1e999}', "/x: the number is too large"),
+        ('{"type": "int", "x": "\\ud800"}', "/x: a string has half of a surrogate pair"),
+        ('{"type": "int", "\\ud800": 1}', "half of a surrogate pair"),
+        ("[" * 100_000, "nested deeper"),
+        ("[" * 200 + "]" * 200, "nested deeper"),
+        ("[" + "1," * texts.MAX_NODES + "1]", "more than 200000 values"),
+    ],
+)
+def test_json_beyond_the_limits(text: str, flaw: str) -> None:
+    assert flaw in refusal(text)
