@@ -15,6 +15,7 @@ from headwater.errors import Halted
 from headwater.state.commands.access import AccessCommand
 from headwater.state.commands.base import CommonCommand
 from headwater.state.commands.cluster import ClusterCommand
+from headwater.state.commands.columns import ColumnsCommand
 from headwater.state.commands.groups import GroupsCommand
 from headwater.state.commands.holds import HoldsCommand
 from headwater.state.commands.links import LinksCommand
@@ -36,6 +37,7 @@ Command: TypeAlias = (
     | HoldsCommand
     | LinksCommand
     | SchemasCommand
+    | ColumnsCommand
 )
 
 FORMAT = 2

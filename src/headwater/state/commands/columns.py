@@ -6,7 +6,14 @@ or goes away. So a table at an earlier version of its columns has those with an 
 
 from __future__ import annotations
 
-from headwater.state.commands.base import Fields
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from headwater.state.commands.base import Command, Fields
+from headwater.state.commands.tables import NewFile, SegmentRun
 
 FIRST_COLUMN = 100
 """Ids of typed columns begin here. Those below are the log's."""
@@ -25,3 +32,125 @@ class Column(Fields, frozen=True):
     """The comment of the column; may be empty."""
     children: tuple[Column, ...]
     """The fields of a struct; `element` of a list; `key` and `value` of a map; else empty."""
+
+
+class Addition(Fields, frozen=True):
+    """A new column with all that is in it, as the last one of its parent."""
+
+    parent: int
+    """The id of a struct; 0 for a column of the table."""
+    column: Column
+
+
+class FileTyping(Fields, frozen=True, gc=False):
+    """What is known of the rows of a file, beside `NewFile`."""
+
+    digest: int
+    """The sum, modulo 2^64, of a hash of each row's log columns."""
+    version: int
+    """The version of the columns that the file was decoded with; 0 if it is not decoded."""
+    failures: int
+    """Rows that could not be decoded."""
+
+
+class AddColumns(Command, frozen=True, tag="columns+"):
+    """Add typed columns to a table. Refused unless the version of its columns is `expected`. Returns the new one."""
+
+    lease: int
+    topic: uuid.UUID
+    expected: int
+    added: list[Addition]
+
+
+class SettleFiles(Command, frozen=True, tag="settle3"):
+    """A `SettleRuns` that tells more of each file."""
+
+    lease: int
+    topic: uuid.UUID
+    root: str
+    files: list[NewFile]
+    runs: list[SegmentRun]
+    newest: list[int]
+    """The largest timestamp that is left in each run, or -1."""
+    typings: list[FileTyping]
+    """One for each file."""
+
+
+class Replace(Command, frozen=True, tag="replace"):
+    """Segments became others with the same rows in the log. Refused if the digests of the rows differ."""
+
+    lease: int
+    topic: uuid.UUID
+    removed: list[int]
+    files: list[NewFile]
+    runs: list[SegmentRun]
+    typings: list[FileTyping]
+    """One for each file."""
+    rewrites: bool
+    """Whether rows were decoded again, so that the table's rows change. Otherwise this is a merge."""
+
+
+class FillFiles(Command, frozen=True, tag="fill2"):
+    """A `Fill` that tells more of each file."""
+
+    reservation: int
+    root: str
+    files: list[NewFile]
+    runs: list[SegmentRun]
+    newest: list[int]
+    """The largest timestamp of each run."""
+    typings: list[FileTyping]
+    """One for each file."""
+
+
+class WantDecoded(Command, frozen=True, tag="decode?"):
+    """A caller asks to decode a topic's settled records again. Returns the number of files to be rewritten."""
+
+    topic: uuid.UUID
+    everything: bool
+    """All files, or those with rows that could not be decoded. Files that are not decoded at all are always meant."""
+
+
+ColumnsCommand: TypeAlias = AddColumns | SettleFiles | Replace | FillFiles | WantDecoded
+
+
+def walk(columns: Sequence[Column]) -> Iterator[Column]:
+    """All columns and what is in them, each before its children."""
+    waiting = list(reversed(columns))
+    while waiting:
+        column = waiting.pop()
+        yield column
+        waiting.extend(reversed(column.children))
+
+
+def additions(before: Sequence[Column], after: Sequence[Column]) -> list[Addition]:
+    """What `AddColumns` has to add. `after` has all that `before` has, in its order, and new columns behind it."""
+    found: list[Addition] = []
+    waiting = [(0, before, after)]
+    while waiting:
+        parent, old, new = waiting.pop()
+        waiting.extend((was.id, was.children, now.children) for was, now in zip(old, new[: len(old)], strict=True))
+        found.extend(Addition(parent, column) for column in new[len(old) :])
+    return sorted(found, key=lambda addition: addition.column.id)
+
+
+def grown(columns: tuple[Column, ...], added: Sequence[Addition]) -> tuple[Column, ...]:
+    """The columns with additions."""
+    by_parent: dict[int, list[Column]] = {}
+    for addition in added:
+        by_parent.setdefault(addition.parent, []).append(addition.column)
+
+    def grow(column: Column) -> Column:
+        children = (*map(grow, column.children), *by_parent.get(column.id, ()))
+        return msgspec.structs.replace(column, children=children) if children != column.children else column
+
+    return (*map(grow, columns), *by_parent.get(0, ()))
+
+
+def up_to(columns: tuple[Column, ...], last_id: int) -> tuple[Column, ...]:
+    """The columns as they were when `last_id` was the last id."""
+    return tuple(
+        msgspec.structs.replace(column, children=up_to(column.children, last_id))
+        for column in columns
+        if column.id <= last_id
+    )

@@ -12,6 +12,7 @@ from headwater.state.streams.stored.groups import Groups
 from headwater.state.streams.stored.holds import Holds
 from headwater.state.streams.stored.keys import StoredKeys
 from headwater.state.streams.stored.transactions import Ending, Transactions
+from headwater.state.streams.stored.typed import TypedTable
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import DataFile, TopicTable
 from headwater.state.streams.wal_objects import WalObjects
@@ -65,6 +66,8 @@ class StreamsDomain(State):
         """Whether a compactor has ever held the lease. From then on retention waits until records are settled."""
         self.last_file = 0
         """The number of the newest segment. Numbers are never used again."""
+        self.typed: dict[uuid.UUID, TypedTable] = {}
+        """Typed columns by topic. A topic may have them before it has a table."""
         self.reservations: dict[int, Reservation] = {}
         """Open reservations by number."""
         self.last_reservation = 0

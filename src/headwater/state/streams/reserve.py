@@ -12,13 +12,25 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headwater.state.commands.columns import FillFiles
 from headwater.state.commands.tables import Fill, Release, Reserve, SegmentRun
-from headwater.state.machine import Part
+from headwater.state.machine import TYPED_LEVEL, Part
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import LAST_OFFSET, U32_MAX, Reservation, StreamsDomain
 from headwater.state.streams.index import NO_TIMESTAMP, RESERVED, SettledEntry
 from headwater.state.streams.stream import Stream
-from headwater.state.streams.swaps import Flaw, Swap, carry_out, check_all_used, check_run, enter, note_end, numbered
+from headwater.state.streams.swaps import (
+    Flaw,
+    Swap,
+    carry_out,
+    check_all_used,
+    check_run,
+    check_typings,
+    enter,
+    note_end,
+    note_typings,
+    numbered,
+)
 from headwater.state.streams.tables import DataFile, TopicTable
 
 MAX_RESERVATIONS = 1_000
@@ -61,8 +73,8 @@ def reserve(state: StreamsDomain, epoch: int, command: Reserve) -> Result:
     return Done(number)
 
 
-def fill(state: StreamsDomain, epoch: int, command: Fill) -> Result:
-    """See `Fill`. Returns the sequence of the journal entry."""
+def fill(state: StreamsDomain, epoch: int, command: Fill | FillFiles) -> Result:
+    """See `Fill` and `FillFiles`. Returns the sequence of the journal entry."""
     try:
         found = _owned(state, epoch, command.reservation)
         table = state.tables.get(found.topic)
@@ -71,6 +83,8 @@ def fill(state: StreamsDomain, epoch: int, command: Fill) -> Result:
         if not command.root or (table is not None and table.root != command.root):
             raise Flaw(Reason.INVALID, f"the table's root is not {command.root!r}")
         files = numbered(state, command.files)
+        if isinstance(command, FillFiles):
+            check_typings(state, found.topic, files, command.typings)
         swaps = _plan(state, found, command, files)
         check_all_used(files, swaps)
         if sum(file.rows for file in files) != sum(end - start for _, start, end in found.parts):
@@ -88,6 +102,7 @@ def fill(state: StreamsDomain, epoch: int, command: Fill) -> Result:
         if _close(state, stream, swap.entries[0].start):
             ends.append((stream.partition, stream.settled))
     state.roll("fill", found.number)
+    note_typings(state, found.topic, files, command.typings if isinstance(command, FillFiles) else ())
     return enter(state, table, files, (), ends, replaces=False)
 
 
@@ -181,7 +196,7 @@ def _owned(state: StreamsDomain, epoch: int, number: int) -> Reservation:
     return found
 
 
-def _plan(state: StreamsDomain, found: Reservation, command: Fill, files: list[DataFile]) -> list[Swap]:
+def _plan(state: StreamsDomain, found: Reservation, command: Fill | FillFiles, files: list[DataFile]) -> list[Swap]:
     """For every stream of a reservation, the entries that replace the reserved one."""
     if len(command.newest) != len(command.runs):
         raise Flaw(Reason.INVALID, "the numbers of runs and of largest timestamps differ")
@@ -229,7 +244,8 @@ def _unpack(state: StreamsDomain, image: ReservationsImage) -> None:
 
 PART: Part[StreamsDomain, ReservationsImage] = Part(
     name="reservations",
-    commands={Reserve: reserve, Fill: fill, Release: release},
+    commands={Reserve: reserve, Fill: fill, FillFiles: fill, Release: release},
+    later={FillFiles: TYPED_LEVEL},
     format=1,
     image=ReservationsImage,
     pack=lambda state: ReservationsImage(list(state.reservations.values()), state.last_reservation),

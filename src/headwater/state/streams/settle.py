@@ -11,10 +11,11 @@ import functools
 import itertools
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from headwater.state.commands.columns import FileTyping, Replace, SettleFiles
 from headwater.state.commands.tables import (
     Expired,
     Follow,
@@ -29,16 +30,30 @@ from headwater.state.commands.tables import (
     WantExpired,
     WantSettled,
 )
-from headwater.state.machine import Part
+from headwater.state.machine import TYPED_LEVEL, Part
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import COMPACTION, U32_MAX, UNITS_LEVEL, StreamsDomain
 from headwater.state.streams.index import NO_TIMESTAMP, IndexEntry, SettledEntry
-from headwater.state.streams.swaps import Flaw, Swap, carry_out, check_all_used, check_run, enter, numbered
+from headwater.state.streams.stored.typed import DIGEST_MASK
+from headwater.state.streams.swaps import (
+    Flaw,
+    Swap,
+    carry_out,
+    check_all_used,
+    check_run,
+    check_typings,
+    enter,
+    note_typings,
+    numbered,
+)
 from headwater.state.streams.tables import DataFile, ExpiryRequest, Follower, TableImage, TopicTable
 
 MAX_FOLLOWERS = 16
 MAX_LOCATION = 2_000
 MAX_PINNED = 10_000
+
+_Swapping: TypeAlias = Settle | SettleRuns | SettleFiles | Merge | Replace
+"""Commands that replace index entries."""
 
 
 class _Leased(Protocol):
@@ -74,9 +89,11 @@ def want_settled(state: StreamsDomain, epoch: int, command: WantSettled) -> Resu
 
 
 @_leased
-def settle(state: StreamsDomain, epoch: int, command: Settle | SettleRuns) -> Result:
-    """See `Settle` and `SettleRuns`."""
-    files = numbered(state, command.files)
+def settle(state: StreamsDomain, epoch: int, command: Settle | SettleRuns | SettleFiles) -> Result:
+    """See `Settle`, `SettleRuns` and `SettleFiles`."""
+    files, typings = numbered(state, command.files), _typings(command)
+    if typings is not None:
+        check_typings(state, command.topic, files, typings)
     swaps = _plan_swaps(state, command, files)
     for swap in swaps:
         if swap.entries[0].start != swap.stream.settled:
@@ -99,12 +116,13 @@ def settle(state: StreamsDomain, epoch: int, command: Settle | SettleRuns) -> Re
         ends.append((swap.stream.partition, swap.stream.settled))
     if not more:
         state.wanted.pop(command.topic, None)
+    note_typings(state, command.topic, files, typings or ())
     return enter(state, table, files, (), ends, replaces=False)
 
 
 @_leased
-def merge(state: StreamsDomain, epoch: int, command: Merge) -> Result:
-    """See `Merge`."""
+def merge(state: StreamsDomain, epoch: int, command: Merge | Replace) -> Result:
+    """See `Merge` and `Replace`."""
     table = _standing_table(state, command.topic)
     gone = set(command.removed)
     _check_live(table, gone)
@@ -122,10 +140,13 @@ def merge(state: StreamsDomain, epoch: int, command: Merge) -> Result:
         raise Flaw(Reason.STALE, "the index refers to a file in more places than are merged")
     if sum(f.rows for f in files) != sum(table.files[number].rows for number in replaced):
         raise Flaw(Reason.INVALID, "the merge changes the number of rows")
+    _check_rows(state, command, files, replaced)
     check_all_used(files, swaps)
     for swap in swaps:
         carry_out(state, swap, files)
-    return enter(state, table, files, command.removed, (), replaces=True)
+    note_typings(state, command.topic, files, _typings(command) or ())
+    rewrites = isinstance(command, Replace) and command.rewrites
+    return enter(state, table, files, command.removed, (), replaces=not rewrites)
 
 
 @_leased
@@ -223,13 +244,16 @@ def forget_files(state: StreamsDomain, epoch: int, command: ForgetFiles) -> Resu
     table = state.tables.get(command.topic)
     if table is None:
         return Done()
-    ripe = {file.number for file in state.ripe(table)}
+    ripe, typed = {file.number for file in state.ripe(table)}, state.typed.get(command.topic)
     gone = 0
     for number in command.files:
         if number in ripe and table.files.pop(number, None) is not None:
             gone += 1
+            if typed is not None:
+                typed.files.pop(number, None)
     if table.dropped and not table.files:
         del state.tables[command.topic]
+        state.typed.pop(command.topic, None)
     state.roll("files", gone)
     return Done(gone)
 
@@ -249,10 +273,31 @@ def _check_live(table: TopicTable, numbers: Collection[int]) -> None:
         raise Flaw(Reason.STALE, "a file to remove is not in the table any more")
 
 
-def _plan_swaps(state: StreamsDomain, command: Settle | SettleRuns | Merge, files: list[DataFile]) -> list[Swap]:
+def _typings(command: _Swapping) -> Sequence[FileTyping] | None:
+    """What a command tells of its files; None before level 6."""
+    return command.typings if isinstance(command, SettleFiles | Replace) else None
+
+
+def _check_rows(state: StreamsDomain, command: Merge | Replace, files: list[DataFile], removed: Iterable[int]) -> None:
+    """Check that the new files have the rows of the removed ones, as far as digests are known."""
+    typed = state.typed.get(command.topic)
+    if isinstance(command, Merge):
+        if typed is not None and any(number in typed.files for number in removed):
+            raise Flaw(Reason.STALE, "the files have digests by now: a merge has to tell those of its files")
+        return
+    check_typings(state, command.topic, files, command.typings)
+    expected = typed.digest(removed) if typed is not None else None
+    if expected is not None and sum(typing.digest for typing in command.typings) & DIGEST_MASK != expected:
+        raise Flaw(Reason.INVALID, "the new files have other rows: the sums of their digests differ")
+    undecoded = typed is None or any(n not in typed.files or not typed.files[n].version for n in removed)
+    if undecoded and not command.rewrites and all(typing.version for typing in command.typings):
+        raise Flaw(Reason.INVALID, "the files were not decoded before, and a merge decodes none")
+
+
+def _plan_swaps(state: StreamsDomain, command: _Swapping, files: list[DataFile]) -> list[Swap]:
     """For every stream, the entries that are replaced and the new ones."""
     newest: Iterable[int | None] = itertools.repeat(None, len(command.runs))
-    if isinstance(command, SettleRuns):
+    if isinstance(command, SettleRuns | SettleFiles):
         newest = command.newest
         if len(command.newest) != len(command.runs):
             raise Flaw(Reason.INVALID, "the numbers of runs and of largest timestamps differ")
@@ -266,7 +311,7 @@ def _plan_swaps(state: StreamsDomain, command: Settle | SettleRuns | Merge, file
 
 def _plan_swap(
     state: StreamsDomain,
-    command: Settle | SettleRuns | Merge,
+    command: _Swapping,
     name: int,
     runs: list[tuple[SegmentRun, int | None]],
     files: list[DataFile],
@@ -308,9 +353,9 @@ def _plan_swap(
     return Swap(stream, first, at, entries)
 
 
-def _expected(state: StreamsDomain, command: Settle | SettleRuns | Merge, entry: IndexEntry) -> bool:
+def _expected(state: StreamsDomain, command: _Swapping, entry: IndexEntry) -> bool:
     """Whether a command may replace an index entry."""
-    if isinstance(command, Merge):
+    if isinstance(command, Merge | Replace):
         return entry.settled
     if isinstance(command, Settle):
         return entry.in_wal
@@ -365,7 +410,9 @@ PART: Part[StreamsDomain, TablesImage] = Part(
         WantSettled: want_settled,
         Settle: settle,
         SettleRuns: settle,
+        SettleFiles: settle,
         Merge: merge,
+        Replace: merge,
         Follow: follow,
         Unfollow: unfollow,
         Pin: pin,
@@ -374,7 +421,7 @@ PART: Part[StreamsDomain, TablesImage] = Part(
         Expired: expired,
         ForgetFiles: forget_files,
     },
-    later={SettleRuns: 2},
+    later={SettleRuns: 2, SettleFiles: TYPED_LEVEL, Replace: TYPED_LEVEL},
     format=1,
     image=TablesImage,
     pack=_pack,

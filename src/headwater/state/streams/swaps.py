@@ -5,14 +5,17 @@ Functions that raise a `Flaw` only check. A command changes nothing before all i
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from headwater.state.commands.columns import FileTyping
 from headwater.state.commands.tables import NewFile, SegmentRun
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import U32_MAX, StreamsDomain
 from headwater.state.streams.index import MAX_GROUPS, IndexEntry, SettledEntry
+from headwater.state.streams.stored.typed import DIGEST_MASK, TypedTable
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import DataFile, TopicTable
 
@@ -47,6 +50,26 @@ def numbered(state: StreamsDomain, files: Sequence[NewFile]) -> list[DataFile]:
             raise Flaw(Reason.INVALID, "no file numbers are left")
         found.append(msgspec.convert((i, *msgspec.structs.astuple(file), 0, 0, 0, 0, 0), DataFile))
     return found
+
+
+def check_typings(state: StreamsDomain, topic: uuid.UUID, files: list[DataFile], typings: Sequence[FileTyping]) -> None:
+    """Check what is told of new files."""
+    if len(typings) != len(files):
+        raise Flaw(Reason.INVALID, "the numbers of files and of their typings differ")
+    newest = state.typed[topic].columns.version if topic in state.typed else 0
+    for file, typing in zip(files, typings, strict=True):
+        if not 0 <= typing.digest <= DIGEST_MASK or not 0 <= typing.failures <= file.rows:
+            raise Flaw(Reason.INVALID, f"file {file.name!r} cannot have {typing}")
+        if not 0 <= typing.version <= newest:
+            raise Flaw(Reason.INVALID, f"file {file.name!r} has columns of version {typing.version}, not {newest}")
+
+
+def note_typings(state: StreamsDomain, topic: uuid.UUID, files: list[DataFile], typings: Sequence[FileTyping]) -> None:
+    """Keep what is told of new files."""
+    if typings:
+        typed = state.typed.setdefault(topic, TypedTable())
+        typed.files.update((file.number, typing) for file, typing in zip(files, typings, strict=True))
+        state.roll("typings", [(typing.digest, typing.version, typing.failures) for typing in typings])
 
 
 def check_run(name: int, run: SegmentRun, expected: int, files: list[DataFile]) -> None:

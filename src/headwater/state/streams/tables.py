@@ -56,7 +56,7 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     sequence: int
     ms: int
     replaces: bool
-    """Whether the rows stay the same: a merge."""
+    """Whether the rows stay the same: a merge. A rewrite adds and removes files, but its rows have other columns."""
     added: tuple[int, ...]
     removed: tuple[int, ...]
     ends: tuple[tuple[int, int], ...]
@@ -64,9 +64,11 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
     @property
     def operation(self) -> str:
-        """The kind of change: rows were added, files were rewritten, or rows were removed."""
+        """The kind of change: rows were added, files were merged, rows were decoded again, or rows were removed."""
         if self.replaces:
             return "merge"
+        if self.added and self.removed:
+            return "rewrite"
         return "retire" if self.removed else "settle"
 
 
