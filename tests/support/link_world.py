@@ -12,6 +12,7 @@ from headwater.client.model import Broker
 from headwater.client.records import Record, decode_batches
 from headwater.errors import HeadwaterError
 from headwater.link.copying.feed import Place
+from headwater.link.copying.link import Committed
 from headwater.link.copying.links import Copying
 from headwater.link.copying.topics import Found as FoundTopic
 from headwater.link.copying.topics import Present
@@ -27,7 +28,7 @@ from tests.support.batches import Rec
 from tests.support.source_logs import SourceLog
 from tests.support.virtual_nodes import ONE, read
 
-QUICK = Links(metadata_ms=1000, groups_ms=1000, check_ms=100, lease_ms=1000, fetch_wait_ms=100)
+QUICK = Links(metadata_ms=1000, groups_ms=1000, check_ms=100, lease_ms=1000, fetch_wait_ms=100, report_ms=1000)
 
 PATIENCE_SECONDS = 120.0
 """Of virtual time."""
@@ -39,6 +40,8 @@ class ModelSource:
     def __init__(self) -> None:
         self.topics: dict[str, tuple[uuid.UUID, list[SourceLog]]] = {}
         self.groups: dict[str, dict[Place, int]] = {}
+        self.refused: dict[str, str] = {}
+        """Groups whose offsets are not told, and why."""
         self.down: HeadwaterError | None = None
         """What every request fails with."""
         self.failing: dict[Place, HeadwaterError] = {}
@@ -89,10 +92,10 @@ class ModelOrigin:
         missing = {name: "there is no such topic" for name in names - {one.name for one in found}}
         return Present(found, missing)
 
-    async def group_offsets(self, topics: Sequence[str]) -> Mapping[str, Mapping[Place, int]]:
+    async def group_offsets(self, topics: Sequence[str]) -> Committed:
         await asyncio.sleep(0.001)
         self._check()
-        return {group: dict(offsets) for group, offsets in self._source.groups.items()}
+        return Committed({group: dict(offsets) for group, offsets in self._source.groups.items()}, self._source.refused)
 
     async def by_leader(self, wants: Sequence[Want]) -> tuple[list[Group], dict[Place, HeadwaterError]]:
         self._check()

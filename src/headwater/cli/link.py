@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -18,13 +19,13 @@ from headwater.cli.common import (
     serve_forever,
     unique_pairs,
 )
-from headwater.cli.table_common import ConfigOption, DataOption, ask
+from headwater.cli.table_common import POLL_SECONDS, ConfigOption, DataOption, WaitOption, ask
 from headwater.errors import HeadwaterError
 
 if TYPE_CHECKING:
     from headwater.app.session import LedgerSession
     from headwater.replica.link_changes import LinkChanges
-    from headwater.replica.linked import LinkFacts, LinkLine
+    from headwater.replica.linked import LinkedLine, LinkFacts, LinkLine
     from headwater.state.commands.links import LinkSpec
 
 T = TypeVar("T")
@@ -166,12 +167,17 @@ def describe(
     if facts.linked:
         put(b"\n")
         put_table(
-            ["TOPIC", "STATE", "PARTITIONS", "GENERATION", "OFFSETS", "REASON"],
+            ["TOPIC", "STATE", "PARTITIONS", "GENERATION", "OFFSETS", "LAG", "REASON"],
             [
-                (t.topic, t.state, len(t.ends), t.generation, sum(t.ends) - sum(t.starts), t.reason)
+                (t.topic, t.state, len(t.ends), t.generation, sum(t.ends) - sum(t.starts), _lag(t), t.reason)
                 for t in facts.linked
             ],
         )
+
+
+def _lag(topic: LinkedLine) -> object:
+    """The lag of a topic; a dash if it has none, or if it is not known."""
+    return "-" if topic.lag is None else topic.lag
 
 
 def pause(
@@ -208,12 +214,35 @@ def resume(
 def promote(
     name: LinkArgument,
     topic: TopicsOption = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="First copy all that the source has now. Stop its producers before.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Promote at once, without the last offsets of groups: the source is away.")
+    ] = False,
+    timeout: WaitOption = 120.0,
     data: DataOption = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """End copying: the topics take records of producers, at the next offsets. `resume` works until one is written."""
-    _change(data, config, lambda links: links.promote(name, topic or ()))
+    """End copying: the topics take records of producers, at the next offsets. `resume` works until one is written.
+
+    A link process copies the offsets of groups once more before that.
+    """
+
+    async def change(links: LinkChanges) -> None:
+        from headwater.errors import NotReady
+
+        await links.promote(name, topic or (), finish=wait, force=force)
+        try:
+            async with asyncio.timeout(timeout):
+                while not await links.is_promoted(name, topic or ()):
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            words = links.promotion_words(name, topic or ())
+            raise NotReady(f"link {name} is not promoted after {timeout:g} s: {words}") from None
+
+    _change(data, config, change)
     put_done(output, "link", name, "promoted")
 
 

@@ -21,11 +21,15 @@ from headwater.replica.topics import Topics, check_name
 from headwater.state.cluster.links import Link, LinkedTopic, flaw_of
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.links import LinkPhase, LinkSpec
-from headwater.state.machine import LINKS_LEVEL
+from headwater.state.machine import LINK_ENDS_LEVEL, LINKS_LEVEL
 
 TRIES = 10
 """How often a change is tried that others overtake."""
 PAUSED = "paused by an operator"
+RESUMED = (LinkPhase.PAUSED, LinkPhase.STOPPED, LinkPhase.FINISHING, LinkPhase.PROMOTING)
+"""Phases of topics that are copied again when their link is resumed."""
+TOLD = 3
+"""How many topics a text names."""
 MAX_HOST = 255
 MAX_PORT = 65_535
 _TRUTH = {"true": True, "false": False}
@@ -126,11 +130,11 @@ class LinkChanges:
             await self._change(name, paused=True)
             return
         for found in self._chosen(name, topics):
-            if found.phase is LinkPhase.COPYING:
+            if found.copied:
                 await self._linking.change(found, LinkPhase.PAUSED, PAUSED)
 
     async def resume(self, name: str, topics: Sequence[str] = (), *, accept_gap: bool | None = None) -> None:
-        """Copy again: the link, and those of its topics (or the named ones) that were paused or have stopped.
+        """Copy again: the link, and its topics (or the named ones) that are paused, stopped or being promoted.
 
         A topic that was promoted is copied again only if it is named, and nothing was written to it since. `accept_gap`
         sets the option of the link; None leaves it as it is.
@@ -143,16 +147,72 @@ class LinkChanges:
         if changes:
             await self._change(name, **changes)
         for found in self._chosen(name, topics):
-            if found.phase in (LinkPhase.PAUSED, LinkPhase.STOPPED) or (topics and not found.mirrored):
+            if found.phase in RESUMED or (topics and not found.mirrored):
                 await self._linking.change(found, LinkPhase.COPYING)
 
-    async def promote(self, name: str, topics: Sequence[str] = ()) -> None:
-        """Make topics of a link ordinary ones, which producers write on. A repeated call finishes what was begun."""
-        for found in self._chosen(name, topics):
-            if found.mirrored:
-                await self._linking.change(found, LinkPhase.PROMOTED)
-            else:
+    async def promote(
+        self, name: str, topics: Sequence[str] = (), *, finish: bool = False, force: bool = False
+    ) -> None:
+        """Begin to make topics of a link ordinary ones, which producers write on. `is_promoted` says when it is done.
+
+        A link process copies the offsets of groups for the last time, and promotes the topics. With `finish` it copies
+        all that the source has now before that. With `force`, and for a link without groups, they are promoted here
+        and now.
+        """
+        link, chosen = self._linking.get(name), self._chosen(name, topics)
+        if finish:
+            self._check_finish(link, chosen, force=force)
+        steps = self._cluster.state.level >= LINK_ENDS_LEVEL and not force
+        phase = LinkPhase.PROMOTING if steps and link.spec.groups else LinkPhase.PROMOTED
+        for found in chosen:
+            if not found.mirrored:
                 await self._linking.carry_through(found)
+            elif finish and found.phase is LinkPhase.COPYING:
+                await self._linking.change(found, LinkPhase.FINISHING)
+            elif not finish and found.phase is not phase:
+                await self._linking.change(found, phase)
+
+    async def is_promoted(self, name: str, topics: Sequence[str] = ()) -> bool:
+        """Whether topics of a link take records of producers now."""
+        await self._cluster.barrier()
+        chosen = self._chosen(name, topics)
+        if any(found.mirrored for found in chosen):
+            return False
+        for found in chosen:
+            await self._linking.carry_through(found)
+        return True
+
+    def promotion_words(self, name: str, topics: Sequence[str] = ()) -> str:
+        """What a promotion that was begun still waits for, for people."""
+        state = self._cluster.state
+        waiting = [found for found in self._chosen(name, topics) if found.mirrored]
+        named = [(state.topics[found.topic].name, found.phase.name.lower()) for found in waiting[:TOLD]]
+        listed = ", ".join(f"{topic} is {phase}" for topic, phase in named)
+        more = f" and {len(waiting) - TOLD} more" if len(waiting) > TOLD else ""
+        return (
+            f"{listed}{more}. A link process goes on with it as soon as it runs and the source answers. "
+            "`headwater link describe` shows how far it is, `resume` takes it back, `promote --force` does not wait."
+        )
+
+    def _check_finish(self, link: Link, chosen: Sequence[LinkedTopic], *, force: bool) -> None:
+        """Raise unless link processes can copy topics up to the source's end."""
+        if force:
+            raise BadInput("a promotion either waits for what the source has, or is forced")
+        level = self._cluster.state.level
+        if level < LINK_ENDS_LEVEL:
+            raise NotReady(
+                f"waiting for the source needs level {LINK_ENDS_LEVEL}, and the cluster is at level {level}: "
+                "run `headwater cluster upgrade` when all processes run this build"
+            )
+        if link.spec.paused:
+            raise Conflict(f"link {link.name!r} is paused: resume it, or promote it without waiting for the source")
+        for found in chosen:
+            if found.phase in (LinkPhase.PAUSED, LinkPhase.STOPPED):
+                topic = self._cluster.state.topics[found.topic].name
+                raise Conflict(
+                    f"topic {topic!r} is {found.phase.name.lower()}: resume it, or promote it without waiting for the "
+                    "source"
+                )
 
     async def delete(self, name: str) -> None:
         """Delete a link whose topics are all promoted or deleted."""

@@ -10,7 +10,7 @@ import msgspec
 from headwater.errors import NotFound
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
-from headwater.state.cluster.links import Link, LinkedTopic
+from headwater.state.cluster.links import UNSEEN, Link, LinkedTopic, SourceEnds
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.links import LinkPhase, LinkSpec
 from headwater.state.streams.state import StreamsState
@@ -44,7 +44,8 @@ class LinkedLine(msgspec.Struct, frozen=True, kw_only=True):
     source_id: str | None
     """The id of the topic in the source; null if the source has no ids."""
     state: str
-    """`copying`, `paused`, `stopped` or `promoted`."""
+    """`copying`, `paused`, `stopped`, `finishing` (it is copied up to the source's end, then promoted), `promoting`
+    (the offsets of groups are copied, then it is promoted) or `promoted`."""
     reason: str
     """Why it is paused or stopped; else empty."""
     since_ms: int
@@ -55,6 +56,13 @@ class LinkedLine(msgspec.Struct, frozen=True, kw_only=True):
     """By partition, the first offset of the log here."""
     ends: list[int]
     """By partition, the offset up to which the source is copied: the next record gets it."""
+    source_ends: list[int | None]
+    """By partition, where readers of committed records stop in the source; null if it is not known. While the topic is
+    `finishing`, the end of the log that it waits for. Empty if it is promoted, or below level 6."""
+    source_ends_ms: int | None
+    """When a link process noted them, in milliseconds since 1970; null if there are none."""
+    lag: int | None
+    """Offsets that the source had then and that are not copied yet, of all partitions; null if it is not known."""
 
 
 class LinkFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +114,11 @@ def facts_of(state: ClusterState, domains: Mapping[Domain, Replica[StreamsState]
         raise NotFound(f"there is no link {name!r}")
     linked = [(state.topics[found.topic], found) for found in state.links.of(name) if found.topic in state.topics]
     linked.sort(key=lambda pair: pair[0].name)
-    lines = [_linked(topic, found, domains[Domain(topic.domain)].state) for topic, found in linked]
+    ends = state.links.ends
+    lines = [
+        _linked(topic, found, domains[Domain(topic.domain)].state, ends.get(topic.id) if found.mirrored else None)
+        for topic, found in linked
+    ]
     return facts_of_spec(link.spec, link.created_ms, lines)
 
 
@@ -126,8 +138,11 @@ def facts_of_spec(spec: LinkSpec, created_ms: int, linked: list[LinkedLine]) -> 
     )
 
 
-def _linked(topic: Topic, found: LinkedTopic, state: StreamsState) -> LinkedLine:
+def _linked(topic: Topic, found: LinkedTopic, state: StreamsState, seen: SourceEnds | None) -> LinkedLine:
     streams = [state.streams[stream] for stream in topic.streams[: topic.ready] if stream in state.streams]
+    ends = [stream.next_offset for stream in streams]
+    there = [] if seen is None else [None if end == UNSEEN else end for end in seen.ends[: len(ends)]]
+    known = len(there) == len(ends) and None not in there
     return LinkedLine(
         topic=topic.name,
         source=found.source,
@@ -137,7 +152,10 @@ def _linked(topic: Topic, found: LinkedTopic, state: StreamsState) -> LinkedLine
         since_ms=found.since_ms,
         generation=found.generation,
         starts=[stream.log_start for stream in streams],
-        ends=[stream.next_offset for stream in streams],
+        ends=ends,
+        source_ends=there,
+        source_ends_ms=None if seen is None else seen.at_ms,
+        lag=sum(max(0, (at or 0) - here) for at, here in zip(there, ends, strict=True)) if known else None,
     )
 
 

@@ -7,7 +7,7 @@ step is idempotent, so any process that finds streams behind their topic can fin
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard
 
 from headwater.clock import Chance
@@ -18,12 +18,23 @@ from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.links import Link, LinkedTopic
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.cluster import CreateTopic, DeleteTopic
-from headwater.state.commands.links import DropLink, LinkPhase, LinkSpec, PutLink, SetLinkTopic, SetMirror
+from headwater.state.commands.links import (
+    DropLink,
+    LinkPhase,
+    LinkSpec,
+    NoteSourceEnds,
+    PutLink,
+    SetLinkTopic,
+    SetMirror,
+)
 from headwater.state.machine import LINKS_LEVEL
 from headwater.state.records import Command
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
+
+MAX_ENDS = 5_000
+"""Ends of one record of the ledger."""
 
 
 class LinkUnknown(NotFound):
@@ -108,6 +119,21 @@ class Linking:
             linked.topic, linked.link, linked.source, linked.source_id, phase, reason, linked.generation
         )
         return await self._set(command)
+
+    async def note_ends(self, ends: Mapping[LinkedTopic, Sequence[tuple[int, int]]]) -> None:
+        """Note where partitions of topics end in the source. What a topic's change has overtaken is void."""
+        commands: list[Command] = []
+        size = 0
+        for linked, found in ends.items():
+            for i in range(0, len(found), MAX_ENDS):
+                part = list(found[i : i + MAX_ENDS])
+                if size + len(part) > MAX_ENDS:
+                    await self._cluster.submit(commands)
+                    commands, size = [], 0
+                commands.append(NoteSourceEnds(linked.topic, linked.generation, part))
+                size += len(part)
+        if commands:
+            await self._cluster.submit(commands)
 
     async def _set(self, command: SetLinkTopic) -> LinkedTopic:
         if command.topic not in self._cluster.state.topics:

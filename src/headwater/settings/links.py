@@ -23,6 +23,8 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """How often a link looks for new topics, new partitions and new leaders. A leader that moves is noticed at once."""
     groups_ms: int = 60_000
     """How often committed offsets of groups are copied. They are copied once more when a link is promoted."""
+    report_ms: int = 10_000
+    """How often a process notes in the ledger how far the source is, if that has changed. `link describe` shows it."""
     fetch_wait_ms: int = 500
     """How long the source may wait for records before it answers an empty fetch."""
     fetch_bytes: int = 4 * MIB

@@ -39,6 +39,9 @@ LINKS_LEVEL = 5
 TYPED_LEVEL = 6
 """From this level on there are schemas, typed columns of tables, checksums of rows, and dead letters."""
 
+LINK_ENDS_LEVEL = 6
+"""From this level on the ends of a link's source are known to all, and a promotion has steps."""
+
 IMAGE_FORMAT = 2
 
 MAX_CLOCK_LEAD_MS = 60_000

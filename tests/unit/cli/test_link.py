@@ -96,6 +96,7 @@ def test_the_life_of_a_link(headwater: Commands) -> None:
     said = headwater.ok("describe", "old")
     assert said.startswith("link:        old, paused\n") and "sasl.password.env: PASSWORD" in said
     assert said.splitlines()[-1].split()[:3] == ["orders", "copying", "2"]
+    assert said.splitlines()[-1].split()[-1] == "-", "nobody has seen the source"
     headwater.ok("pause", "old", "--topic", "orders")
     assert headwater.json("describe", "old")["linked"][0]["state"] == "paused"
     headwater.ok("resume", "old", "--accept-gap")
@@ -104,7 +105,11 @@ def test_the_life_of_a_link(headwater: Commands) -> None:
     assert facts["options"] == {"configs": "true", "accept.gap": "true"}
     code, _, words = headwater("delete", "old")
     assert code == 1 and "promote or delete them first" in words
-    assert headwater.json("promote", "old", "--topic", "orders") == {"name": "old", "result": "promoted"}
+    code, _, words = headwater("promote", "old", "--topic", "orders", "--timeout", "0.2")
+    assert code != 0 and "orders is promoting. A link process goes on with it" in words
+    assert headwater.json("describe", "old")["linked"][0]["state"] == "promoting"
+    forced = headwater.json("promote", "old", "--topic", "orders", "--force")
+    assert forced == {"name": "old", "result": "promoted"}
     assert headwater.json("describe", "old")["linked"][0]["state"] == "promoted"
     headwater.ok("delete", "old")
     assert [line["name"] for line in headwater.json("list")] == ["first"]

@@ -24,6 +24,7 @@ from headwater.replica.topics import Topics
 from headwater.settings.settings import Settings
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.links import LinkPhase, LinkSpec
+from headwater.state.machine import LINK_ENDS_LEVEL, LINKS_LEVEL
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain
 from tests.support.secured import MovingClock
@@ -147,10 +148,10 @@ def test_a_name_is_taken_once_and_ensure_changes_the_link() -> None:
 def test_a_cluster_below_the_level_takes_no_link() -> None:
     async def story() -> None:
         async with world() as here:
-            here.state.level -= 1
+            level, here.state.level = here.state.level, LINKS_LEVEL - 1
             with pytest.raises(NotReady, match="headwater cluster upgrade"):
                 await here.changes.create(SPEC)
-            here.state.level += 1
+            here.state.level = level
 
     asyncio.run(story())
 
@@ -210,15 +211,15 @@ def test_promoted_topics_take_records_and_only_then_the_link_can_be_deleted() ->
     async def story() -> None:
         async with world() as here:
             await here.linked("orders", "payments")
-            await here.changes.promote("old", ["orders"])
+            await here.changes.promote("old", ["orders"], force=True)
             assert not any(stream.mirror.on for stream in here.streams("orders"))
             assert all(stream.mirror.on for stream in here.streams("payments"))
             with pytest.raises(Conflict, match="1 topics"):
                 await here.changes.delete("old")
             await here.changes.resume("old")
             assert here.phases()["orders"] is LinkPhase.PROMOTED, "only a topic that is named goes back"
-            await here.changes.promote("old")
-            await here.changes.promote("old")
+            await here.changes.promote("old", force=True)
+            await here.changes.promote("old", force=True)
             await here.changes.delete("old")
             assert not here.state.links.links and not here.state.links.topics
             assert set(here.state.names) == {"orders", "payments"}
@@ -230,10 +231,101 @@ def test_a_promoted_topic_goes_back_while_nothing_was_written() -> None:
     async def story() -> None:
         async with world() as here:
             await here.linked("orders")
-            await here.changes.promote("old")
+            await here.changes.promote("old", force=True)
             await here.changes.resume("old", ["orders"])
             assert here.phases() == {"orders": LinkPhase.COPYING}
             assert all(stream.mirror.on for stream in here.streams("orders"))
+
+    asyncio.run(story())
+
+
+def test_a_promotion_leaves_its_last_step_to_a_link_process() -> None:
+    """It copies the offsets of groups. Until then nobody writes, and the operator can take it back."""
+
+    async def story() -> None:
+        async with world() as here:
+            await here.linked("orders")
+            before = here.streams("orders")[0].mirror.generation
+            await here.changes.promote("old")
+            await here.changes.promote("old")
+            mirror = here.streams("orders")[0].mirror
+            assert here.phases() == {"orders": LinkPhase.PROMOTING}
+            assert mirror.on and mirror.generation == before + 1
+            assert not await here.changes.is_promoted("old")
+            assert "orders is promoting" in here.changes.promotion_words("old")
+            await here.changes.resume("old")
+            assert here.phases() == {"orders": LinkPhase.COPYING}
+            await here.changes.promote("old")
+            [found] = here.state.links.of("old")
+            await here.linking.change(found, LinkPhase.PROMOTED)
+            assert await here.changes.is_promoted("old")
+
+    asyncio.run(story())
+
+
+def test_a_link_without_groups_is_promoted_at_once() -> None:
+    async def story() -> None:
+        async with world() as here:
+            await here.linked("orders")
+            await here.changes.ensure(msgspec.structs.replace(SPEC, groups=()))
+            await here.changes.promote("old")
+            assert await here.changes.is_promoted("old")
+
+    asyncio.run(story())
+
+
+def test_a_promotion_that_waits_for_the_source() -> None:
+    """The topic stays a copy until the source's end is reached. It needs a link that copies."""
+
+    async def story() -> None:
+        async with world() as here:
+            await here.linked("orders", "payments")
+            await here.changes.promote("old", ["orders"], finish=True)
+            assert here.phases() == {"orders": LinkPhase.FINISHING, "payments": LinkPhase.COPYING}
+            await here.changes.pause("old", ["payments"])
+            with pytest.raises(Conflict, match="'payments' is paused: resume it"):
+                await here.changes.promote("old", finish=True)
+            await here.changes.resume("old")
+            assert here.phases() == dict.fromkeys(("orders", "payments"), LinkPhase.COPYING)
+            await here.changes.pause("old")
+            with pytest.raises(Conflict, match="link 'old' is paused"):
+                await here.changes.promote("old", finish=True)
+            with pytest.raises(BadInput, match="is forced"):
+                await here.changes.promote("old", finish=True, force=True)
+            assert here.phases() == dict.fromkeys(("orders", "payments"), LinkPhase.COPYING)
+
+    asyncio.run(story())
+
+
+def test_below_the_sixth_level_a_promotion_is_one_step() -> None:
+    async def story() -> None:
+        async with world() as here:
+            await here.linked("orders")
+            here.state.level = LINK_ENDS_LEVEL - 1
+            with pytest.raises(NotReady, match="needs level 6"):
+                await here.changes.promote("old", finish=True)
+            await here.changes.promote("old")
+            assert here.phases() == {"orders": LinkPhase.PROMOTED}
+
+    asyncio.run(story())
+
+
+def test_the_lag_is_known_when_all_partitions_were_seen() -> None:
+    async def story() -> None:
+        async with world() as here:
+            await here.linked("orders")
+            [found] = here.state.links.of("old")
+            [line] = facts_of(here.state, here.core.domains, "old").linked
+            assert (line.source_ends, line.source_ends_ms, line.lag) == ([], None, None)
+            await here.linking.note_ends({found: [(1, 7)]})
+            [line] = facts_of(here.state, here.core.domains, "old").linked
+            assert (line.source_ends, line.lag) == ([None, 7], None) and line.source_ends_ms is not None
+            await here.linking.note_ends({found: [(0, 3)]})
+            [line] = facts_of(here.state, here.core.domains, "old").linked
+            assert (line.source_ends, line.lag) == ([3, 7], 10)
+            await here.changes.promote("old", force=True)
+            [line] = facts_of(here.state, here.core.domains, "old").linked
+            assert (line.source_ends, line.lag) == ([], None)
 
     asyncio.run(story())
 

@@ -24,7 +24,7 @@ from tests.unit.replica.test_membership import Process, World
 ONE = Domain(1)
 SOURCE = uuid.UUID(int=9)
 SPEC = LinkSpec("old", ("kafka:9092",), {}, ("orders",), (), (), {}, False)
-COPYING, PAUSED, STOPPED, PROMOTED = LinkPhase
+COPYING, PAUSED, STOPPED, PROMOTED, FINISHING, PROMOTING = LinkPhase
 
 
 class Side:

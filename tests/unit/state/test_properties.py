@@ -28,7 +28,16 @@ from headwater.state.commands.cluster import (
     TopicReady,
 )
 from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
-from headwater.state.commands.links import DropLink, LinkPhase, LinkSpec, PutLink, SetLinkTopic, SetMirror, SkipStreams
+from headwater.state.commands.links import (
+    DropLink,
+    LinkPhase,
+    LinkSpec,
+    NoteSourceEnds,
+    PutLink,
+    SetLinkTopic,
+    SetMirror,
+    SkipStreams,
+)
 from headwater.state.commands.streams import (
     AppendUnits,
     AppendWal,
@@ -159,6 +168,12 @@ cluster_commands: st.SearchStrategy[Command] = st.one_of(
         st.sampled_from(LinkPhase),
         st.just("why"),
         st.integers(0, 6),
+    ),
+    st.builds(
+        NoteSourceEnds,
+        topics,
+        st.integers(0, 6),
+        st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 9)), max_size=3),
     ),
 )
 

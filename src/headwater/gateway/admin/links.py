@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from headwater.gateway.services import Call
@@ -9,6 +10,8 @@ from headwater.replica.link_changes import LinkChanges
 from headwater.replica.linked import LinkFacts, LinkLine, facts_of, facts_of_spec, lines_of
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.commands.links import LinkSpec
+
+POLL_SECONDS = 0.1
 
 
 async def all_links(call: Call) -> list[LinkLine]:
@@ -47,10 +50,21 @@ async def resume(call: Call, name: str, topics: Sequence[str], *, accept_gap: bo
     return _facts(call, name)
 
 
-async def promote(call: Call, name: str, topics: Sequence[str]) -> LinkFacts:
-    """Make topics of a link ordinary ones."""
-    await (await _changing(call)).promote(name, topics)
-    return _facts(call, name)
+async def promote(
+    call: Call, name: str, topics: Sequence[str], *, finish: bool, force: bool, wait_seconds: float
+) -> tuple[LinkFacts, bool]:
+    """Make topics of a link ordinary ones, and wait until they are. Says whether they are."""
+    own, links = call.services, await _changing(call)
+    await links.promote(name, topics, finish=finish, force=force)
+    deadline = own.clock.monotonic() + wait_seconds
+    if wait_seconds > 0:
+        call.as_stream()
+    while not (done := await links.is_promoted(name, topics)):
+        left = deadline - own.clock.monotonic()
+        if left <= 0 or own.stopping.is_set():
+            break
+        await asyncio.sleep(min(POLL_SECONDS, left))
+    return _facts(call, name), done
 
 
 async def delete(call: Call, name: str) -> None:

@@ -15,6 +15,11 @@ from headwater.replica.linked import LinkFacts, LinkLine
 from headwater.state.commands.links import LinkSpec
 
 LinkName = Annotated[str, PathParameter(description="The name of the link.")]
+MAX_WAIT_SECONDS = 60
+DEFAULT_WAIT_SECONDS = 10.0
+Wait = Annotated[
+    float, QueryParameter(ge=0, le=MAX_WAIT_SECONDS, description="How many seconds to wait for the promotion at most.")
+]
 ValidateOnly = Annotated[bool, QueryParameter(description="Only check the request.")]
 Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)]
 
@@ -46,6 +51,17 @@ class OfLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     topics: Names = ()
     """Names of topics here. By default all topics of the link."""
+
+
+class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is promoted."""
+
+    topics: Names = ()
+    """Names of topics here. By default all topics of the link."""
+    finish: bool = False
+    """Whether to copy first all that the source has at the time of the call. Stop its producers before."""
+    force: bool = False
+    """Whether to promote at once, without the last offsets of groups: the source is away."""
 
 
 class Resumed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,12 +117,16 @@ async def resume_link(call: TheCall, link: LinkName, data: JSONBody[Resumed]) ->
 
 
 @post("/v1/links/{link:str}/promote", operation_id="promoteLink", tags=["links"], status_code=200)
-async def promote_link(call: TheCall, link: LinkName, data: JSONBody[OfLink]) -> LinkFacts:
+async def promote_link(
+    call: TheCall, link: LinkName, data: JSONBody[Promoted], wait: Wait = DEFAULT_WAIT_SECONDS
+) -> Response[LinkFacts]:
     """End copying of topics: producers write to them from then on. The caller needs the right to ALTER the cluster.
 
-    Records get the offsets that follow the copied ones.
+    Records get the offsets that follow the copied ones. A link process copies the offsets of groups before that. The
+    answer is 200 if the topics are promoted, and 202 if that still goes on: `linked` shows how far each topic is.
     """
-    return await admin.promote(call, link, data.topics)
+    facts, done = await admin.promote(call, link, data.topics, finish=data.finish, force=data.force, wait_seconds=wait)
+    return Response(facts, status_code=200 if done else 202)
 
 
 @delete("/v1/links/{link:str}", operation_id="deleteLink", tags=["links"])

@@ -183,7 +183,7 @@ class Feed:
         if isinstance(answer, Found):
             if self._not_before.pop(want.place, None) is not None:
                 copier.fine()
-            copier.take(want.position, answer.pieces, answer.end)
+            copier.take(want.position, answer.pieces, answer.end, answer.high_watermark)
         elif isinstance(answer, SourceOvertaken) and (not copier.end or self._owner.accept_gap):
             told = {"topic": want.topic, "partition": want.partition, "position": want.position, "reason": str(answer)}
             log.warning("records that the source has no more are left out", extra=told)

@@ -19,6 +19,7 @@ from headwater.link.copying.appending import Appender, MirrorOver
 from headwater.link.copying.feed import Feed, Fetches, Place
 from headwater.link.copying.groups import GroupOffsets
 from headwater.link.copying.partition import Copier
+from headwater.link.copying.promoting import Copied, Promotions
 from headwater.link.copying.shares import share_of
 from headwater.link.copying.topics import LinkedTopics, Present
 from headwater.link.health import Health, Status, partition_status, source_status, worst
@@ -31,6 +32,7 @@ from headwater.replica.topics import Topics
 from headwater.settings.settings import Settings
 from headwater.state.cluster.links import Link, LinkedTopic
 from headwater.state.commands.links import LinkPhase
+from headwater.state.machine import LINK_ENDS_LEVEL
 from headwater.types import Domain, StreamId
 
 log = logging.getLogger("headwater.link")
@@ -45,14 +47,24 @@ TELL = 3
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What groups have committed in a source."""
+
+    offsets: Mapping[str, Mapping[Place, int]]
+    """By group, the offsets in topics."""
+    refused: Mapping[str, str]
+    """Groups whose offsets the source does not tell, and why."""
+
+
 class Origin(Fetches, Protocol):
     """What a link needs of its source."""
 
     async def discover(self, also: Sequence[str]) -> Present:
         """The topics that the link takes, and those of these names, as far as they exist."""
 
-    async def group_offsets(self, topics: Sequence[str]) -> Mapping[str, Mapping[Place, int]]:
-        """By group of the link, the committed offsets in topics."""
+    async def group_offsets(self, topics: Sequence[str]) -> Committed:
+        """The committed offsets of the link's groups in topics."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -96,6 +108,11 @@ class LinkRunner:
         self.breaker = Breaker(self._settings)
         self._topics = LinkedTopics(link.name, self._cluster, tools.linking, tools.topics)
         self._groups = GroupOffsets(tools.domains)
+        self._promotions = Promotions(link.name, tools.domains, tools.linking)
+        self._noted = float("-inf")
+        """When the ends of the source were noted."""
+        self._groupless: Mapping[str, str] = {}
+        """Groups whose offsets the source does not tell, and why."""
         self._copies: dict[Place, _Copy] = {}
         self._feed: Feed | None = None
         self._tasks = Tasks()
@@ -103,8 +120,8 @@ class LinkRunner:
         self._copied: dict[uuid.UUID, int] = {}
         """Topics that were copied, by generation."""
         self._promoted: set[uuid.UUID] = set()
-        """Topics that were promoted lately. Their groups are copied once more."""
-        self._changed, self._search, self._regroup = (asyncio.Event() for _ in range(3))
+        """Topics that were promoted lately, below level 6. Their groups are copied once more."""
+        self._changed, self._search, self._regroup, self._promote = (asyncio.Event() for _ in range(4))
         self._asking = 0
         self._error = ""
         self._failed = 0
@@ -139,12 +156,14 @@ class LinkRunner:
                 self._regroup.set()
             self._shares = shares
         self._changed.set()
+        self._promote.set()
 
     async def run(self) -> None:
         """Copy until this is cancelled."""
         source = self._connect(self.link)
         feed = Feed(source, self, self.breaker, self._tools.ahead, self._settings, self._clock, self._chance)
         loops = [self._reconciling(feed), feed.run(), self._searching(source), self._grouping(source)]
+        loops.append(self._promoting())
         self._feed = feed
         try:
             await asyncio.gather(*[self._tasks.spawn(loop, f"link-{self.name}") for loop in loops])
@@ -176,10 +195,12 @@ class LinkRunner:
     def _wanted(self) -> dict[Place, tuple[uuid.UUID, int, int]]:
         """By place: the topic, its stream here, and the generation."""
         found: dict[Place, tuple[uuid.UUID, int, int]] = {}
+        if self.link.spec.paused:
+            return found
         state = self._cluster.state
         for linked in state.links.of(self.name):
             topic = state.topics.get(linked.topic)
-            if linked.phase is not LinkPhase.COPYING or topic is None or topic.deleting:
+            if not linked.copied or topic is None or topic.deleting:
                 continue
             streams = self._tools.domains[Domain(topic.domain)].state.streams
             for partition, name in enumerate(topic.streams[: topic.ready]):
@@ -241,7 +262,7 @@ class LinkRunner:
 
     def _linked(self, source: str) -> LinkedTopic | None:
         of = self._cluster.state.links.of(self.name)
-        return next((one for one in of if one.source == source and one.phase is LinkPhase.COPYING), None)
+        return next((one for one in of if one.source == source and one.copied), None)
 
     # --- topics and groups -----------------------------------------------------------------------------
 
@@ -249,7 +270,7 @@ class LinkRunner:
         """Look for topics again and again, if this process leads the link."""
         while True:
             await self._next(self._search, self._settings.metadata_ms / 1000)
-            if LEADING in self._shares:
+            if LEADING in self._shares and not self.link.spec.paused:
                 names = self._topics.names()
                 found = await self._asked(partial(source.discover, names))
                 await self._retried(partial(self._topics.follow, found))
@@ -259,20 +280,52 @@ class LinkRunner:
         """Copy offsets of groups again and again, if this process leads the link."""
         while True:
             await self._next(self._regroup, self._settings.groups_ms / 1000)
-            topics = self._grouped()
-            if LEADING in self._shares and self.link.spec.groups and topics:
-                found = await self._asked(partial(source.group_offsets, sorted(topics)))
-                for group, offsets in found.items():
-                    await self._retried(partial(self._groups.copy, topics, group, offsets))
-                self._promoted -= {linked.topic for linked in topics.values()}
+            topics, promoting = self._grouped(), self._promotions.of(LinkPhase.PROMOTING)
+            if LEADING not in self._shares or not topics:
+                continue
+            done = await self._retried(partial(self._promotions.settle_ends, promoting))
+            if self.link.spec.groups:
+                done = await self._copy_groups(source, topics) and done
+            if done:
+                await self._retried(partial(self._promotions.complete, promoting))
+
+    async def _copy_groups(self, source: Origin, topics: Mapping[str, LinkedTopic]) -> bool:
+        """Copy the offsets of all groups that the source tells; returns whether the ledger has them."""
+        found = await self._asked(partial(source.group_offsets, sorted(topics)))
+        done = True
+        for group, offsets in found.offsets.items():
+            done = await self._retried(partial(self._groups.copy, topics, group, offsets)) and done
+        for group, why in sorted(found.refused.items())[:TELL]:
+            log.warning("offsets of a group are not told", extra={"link": self.name, "group": group, "reason": why})
+        self._groupless = found.refused
+        self._promoted -= {linked.topic for linked in topics.values()}
+        return done
+
+    async def _promoting(self) -> None:
+        """Note how far the source is, and take topics through the steps of their promotion."""
+        while True:
+            await self._promote.wait()
+            self._promote.clear()
+            now = self._clock.monotonic()
+            due = now - self._noted >= self._settings.report_ms / 1000
+            self._noted = now if due else self._noted
+            copied = [Copied(copy.topic, copy.generation, copy.copier) for copy in self._copies.values()]
+            await self._retried(partial(self._promotions.note, copied, due=due))
+            if LEADING in self._shares:
+                await self._retried(self._promotions.advance)
+                if self._promotions.of(LinkPhase.PROMOTING):
+                    self._regroup.set()
 
     def _grouped(self) -> dict[str, LinkedTopic]:
-        """Topics whose groups are copied: those that are copied, and once those that were promoted."""
+        """Topics whose groups are copied: those that are copied, are being promoted, and once those that were."""
         of = self._cluster.state.links.of(self.name)
-        return {one.source: one for one in of if one.phase is LinkPhase.COPYING or one.topic in self._promoted}
+        found = (one for one in of if one.copied or one.phase is LinkPhase.PROMOTING or one.topic in self._promoted)
+        return {one.source: one for one in found}
 
     def _note_phases(self) -> None:
-        """Copy groups once more if a topic was promoted. Its records have their last offsets now."""
+        """Below level 6: copy groups once more if a topic was promoted. Its records have their last offsets now."""
+        if self._cluster.state.level >= LINK_ENDS_LEVEL:
+            return
         for linked in self._cluster.state.links.of(self.name):
             if linked.phase is LinkPhase.COPYING:
                 self._copied[linked.topic] = linked.generation
@@ -318,8 +371,8 @@ class LinkRunner:
                 self._asking, self._error = 0, ""
                 return answer
 
-    async def _retried(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Do something in the ledger here, until it is done. What is refused is in the log."""
+    async def _retried(self, work: Callable[[], Awaitable[object]]) -> bool:
+        """Do something in the ledger here; returns whether it is done. What is refused is in the log."""
         retrying = Retrying(self._settings, self._chance)
         while True:
             try:
@@ -327,10 +380,10 @@ class LinkRunner:
             except HeadwaterError as error:
                 log.warning("a change of a link waits", extra={"link": self.name, "reason": str(error)})
                 if retrying.exhausted:
-                    return
+                    return False
                 await asyncio.sleep(retrying.pause())
             else:
-                return
+                return True
 
     # --- health ----------------------------------------------------------------------------------------
 
@@ -354,6 +407,8 @@ class LinkRunner:
         reasons = [f"{one.source}: {one.reason}" for one in stopped]
         reasons += [f"{name}: {why}" for name, why in sorted(self._topics.refused.items())]
         self._note("topics", Status.UNHEALTHY if reasons else Status.HEALTHY, _told(reasons), now_ms)
+        reasons = [f"{name}: {why}" for name, why in sorted(self._groupless.items())]
+        self._note("groups", Status.DEGRADED if reasons else Status.HEALTHY, _told(reasons), now_ms)
 
     def _note(self, part: str, status: Status, reason: str, now_ms: int) -> None:
         if self.health.note(f"{self.name}/{part}", status, reason, now_ms):

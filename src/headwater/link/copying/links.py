@@ -20,6 +20,7 @@ from headwater.replica.topics import Topics
 from headwater.settings.settings import Settings
 from headwater.state.cluster.links import Link
 from headwater.state.commands.base import TakeLease
+from headwater.state.commands.links import LinkPhase
 from headwater.state.machine import Lease
 
 log = logging.getLogger("headwater.link")
@@ -85,7 +86,7 @@ class Copying:
 
     async def round(self) -> None:
         """Take and give shares, and bring the copies in line."""
-        links = {name: link for name, link in self._cluster.state.links.links.items() if not link.spec.paused}
+        links = {name: link for name, link in self._cluster.state.links.links.items() if self._has_work(link)}
         for name, (runner, _) in list(self._running.items()):
             link = links.get(name)
             if link is None or link.version != runner.link.version:
@@ -99,6 +100,11 @@ class Copying:
                 self._running[name] = runner, self._domains.background.run(LINK, runner.run, name)
             if name in self._running:
                 self._running[name][0].assign(shares)
+
+    def _has_work(self, link: Link) -> bool:
+        """Whether a link runs. One that is paused runs while a topic of it is being promoted, and copies no records."""
+        of = self._cluster.state.links.of(link.name) if link.spec.paused else ()
+        return not link.spec.paused or any(found.phase is LinkPhase.PROMOTING for found in of)
 
     def _shares(self, link: str) -> frozenset[int]:
         state = self._cluster.state

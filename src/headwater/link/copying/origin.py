@@ -8,8 +8,9 @@ from headwater.client.references import read_references
 from headwater.clock import Chance, Clock
 from headwater.errors import HeadwaterError
 from headwater.link.copying.feed import Place
-from headwater.link.copying.link import Origin
+from headwater.link.copying.link import Committed, Origin
 from headwater.link.copying.topics import NO_ID, Found, Present
+from headwater.link.source.errors import SourceRefuses
 from headwater.link.source.selection import Names, SourceTopic
 from headwater.link.source.source import Answer, Group, Source, Want, open_source
 from headwater.settings.links import Links
@@ -60,11 +61,16 @@ class KafkaOrigin:
                     configs[config.name] = config.value
         return Found(topic.name, topic.id or NO_ID, topic.partitions, configs)
 
-    async def group_offsets(self, topics: Sequence[str]) -> Mapping[str, Mapping[Place, int]]:
-        """See `Origin`."""
+    async def group_offsets(self, topics: Sequence[str]) -> Committed:
+        """See `Origin`. A group that the source refuses to show holds up no other."""
         wanted = frozenset(topics)
-        groups = await self._source.groups(self._groups)
-        return {group: await self._source.group_offsets(group, wanted) for group in groups}
+        found, refused = dict[str, dict[Place, int]](), dict[str, str]()
+        for group in await self._source.groups(self._groups):
+            try:
+                found[group] = await self._source.group_offsets(group, wanted)
+            except SourceRefuses as error:
+                refused[group] = str(error)
+        return Committed(found, refused)
 
     async def by_leader(self, wants: Sequence[Want]) -> tuple[list[Group], dict[Place, HeadwaterError]]:
         """See `Fetches`."""

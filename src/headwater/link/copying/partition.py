@@ -65,6 +65,8 @@ class Copier:
         """The end of the log here."""
         self.source_end = NOWHERE
         """The end of what the source has for readers of committed records."""
+        self.log_end = NOWHERE
+        """The end of the source's log. Records of open transactions are before it."""
         self.newest_ms = -1
         """The largest timestamp of the last batch that was copied."""
         self.records = 0
@@ -101,11 +103,11 @@ class Copier:
         """How old the last copied record is, if there are newer ones; else 0."""
         return max(0, now_ms - self.newest_ms) if self.lag and self.newest_ms >= 0 else 0
 
-    def take(self, position: int, pieces: Sequence[Piece], source_end: int) -> None:
+    def take(self, position: int, pieces: Sequence[Piece], source_end: int, log_end: int) -> None:
         """Take what a fetch from a position has found. An answer for an earlier position is dropped."""
         if position != self.position:
             return
-        self.source_end = source_end
+        self.source_end, self.log_end = source_end, max(source_end, log_end)
         if not pieces:
             return
         if not self._pieces:
@@ -119,7 +121,7 @@ class Copier:
 
     def begin_at(self, position: int, offset: int) -> None:
         """Leave out what the source does not have any more: a gap from a position up to an offset."""
-        self.take(position, [Piece(position, offset, None, NO_EPOCH)], max(self.source_end, offset))
+        self.take(position, [Piece(position, offset, None, NO_EPOCH)], max(self.source_end, offset), self.log_end)
 
     def fail(self, error: Exception) -> None:
         """Note a failure of the source for this partition."""

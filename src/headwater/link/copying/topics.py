@@ -58,7 +58,7 @@ class LinkedTopics:
     def names(self) -> list[str]:
         """The source's names of all topics that are copied."""
         of = self._cluster.state.links.of(self._link)
-        return [linked.source for linked in of if linked.phase is LinkPhase.COPYING]
+        return [linked.source for linked in of if linked.copied]
 
     async def follow(self, present: Present) -> None:
         """Take over what the source has now.
@@ -72,7 +72,7 @@ class LinkedTopics:
             try:
                 if linked is None:
                     await self._begin(one)
-                elif linked.phase is LinkPhase.COPYING:
+                elif linked.copied:
                     await self._compare(linked, one)
             except (BadInput, Conflict) as error:
                 self._refuse(one.name, error)

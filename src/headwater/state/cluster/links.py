@@ -7,7 +7,7 @@ import uuid
 
 import msgspec
 
-from headwater.state.commands.links import LinkPhase, LinkSpec, PutLink, SetLinkTopic
+from headwater.state.commands.links import LinkPhase, LinkSpec, NoteSourceEnds, PutLink, SetLinkTopic
 from headwater.state.results import Done, Reason, Refused, Result
 
 MAX_LINKS = 100
@@ -21,6 +21,9 @@ MAX_TEXT = 1_024
 """The limit of characters of a name, a pattern, an address, an option or a reason."""
 SECRETS = ("sasl.password", "sasl.oauthbearer.token", "ssl.key.password", "sasl.jaas.config")
 """What is never in the ledger. Its file or variable is named instead."""
+UNSEEN = -1
+"""The end of a partition that nobody has seen."""
+I64_MAX = (1 << 63) - 1
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}")
 
 
@@ -54,9 +57,26 @@ class LinkedTopic(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     """When the phase began."""
 
     @property
+    def copied(self) -> bool:
+        """Whether records are copied now."""
+        return self.phase in (LinkPhase.COPYING, LinkPhase.FINISHING)
+
+    @property
     def mirrored(self) -> bool:
         """Whether the topic's streams are meant to be mirrors, which refuse ordinary producers."""
         return self.phase is not LinkPhase.PROMOTED
+
+
+class SourceEnds(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where the partitions of a linked topic end in the source, as link processes have seen it."""
+
+    topic: uuid.UUID
+    generation: int
+    """The generation of the topic when they were seen."""
+    ends: list[int]
+    """By partition; `UNSEEN` where none was seen."""
+    at_ms: int
+    """When the last of them was noted."""
 
 
 class Links:
@@ -65,6 +85,8 @@ class Links:
     def __init__(self) -> None:
         self.links: dict[str, Link] = {}
         self.topics: dict[uuid.UUID, LinkedTopic] = {}
+        self.ends: dict[uuid.UUID, SourceEnds] = {}
+        """By topic. From level 6 on."""
         self.last_number = 0
         """The newest version or generation. Both are taken from this one sequence, so none is used twice."""
 
@@ -104,7 +126,7 @@ class Links:
             return Refused(Reason.INVALID, f"link {name!r} has {standing} topics: promote or delete them first")
         del self.links[name]
         for found in topics:
-            del self.topics[found.topic]
+            self.forget_topic(found.topic)
         return Done()
 
     def set_topic(self, command: SetLinkTopic, now_ms: int) -> Result:
@@ -138,6 +160,24 @@ class Links:
     def forget_topic(self, topic: uuid.UUID) -> None:
         """A topic is being deleted."""
         self.topics.pop(topic, None)
+        self.ends.pop(topic, None)
+
+    def note_ends(self, command: NoteSourceEnds, partitions: int, now_ms: int) -> Result:
+        """See `NoteSourceEnds`. `partitions` is the number of partitions that the topic has here."""
+        linked = self.topics.get(command.topic)
+        if linked is None:
+            return Refused(Reason.UNKNOWN, "the topic is not linked")
+        if linked.generation != command.generation:
+            return Refused(Reason.STALE, f"the topic is at generation {linked.generation}")
+        if any(not 0 <= partition < partitions or not 0 <= end <= I64_MAX for partition, end in command.ends):
+            return Refused(Reason.INVALID, "an end is of no partition, or no offset")
+        known = self.ends.get(command.topic)
+        ends = list(known.ends) if known is not None and known.generation == command.generation else []
+        ends += [UNSEEN] * (partitions - len(ends))
+        for partition, end in command.ends:
+            ends[partition] = end
+        self.ends[command.topic] = SourceEnds(command.topic, command.generation, ends, now_ms)
+        return Done()
 
     def _next_number(self) -> int:
         self.last_number += 1

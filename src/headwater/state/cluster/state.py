@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from headwater.state.cluster import linking, processes, quotas, registry, reports, topics, users
+from headwater.state.cluster import link_ends, linking, processes, quotas, registry, reports, topics, users
 from headwater.state.cluster.domain import ClusterDomain
 from headwater.state.machine import Part
 
@@ -20,4 +20,5 @@ class ClusterState(ClusterDomain):
         users.PART,
         linking.PART,
         registry.PART,
+        link_ends.PART,
     )

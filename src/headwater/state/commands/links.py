@@ -24,6 +24,10 @@ class LinkPhase(enum.IntEnum):
     """It cannot go on: the source was truncated, recreated or deleted. It refuses producers."""
     PROMOTED = 3
     """It is an ordinary topic now. Producers write on at the offsets of the source."""
+    FINISHING = 4
+    """It is copied up to the end that the source has now; then it is promoted. From level 6 on."""
+    PROMOTING = 5
+    """Nothing is copied any more. The offsets of groups are copied once more; then it is promoted. From level 6 on."""
 
 
 class LinkSpec(Fields, frozen=True):
@@ -96,4 +100,15 @@ class SkipStreams(Command, frozen=True, tag="mirror>"):
     skips: list[tuple[int, int, int, int]]
 
 
-LinksCommand: TypeAlias = PutLink | DropLink | SetLinkTopic | SetMirror | SkipStreams
+class NoteSourceEnds(Command, frozen=True, tag="link ends"):
+    """Note where partitions of a linked topic end in the source: (partition, end). From level 6 on.
+
+    Refused unless the topic has this generation. Ends of an earlier generation are forgotten.
+    """
+
+    topic: uuid.UUID
+    generation: int
+    ends: list[tuple[int, int]]
+
+
+LinksCommand: TypeAlias = PutLink | DropLink | SetLinkTopic | SetMirror | SkipStreams | NoteSourceEnds

@@ -50,7 +50,12 @@ def test_the_life_of_a_link() -> None:
             assert resumed.json()["linked"][0]["state"] == "copying"
             refused = await found.ask("DELETE", "/v1/links/old")
             assert (refused.status_code, refused.json()["type"]) == (409, "/problems/conflict")
+            waiting = await found.ask("POST", "/v1/links/old/promote", json={"finish": True}, params={"wait": "0"})
+            assert (waiting.status_code, waiting.json()["linked"][0]["state"]) == (202, "finishing")
+            both = {"finish": True, "force": True}
+            assert (await found.ask("POST", "/v1/links/old/promote", json=both)).status_code == 400
             promoted = await found.ask("POST", "/v1/links/old/promote", json={})
+            assert promoted.status_code == 200
             assert promoted.json()["linked"][0]["state"] == "promoted"
             assert (await found.get("/v1/links/old")).json() == promoted.json()
             assert (await found.ask("DELETE", "/v1/links/old")).status_code == 204

@@ -16,9 +16,12 @@ from headwater.link.copying.links import Copying
 from headwater.link.copying.metrics import collect
 from headwater.link.health import Status
 from headwater.link.source.errors import SourceTruncated
+from headwater.replica.link_changes import LinkChanges
+from headwater.replica.linked import LinkedLine, facts_of
 from headwater.state.commands.links import LinkPhase
 from tests.support.batches import batch
 from tests.support.link_world import (
+    PATIENCE_SECONDS,
     QUICK,
     ModelSource,
     copied,
@@ -292,21 +295,174 @@ def test_producers_are_refused_until_the_topic_is_promoted() -> None:
     async def story(node: Node, source: ModelSource) -> None:
         source.create("t")
         source.put("t", 0, b"a")
-        source.groups["readers"] = {("t", 0): 1}
-        copying = copying_of(node, source)
-        copying.start()
-        await link(node, "t", groups=("readers",))
-        await until(lambda: end_of(node, "t") == 1)
+        await follows(node, source)
         stream = node.cluster.state.names["t"].streams[0]
         assert (await sent(node, stream, batch([b"mine"]))).offset < 0
-        now = linked(node, "t")
-        assert now is not None
-        await linking_of(node).change(now, LinkPhase.PROMOTED)
+        await LinkChanges.of(node.domains).promote("first")
         assert (await sent(node, stream, batch([b"mine"]))).offset == 1
         source.put("t", 0, b"late")
+        await asyncio.sleep(5)
+        assert await copied(node, "t") == [(0, b"a"), (1, b"mine")]
+
+    tell(story)
+
+
+async def grouped(node: Node, source: ModelSource) -> Copying:
+    """A link with a group, which is copied up to its end. The group has committed nothing yet."""
+    source.create("t", 2)
+    source.put("t", 0, b"a", b"b", b"c")
+    source.groups["readers"] = {}
+    copying = copying_of(node, source)
+    copying.start()
+    await link(node, "t", groups=("readers",))
+    await until(lambda: end_of(node, "t") == 3)
+    return copying
+
+
+async def promoted(node: Node, **how: bool) -> None:
+    """Promote as an operator does, and wait."""
+    changes = LinkChanges.of(node.domains)
+    await changes.promote("first", **how)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await changes.is_promoted("first"):
+            await asyncio.sleep(0.05)
+
+
+def test_offsets_of_groups_are_there_when_a_topic_is_promoted() -> None:
+    """A group that stopped at the source goes on here at once, where it was."""
+
+    async def story(node: Node, source: ModelSource) -> None:
+        await grouped(node, source)
+        for offset in (1, 2, 3):
+            source.groups["readers"] = {("t", 0): offset}
+            await promoted(node)
+            assert _committed(node, "readers") == offset
+            await LinkChanges.of(node.domains).resume("first", ["t"])
+
+    tell(story)
+
+
+def test_a_promotion_waits_for_a_source_that_is_away_unless_it_is_forced() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        await grouped(node, source)
+        source.groups["readers"] = {("t", 0): 2}
+        source.down = Unreachable("away")
+        changes = LinkChanges.of(node.domains)
+        await changes.promote("first")
+        await asyncio.sleep(30)
+        assert not await changes.is_promoted("first") and linked(node, "t").phase is LinkPhase.PROMOTING  # type: ignore[union-attr]
+        source.down = None
+        await until(lambda: linked(node, "t").phase is LinkPhase.PROMOTED)  # type: ignore[union-attr]
+        assert _committed(node, "readers") == 2
+        await changes.resume("first", ["t"])
+        source.down = Unreachable("away")
+        await changes.promote("first")
+        await changes.promote("first", force=True)
+        assert await changes.is_promoted("first")
+
+    tell(story)
+
+
+def test_a_group_that_the_source_does_not_show_holds_up_no_other() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        copying = await grouped(node, source)
+        source.refused["secret"] = "not authorized"
         source.groups["readers"] = {("t", 0): 2}
         await until(lambda: _committed(node, "readers") == 2)
-        assert await copied(node, "t") == [(0, b"a"), (1, b"mine")]
+        await until(lambda: status_of(copying, "groups") is Status.DEGRADED)
+        assert reason_of(copying, "groups") == "secret: not authorized"
+        await promoted(node)
+        source.refused.clear()
+
+    tell(story)
+
+
+def test_a_link_that_is_paused_promotes_its_topics_with_their_groups() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        copying = await grouped(node, source)
+        changes = LinkChanges.of(node.domains)
+        await changes.pause("first")
+        await until(lambda: not copying.runners())
+        source.groups["readers"] = {("t", 0): 2}
+        source.put("t", 0, b"late")
+        await promoted(node)
+        assert _committed(node, "readers") == 2
+        assert end_of(node, "t") == 3, "a link that is paused copies no records"
+        await until(lambda: not copying.runners())
+
+    tell(story)
+
+
+def test_a_promotion_that_waits_has_all_that_the_source_had() -> None:
+    """Also what is in a transaction that is open when it begins, and what several processes copy."""
+
+    async def main() -> None:
+        world, source = NodeWorld(), ModelSource()
+        first, second = await world.node(1, links=QUICK), await world.node(2, links=QUICK)
+        logs = source.create("t", 8)
+        both = [copying_of(first, source), copying_of(second, source)]
+        for copying in both:
+            copying.start()
+        await link(first, "t")
+        await until(lambda: all(_places(copying) for copying in both))
+        source.down = Unreachable("away")
+        for partition in range(8):
+            source.put("t", partition, b"a", b"b")
+        source.put("t", 3, b"open", producer=7)
+        waiting = asyncio.create_task(promoted(first, finish=True))
+        await asyncio.sleep(5)
+        source.down = None
+        await asyncio.sleep(30)
+        assert not waiting.done(), "a transaction is open"
+        for partition in range(8):
+            assert end_of(first, "t", partition) == 2
+        logs[3].finish(7, COMMIT)
+        await waiting
+        assert end_of(first, "t", 3) == 4 and await copied(first, "t", 3) == source.committed("t", 3)
+        source.put("t", 0, b"late")
+        await asyncio.sleep(5)
+        assert end_of(first, "t", 0) == 2
+        await first.background.close()
+        await second.background.close()
+
+    run(main())
+
+
+def test_a_promotion_ends_though_the_source_goes_on() -> None:
+    """It waits for the end that the source had when it was asked for, not for a later one."""
+
+    async def story(node: Node, source: ModelSource) -> None:
+        await grouped(node, source)
+        changes = LinkChanges.of(node.domains)
+        await changes.promote("first", finish=True)
+        for number in range(1000):
+            if await changes.is_promoted("first"):
+                break
+            source.put("t", 0, b"%d" % number)
+            await asyncio.sleep(0.02)
+        assert await changes.is_promoted("first")
+
+    tell(story)
+
+
+def test_everybody_sees_how_far_the_source_is() -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t", 2)
+        source.put("t", 0, b"a")
+        await follows(node, source, partitions=2)
+
+        def line() -> LinkedLine:
+            [found] = facts_of(node.cluster.state, node.domains, "first").linked
+            return found
+
+        await until(lambda: line().lag == 0)
+        assert line().source_ends == [1, 0]
+        node.domains.store.put_errors += [StoreUnavailable("full")] * 1000  # type: ignore[attr-defined]
+        source.put("t", 1, b"b", b"c")
+        await until(lambda: line().lag == 2)
+        assert (line().source_ends, line().ends) == ([1, 2], [1, 0])
+        node.domains.store.put_errors.clear()  # type: ignore[attr-defined]
+        await until(lambda: line().lag == 0)
 
     tell(story)
 
@@ -448,6 +604,7 @@ def test_metrics_tell_how_far_each_partition_is() -> None:
         key = (("link", "first"), ("partition", "0"), ("topic", "t"))
         assert found["headwater_link_offsets_total"][key] == 2
         assert found["headwater_link_lag_records"][key] == 0
+        assert found["headwater_link_source_end"][key] == 2
         assert found["headwater_link_breaker"][(("link", "first"),)] == 0
 
     tell(story)

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from headwater.state.cluster import links
-from headwater.state.cluster.links import SECRETS, Link, LinkedTopic
+from headwater.state.cluster.links import SECRETS, Link, LinkedTopic, SourceEnds
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import SetLevel
 from headwater.state.commands.cluster import CreateTopic, DeleteTopic, TakeEpoch, TopicGone
-from headwater.state.commands.links import DropLink, LinkPhase, LinkSpec, PutLink, SetLinkTopic
-from headwater.state.machine import LEVELS, LINKS_LEVEL
+from headwater.state.commands.links import DropLink, LinkPhase, LinkSpec, NoteSourceEnds, PutLink, SetLinkTopic
+from headwater.state.machine import LEVELS, LINK_ENDS_LEVEL, LINKS_LEVEL
 from headwater.state.records import decode
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Domain, Position
@@ -22,7 +22,7 @@ from tests.support.scribe import START_MS, Scribe
 
 X, Y, Z = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
 SOURCE = uuid.UUID(int=9)
-COPYING, PAUSED, STOPPED, PROMOTED = LinkPhase
+COPYING, PAUSED, STOPPED, PROMOTED, FINISHING, PROMOTING = LinkPhase
 SPEC = LinkSpec(
     name="old",
     bootstrap=("kafka:9092",),
@@ -38,11 +38,11 @@ SPEC = LinkSpec(
 class Story:
     """A cluster at the level of links, with the topics X and Y and the link `old`."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: int = LINKS_LEVEL) -> None:
         self.state = ClusterState()
         self.scribe = Scribe(self.state)
-        self.scribe.do(0, TakeEpoch("1/a", 1, "z", (), LINKS_LEVEL, "b"))
-        self.do(SetLevel(LINKS_LEVEL, LEVELS[LINKS_LEVEL]))
+        self.scribe.do(0, TakeEpoch("1/a", 1, "z", (), LINK_ENDS_LEVEL, "b"))
+        self.do(SetLevel(level, LEVELS[level]))
         for topic, name in ((X, "x"), (Y, "y")):
             self.do(CreateTopic(topic, name, 2, {}, Domain(1)))
         assert self.do(PutLink(SPEC, 0)) == Done(1)
@@ -196,3 +196,47 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for source, why in (("", "ok"), (long, "ok"), ("ok", long)):
         assert reason(story.do(SetLinkTopic(X, "old", source, SOURCE, PAUSED, why, 2))) is Reason.INVALID
     assert story.topic().phase is COPYING
+
+
+def test_where_a_source_ends() -> None:
+    """The ends of a generation: noted by partition, forgotten with the next generation, and with the topic."""
+    story = Story(LINK_ENDS_LEVEL)
+    story.set(X, COPYING, 0)
+    assert story.do(NoteSourceEnds(X, 2, [(1, 7)]), START_MS + 3) == Done()
+    assert story.state.links.ends == {X: SourceEnds(X, 2, [-1, 7], START_MS + 3)}
+    assert story.do(NoteSourceEnds(X, 2, [(0, 5), (1, 8)])) == Done()
+    assert story.state.links.ends[X].ends == [5, 8]
+    story.check_restored()
+    for ends in ([(2, 1)], [(-1, 1)], [(0, -1)], [(0, 1 << 63)]):
+        assert reason(story.do(NoteSourceEnds(X, 2, ends))) is Reason.INVALID
+    assert reason(story.do(NoteSourceEnds(Y, 2, []))) is Reason.UNKNOWN
+    assert reason(story.do(NoteSourceEnds(Z, 2, []))) is Reason.UNKNOWN
+    assert story.set(X, FINISHING, 2) == Done(3)
+    assert reason(story.do(NoteSourceEnds(X, 2, [(0, 6)]))) is Reason.STALE
+    assert story.do(NoteSourceEnds(X, 3, [(0, 6)])) == Done()
+    assert story.state.links.ends[X].ends == [6, -1]
+    story.do(DeleteTopic(X))
+    assert not story.state.links.ends
+    assert story.set(Y, PROMOTING, 0) == Done(4)
+    assert story.do(NoteSourceEnds(Y, 4, [(0, 1)])) == Done()
+    assert story.set(Y, PROMOTED, 4) == Done(5)
+    assert story.do(DropLink("old")) == Done() and not story.state.links.ends
+    story.check_restored()
+
+
+def test_the_steps_of_a_promotion_need_the_sixth_level() -> None:
+    """M5: before it they change no byte, and the image is that of the fifth level."""
+    story = Story()
+    story.set(X, COPYING, 0)
+    before = story.topic()
+    for phase in (FINISHING, PROMOTING):
+        refused = story.set(X, phase, 2)
+        assert reason(refused) is Reason.INVALID and "needs level 6, the cluster is at 5" in str(refused)
+    refused = story.do(NoteSourceEnds(X, 2, [(0, 1)]))
+    assert reason(refused) is Reason.INVALID and "needs level 6" in str(refused)
+    assert story.topic() == before and b"link ends" not in story.state.image()
+    story.do(SetLevel(LINK_ENDS_LEVEL, LEVELS[LINK_ENDS_LEVEL]))
+    assert story.set(X, FINISHING, 2) == Done(3)
+    assert story.topic().mirrored and story.topic().copied
+    assert story.set(X, PROMOTING, 3) == Done(4)
+    assert story.topic().mirrored and not story.topic().copied
