@@ -30,6 +30,12 @@ from headwater.errors import ConfigError
 TABLE_RETENTION = "headwater.table.retention.ms"
 TABLE_ENABLE = "headwater.table.enable"
 KEY_INDEX = "headwater.key.index"
+KEY_SCHEMA, VALUE_SCHEMA = "headwater.key.schema", "headwater.value.schema"
+TABLE_FLATTEN, TABLE_TYPES = "headwater.table.flatten", "headwater.table.types"
+BACKFILL_CHANGE = "headwater.table.backfill.change"
+NO_SCHEMA, AUTO_SCHEMA, JSON_SCHEMA, SUBJECT_PREFIX = "none", "auto", "json", "subject:"
+MAX_SUBJECT = 255
+"""Longest name of a subject in a topic config, in characters."""
 MIN_LAG, MAX_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
 UNCOMPRESSED, PRODUCER = "uncompressed", "producer"
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
@@ -72,6 +78,18 @@ def _no_second_tier(value: str) -> str:
     return "false"
 
 
+def _schema(value: str) -> str:
+    given = value.strip()
+    if given in (NO_SCHEMA, AUTO_SCHEMA, JSON_SCHEMA):
+        return given
+    subject = given.removeprefix(SUBJECT_PREFIX)
+    if subject == given or not 0 < len(subject) <= MAX_SUBJECT or not subject.isprintable():
+        raise ConfigError(
+            f"Value must be none, auto, json or subject:NAME, with a name of up to {MAX_SUBJECT} characters"
+        )
+    return given
+
+
 _KEYS = [
     ConfigKey("cleanup.policy", Kind.LIST, "delete", _cleanup,
               "`delete` removes old records. `compact` demands keys; nothing is compacted yet. Empty: neither.",
@@ -86,12 +104,27 @@ _KEYS = [
               "Level of Zstandard, if batches are stored with it.", "compression.zstd.level"),
     ConfigKey(KEY_INDEX, Kind.BOOLEAN, "false", boolean,
               "Whether the compactor keeps an index of the table's keys, so that look-ups by key read little."),
+    ConfigKey(KEY_SCHEMA, Kind.STRING, NO_SCHEMA, _schema,
+              "Where the schemas of keys come from, for typed columns: see `headwater.value.schema`."),
+    ConfigKey(BACKFILL_CHANGE, Kind.BOOLEAN, "false", boolean,
+              "Whether Delta shows it as a change of data when settled rows get typed columns later. Streaming readers "
+              "of Delta end at such a change; without it they see those rows as they read them before."),
     ConfigKey(TABLE_ENABLE, Kind.BOOLEAN, "true", boolean,
               "Whether Iceberg, Delta and other catalogs show the topic as a table. The topic settles in any case."),
+    ConfigKey(TABLE_FLATTEN, Kind.BOOLEAN, "false", boolean,
+              "Whether fields of the value are columns of the table itself, not of `value_data`. It is fixed once the "
+              "table has such columns."),
     ConfigKey("headwater.table.freshness.ms", Kind.LONG, "", _optional_duration,
               "How far the table may lag behind the log. Empty: `lake.freshness_ms`."),
     ConfigKey(TABLE_RETENTION, Kind.LONG, "-1", _duration,
               "How long the table keeps its rows, independent of the log. -1: without limit."),
+    ConfigKey(TABLE_TYPES, Kind.STRING, "merged", one_of("merged", "separate"),
+              "Columns of a topic with several record types. `merged`: all types share them. `separate`: each has a "
+              "struct of its own, by its short name."),
+    ConfigKey(VALUE_SCHEMA, Kind.STRING, NO_SCHEMA, _schema,
+              "Where the schemas of values come from, for typed columns. `auto`: the id in front of a value, or the "
+              "header `__value_schema_id`. `subject:NAME`: the same, and the newest version of the subject for values "
+              "without an id. `json`: values are JSON without a schema. `none`: no typed columns."),
     ConfigKey("headwater.wal.profile", Kind.STRING, "", one_of("", "cost", "latency"),
               "How appends are gathered: `cost` or `latency`. Empty: `latency` on a local directory, else `cost`."),
     ConfigKey("max.message.bytes", Kind.INT, "1048588", number(0, INT_MAX),
@@ -217,6 +250,16 @@ class TopicConfig(msgspec.Struct, frozen=True):
     """0 if the compactor's setting applies."""
     table_retention_ms: int
     """-1 for no limit."""
+    key_schema: str
+    value_schema: str
+    flatten: bool
+    separate_types: bool
+    backfill_change: bool
+
+    @property
+    def typed(self) -> bool:
+        """Whether the topic's table gets typed columns."""
+        return self.key_schema != NO_SCHEMA or self.value_schema != NO_SCHEMA
 
     @property
     def compacted(self) -> bool:
@@ -245,4 +288,9 @@ class TopicConfig(msgspec.Struct, frozen=True):
             table=value(TABLE_ENABLE) == "true",
             freshness_ms=int(value("headwater.table.freshness.ms") or 0),
             table_retention_ms=int(value(TABLE_RETENTION)),
+            key_schema=value(KEY_SCHEMA),
+            value_schema=value(VALUE_SCHEMA),
+            flatten=value(TABLE_FLATTEN) == "true",
+            separate_types=value(TABLE_TYPES) == "separate",
+            backfill_change=value(BACKFILL_CHANGE) == "true",
         )

@@ -152,6 +152,11 @@ def test_typed() -> None:
         table=True,
         freshness_ms=0,
         table_retention_ms=-1,
+        key_schema="none",
+        value_schema="none",
+        flatten=False,
+        separate_types=False,
+        backfill_change=False,
     )
     given = {
         "cleanup.policy": "compact,delete",
@@ -167,10 +172,26 @@ def test_typed() -> None:
         "retention.ms": "-1",
         "compression.type": "zstd",
         "compression.zstd.level": "7",
+        "headwater.key.schema": " json ",
+        "headwater.value.schema": "subject:orders-value",
+        "headwater.table.flatten": "true",
+        "headwater.table.types": "separate",
+        "headwater.table.backfill.change": "true",
     }
     config = TopicConfig.of({name: checked(name, value) for name, value in given.items()}, {})
     assert config == TopicConfig(
-        ("compact", "delete"), "zstd", 7, "latency", 7, 8, 9, True, 10, -1, False, 5_000, 6_000
-    )
+        ("compact", "delete"), "zstd", 7, "latency", 7, 8, 9, True, 10, -1, False, 5_000, 6_000,
+        "json", "subject:orders-value", True, True, True,
+    )  # fmt: skip
     assert config.compacted
+    assert config.typed
+    assert TopicConfig.of({"headwater.key.schema": "auto"}, {}).typed
+    assert not TopicConfig.of({}, {}).typed
     assert not TopicConfig.of({}, {}).compacted
+
+
+@pytest.mark.parametrize("value", ["", "avro", "subject:", "subject:" + "x" * 256, "subject:a\nb", "JSON"])
+def test_sources_of_schemas(value: str) -> None:
+    """T7: what a topic may say about the schemas of its keys and values."""
+    with pytest.raises(ConfigError, match="must be none, auto, json or subject:NAME"):
+        checked("headwater.value.schema", value)

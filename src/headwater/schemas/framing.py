@@ -1,0 +1,284 @@
+"""Which schema a record has, found for many records at once.
+
+Serializers tell the schema of a key or a value in one of two ways. A prefix of five bytes in front of the payload: a
+zero and the schema's id. Or the header `__key_schema_id` or `__value_schema_id`: a one and the sixteen bytes of the
+schema's GUID (or a zero and an id), and the payload has no prefix. A header goes before a prefix, and the last header
+of a name counts. For Protobuf the indexes of the message inside its file follow the id or the GUID.
+
+Headers whose names are not UTF-8 are not looked at: no serializer writes them. pyarrow and numpy are imported at the
+first call.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    Array = npt.NDArray[Any]
+
+KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
+MAGIC_ID, MAGIC_GUID = 0, 1
+PREFIX_BYTES, GUID_BYTES = 5, 16
+MAX_INDEXES = 64
+"""Longest way to a message inside its file. A longer one is a flaw."""
+_END = (1 << 31) - 1
+_NO_ID = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRef:
+    """How records name their schema: by id or by GUID. Neither: they do not name one."""
+
+    id: int = _NO_ID
+    guid: str = ""
+
+    @property
+    def named(self) -> bool:
+        return self.id != _NO_ID or self.guid != ""
+
+    def __str__(self) -> str:
+        if self.guid:
+            return f"GUID {self.guid}"
+        return f"id {self.id}" if self.named else "no id"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Rows with the same schema."""
+
+    schema: SchemaRef
+    rows: Array
+    """Their numbers, rising."""
+    payloads: pa.BinaryArray
+    """Their bytes behind the prefix, in the order of `rows`. For Protobuf the indexes of the message come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The rows of a column by schema. Rows without a payload are in none."""
+
+    frames: list[Frame] = field(default_factory=list)
+    errors: dict[int, str] = field(default_factory=dict)
+    """What is wrong with rows whose header cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFrame:
+    """Rows of a Protobuf schema with the same message."""
+
+    indexes: tuple[int, ...]
+    rows: Array
+    """Places in the payloads that were given."""
+    payloads: pa.BinaryArray
+
+
+def unframed(payloads: pa.BinaryArray) -> Frames:
+    """All rows that have a payload, as one frame without a schema."""
+    if not len(payloads) or payloads.null_count == len(payloads):
+        return Frames()
+    rows = _valid_rows(payloads)
+    return Frames([Frame(SchemaRef(), rows, _taken(payloads, rows))])
+
+
+def frames_of(payloads: pa.BinaryArray, headers: pa.ListArray, name: str) -> Frames:
+    """The rows of a column of keys or values by the schemas that they name, by the header `name` or by a prefix."""
+    import numpy as np
+
+    rows = _valid_rows(payloads)
+    if not len(rows):
+        return Frames()
+    found = Frames()
+    if headers.null_count < len(headers) and len(headers.values):
+        named = _by_header(payloads, headers, name, found)
+        rows = rows[~np.isin(rows, named)] if len(named) else rows
+    _by_prefix(payloads, rows, found)
+    return found
+
+
+def message_frames(payloads: pa.BinaryArray) -> tuple[list[MessageFrame], dict[int, str]]:
+    """Payloads of a Protobuf schema by the message that their indexes name, without the indexes, and what is wrong.
+
+    Nearly all have the one byte that means the first message of the file.
+    """
+    import numpy as np
+    from pyarrow import compute
+
+    lengths, first = _lengths(payloads), _bytes_at(payloads, 0)
+    plain = np.flatnonzero((lengths > 0) & (first == 0))
+    frames = []
+    if len(plain):
+        frames.append(MessageFrame((0,), plain, compute.binary_slice(_taken(payloads, plain), 1, _END)))
+    if len(plain) == len(payloads):
+        return frames, {}
+    errors: dict[int, str] = {}
+    others: dict[tuple[tuple[int, ...], int], list[int]] = {}
+    for row in np.flatnonzero((lengths == 0) | (first != 0)).tolist():
+        try:
+            others.setdefault(read_indexes(payloads[row].as_py() or b""), []).append(row)
+        except ValueError as error:
+            errors[row] = str(error)
+    for (indexes, size), numbers in others.items():
+        rows = np.array(numbers, dtype=np.int64)
+        frames.append(MessageFrame(indexes, rows, compute.binary_slice(_taken(payloads, rows), size, _END)))
+    return frames, errors
+
+
+def read_indexes(data: bytes) -> tuple[tuple[int, ...], int]:
+    """The indexes of a message at the start of some bytes, and how many bytes they take. A flaw raises `ValueError`."""
+    count, at = _varint(data, 0)
+    if not 0 <= count <= MAX_INDEXES:
+        raise ValueError(f"{count} indexes of a message, at most {MAX_INDEXES} are taken")
+    if not count:
+        return (0,), at
+    indexes = []
+    for _ in range(count):
+        index, at = _varint(data, at)
+        if index < 0:
+            raise ValueError(f"{index} as the index of a message")
+        indexes.append(index)
+    return tuple(indexes), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag number at a place, and the place behind it."""
+    value = shift = 0
+    while at < len(data) and shift < 35:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return (value >> 1) ^ -(value & 1), at
+    raise ValueError("the indexes of a message are cut off")
+
+
+def _by_prefix(payloads: pa.BinaryArray, rows: Array, found: Frames) -> None:
+    """Add frames for rows by their prefixes. Rows without one go into a frame without a schema."""
+    import numpy as np
+    from pyarrow import compute
+
+    if not len(rows):
+        return
+    ids = _ids(payloads)[rows]
+    for number in np.unique(ids).tolist():
+        chosen = rows[ids == number]
+        cut = _taken(payloads, chosen)
+        if number != _NO_ID:
+            cut = compute.binary_slice(cut, PREFIX_BYTES, _END)
+        found.frames.append(Frame(SchemaRef(number), chosen, cut))
+
+
+def _by_header(payloads: pa.BinaryArray, headers: pa.ListArray, name: str, found: Frames) -> Array:
+    """Add frames for rows by their headers; returns the numbers of all rows that have such a header."""
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import compute
+
+    begin, end = headers.offsets[0].as_py(), headers.offsets[len(headers)].as_py()
+    pairs = headers.values.slice(begin, end - begin)
+    places: Array = np.flatnonzero(compute.fill_null(compute.equal(pairs.field("key"), name), False).to_numpy(False))
+    if not len(places):
+        return places
+    owners: Array = np.searchsorted(headers.offsets.to_numpy(), places + begin, side="right") - 1
+    last = np.flatnonzero(np.append(owners[1:] != owners[:-1], True))
+    places, owners = places[last], owners[last]
+    present = payloads.is_valid().to_numpy(False)[owners]
+    places, owners = places[present], owners[present]
+    told = pairs.field("value").take(pa.array(places)).dictionary_encode()
+    for number, content in enumerate(told.dictionary.to_pylist()):
+        rows = owners[told.indices.to_numpy(False) == number]
+        schema, indexes = _read_header(content)
+        if schema is None:
+            found.errors.update(dict.fromkeys(rows.tolist(), f"the header {name} names no schema"))
+            continue
+        cut = _taken(payloads, rows)
+        found.frames.append(Frame(schema, rows, _with_front(indexes, cut) if indexes else cut))
+    nameless = owners[told.is_null().to_numpy(False)]
+    found.errors.update(dict.fromkeys(nameless.tolist(), f"the header {name} names no schema"))
+    return owners
+
+
+def _read_header(content: bytes) -> tuple[SchemaRef | None, bytes]:
+    """The schema that a header names, and what follows in it: the indexes of a Protobuf message."""
+    if len(content) > GUID_BYTES and content[0] == MAGIC_GUID:
+        return SchemaRef(guid=str(uuid.UUID(bytes=content[1 : GUID_BYTES + 1]))), content[GUID_BYTES + 1 :]
+    if len(content) >= PREFIX_BYTES and content[0] == MAGIC_ID:
+        return SchemaRef(int.from_bytes(content[1:PREFIX_BYTES], "big")), content[PREFIX_BYTES:]
+    return None, b""
+
+
+def _with_front(front: bytes, payloads: pa.BinaryArray) -> pa.BinaryArray:
+    """Payloads with some bytes in front of each."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    return compute.binary_join_element_wise(pa.scalar(front, pa.binary()), payloads, pa.scalar(b"", pa.binary()))
+
+
+def _ids(payloads: pa.BinaryArray) -> Array:
+    """The id in the prefix of each row, or -1 if it has none."""
+    import numpy as np
+
+    starts, data = _starts(payloads), _data(payloads)
+    ids = np.full(len(payloads), _NO_ID, dtype=np.int64)
+    long = np.flatnonzero(_lengths(payloads) >= PREFIX_BYTES)
+    long = long[data[starts[long]] == MAGIC_ID] if len(long) else long
+    if len(long):
+        at = starts[long]
+        number = np.zeros(len(at), dtype=np.int64)
+        for i in range(1, PREFIX_BYTES):
+            number = (number << 8) | data[at + i]
+        ids[long] = number
+    return ids
+
+
+def _bytes_at(payloads: pa.BinaryArray, place: int) -> Array:
+    """One byte of each row. Rows that are too short have a zero."""
+    import numpy as np
+
+    found = np.zeros(len(payloads), dtype=np.uint8)
+    long = np.flatnonzero(_lengths(payloads) > place)
+    if len(long):
+        found[long] = _data(payloads)[_starts(payloads)[long] + place]
+    return found
+
+
+def _starts(payloads: pa.BinaryArray) -> Array:
+    import numpy as np
+
+    return np.frombuffer(payloads.buffers()[1], dtype=np.int32)[payloads.offset : payloads.offset + len(payloads)]
+
+
+def _lengths(payloads: pa.BinaryArray) -> Array:
+    """The length of each row. That of a null row means nothing."""
+    import numpy as np
+
+    borders = np.frombuffer(payloads.buffers()[1], dtype=np.int32)
+    return np.diff(borders[payloads.offset : payloads.offset + len(payloads) + 1])
+
+
+def _data(payloads: pa.BinaryArray) -> Array:
+    import numpy as np
+
+    held = payloads.buffers()[2]
+    return np.frombuffer(held, dtype=np.uint8) if held is not None else np.empty(0, dtype=np.uint8)
+
+
+def _valid_rows(payloads: pa.BinaryArray) -> Array:
+    import numpy as np
+
+    if not payloads.null_count:
+        return np.arange(len(payloads), dtype=np.int64)
+    return np.flatnonzero(payloads.is_valid().to_numpy(False)).astype(np.int64)
+
+
+def _taken(payloads: pa.BinaryArray, rows: Array) -> pa.BinaryArray:
+    """Some rows; all of them without a copy."""
+    import pyarrow as pa
+
+    return payloads if len(rows) == len(payloads) else payloads.take(pa.array(rows))
