@@ -38,13 +38,14 @@ class SchemaRef:
     guid: str = ""
 
     @property
-    def named(self) -> bool:
-        return self.id != _NO_ID or self.guid != ""
+    def key(self) -> str:
+        """The id or the GUID as text; empty if there is neither."""
+        return self.guid or (str(self.id) if self.id != _NO_ID else "")
 
     def __str__(self) -> str:
         if self.guid:
             return f"GUID {self.guid}"
-        return f"id {self.id}" if self.named else "no id"
+        return f"id {self.id}" if self.key else "no id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,22 @@ class Frame:
     schema: SchemaRef
     rows: Array
     """Their numbers, rising."""
-    payloads: pa.BinaryArray
-    """Their bytes behind the prefix, in the order of `rows`. For Protobuf the indexes of the message come first."""
+    source: pa.BinaryArray = field(repr=False)
+    """The whole column."""
+    prefix: int = 0
+    """The bytes of the prefix."""
+    front: bytes = b""
+    """What the header has behind the schema: the indexes of a Protobuf message."""
+
+    @property
+    def payloads(self) -> pa.BinaryArray:
+        """The bytes behind the prefix, in the order of `rows`. For Protobuf the indexes of the message come first."""
+        from pyarrow import compute
+
+        taken = _taken(self.source, self.rows)
+        if self.prefix:
+            taken = compute.binary_slice(taken, self.prefix, _END)
+        return _with_front(self.front, taken) if self.front else taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +97,7 @@ def unframed(payloads: pa.BinaryArray) -> Frames:
     if not len(payloads) or payloads.null_count == len(payloads):
         return Frames()
     rows = _valid_rows(payloads)
-    return Frames([Frame(SchemaRef(), rows, _taken(payloads, rows))])
+    return Frames([Frame(SchemaRef(), rows, payloads)])
 
 
 def frames_of(payloads: pa.BinaryArray, headers: pa.ListArray, name: str) -> Frames:
@@ -160,17 +175,16 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _by_prefix(payloads: pa.BinaryArray, rows: Array, found: Frames) -> None:
     """Add frames for rows by their prefixes. Rows without one go into a frame without a schema."""
     import numpy as np
-    from pyarrow import compute
 
     if not len(rows):
         return
     ids = _ids(payloads)[rows]
-    for number in np.unique(ids).tolist():
-        chosen = rows[ids == number]
-        cut = _taken(payloads, chosen)
-        if number != _NO_ID:
-            cut = compute.binary_slice(cut, PREFIX_BYTES, _END)
-        found.frames.append(Frame(SchemaRef(number), chosen, cut))
+    order = np.argsort(ids, kind="stable")
+    borders = np.flatnonzero(np.diff(ids[order])) + 1
+    groups = np.split(order, borders) if len(borders) else [slice(None)]
+    for group in groups:
+        number = int(ids[group][0])
+        found.frames.append(Frame(SchemaRef(number), rows[group], payloads, 0 if number == _NO_ID else PREFIX_BYTES))
 
 
 def _by_header(payloads: pa.BinaryArray, headers: pa.ListArray, name: str, found: Frames) -> Array:
@@ -190,16 +204,16 @@ def _by_header(payloads: pa.BinaryArray, headers: pa.ListArray, name: str, found
     present = payloads.is_valid().to_numpy(False)[owners]
     places, owners = places[present], owners[present]
     told = pairs.field("value").take(pa.array(places)).dictionary_encode()
-    for number, content in enumerate(told.dictionary.to_pylist()):
-        rows = owners[told.indices.to_numpy(False) == number]
-        schema, indexes = _read_header(content)
+    which = compute.fill_null(told.indices, -1).to_numpy(False)
+    order = np.argsort(which, kind="stable")
+    contents = told.dictionary.to_pylist()
+    for places in np.split(order, np.flatnonzero(np.diff(which[order])) + 1):
+        number = int(which[places[0]]) if len(places) else -1
+        schema, indexes = _read_header(contents[number] if number >= 0 else b"")
         if schema is None:
-            found.errors.update(dict.fromkeys(rows.tolist(), f"the header {name} names no schema"))
-            continue
-        cut = _taken(payloads, rows)
-        found.frames.append(Frame(schema, rows, _with_front(indexes, cut) if indexes else cut))
-    nameless = owners[told.is_null().to_numpy(False)]
-    found.errors.update(dict.fromkeys(nameless.tolist(), f"the header {name} names no schema"))
+            found.errors.update(dict.fromkeys(owners[places].tolist(), f"the header {name} names no schema"))
+        else:
+            found.frames.append(Frame(schema, owners[places], payloads, 0, indexes))
     return owners
 
 

@@ -123,6 +123,6 @@ def test_indexes_that_cannot_be_read(data: bytes, flaw: str) -> None:
 
 def test_rows_without_schemas() -> None:
     [frame] = unframed(pa.array([b"a", None, b"\x00\x00\x00\x00\x01b"], pa.binary())).frames
-    assert (frame.schema.named, frame.rows.tolist()) == (False, [0, 2])
+    assert (frame.schema.key, frame.rows.tolist()) == ("", [0, 2])
     assert frame.payloads.to_pylist() == [b"a", b"\x00\x00\x00\x00\x01b"]
     assert unframed(pa.nulls(3, pa.binary())).frames == unframed(pa.array([], pa.binary())).frames == []
