@@ -25,9 +25,10 @@ class Column(Fields, frozen=True):
     id: int
     """The field id in Parquet and Iceberg: unique in the table, never used again."""
     name: str
+    source: str
+    """The name of the field that it was made for. The column has another name if engines cannot read this one."""
     kind: str
-    """boolean, long, double, decimal(P,S), date, time, timestamp, timestamptz, uuid, string, binary, json, struct,
-    list or map; also int and float."""
+    """boolean, long, double, decimal(P,S), date, timestamp, timestamptz, string, binary, json, struct, list or map."""
     doc: str
     """The comment of the column; may be empty."""
     children: tuple[Column, ...]
