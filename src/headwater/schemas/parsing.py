@@ -5,14 +5,15 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from headwater.errors import BadSchema
 from headwater.schemas.avro import model as avro
 from headwater.schemas.avro.model import AvroModel
+from headwater.schemas.protobuf import model as protobuf
+from headwater.schemas.protobuf.model import ProtobufModel
 from headwater.schemas.texts import check_sizes
 
-__all__ = ["AvroModel", "Model", "Parsed", "SchemaKind", "Source", "parse"]
+__all__ = ["AvroModel", "Model", "Parsed", "ProtobufModel", "SchemaKind", "Source", "parse"]
 
-Model = AvroModel
+Model = AvroModel | ProtobufModel
 
 
 class SchemaKind(enum.StrEnum):
@@ -54,4 +55,4 @@ def parse(source: Source, strict: bool = True) -> Parsed:
     check_sizes(source.text, source.references)
     if source.kind is SchemaKind.AVRO:
         return Parsed(source.kind, *avro.parse(source.text, source.references, strict))
-    raise BadSchema(f"Schemas of the kind {source.kind} are not supported")
+    return Parsed(source.kind, *protobuf.parse(source.text, source.references))
