@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.schemas.conform import arrow_type
-from headwater.schemas.shapes import NESTED, Field, Shape, is_void, list_of, map_of, struct
+from headwater.schemas.shapes import NESTED, Field, Shape, list_of, map_of, struct
 from headwater.state.commands.columns import Column
 
 NAMES = ("a", "A", "b", "a.b", "a_b", "offset", "a__string", "_rest", "", "1", "decode_error")
@@ -127,6 +127,11 @@ def type_of_column(column: Column) -> str:
     return column.kind
 
 
+def alike(column: str, shape: str) -> bool:
+    """Whether two types are the same. What is always null has any type."""
+    return column == shape or (shape.endswith("null") and column.startswith(shape.removesuffix("null")))
+
+
 def row_of(value: Any, shape: Shape, column: Column) -> Any:
     """What a column that takes a shape has of a value. Structs are dicts by the names of columns."""
     if value is None or shape.kind == "null":
@@ -147,8 +152,7 @@ def fields_of(value: Any, shape: Shape, columns: Sequence[Column]) -> dict[str, 
     row: dict[str, Any] = {column.name: None for column in columns}
     for field, one in zip(shape.fields, value, strict=True):
         for column in columns:
-            same = type_of_column(column) == type_of(field.shape)
-            if column.source == field.name and (same or (is_void(field.shape) and column.kind == field.shape.kind)):
+            if column.source == field.name and alike(type_of_column(column), type_of(field.shape)):
                 if one is not None:
                     row[column.name] = row_of(one, field.shape, column)
                 break

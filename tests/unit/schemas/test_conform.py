@@ -240,10 +240,11 @@ def check_found(
     value: Any, shape: Shape, known: Shape, row: dict[str, Any] | None, columns: tuple[Column, ...], rest: Any
 ) -> None:
     """Every field of a struct is in its column, or else in the rest."""
+    used: set[int] = set()
     for one, field, cut_field in zip(value, shape.fields, known.fields, strict=True):
+        column = column_for(field.name, cut_field.shape, columns, used)
         if one is None:
             continue
-        column = column_for(field.name, cut_field.shape, columns)
         if column is None:
             expected = plain(one, field.shape)
             assert expected in (None, {}, []) or only_nulls(expected) or rest[field.name] == expected
@@ -261,8 +262,13 @@ def check_found(
             assert row is not None and len(row[column.name]) == len(one)
 
 
-def column_for(name: str, shape: Shape, columns: tuple[Column, ...]) -> Column | None:
-    return next((c for c in columns if c.source == name and type_of_column(c) == type_of(shape)), None)
+def column_for(name: str, shape: Shape, columns: tuple[Column, ...], used: set[int]) -> Column | None:
+    """The first column of a field's name and type that no other field has used."""
+    for column in columns:
+        if column.source == name and type_of_column(column) == type_of(shape) and column.id not in used:
+            used.add(column.id)
+            return column
+    return None
 
 
 def only_nulls(value: Any) -> bool:
