@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
@@ -120,9 +120,9 @@ class Schemas:
         ids = self._ids.get(guid)
         return self.schemas[ids[0]] if ids else None
 
-    def ids_of(self, guid: uuid.UUID) -> tuple[int, ...]:
-        """All ids under which a schema is known."""
-        return tuple(self._ids.get(guid, ()))
+    def ids_of(self, guid: uuid.UUID, kind: str) -> tuple[int, ...]:
+        """All ids under which a schema is known. Texts of two kinds may have the same GUID, as in other registries."""
+        return tuple(i for i in self._ids.get(guid, ()) if self.schemas[i].content.kind == kind)
 
     def uses(self, schema: int) -> Iterator[tuple[str, Version]]:
         """The subjects and versions that have a schema, deleted ones included."""
@@ -143,12 +143,12 @@ class Schemas:
             return flaw
         subject = self.subjects.get(command.subject)
         versions = subject.versions if subject is not None else {}
-        known = self._ids.get(command.guid, [])
+        known = self.ids_of(command.guid, command.content.kind)
         if command.id in self.schemas and command.id not in known:
             return Refused(Reason.EXISTS, f"id {command.id} is taken by another schema")
         if self.retired.get(command.id, command.guid) != command.guid:
             return Refused(Reason.EXISTS, f"id {command.id} was used for another schema, which is deleted")
-        ids = [command.id] if command.id else known
+        ids = (command.id,) if command.id else known
         for version in versions.values():
             if version.id in ids and not version.deleted and command.version in (0, version.version):
                 return Done(version.id)
@@ -191,7 +191,7 @@ class Schemas:
             if version.deleted is not command.permanent:
                 detail = "is deleted already" if version.deleted else "is not deleted yet"
                 return Refused(Reason.INVALID, f"version {number} of {command.subject!r} {detail}")
-            if self.referrers(command.subject, number, deleted=command.permanent):
+            if self._kept(command.subject, number, versions, command.permanent):
                 return Refused(Reason.INVALID, f"schemas refer to version {number} of {command.subject!r}")
         if subject is None or not versions:
             return Refused(Reason.UNKNOWN, f"there is no subject {command.subject!r}")
@@ -202,9 +202,7 @@ class Schemas:
             for number in versions:
                 old = subject.versions[number]
                 subject.versions[number] = Version(number, old.id, True, now_ms)
-            if not subject.live:
-                subject.settings, subject.mode = NO_SETTINGS, None
-        if subject.empty:
+        if not subject.versions:
             del self.subjects[subject.name]
         return Done(len(versions))
 
@@ -241,6 +239,14 @@ class Schemas:
         if subject.empty:
             del self.subjects[name]
         return Done(self.last_revision)
+
+    def _kept(self, subject: str, version: int, going: Container[int], permanent: bool) -> bool:
+        """Whether a schema refers to a version, other than from versions that are deleted with it."""
+        return any(
+            (permanent or not use.deleted) and not (name == subject and use.version in going)
+            for schema in self._referrers.get((subject, version), ())
+            for name, use in self.uses(schema)
+        )
 
     # --- pieces ------------------------------------------------------------------------------------
 

@@ -85,10 +85,10 @@ class RegisterSchema(Command, frozen=True, tag="schema+"):
 
 
 class DeleteSchemas(Command, frozen=True, tag="schema-"):
-    """Delete versions of a subject, all or none. Refused while schemas refer to them.
+    """Delete versions of a subject, all or none. Refused while other schemas refer to them.
 
     A deleted version can still be read by its id. A permanent deletion takes versions that are deleted already, and
-    removes them. A subject whose last version is deleted loses its settings and its mode.
+    removes them. A subject whose last version is removed loses its settings and its mode.
     """
 
     subject: str

@@ -97,7 +97,7 @@ def check_derived(own: Schemas) -> None:
     assert {i: {(s, v.version) for s, v in own.uses(i)} for i in own.schemas} == uses
     assert own.total_bytes == sum(size_of(schema.content) for schema in own.schemas.values())
     for schema in own.schemas.values():
-        assert schema.id in own.ids_of(schema.guid)
+        assert schema.id in own.ids_of(schema.guid, schema.content.kind)
         for reference in schema.content.references:
             target = own.subjects[reference.subject].versions[reference.version]
             assert target.id == reference.id, "a reference always leads to the schema that it led to"
@@ -121,6 +121,19 @@ def test_the_same_schema_has_one_id() -> None:
     found = story.own.schemas[2]
     assert (found.content.text, found.created_ms, story.own.by_guid(found.guid)) == ("y", START_MS, found)
     assert story.own.by_guid(uuid.UUID(int=0)) is None
+    story.check_restored()
+
+
+def test_equal_texts_of_two_kinds_are_two_schemas() -> None:
+    """T6: also if their GUIDs are equal, as those of Confluent's registry are."""
+    story = Story()
+    guid = uuid.UUID(int=5)
+    for i, kind in enumerate(("AVRO", "JSON", "AVRO"), 1):
+        said = SchemaContent(kind, "{}", (), "")
+        subject = f"s{i}"
+        assert story.do(RegisterSchema(subject, story.own.seen(subject), said, guid, 0, 0)) == Done((1, 2, 1)[i - 1])
+    found = story.own.by_guid(guid)
+    assert found is not None and found.id == 1
     story.check_restored()
 
 
@@ -209,6 +222,19 @@ def test_references_keep_what_they_name() -> None:
     story.check_restored()
 
 
+def test_references_inside_a_subject() -> None:
+    """T6: they hold one version back, and not the whole subject."""
+    story = Story()
+    story.register("a", "x")
+    story.register("a", "uses x", SchemaReference("x.avsc", "a", 1, 1))
+    assert reason(story.delete("a", 1)) is Reason.INVALID
+    assert story.delete("a", 1, 2) == Done(2)
+    assert reason(story.delete("a", 1, permanent=True)) is Reason.INVALID
+    assert story.delete("a", 1, 2, permanent=True) == Done(2)
+    assert not story.own.subjects and not story.own.schemas
+    story.check_restored()
+
+
 @pytest.mark.parametrize(
     "reference",
     [
@@ -241,7 +267,7 @@ def test_imports_choose_ids_and_versions() -> None:
     assert story.register("a", "x", schema_id=100, version=5) == Done(100)
     assert story.register("b", "x", schema_id=70, version=1) == Done(70)
     found = story.own.by_guid(story.own.schemas[100].guid)
-    assert found is not None and (found.id, story.own.ids_of(found.guid)) == (70, (70, 100))
+    assert found is not None and (found.id, story.own.ids_of(found.guid, "AVRO")) == (70, (70, 100))
     assert story.register("c", "x") == Done(70)
     assert story.register("c", "y") == Done(101)
     story.delete("b", 1)
@@ -275,7 +301,9 @@ def test_settings_and_modes() -> None:
     story.register("b", "x")
     put("b")
     story.delete("b", 1)
-    assert (story.own.subjects["b"].settings, story.own.subjects["b"].mode) == (NO_SETTINGS, None)
+    assert (story.own.subjects["b"].settings, story.own.subjects["b"].mode) == (full, import_)
+    story.delete("b", 1, permanent=True)
+    assert not story.own.subjects
     story.do(SetSchemaMode(GLOBAL, story.own.seen(GLOBAL), None))
     story.do(SetSchemaSettings(GLOBAL, story.own.seen(GLOBAL), NO_SETTINGS))
     assert (story.own.settings, story.own.mode) == (NO_SETTINGS, None)
