@@ -56,6 +56,10 @@ def probe(document: dict[str, Any], url: str, examples: int, headers: dict[str, 
                 case.path_parameters["name"] = topic
             if name == "settleTable" and "wait" in (case.query or {}):
                 del case.query["wait"]  # nobody waits here
+            if name == "createLink" and isinstance(case.body, dict):
+                case.body["paused"] = True  # nobody connects to an address that chance has made
+            if name == "resumeLink":
+                case.path_parameters["link"] = "unknown"
             answer = case.call(base_url=url, headers=headers, timeout=70)
             statuses[answer.status_code] += 1
             case.validate_response(answer, checks=CHECKS)

@@ -40,6 +40,8 @@ class ModelSource:
     def __init__(self) -> None:
         self.topics: dict[str, tuple[uuid.UUID, list[SourceLog]]] = {}
         self.groups: dict[str, dict[Place, int]] = {}
+        self.configs: dict[str, dict[str, str]] = {}
+        """Configs of topics, if they are followed."""
         self.refused: dict[str, str] = {}
         """Groups whose offsets are not told, and why."""
         self.down: HeadwaterError | None = None
@@ -85,7 +87,7 @@ class ModelOrigin:
         self._check()
         names = {*self._spec.topics, *also}
         found = [
-            FoundTopic(name, topic_id, len(logs))
+            FoundTopic(name, topic_id, len(logs), self._source.configs.get(name))
             for name, (topic_id, logs) in self._source.topics.items()
             if name in names
         ]

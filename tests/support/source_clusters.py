@@ -81,6 +81,8 @@ class ModelCluster:
         self.groups: list[GroupListing] = []
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
         self.configs: list[Config] = []
+        self.refused: dict[str, ErrorCode] = {}
+        """Groups whose offsets, and topics whose configs are not told."""
         self.closed = 0
 
     def __repr__(self) -> str:
@@ -173,12 +175,14 @@ class _Client:
 
     async def describe_configs(self, topic: str) -> list[Config]:
         assert topic in self._cluster.topics
+        check(self._cluster.refused.get(topic, ErrorCode.none), f"configs of topic {topic!r}")
         return self._cluster.configs
 
     async def list_groups(self) -> list[GroupListing]:
         return self._cluster.groups
 
     async def committed_offsets(self, group: str) -> dict[tuple[str, int], int]:
+        check(self._cluster.refused.get(group, ErrorCode.none), f"offsets of group {group!r}")
         return self._cluster.offsets[group]
 
 

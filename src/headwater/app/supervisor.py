@@ -54,6 +54,8 @@ class Child:
         self.links = asyncio.Event()
         """A broker has said that there are links to copy."""
         self.http_port = 0
+        self.kafka_ports: dict[str, int] = {}
+        """The ports of a broker's listeners, by their names."""
         self.gateway_port = 0
         self.flight_port = 0
         self.restarts = 0
@@ -94,6 +96,12 @@ class Child:
             return None
         self._error = f"the process ended with exit code {code}"
         return code
+
+    @property
+    def kafka(self) -> str:
+        """The addresses of a broker's listeners, with the ports that it has."""
+        listeners = parse_listeners(self.settings.kafka).items()
+        return ",".join(f"{name}={_shown(host)}:{self.kafka_ports.get(name, port)}" for name, (host, port) in listeners)
 
     def report(self) -> DutyReport:
         """The state of the process, as a duty of the supervisor."""
@@ -145,6 +153,7 @@ class Child:
             if words and words[0] == "ready":
                 facts = dict(word.split("=", 1) for word in words[1:])
                 self.http_port = int(facts["http"])
+                self.kafka_ports = _ports(facts.get("kafka", ""))
                 self.gateway_port = int(facts.get("gateway", 0))
                 self.flight_port = int(facts.get("flight", 0))
                 self.ready.set()
@@ -224,7 +233,7 @@ class Supervisor:
             told = launch(stop.wait())
             done, _ = await asyncio.wait([*running, everybody, told], return_when=asyncio.FIRST_COMPLETED)
             if everybody in done:
-                kafka = ",".join(child.settings.kafka for child in self.brokers)
+                kafka = ",".join(child.kafka for child in self.brokers)
                 http = f"{self._http.host}:{self._http.port}{self._gateway_address()}"
                 print(f"headwater ready: kafka {kafka}, http {http}", flush=True)  # noqa: T201
                 running += [launch(child.run(stop)) for child in self.compactors]
@@ -407,6 +416,12 @@ def broker_settings(settings: Settings) -> list[Settings]:
             )
         )
     return found
+
+
+def _ports(text: str) -> dict[str, int]:
+    """The ports of listeners by their names, as a broker tells them."""
+    pairs = (word.rpartition(":") for word in text.split(",") if word)
+    return {name: int(port) for name, _, port in pairs}
 
 
 def _counted(address: str, i: int) -> str:

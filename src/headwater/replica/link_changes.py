@@ -42,7 +42,7 @@ class LinkOptions(msgspec.Struct, frozen=True):
     accept_gap: bool = False
     """Whether to go on at the source's first record where the source has deleted records that were not copied yet."""
     configs: bool = False
-    """Whether a new topic gets some of the configs that it has in the source."""
+    """Whether topics have some of the configs that they have in the source."""
 
 
 def options_of(options: Mapping[str, str]) -> LinkOptions:

@@ -53,6 +53,16 @@ def mirrored(state: ClusterState, topic: Topic | None) -> Mirrored:
     return Mirrored(f"{name} is copied by {by} and takes no other records. Promote it first: `headwater link promote`.")
 
 
+def check_own_partitions(state: ClusterState, topic: Topic) -> None:
+    """Raise unless an operator may add partitions to a topic. Those of a topic that a link copies follow the source."""
+    linked = state.links.topics.get(topic.id)
+    if linked is not None and linked.mirrored:
+        raise Mirrored(
+            f"Topic {topic.name!r} is copied by link {linked.link!r}, and its partitions are those of the source. "
+            "Promote it first: `headwater link promote`."
+        )
+
+
 class Linking:
     """Changes links and linked topics on behalf of one process."""
 

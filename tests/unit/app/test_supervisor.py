@@ -52,7 +52,7 @@ class _Held(_Dead):
     def __init__(self) -> None:
         super().__init__()
         self.stdout = asyncio.StreamReader()
-        self.stdout.feed_data(b"ready http=7\n")
+        self.stdout.feed_data(b"ready node=1 kafka=plain:90,tls:91 http=7\n")
 
 
 @pytest.mark.parametrize("kind", [_Dead, _Held])
@@ -60,7 +60,8 @@ def test_a_process_that_dies_at_once(kind: type[_Dead], tmp_path: Path, monkeypa
     """It is started again; the supervisor does not die with it, and does not wait for what it has started."""
 
     async def story() -> None:
-        child, stop = Child("broker", "broker-1", Settings(), tmp_path), asyncio.Event()
+        settings = Settings(kafka="plain=[::1]:0,tls=127.0.0.1:91")
+        child, stop = Child("broker", "broker-1", settings, tmp_path), asyncio.Event()
 
         async def start(*_: object, **__: object) -> _Dead:
             if child.restarts == 2:
@@ -71,6 +72,7 @@ def test_a_process_that_dies_at_once(kind: type[_Dead], tmp_path: Path, monkeypa
         await child.run(stop)
         assert child.restarts == 2 and child.report().error == "the process ended with exit code -9"
         assert child.http_port == (7 if kind is _Held else 0), "what it has said counts"
+        assert child.kafka == f"plain=[::1]:{90 if kind is _Held else 0},tls=127.0.0.1:91"
 
     run(story())
 

@@ -11,6 +11,7 @@ from headwater.errors import BadInput, ConfigError, NotReady
 from headwater.gateway.problems import NOT_ALLOWED, Refusal
 from headwater.gateway.services import Call, missing
 from headwater.replica import topic_rules
+from headwater.replica.links import check_own_partitions
 from headwater.replica.topics import InvalidPartitions, check_name
 from headwater.replica.trimming import start_of
 from headwater.state.cluster.access import AclResource, Operation
@@ -68,6 +69,7 @@ async def grow(call: Call, name: str, partitions: int, *, dry: bool) -> Topic:
     """Add partitions to a topic, so that it has the given number."""
     own = call.services
     topic = await find(call, name, Operation.ALTER)
+    check_own_partitions(own.state, topic)
     topic_rules.check_growth(own.settings.limits, topic, partitions)
     topic_rules.check_room(own.state, own.settings.limits, partitions - len(topic.streams))
     if not dry:

@@ -407,6 +407,8 @@ class LinkRunner:
         reasons = [f"{one.source}: {one.reason}" for one in stopped]
         reasons += [f"{name}: {why}" for name, why in sorted(self._topics.refused.items())]
         self._note("topics", Status.UNHEALTHY if reasons else Status.HEALTHY, _told(reasons), now_ms)
+        reasons = [f"{name}: {why}" for name, why in sorted(self._topics.unlike.items())]
+        self._note("configs", Status.DEGRADED if reasons else Status.HEALTHY, _told(reasons), now_ms)
         reasons = [f"{name}: {why}" for name, why in sorted(self._groupless.items())]
         self._note("groups", Status.DEGRADED if reasons else Status.HEALTHY, _told(reasons), now_ms)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from headwater.client.references import read_references
 from headwater.clock import Chance, Clock
@@ -18,9 +19,7 @@ from headwater.state.cluster.links import Link
 from headwater.state.commands.links import LinkSpec
 
 CONFIGS = "configs"
-"""The option with which a new topic here gets configs of the source's topic."""
-COPIED_CONFIGS = ("cleanup.policy", "max.message.bytes", "retention.bytes", "retention.ms")
-"""The configs that it gets. Others are about files, replicas or producers of the source."""
+"""The option with which topics here get configs of the source's topics."""
 
 
 def connector(
@@ -50,16 +49,18 @@ class KafkaOrigin:
     async def discover(self, also: Sequence[str]) -> Present:
         """See `Origin`."""
         found = await self._source.discover(Names((*self._spec.topics, *also), self._spec.patterns))
-        topics = [await self._found(topic, new=topic.name not in also) for topic in found.topics]
+        topics = [await self._found(topic) for topic in found.topics]
         return Present(topics, {name: why for name, why in found.missing.items() if name in self._spec.topics})
 
-    async def _found(self, topic: SourceTopic, *, new: bool) -> Found:
-        configs: dict[str, str] = {}
-        if new and self._spec.options.get(CONFIGS) == "true":
-            for config in await self._source.configs(topic.name):
-                if config.name in COPIED_CONFIGS and config.value is not None:
-                    configs[config.name] = config.value
-        return Found(topic.name, topic.id or NO_ID, topic.partitions, configs)
+    async def _found(self, topic: SourceTopic) -> Found:
+        found = Found(topic.name, topic.id or NO_ID, topic.partitions)
+        if self._spec.options.get(CONFIGS) != "true":
+            return found
+        try:
+            own = await self._source.configs(topic.name)
+        except SourceRefuses as error:
+            return replace(found, flaw=str(error))
+        return replace(found, configs={one.name: one.value for one in own if one.value is not None})
 
     async def group_offsets(self, topics: Sequence[str]) -> Committed:
         """See `Origin`. A group that the source refuses to show holds up no other."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from headwater.errors import BadInput, Conflict, HeadwaterError
+from headwater.configs.changes import DELETE, SET, Change, Edit, change_of, rules_of_topics
+from headwater.errors import BadInput, ConfigError, Conflict, HeadwaterError
 from headwater.replica.links import Linking
 from headwater.replica.replica import Replica
 from headwater.replica.topics import Topics
@@ -18,6 +19,8 @@ from headwater.state.commands.links import LinkPhase
 
 log = logging.getLogger("headwater.link")
 NO_ID = uuid.UUID(int=0)
+FOLLOWED = ("cleanup.policy", "compression.type", "max.message.bytes", "retention.bytes", "retention.ms")
+"""Configs that a topic here can have from the source. Others are about files, replicas or producers of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,10 @@ class Found:
     id: uuid.UUID
     """Zero if the source has no ids."""
     partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict)
-    """Configs that a new topic here gets."""
+    configs: Mapping[str, str] | None = None
+    """Configs that the source's topic has of its own; None if they are not followed, or not known."""
+    flaw: str = ""
+    """Why they are not known; empty if they are, or need not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,8 @@ class LinkedTopics:
         self._topics = topics
         self.refused: dict[str, str] = {}
         """Topics of the source that cannot be linked, and why."""
+        self.unlike: dict[str, str] = {}
+        """Topics that do not have the configs of the source, and why."""
 
     def __repr__(self) -> str:
         return f"<LinkedTopics of {self._link!r}, {len(self.refused)} refused>"
@@ -67,6 +74,7 @@ class LinkedTopics:
         """
         known = {linked.source: linked for linked in self._cluster.state.links.of(self._link)}
         self.refused = {name: why for name, why in present.missing.items() if name not in known}
+        self.unlike = {one.name: one.flaw for one in present.topics if one.flaw}
         for one in present.topics:
             linked = known.get(one.name)
             try:
@@ -89,7 +97,7 @@ class LinkedTopics:
         topic = self._cluster.state.names.get(found.name)
         if topic is None:
             await self._linking.create_topic(
-                self._link, found.name, found.name, found.id, found.partitions, dict(found.configs)
+                self._link, found.name, found.name, found.id, found.partitions, self._change(found, {}).put
             )
         else:
             await self._take_over(topic, found)
@@ -122,6 +130,31 @@ class LinkedTopics:
         elif found.partitions > len(topic.streams):
             await self._topics.add_partitions(topic, found.partitions)
             log.info("a topic has grown", extra={"topic": found.name, "partitions": found.partitions})
+        else:
+            await self._configure(topic, found)
+
+    async def _configure(self, topic: Topic, found: Found) -> None:
+        """Give a topic the configs that it has in the source."""
+        change = self._change(found, topic.configs)
+        if change.put or change.remove:
+            await self._topics.alter(topic, change.put, change.remove)
+            extra = {"topic": topic.name, "set": sorted(change.put), "removed": sorted(change.remove)}
+            log.info("configs of a topic have changed", extra=extra)
+
+    def _change(self, found: Found, now: Mapping[str, str]) -> Change:
+        """What a topic's configs lack to be those of the source. Nothing, if they cannot be taken over."""
+        if found.configs is None:
+            return Change()
+        edits = []
+        for name in FOLLOWED:
+            wanted, present = found.configs.get(name), now.get(name)
+            if wanted != present:
+                edits.append(Edit(name, DELETE, "") if wanted is None else Edit(name, SET, wanted))
+        try:
+            return change_of(rules_of_topics(self._cluster.state.resources.common), now, edits)
+        except ConfigError as error:
+            self.unlike[found.name] = str(error)
+            return Change()
 
     def _refuse(self, name: str, error: HeadwaterError) -> None:
         log.error("a topic cannot be linked", extra={"link": self._link, "topic": name, "reason": str(error)})

@@ -28,6 +28,8 @@ def test_a_topic_with_its_partitions() -> None:
             await copied.change(LinkPhase.PAUSED, "for the night")
             told = (await found.get("/v1/topics/copied")).json()["link"]
             assert told == {"link": "old", "source": "source", "phase": "paused", "reason": "for the night"}
+            grown = await found.ask("POST", "/v1/topics/copied/partitions", json={"partitions": 2})
+            assert grown.status_code == 409 and "those of the source" in grown.text
 
     asyncio.run(story())
 

@@ -445,6 +445,35 @@ def test_a_promotion_ends_though_the_source_goes_on() -> None:
     tell(story)
 
 
+def test_configs_of_the_source_are_followed() -> None:
+    """Those that mean something here, also when they are reset. A value that is not valid here changes nothing."""
+
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        source.configs["t"] = {"retention.ms": "1000", "min.insync.replicas": "2"}
+        copying = await follows(node, source)
+
+        def configs() -> dict[str, str]:
+            return node.cluster.state.names["t"].configs
+
+        assert configs() == {"retention.ms": "1000"}
+        source.configs["t"] = {"cleanup.policy": "compact", "compression.type": "zstd"}
+        await until(lambda: configs() == source.configs["t"])
+        source.configs["t"] = {"retention.ms": "soon"}
+        await until(lambda: status_of(copying, "configs") is Status.DEGRADED)
+        assert reason_of(copying, "configs").startswith("t: ")
+        assert configs() == {"cleanup.policy": "compact", "compression.type": "zstd"}
+        source.configs["t"] = {}
+        await until(lambda: configs() == {})
+        await until(lambda: status_of(copying, "configs") is Status.HEALTHY)
+        del source.configs["t"]
+        await node.broker.topics.alter(node.cluster.state.names["t"], {"retention.ms": "5"}, ())
+        await asyncio.sleep(5)
+        assert configs() == {"retention.ms": "5"}, "a link that does not follow configs leaves them alone"
+
+    tell(story)
+
+
 def test_everybody_sees_how_far_the_source_is() -> None:
     async def story(node: Node, source: ModelSource) -> None:
         source.create("t", 2)

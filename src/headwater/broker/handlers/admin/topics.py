@@ -21,6 +21,7 @@ from headwater.broker.request import Request, Values
 from headwater.configs import topics as topic_configs
 from headwater.errors import BadInput, ConfigError, HeadwaterError
 from headwater.replica.internal_topics import changeable, topic_by_id, topic_by_name
+from headwater.replica.links import check_own_partitions
 from headwater.replica.topic_rules import check_growth, within_limit
 from headwater.replica.topics import (
     ClusterFull,
@@ -196,6 +197,7 @@ async def create_partitions(broker: Broker, request: Request) -> Values:
             if failure is not None:
                 raise failure
             topic = changeable(_find(broker, wanted.name))
+            check_own_partitions(broker.cluster.state, topic)
             _check_growth(broker, topic, wanted)
             if not request.body.validate_only:
                 budget.spend(wanted.count - len(topic.streams))

@@ -18,7 +18,7 @@ from tests.support.nodes import Caller
 from tests.support.transactions import Transactor
 from tests.unit.broker.calling import PRODUCE, TOPIC, configs_of, create, fetch, produce, recs, run
 
-LIST_OFFSETS, ADD_PARTITIONS = 2, 24
+LIST_OFFSETS, ADD_PARTITIONS, CREATE_PARTITIONS = 2, 24, 37
 REFUSED = "Topic 't' is copied by link 'old' and takes no other records. Promote it first: `headwater link promote`."
 
 
@@ -129,5 +129,22 @@ def test_describing_a_topic_names_its_link() -> None:
         }  # fmt: skip
         await create(one, "plain")
         assert "headwater.link" not in await configs_of(one, TOPIC, "plain")
+
+    run(test)
+
+
+def test_partitions_follow_the_source_until_it_is_promoted() -> None:
+    """N1: a partition that the source does not have would end the link."""
+
+    async def test(one: Caller) -> None:
+        found = await link(one.node, "t", 2)
+        wanted = [{"name": "t", "count": 3, "assignments": None}]
+        [refused] = (await one(CREATE_PARTITIONS, 3, topics=wanted)).results
+        assert refused.error_code is ErrorCode.invalid_request
+        assert "copied by link 'old', and its partitions are those of the source" in refused.error_message
+        assert len(found.topic.streams) == 2
+        await found.change(LinkPhase.PROMOTED)
+        [grown] = (await one(CREATE_PARTITIONS, 3, topics=wanted)).results
+        assert grown.error_code is ErrorCode.none and len(found.topic.streams) == 3
 
     run(test)
