@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from headwater.clock import Chance
 from headwater.log.segment.read import FOOTER_END, footer_bytes, footer_checksum
 from headwater.log.segment.write import SegmentWriter
 from headwater.state.commands.tables import NewFile
 from headwater.types import Buffer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SUFFIX = ".parquet"
 
@@ -25,10 +31,11 @@ class _Pieces:
 class NewSegment:
     """Collects what a segment's writer writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, typed: Sequence[pa.Field] = ()) -> None:
+        """`typed` are the typed columns of its rows."""
         sink = _Pieces()
         self.pieces = sink.written
-        self.writer = SegmentWriter(sink)
+        self.writer = SegmentWriter(sink, typed)
 
     def __repr__(self) -> str:
         return f"<NewSegment, {sum(map(len, self.pieces))} bytes of {self.writer!r}>"

@@ -8,7 +8,7 @@ pyarrow folds it to the number of keys that there are, so that small row groups 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +16,7 @@ from headwater.errors import CorruptObject
 from headwater.log.segment.decode import Sizes, compile_kernels, decode_runs
 from headwater.log.segment.read import check_footer
 from headwater.log.segment.schema import segment_schema
+from headwater.log.segment.typed import aligned, typed_schema
 from headwater.types import Buffer
 
 if TYPE_CHECKING:
@@ -87,14 +88,15 @@ class _CountingFile:
 class SegmentWriter:
     """Writes one segment, row group by row group, holding no more than one row group."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, typed: Sequence[pa.Field] = ()) -> None:
+        """`typed` are the typed columns, which the batches have behind those of the log."""
         import pyarrow as pa
         from pyarrow import parquet
 
         self._file = _CountingFile(sink)
         # A row group is dozens of small writes. The buffer gathers them, so that Python is not called for each.
         self._gathering = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), WRITE_BYTES)
-        self._parquet = parquet.ParquetWriter(self._gathering, segment_schema(), **_SETTINGS)
+        self._parquet = parquet.ParquetWriter(self._gathering, typed_schema(typed), **_SETTINGS)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
         self._groups = self._groups_before_part = self._rows = self._nulls = 0
@@ -184,15 +186,27 @@ class Piece:
     def __repr__(self) -> str:
         return f"<Piece: row group {self._group}, partition {self.partition} from offset {self.first_offset}>"
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the row group, which is decoded here."""
+    def batches(self, typed: Sequence[pa.Field] = ()) -> Iterator[pa.RecordBatch]:
+        """The rows of the row group: columns of the log, then typed ones as far as it has them."""
         import pyarrow as pa
 
+        log, schema = segment_schema(), typed_schema(typed)
         try:
-            table = self._file.read_row_group(self._group, use_threads=False)
-            if not table.schema.equals(segment_schema()):
+            known = set(self._file.schema_arrow.names)
+            if not known.issuperset(log.names):
                 raise CorruptObject(f"row group {self._group} has other columns than a segment")
-            yield from pa.Table.from_arrays(table.columns, schema=segment_schema()).to_batches()
+            wanted = [*log.names, *(field.name for field in typed if field.name in known)]
+            table = self._file.read_row_group(self._group, columns=wanted, use_threads=False)
+            if not table.select(log.names).schema.equals(log):
+                raise CorruptObject(f"row group {self._group} has other columns than a segment")
+            for batch in table.to_batches():
+                extra = [
+                    aligned(batch.column(field.name), field.type)
+                    if field.name in known
+                    else pa.nulls(batch.num_rows, field.type)
+                    for field in typed
+                ]
+                yield pa.RecordBatch.from_arrays([*(batch.column(name) for name in log.names), *extra], schema=schema)
         except (pa.ArrowException, OSError) as error:
             raise CorruptObject(f"row group {self._group} of a segment cannot be read: {error}") from error
 
