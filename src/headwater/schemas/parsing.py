@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from headwater.schemas.avro import model as avro
 from headwater.schemas.avro.model import AvroModel
+from headwater.schemas.jsonschema import model as jsonschema
+from headwater.schemas.jsonschema.model import JsonModel
 from headwater.schemas.protobuf import model as protobuf
 from headwater.schemas.protobuf.model import ProtobufModel
 from headwater.schemas.texts import check_sizes
 
-__all__ = ["AvroModel", "Model", "Parsed", "ProtobufModel", "SchemaKind", "Source", "parse"]
+__all__ = ["AvroModel", "JsonModel", "Model", "Parsed", "ProtobufModel", "SchemaKind", "Source", "parse"]
 
-Model = AvroModel | ProtobufModel
+Model = AvroModel | JsonModel | ProtobufModel
 
 
 class SchemaKind(enum.StrEnum):
@@ -55,4 +57,6 @@ def parse(source: Source, strict: bool = True) -> Parsed:
     check_sizes(source.text, source.references)
     if source.kind is SchemaKind.AVRO:
         return Parsed(source.kind, *avro.parse(source.text, source.references, strict))
+    if source.kind is SchemaKind.JSON:
+        return Parsed(source.kind, *jsonschema.parse(source.text, source.references))
     return Parsed(source.kind, *protobuf.parse(source.text, source.references))
