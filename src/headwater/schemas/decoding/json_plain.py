@@ -1,0 +1,52 @@
+"""JSON without a schema: its shape is found in the payloads.
+
+Payloads are decoded by a guess first. Those that do not fit it are read one by one, and make the next guess better.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.schemas.decoding.decoded import Decoded
+from headwater.schemas.decoding.inference import Seen, read
+from headwater.schemas.decoding.json_texts import texts_of
+from headwater.schemas.shapes import NULL, Shape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIRST_ROWS = 256
+"""The rows that the first guess is made of."""
+MORE_ROWS = 1_000
+"""The rows that make the second guess better; ten times as many the third, and so on."""
+MAX_GUESSES = 8
+
+
+def infer(payloads: pa.Array, known: Shape | None = None) -> Shape:
+    """A shape that every payload fits which is JSON. Payloads that are not JSON have no part in it.
+
+    `known` is a shape that the result begins with: its fields stay, and keep their types.
+    """
+    from headwater.schemas.decoding.kernels import json_values
+
+    mended = (json_values.MISFIT, json_values.UNKNOWN, json_values.INEXACT, json_values.RANGE)
+    seen = Seen()
+    seen.keep(known or NULL)
+    guess = seen.root()
+    rows, taken = payloads.slice(0, FIRST_ROWS), FIRST_ROWS
+    for _ in range(MAX_GUESSES):
+        _, codes = texts_of(guess).decode(rows, strict=True)
+        unfit = [row for row, code in codes.items() if code in mended]
+        for value in read(rows[row].as_py() for row in unfit[:taken]):
+            seen.add(value)
+        before, guess = guess, seen.root()
+        if len(rows) == len(payloads) and len(unfit) <= taken and before == guess:
+            break
+        rows, taken = payloads, MORE_ROWS if len(rows) < len(payloads) else taken * 10
+    return guess
+
+
+def decode_as(shape: Shape, payloads: pa.Array) -> Decoded:
+    """Decode payloads by a shape. A field that the shape does not have is passed over."""
+    decoded, _ = texts_of(shape).decode(payloads)
+    return decoded

@@ -1,0 +1,1 @@
+"""Compiled loops that decode payloads. Importing a module of this folder imports numba."""

@@ -1,0 +1,350 @@
+"""The compiled loop from Avro's binary encoding to slots. Importing this module imports numba.
+
+A schema is a program: a list of steps, in the order in which Avro writes the parts of a value. A union jumps to the
+steps of its branch; a list repeats its steps. Values without columns are passed over by the types of the schema,
+because a recursive schema has no program that ends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headwater.native.bytes import Array, Number, is_utf8, read_varint
+from headwater.native.compiling import compiled
+from headwater.native.pointers import bytes_of, longs_of
+from headwater.schemas.decoding.kernels.slots import (
+    BASE,
+    DONE,
+    GROW,
+    OWN,
+    POOL,
+    POOL_WANTED,
+    ROW,
+    SECOND,
+    VALID,
+    clear,
+    is_ascii,
+)
+
+BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, FIXED, ENUM, NULL, RECORD, UNION, ARRAY, MAP = range(14)
+"""Kinds of types. FIXED has its size, ENUM the number of its symbols."""
+MARK, JUMP, REPEAT, SKIP, END = range(14, 19)
+"""Steps that are no types: the value is not null; go to another step; the end of an element; pass over a value of a
+type; the end of the payload."""
+
+STEP, NODE, FIRST, OTHER = range(4)
+"""Columns of a program. UNION: the number of branches, and where its jumps begin. ARRAY and MAP: the step after the
+list, and the pool of the elements. REPEAT: the first step of an element."""
+KIND, NUMBER, LINK, SMALLEST = range(4)
+"""Columns of `types`: the kind; a size, a number of symbols or of parts; where its parts begin in `links`; whether a
+value may have no bytes at all."""
+COLUMNS = OWN
+WIDTH = 4
+
+CUT_SHORT, BAD_NUMBER, BAD_LENGTH, BAD_BOOLEAN, BAD_SYMBOL, BAD_BRANCH, BAD_TEXT, TRAILING, DEEP, TOO_LARGE = range(
+    -1, -11, -1
+)
+FLAWS = {
+    CUT_SHORT: "the payload is cut short",
+    BAD_NUMBER: "a number has too many bits",
+    BAD_LENGTH: "a length is negative or goes beyond the payload",
+    BAD_BOOLEAN: "a boolean is neither 0 nor 1",
+    BAD_SYMBOL: "the enum has no such symbol",
+    BAD_BRANCH: "the union has no such branch",
+    BAD_TEXT: "a string is not UTF-8",
+    TRAILING: "there are bytes after the value",
+    DEEP: "the value is nested too deeply",
+    TOO_LARGE: "the lists of the payload have too many elements for its size",
+}
+
+MAX_LEVELS = 64
+"""How deeply lists with columns may be nested."""
+MAX_DEPTH = 256
+"""How deeply values without columns may be nested."""
+EMPTY_ELEMENTS = 64
+"""Elements without bytes that a list may have, beside one for each byte that is left of the payload."""
+
+_INT = 1 << 31
+
+
+@compiled
+def _read_block(data: Array, at: int, end: int, empty: bool) -> tuple[int, int]:
+    """The number of elements in the next block of a list or map, and the position after it; or 0 and a flaw."""
+    count, after = read_varint(data, at, end)
+    if after < 0:
+        return 0, CUT_SHORT
+    if count < 0:
+        count = -count
+        size, after = read_varint(data, after, end)
+        if after < 0:
+            return 0, CUT_SHORT
+        if size < 0 or size > end - after or count < 0:
+            return 0, BAD_LENGTH
+    if count > end - after:
+        if not empty:
+            return 0, BAD_LENGTH
+        if count > end - after + EMPTY_ELEMENTS:
+            return 0, TOO_LARGE
+    return count, after
+
+
+@compiled
+def _read_scalar(data: Array, at: int, end: int, kind: int, number: int) -> tuple[Number, int, int]:
+    """The value, its length if it has one, and the position after it or a flaw."""
+    if kind == NULL:
+        return 0, 0, at
+    if kind == BOOLEAN:
+        if at >= end:
+            return 0, 0, CUT_SHORT
+        value = np.int64(data[at])
+        return value, 0, at + 1 if value <= 1 else BAD_BOOLEAN
+    if kind == FIXED:
+        return at, number, at + number if number <= end - at else CUT_SHORT
+    if kind in (FLOAT, DOUBLE):
+        size = 4 if kind == FLOAT else 8
+        if end - at < size:
+            return 0, 0, CUT_SHORT
+        value = np.int64(0)
+        for i in range(size):
+            value |= np.int64(data[at + i]) << (8 * i)
+        return value, 0, at + size
+    value, after = read_varint(data, at, end)
+    if after < 0:
+        return 0, 0, CUT_SHORT if end - at < 10 else BAD_NUMBER
+    if kind in (BYTES, STRING):
+        if value < 0 or value > end - after:
+            return 0, 0, BAD_LENGTH
+        if kind == STRING and not is_ascii(data, after, after + value) and not is_utf8(data, after, after + value):
+            return 0, 0, BAD_TEXT
+        return after, value, after + value
+    if kind == INT and (value < -_INT or value >= _INT):
+        return 0, 0, BAD_NUMBER
+    if kind == ENUM and (value < 0 or value >= number):
+        return 0, 0, BAD_SYMBOL
+    return value, 0, after
+
+
+@compiled
+def skip_value(data: Array, at: int, end: int, kind: int, types: Array, links: Array, stack: Array) -> int:
+    """The position after a value of a type, or a flaw. `stack` is room for two numbers a level."""
+    depth = 0
+    while True:
+        op = types[kind * WIDTH + KIND]
+        first = types[kind * WIDTH + LINK]
+        opened = True
+        if op == UNION:
+            branch, after = read_varint(data, at, end)
+            if after < 0:
+                return CUT_SHORT
+            if branch < 0 or branch >= types[kind * WIDTH + NUMBER]:
+                return BAD_BRANCH
+            at = after
+            kind = links[first + branch]
+            continue
+        if op in (RECORD, ARRAY, MAP):
+            if depth == MAX_DEPTH:
+                return DEEP
+            stack[2 * depth] = kind
+            stack[2 * depth + 1] = 0
+            depth += 1
+        else:
+            _, _, at = _read_scalar(data, at, end, op, types[kind * WIDTH + NUMBER])
+            if at < 0:
+                return at
+            opened = False
+        while depth:
+            parent = stack[2 * depth - 2]
+            left = stack[2 * depth - 1]
+            op = types[parent * WIDTH + KIND]
+            first = types[parent * WIDTH + LINK]
+            if op == RECORD:
+                if left < types[parent * WIDTH + NUMBER]:
+                    stack[2 * depth - 1] = left + 1
+                    kind = links[first + left]
+                    break
+                depth -= 1
+                opened = False
+                continue
+            if left == 0:
+                kind = links[first]
+                left, at = _read_block(data, at, end, op == ARRAY and types[kind * WIDTH + SMALLEST] == 0)
+                if at < 0:
+                    return at
+                if left == 0:
+                    depth -= 1
+                    opened = False
+                    continue
+            stack[2 * depth - 1] = left - 1
+            kind = links[first]
+            if op == MAP:
+                _, _, at = _read_scalar(data, at, end, STRING, 0)
+                if at < 0:
+                    return at
+            break
+        if depth == 0 and not opened:
+            return at
+
+
+@compiled
+def read_payloads(
+    data_array: Array,
+    offsets_array: Array,
+    skip_array: Array,
+    program_array: Array,
+    jumps_array: Array,
+    types_array: Array,
+    links_array: Array,
+    nodes_array: Array,
+    slots_array: Array,
+    valid_array: Array,
+    used_array: Array,
+    saved_array: Array,
+    capacity_array: Array,
+    current_array: Array,
+    loops_array: Array,
+    stack_array: Array,
+    flaws_array: Array,
+    state_array: Array,
+) -> int:
+    """Decode the rows from `state[ROW]` on. `current` and `loops` are room for a number of each pool and level."""
+    data, offsets, skip = bytes_of(data_array), longs_of(offsets_array), bytes_of(skip_array)
+    program, jumps = longs_of(program_array), longs_of(jumps_array)
+    types, links, stack = longs_of(types_array), longs_of(links_array), longs_of(stack_array)
+    nodes, slots, valid = longs_of(nodes_array), longs_of(slots_array), bytes_of(valid_array)
+    used, saved, capacity = longs_of(used_array), longs_of(saved_array), longs_of(capacity_array)
+    current, loops = longs_of(current_array), longs_of(loops_array)
+    flaws, state = longs_of(flaws_array), longs_of(state_array)
+    pools = used_array.shape[0]
+    for row in range(state[ROW], offsets_array.shape[0] - 1):
+        state[ROW] = row
+        if skip[row]:
+            continue
+        for pool in range(pools):
+            saved[pool] = used[pool]
+        current[0] = row
+        at, end = offsets[row], offsets[row + 1]
+        flaw = 0
+        grow = -1
+        depth = 0
+        place = 0
+        step = 0
+        while True:
+            op = program[step * WIDTH + STEP]
+            node = program[step * WIDTH + NODE]
+            number = program[step * WIDTH + FIRST]
+            if op <= ENUM:
+                value, length, after = _read_scalar(data, at, end, op, number)
+                if after < 0:
+                    flaw, place = after, node
+                    break
+                at = after
+                line = node * COLUMNS
+                index = current[nodes[line + POOL]]
+                slots[nodes[line + BASE] + index] = value
+                if op in (BYTES, STRING, FIXED):
+                    slots[nodes[line + SECOND] + index] = length
+                valid[nodes[line + VALID] + index] = 1
+                step += 1
+            elif op == UNION:
+                branch, after = read_varint(data, at, end)
+                if after < 0:
+                    flaw, place = CUT_SHORT, node
+                    break
+                if branch < 0 or branch >= number:
+                    flaw, place = BAD_BRANCH, node
+                    break
+                at = after
+                step = jumps[program[step * WIDTH + OTHER] + branch]
+            elif op == MARK:
+                valid[nodes[node * COLUMNS + VALID] + current[nodes[node * COLUMNS + POOL]]] = 1
+                step += 1
+            elif op == JUMP:
+                step = number
+            elif op == SKIP:
+                start = at
+                at = skip_value(data, start, end, number, types, links, stack)
+                if at < 0:
+                    flaw, place, at = at, node, start
+                    break
+                if node >= 0:
+                    line = node * COLUMNS
+                    index = current[nodes[line + POOL]]
+                    slots[nodes[line + BASE] + index] = start
+                    slots[nodes[line + SECOND] + index] = at - start
+                    valid[nodes[line + VALID] + index] = 1
+                step += 1
+            elif op in (ARRAY, REPEAT):
+                # At a list's first step and after each element: the next element, or the end of the list.
+                head = step
+                if op == ARRAY:
+                    line = node * COLUMNS
+                    valid[nodes[line + VALID] + current[nodes[line + POOL]]] = 1
+                    if depth == MAX_LEVELS:
+                        flaw, place = DEEP, node
+                        break
+                    loops[depth] = 0
+                    depth += 1
+                else:
+                    head = number - 1
+                pool = program[head * WIDTH + OTHER] >> 1
+                left = loops[depth - 1]
+                if left == 0:
+                    left, after = _read_block(data, at, end, program[head * WIDTH + OTHER] & 1 == 1)
+                    if after < 0:
+                        flaw, place = after, node
+                        break
+                    at = after
+                if left == 0:
+                    depth -= 1
+                    line = node * COLUMNS
+                    slots[nodes[line + BASE] + current[nodes[line + POOL]]] = used[pool]
+                    step = program[head * WIDTH + FIRST]
+                else:
+                    index = used[pool]
+                    if index == capacity[pool]:
+                        grow = pool
+                        break
+                    used[pool] = index + 1
+                    current[pool] = index
+                    loops[depth - 1] = left - 1
+                    step = head + 1
+            else:
+                if at != end:
+                    flaw = TRAILING
+                break
+        if flaw or grow >= 0:
+            clear(nodes_array, slots_array, valid_array, used_array, saved_array, row)
+        if grow >= 0:
+            state[POOL_WANTED] = grow
+            return GROW
+        if flaw:
+            flaws[3 * row] = flaw
+            flaws[3 * row + 1] = place
+            flaws[3 * row + 2] = at - offsets[row]
+    state[ROW] = offsets_array.shape[0] - 1
+    return DONE
+
+
+@compiled
+def read_decimals(data: Array, ends: Array, high: Number, low: Number, out: Array, bad: Array) -> None:
+    """Big-endian numbers become 128-bit little-endian ones. One that is not below `high`, `low` in size is bad."""
+    for i in range(ends.shape[0] - 1):
+        start, end = np.int64(ends[i]), np.int64(ends[i + 1])
+        negative = end > start and data[start] >= 0x80
+        filler = 0xFF if negative else 0
+        while end - start > 16 and data[start] == filler:
+            start += 1
+        upper = np.uint64(0xFFFFFFFFFFFFFFFF) if negative else np.uint64(0)
+        lower = upper
+        for k in range(start, end):
+            upper = upper << np.uint64(8) | lower >> np.uint64(56)
+            lower = lower << np.uint64(8) | np.uint64(data[k])
+        out[2 * i] = np.int64(lower)
+        out[2 * i + 1] = np.int64(upper)
+        if negative:
+            upper = ~upper
+            lower = ~lower + np.uint64(1)
+            if lower == 0:
+                upper += np.uint64(1)
+        large = upper > np.uint64(high) or (upper == np.uint64(high) and lower >= np.uint64(low))
+        bad[i] = end - start > 16 or large or upper >> np.uint64(63) != 0

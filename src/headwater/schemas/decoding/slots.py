@@ -1,0 +1,318 @@
+"""Slots that compiled loops fill, and the Arrow arrays that they become. `kernels/slots.py` explains slots and pools.
+
+The memory for elements of lists grows with what the payloads hold. It is limited by their size, so that a short payload
+cannot claim a huge list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from headwater.native.bytes import Array
+from headwater.schemas.decoding.decoded import Decoded
+from headwater.schemas.shapes import Shape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIRST_CAPACITY = 1024
+MAX_TEXT = (1 << 31) - 1
+"""The bytes of one column of text or bytes in an Arrow array."""
+
+Bad = dict[int, str]
+"""By index in the array, why a value cannot be converted."""
+Convert = Callable[["pa.Array"], "tuple[pa.Array, Bad]"]
+"""Turns the values as they were in the payloads into values of the shape. A bad value may be anything."""
+Form = Literal["struct", "list", "number", "span", "nothing"]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A value of a schema, as loops know it."""
+
+    shape: Shape
+    form: Form
+    pool: int
+    place: str
+    """Where the value is, for errors: names with points between them."""
+    op: int = 0
+    inner: int = -1
+    children: list[Node] = field(default_factory=list)
+    reads: pa.DataType | None = None
+    """The type of the values in slots, if it is not that of the shape."""
+    convert: Convert | None = None
+    index: int = -1
+    own: dict[int, int] = field(default_factory=dict)
+    """Further numbers of the node, by column of `nodes`."""
+
+
+class Layout:
+    """The nodes of a schema. It is made once and used for many arrays of payloads."""
+
+    def __init__(self, columns: int) -> None:
+        self.nodes: list[Node] = []
+        self.pools = 1
+        self._columns = columns
+        self._table: Array | None = None
+
+    def add(self, node: Node) -> Node:
+        """Give the node its index. Children of a node get theirs in the order of `add`."""
+        node.index = len(self.nodes)
+        self.nodes.append(node)
+        return node
+
+    def new_pool(self) -> int:
+        """A pool for the elements of a list."""
+        self.pools += 1
+        return self.pools - 1
+
+    def table(self) -> Array:
+        """The rows of `nodes`, without places of slots."""
+        from headwater.schemas.decoding.kernels import slots as kernel
+
+        if self._table is None:
+            table = np.full((len(self.nodes), self._columns), -1, np.int64)
+            for node in self.nodes:
+                row = table[node.index]
+                row[kernel.OP], row[kernel.POOL], row[kernel.INNER] = node.op, node.pool, node.inner
+                if node.children:
+                    row[kernel.CHILD] = node.children[0].index
+                for child, following in zip(node.children, node.children[1:], strict=False):
+                    table[child.index, kernel.NEXT] = following.index
+                for column, number in node.own.items():
+                    row[column] = number
+            self._table = table
+        return self._table.copy()
+
+
+class Slots:
+    """The memory that a loop fills for one array of payloads."""
+
+    def __init__(self, layout: Layout, data: Array, rows: int) -> None:
+        from headwater.schemas.decoding.kernels import slots as kernel
+
+        self.layout = layout
+        self.data = data
+        self.rows = rows
+        self.nodes = layout.table()
+        self.used = np.zeros(layout.pools, np.int64)
+        self.saved = np.zeros(layout.pools, np.int64)
+        self.capacity = np.full(layout.pools, FIRST_CAPACITY, np.int64)
+        self.capacity[0] = rows
+        self._budget = len(data) * kernel.SLOTS_PER_BYTE + kernel.SPARE_SLOTS
+        self.slots = np.zeros(0, np.int64)
+        self.valid = np.zeros(0, np.uint8)
+        self._lay(np.zeros(layout.pools, np.int64))
+
+    def grow(self, pool: int) -> bool:
+        """Make room for more elements; False if the payloads are too small for so many."""
+        per_element = [0] * self.layout.pools
+        for node in self.layout.nodes:
+            per_element[node.pool] += 1 + _width(node)
+        capacity = self.capacity.copy()
+        capacity[pool] *= 2
+        if int(capacity[1:] @ np.array(per_element[1:], np.int64)) > self._budget:
+            return False
+        before, self.capacity = self.capacity, capacity
+        self._lay(before)
+        return True
+
+    def _lay(self, before: Array) -> None:
+        """Give every node its slots, and move what the loop has written."""
+        from headwater.schemas.decoding.kernels import slots as kernel
+
+        old, slots, valid = self.nodes.copy(), self.slots, self.valid
+        at = marks = 0
+        for node in self.layout.nodes:
+            row, room = self.nodes[node.index], int(self.capacity[node.pool])
+            row[kernel.VALID], marks = marks, marks + room
+            for column in (kernel.BASE, kernel.SECOND)[: _width(node)]:
+                row[column], at = at, at + room
+        self.slots, self.valid = np.zeros(at, np.int64), np.zeros(marks, np.uint8)
+        for node in self.layout.nodes:
+            kept = int(before[node.pool])
+            if kept:
+                for column in (kernel.BASE, kernel.SECOND)[: _width(node)]:
+                    here, there = self.nodes[node.index, column], old[node.index, column]
+                    self.slots[here : here + kept] = slots[there : there + kept]
+                here, there = self.nodes[node.index, kernel.VALID], old[node.index, kernel.VALID]
+                self.valid[here : here + kept] = valid[there : there + kept]
+
+    def count(self, node: Node) -> int:
+        """How many values a node has."""
+        return int(self.used[node.pool]) if node.pool else self.rows
+
+    def numbers(self, node: Node, second: bool = False) -> Array:
+        """The slots of a node."""
+        from headwater.schemas.decoding.kernels import slots as kernel
+
+        base = self.nodes[node.index, kernel.SECOND if second else kernel.BASE]
+        return self.slots[base : base + self.count(node)]
+
+    def marks(self, node: Node) -> Array:
+        """Which values of a node are not null."""
+        from headwater.schemas.decoding.kernels import slots as kernel
+
+        base = self.nodes[node.index, kernel.VALID]
+        return self.valid[base : base + self.count(node)]
+
+
+def _width(node: Node) -> int:
+    return {"struct": 0, "nothing": 0, "number": 1, "list": 1, "span": 2}[node.form]
+
+
+class Assembly:
+    """Makes the Arrow array of filled slots."""
+
+    def __init__(self, slots: Slots, gather: Callable[[Array, Array, Array, Array, Array], int]) -> None:
+        self._slots = slots
+        self._gather = gather
+        self.bad: list[tuple[Node, int, str]] = []
+        """Values that could not be converted."""
+
+    def array(self, node: Node) -> pa.Array:
+        """All values of a node."""
+        import pyarrow as pa
+
+        from headwater.schemas.conform import arrow_type
+
+        count = self._slots.count(node)
+        kind = arrow_type(node.shape)
+        if node.form == "nothing":
+            return pa.nulls(count, kind)
+        marks = self._slots.marks(node)
+        nulls = count - int(np.count_nonzero(marks))
+        bits = pa.py_buffer(np.packbits(marks, bitorder="little")) if nulls else None
+        if node.form == "struct":
+            children = [self.array(child) for child in node.children]
+            return pa.Array.from_buffers(kind, count, [bits], nulls, children=children)
+        if node.form == "list":
+            return self._list(node, kind, bits, nulls)
+        reads = node.reads or kind
+        array = (
+            self._spans(node, reads, bits, nulls) if node.form == "span" else self._numbers(node, reads, bits, nulls)
+        )
+        if node.convert is not None:
+            array, bad = node.convert(array)
+            self.bad.extend((node, index, text) for index, text in bad.items() if marks[index])
+        return array
+
+    def _list(self, node: Node, kind: pa.DataType, bits: pa.Buffer | None, nulls: int) -> pa.Array:
+        import pyarrow as pa
+
+        count = self._slots.count(node)
+        ends = np.zeros(count + 1, np.int32)
+        ends[1:] = np.maximum.accumulate(self._slots.numbers(node))
+        children = [self.array(child) for child in node.children]
+        if node.shape.kind == "map":
+            entries = pa.StructArray.from_arrays(children, fields=[kind.key_field, kind.item_field])
+            children = [entries]
+        return pa.Array.from_buffers(kind, count, [bits, pa.py_buffer(ends)], nulls, children=children)
+
+    def _numbers(self, node: Node, kind: pa.DataType, bits: pa.Buffer | None, nulls: int) -> pa.Array:
+        import pyarrow as pa
+
+        numbers = self._slots.numbers(node)
+        values: Array
+        if pa.types.is_boolean(kind):
+            values = np.packbits(numbers != 0, bitorder="little")
+        elif pa.types.is_float32(kind):
+            values = numbers.astype(np.uint32)
+        elif kind.bit_width == 32:
+            values = numbers.astype(np.int32)
+        else:
+            values = numbers
+        return pa.Array.from_buffers(kind, len(numbers), [bits, pa.py_buffer(values)], nulls)
+
+    def _spans(self, node: Node, kind: pa.DataType, bits: pa.Buffer | None, nulls: int) -> pa.Array:
+        import pyarrow as pa
+
+        starts, lengths = self._slots.numbers(node), self._slots.numbers(node, second=True)
+        room = int(np.abs(lengths).sum())
+        if room > MAX_TEXT:
+            raise OverflowError(f"{node.place}: {room} bytes are too many for one array; decode fewer payloads at once")
+        ends, target = np.empty(len(starts) + 1, np.int32), np.empty(room, np.uint8)
+        size = self._gather(self._slots.data, starts, lengths, ends, target)
+        buffers = [bits, pa.py_buffer(ends), pa.py_buffer(target[:size])]
+        return pa.Array.from_buffers(kind, len(starts), buffers, nulls)
+
+    def row_of(self, node: Node, index: int) -> int:
+        """The row that a value belongs to."""
+        pool = node.pool
+        while pool:
+            parent = next(one for one in self._slots.layout.nodes if one.inner == pool)
+            ends = np.maximum.accumulate(self._slots.numbers(parent))
+            index = int(np.searchsorted(ends, index, side="right"))
+            pool = parent.pool
+        return index
+
+
+class Payloads:
+    """An array of payloads, as loops take it."""
+
+    def __init__(self, payloads: pa.Array) -> None:
+        import pyarrow as pa
+
+        wide = pa.types.is_large_binary(payloads.type) or pa.types.is_large_string(payloads.type)
+        _, borders, data = payloads.buffers()
+        kind = np.dtype(np.int64 if wide else np.int32)
+        self.rows = len(payloads)
+        if borders is None or borders.size == 0:
+            self.offsets = np.zeros(self.rows + 1, np.int64)
+        else:
+            all_borders = np.frombuffer(borders, kind, self.rows + 1, payloads.offset * kind.itemsize)
+            self.offsets = all_borders.astype(np.int64)
+        first, last = int(self.offsets[0]), int(self.offsets[-1])
+        self.data = (
+            np.frombuffer(data, np.uint8)[first:last] if data is not None and last > first else np.zeros(0, np.uint8)
+        )
+        self.offsets -= first
+        self.skip = np.zeros(self.rows, np.uint8)
+        """Rows that are not decoded: nulls, and those that are known to be bad."""
+        if payloads.null_count:
+            self.skip[:] = payloads.is_null().to_numpy(zero_copy_only=False)
+
+
+def decode(
+    payloads: Payloads,
+    layout: Layout,
+    step: Callable[[Slots, Array, Array], int],
+    gather: Callable[[Array, Array, Array, Array, Array], int],
+    describe: Callable[[int, int, int], str],
+    too_large: int,
+    finish: Callable[[Slots], list[tuple[int, str]]] | None = None,
+) -> Decoded:
+    """Decode payloads by a loop.
+
+    `step` runs the loop with the slots, the flaws (of each row a code, the node and the position) and the loop's state.
+    `describe` says in words what a flaw is. `finish` does what is left after the loop, and gives bad rows. A row that
+    proves bad after the loop is left out by another run of the loop.
+    """
+    from headwater.schemas.decoding.kernels import slots as kernel
+
+    errors: dict[int, str] = {}
+    while True:
+        slots = Slots(layout, payloads.data, payloads.rows)
+        flaws = np.zeros((payloads.rows, 3), np.int64)
+        state = np.zeros(kernel.STATE_NUMBERS, np.int64)
+        while step(slots, flaws, state) == kernel.GROW:
+            row = int(state[kernel.ROW])
+            if not slots.grow(int(state[kernel.POOL_WANTED])):
+                flaws[row, 0] = too_large
+                state[kernel.ROW] += 1
+        for row in np.flatnonzero(flaws[:, 0]).tolist():
+            code, node, at = flaws[row].tolist()
+            errors[row] = describe(code, node, at)
+        late = finish(slots) if finish is not None else []
+        assembly = Assembly(slots, gather)
+        array = assembly.array(layout.nodes[0])
+        late.extend((assembly.row_of(node, index), f"{node.place}: {text}") for node, index, text in assembly.bad)
+        if not late:
+            return Decoded(array, dict(sorted(errors.items())))
+        for row, text in late:
+            errors.setdefault(row, text)
+            payloads.skip[row] = 1
