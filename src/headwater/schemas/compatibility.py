@@ -1,0 +1,49 @@
+"""Whether a new version of a schema may follow the versions before it: Confluent's seven levels."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from headwater.schemas.avro import compatibility as avro
+from headwater.schemas.differences import Difference
+from headwater.schemas.parsing import AvroModel, Parsed
+
+
+class Level(enum.StrEnum):
+    """The levels of compatibility, by Confluent's names."""
+
+    NONE = "NONE"
+    BACKWARD = "BACKWARD"
+    BACKWARD_TRANSITIVE = "BACKWARD_TRANSITIVE"
+    FORWARD = "FORWARD"
+    FORWARD_TRANSITIVE = "FORWARD_TRANSITIVE"
+    FULL = "FULL"
+    FULL_TRANSITIVE = "FULL_TRANSITIVE"
+
+
+def differences(reader: Parsed, writer: Parsed) -> list[Difference]:
+    """What keeps the reader's schema from reading what was written with the writer's."""
+    if isinstance(reader.model, AvroModel) and isinstance(writer.model, AvroModel):
+        return avro.differences(reader.model, writer.model)
+    text = "the kind of the {reader} schema is not that of the {writer} schema"
+    return [Difference("SCHEMA_TYPE_CHANGED", "/", text, f"the reader is {reader.kind}, the writer {writer.kind}")]
+
+
+def incompatibilities(level: Level, new: Parsed, versions: Sequence[Parsed]) -> list[str]:
+    """What keeps a new schema from following the versions of a subject, oldest first. Nothing: it may follow.
+
+    The newest version is compared first. The answer is about the first version that does not fit.
+    """
+    if level is Level.NONE:
+        return []
+    compared = versions if level.endswith("_TRANSITIVE") else versions[-1:]
+    for old in reversed(compared):
+        found: list[str] = []
+        if level.startswith(("BACKWARD", "FULL")):
+            found.extend(one.described("new", "old") for one in differences(new, old))
+        if level.startswith(("FORWARD", "FULL")):
+            found.extend(one.described("old", "new") for one in differences(old, new))
+        if found:
+            return found
+    return []
