@@ -150,9 +150,13 @@ def row_of(value: Any, shape: Shape, column: Column) -> Any:
 def fields_of(value: Any, shape: Shape, columns: Sequence[Column]) -> dict[str, Any]:
     """What columns have of the fields of a struct."""
     row: dict[str, Any] = {column.name: None for column in columns}
+    exact = {(field.name, type_of(field.shape)) for field in shape.fields}
     for field, one in zip(shape.fields, value, strict=True):
+        own = type_of(field.shape)
         for column in columns:
-            if column.source == field.name and alike(type_of_column(column), type_of(field.shape)):
+            found = type_of_column(column)
+            free = own == found or (field.name, found) not in exact
+            if column.source == field.name and alike(found, own) and free:
                 if one is not None:
                     row[column.name] = row_of(one, field.shape, column)
                 break
