@@ -44,8 +44,22 @@ from headwater.schemas.unfolding import Unfolding, unfolded
 
 _UNSIGNED = decimal(20, 0)
 _SCALARS = {
-    **{1: DOUBLE, 2: FLOAT, 3: LONG, 4: _UNSIGNED, 5: INT, 6: _UNSIGNED, 7: LONG, 8: BOOLEAN, 9: STRING},
-    **{12: BINARY, 13: LONG, 14: STRING, 15: INT, 16: LONG, 17: INT, 18: LONG},
+    1: DOUBLE,
+    2: FLOAT,
+    3: LONG,
+    4: _UNSIGNED,
+    5: INT,
+    6: _UNSIGNED,
+    7: LONG,
+    8: BOOLEAN,
+    9: STRING,
+    12: BINARY,
+    13: LONG,
+    14: STRING,
+    15: INT,
+    16: LONG,
+    17: INT,
+    18: LONG,
 }
 """Shapes by the numbers that descriptors have for types. 10 and 11 are groups and messages."""
 _KNOWN = {
