@@ -49,6 +49,8 @@ class ModelSource:
         self.failing: dict[Place, HeadwaterError] = {}
         """What requests for partitions fail with."""
         self.fetches = 0
+        self.histories: list[tuple[int, int, int]] = []
+        """Of each fetch of a partition: the position, the epoch, and the offset up to which it is known."""
         self.fetch_bytes = 1 << 20
         self._made = 0
 
@@ -116,6 +118,7 @@ class ModelOrigin:
         return answers
 
     def _answer(self, want: Want) -> Answer:
+        self._source.histories.append((want.position, want.epoch, want.known))
         if want.place in self._source.failing:
             return self._source.failing[want.place]
         topic_id, logs = self._source.topics.get(want.topic, (None, []))

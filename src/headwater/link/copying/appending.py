@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from headwater.errors import HeadwaterError, NotReady, Retriable
 from headwater.link.copying.runs import Run
+from headwater.link.copying.tails import Tail, Tails
 from headwater.link.source.errors import SourceUnreadable
 from headwater.log.write.part import Together
 from headwater.log.write.writer import Writer
@@ -36,8 +37,11 @@ class MirrorOver(HeadwaterError):
 class Appender:
     """Appends to one mirrored stream under one generation."""
 
-    def __init__(self, replica: Replica[StreamsState], writer: Writer, stream: StreamId, generation: int) -> None:
+    def __init__(
+        self, replica: Replica[StreamsState], writer: Writer, stream: StreamId, generation: int, tails: Tails
+    ) -> None:
         self._replica = replica
+        self._tails = tails
         self._writer = writer
         self.stream = stream
         self.generation = generation
@@ -52,6 +56,10 @@ class Appender:
         if stream is None:
             raise MirrorOver(f"stream {self.stream} is gone")
         return stream.next_offset
+
+    async def tail(self) -> Tail | None:
+        """The last batch of the log and its leader epoch at the source; None if that is not known any more."""
+        return await self._tails.of(self._replica, self.stream)
 
     async def append(self, runs: Sequence[Run]) -> None:
         """Append runs in order, each as one unit. Returns when all of them are in the log.

@@ -128,7 +128,7 @@ class Feed:
             return []
         now, busy = self._clock.monotonic(), frozenset[Place]().union(*self._busy.values())
         return [
-            Want(copier.topic, copier.topic_id, copier.partition, copier.position, copier.epoch)
+            Want(copier.topic, copier.topic_id, copier.partition, copier.position, copier.epoch, copier.epoch_end)
             for place, copier in self._members.items()
             if copier.hungry and place not in busy and self._not_before.get(place, 0.0) <= now
         ]

@@ -21,6 +21,7 @@ from headwater.link.copying.groups import GroupOffsets
 from headwater.link.copying.partition import Copier
 from headwater.link.copying.promoting import Copied, Promotions
 from headwater.link.copying.shares import share_of
+from headwater.link.copying.tails import Tails
 from headwater.link.copying.topics import LinkedTopics, Present
 from headwater.link.health import Health, Status, partition_status, source_status, worst
 from headwater.link.retrying import Retrying
@@ -79,6 +80,7 @@ class Tools:
     writers: Writers
     topics: Topics
     linking: Linking
+    tails: Tails
     ahead: Ahead
     """The bytes that were fetched and are not appended."""
 
@@ -216,7 +218,7 @@ class LinkRunner:
         config = TopicConfig.of(topic.configs, self._cluster.state.resources.common)
         replica = self._tools.domains[Domain(topic.domain)]
         writer = self._tools.writers.of(topic.domain, config.profile or self._tools.settings.default_profile)
-        appender = Appender(replica, writer, StreamId(stream), generation)
+        appender = Appender(replica, writer, StreamId(stream), generation, self._tools.tails)
         source_id = self._cluster.state.links.topics[topic_id].source_id
         copier = Copier(
             place[0],
@@ -246,6 +248,10 @@ class LinkRunner:
             log.info("a copy ends", extra={"topic": copier.topic, "partition": copier.partition, "reason": str(over)})
         except (SourceStops, BadInput) as error:
             await self._stop(copier, error)
+        except HeadwaterError as error:  # nobody foresaw it: the copy begins again, but not at once
+            copier.fail(error)
+            log.exception("a copy failed", extra={"topic": copier.topic, "partition": copier.partition})
+            await asyncio.sleep(self._settings.retry_longest_ms / 1000)
 
     # --- what a feed tells -----------------------------------------------------------------------------
 

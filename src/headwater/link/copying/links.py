@@ -12,6 +12,7 @@ from headwater.errors import HeadwaterError, Retriable
 from headwater.link.ahead import Ahead
 from headwater.link.copying.link import SHARES, LinkRunner, Origin, Tools
 from headwater.link.copying.shares import GIVEN_UP_MS, PRESENCE, SHARE, held, plan
+from headwater.link.copying.tails import Tails
 from headwater.link.health import Component
 from headwater.log.write.writers import Writers
 from headwater.replica.domains import Domains
@@ -43,7 +44,7 @@ class Copying:
         topics = Topics(domains.cluster, domains, domains.chance)
         linking = Linking(domains.cluster, domains, topics, domains.chance)
         self._ahead = Ahead(settings.links)
-        self._tools = Tools(settings, domains, writers, topics, linking, self._ahead)
+        self._tools = Tools(settings, domains, writers, topics, linking, Tails(domains.store), self._ahead)
         self._running: dict[str, tuple[LinkRunner, Supervised]] = {}
         self._duty: Supervised | None = None
         self._renewed = float("-inf")

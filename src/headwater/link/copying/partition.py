@@ -60,7 +60,9 @@ class Copier:
         self.position = NOWHERE
         """The offset to fetch next; `NOWHERE` while the end of the log is not known."""
         self.epoch = NO_EPOCH
-        """The source's leader epoch of the piece before the position, if this process has seen it."""
+        """The source's leader epoch of what is before the position, if it is known."""
+        self.epoch_end = NOWHERE
+        """Up to where this epoch is known to hold; `NOWHERE`: up to the position."""
         self.end = NOWHERE
         """The end of the log here."""
         self.source_end = NOWHERE
@@ -116,7 +118,7 @@ class Copier:
         size = sum(map(_size, pieces))
         self._bytes += size
         self._ahead.fetched(size)
-        self.position, self.epoch = pieces[-1].next, pieces[-1].epoch
+        self.position, self.epoch, self.epoch_end = pieces[-1].next, pieces[-1].epoch, NOWHERE
         self._arrived.set()
 
     def begin_at(self, position: int, offset: int) -> None:
@@ -166,7 +168,10 @@ class Copier:
         self.position, self.epoch = NOWHERE, NO_EPOCH
         self._drop()
         self._arrived.clear()
-        self.end = self.position = await self._appender.end()
+        end, tail = await self._appender.end(), await self._appender.tail()
+        if tail is not None and tail.end <= end:
+            self.epoch, self.epoch_end = tail.epoch, tail.end
+        self.end = self.position = end
         self.on_position()
 
     def _drop(self) -> None:

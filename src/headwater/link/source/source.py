@@ -57,7 +57,14 @@ class Want:
     partition: int
     position: int
     epoch: int = NO_EPOCH
-    """The leader epoch of what was copied directly before the position, if the caller knows it."""
+    """The leader epoch of what was copied before the position, if the caller knows it."""
+    epoch_end: int = -1
+    """Up to where this epoch is known to hold; -1: up to the position."""
+
+    @property
+    def known(self) -> int:
+        """The offset up to which the source must have the epoch."""
+        return self.epoch_end if self.epoch != NO_EPOCH and self.epoch_end >= 0 else self.position
 
     @property
     def linked(self) -> Linked:
@@ -363,7 +370,7 @@ def _truncated(want: Want, end: EpochEnd) -> SourceTruncated | None:
     where = place_name(want.place)
     if UNDEFINED in (end.epoch, end.offset):
         return SourceTruncated(f"the leader of {where} does not know what was copied up to {want.position}", UNDEFINED)
-    if end.offset < want.position:
+    if end.offset < want.known:
         return SourceTruncated(
             f"the leader of {where} has other records from offset {end.offset} on; it was copied up to {want.position}",
             end.offset,

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from harness.virtual import run
 from headwater.app.node import Node
 from headwater.client.errors import Unreachable
-from headwater.errors import NotReady, OutcomeUnknown, StoreUnavailable
+from headwater.errors import CorruptObject, NotReady, OutcomeUnknown, StoreUnavailable
+from headwater.link.copying.appending import Appender
 from headwater.link.copying.link import SHARES
 from headwater.link.copying.links import Copying
 from headwater.link.copying.metrics import collect
@@ -470,6 +471,69 @@ def test_configs_of_the_source_are_followed() -> None:
         await node.broker.topics.alter(node.cluster.state.names["t"], {"retention.ms": "5"}, ())
         await asyncio.sleep(5)
         assert configs() == {"retention.ms": "5"}, "a link that does not follow configs leaves them alone"
+
+    tell(story)
+
+
+def test_a_process_that_starts_knows_the_epoch_of_what_was_copied() -> None:
+    """The epoch is in the WAL. Gaps at the end have none: it holds up to the last batch."""
+
+    async def story(node: Node, source: ModelSource) -> None:
+        async def resumed() -> tuple[int, int, int]:
+            """The first fetch of a process that takes over."""
+            nonlocal copying
+            await copying.close()
+            source.histories.clear()
+            copying = copying_of(node, source)
+            copying.start()
+            await until(lambda: source.histories)
+            return source.histories[0]
+
+        [log] = source.create("t")
+        source.put("t", 0, b"a")
+        log.epoch = 5
+        source.put("t", 0, b"b", b"c")
+        copying = await follows(node, source)
+        assert source.histories[0] == (0, -1, 0)
+        assert await resumed() == (3, 5, 3)
+        log.epoch = 6
+        source.put("t", 0, b"gone", producer=7)
+        log.finish(7, ABORT)
+        await until(lambda: end_of(node, "t") == 5)
+        assert await resumed() == (5, 5, 3)
+        store: Any = node.domains.store
+        kept = {path: store.objects.pop(path) for path in list(store.objects) if path.startswith("wal/")}
+        assert await resumed() == (5, -1, 5), "an object that cannot be read holds up nothing"
+        store.objects.update(kept)
+        log.epoch = 8
+        source.put("t", 0, b"d")
+        await until(lambda: end_of(node, "t") == 6)
+        assert await resumed() == (6, 8, 6)
+
+    tell(story)
+
+
+def test_a_failure_that_nobody_foresaw_begins_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        copying = await follows(node, source)
+        failures = 0
+
+        async def tail(appender: Appender) -> None:
+            nonlocal failures
+            failures += 1
+            raise CorruptObject("bad bits")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Appender, "tail", tail)
+            await LinkChanges.of(node.domains).pause("first", ["t"])
+            await LinkChanges.of(node.domains).resume("first", ["t"])
+            await until(lambda: "bad bits" in reason_of(copying, "partitions"))
+            await asyncio.sleep(60)
+        assert 2 <= failures <= 5
+        source.put("t", 0, b"a")
+        await until(lambda: end_of(node, "t") == 1)
+        await until(lambda: status_of(copying, "partitions") is Status.HEALTHY)
 
     tell(story)
 

@@ -29,7 +29,7 @@ from headwater.link.source.source import Answer, Found, Source, Want, open_sourc
 from headwater.settings.links import Links
 from tests.support.batches import Rec
 from tests.support.source_clusters import ModelCluster, ModelTopic
-from tests.support.source_logs import SourceLog
+from tests.support.source_logs import ABORT, SourceLog
 
 
 def fill(log: SourceLog, count: int = 3) -> None:
@@ -161,6 +161,21 @@ def test_a_history_is_checked_by_the_caller_s_epoch(cluster: ModelCluster) -> No
     assert len(found(cluster.source(), wanted).pieces) == 3
     undefined = one(cluster.source(), replace(wanted, epoch=7))
     assert isinstance(undefined, SourceTruncated) and undefined.end == -1
+
+
+def test_an_epoch_that_is_known_up_to_a_gap(cluster: ModelCluster) -> None:
+    """A gap at the end of a copy may have ended under a later term: only what was copied must be there."""
+    partition = cluster.topics["t"].partitions[0]
+    partition.epoch = partition.log.epoch = 4
+    partition.log.append([(0, Rec(b"gone"))], 1, producer=7, transactional=True)
+    partition.log.finish(7, ABORT)
+    wanted = replace(want(cluster, position=5), epoch=0)
+    assert isinstance(one(cluster.source(), wanted), SourceTruncated)
+    assert found(cluster.source(), replace(wanted, epoch_end=3)).pieces == []
+    partition.cut(2)
+    for _ in range(3):
+        partition.log.append([(0, Rec(b"other"))], 1)
+    assert isinstance(one(cluster.source(), replace(wanted, epoch_end=3)), SourceTruncated)
 
 
 def test_a_position_that_went_back_has_its_epoch(cluster: ModelCluster) -> None:
