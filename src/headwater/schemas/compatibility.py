@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from headwater.schemas.avro import compatibility as avro
 from headwater.schemas.differences import Difference
-from headwater.schemas.parsing import AvroModel, Parsed
+from headwater.schemas.parsing import AvroModel, Parsed, ProtobufModel
+from headwater.schemas.protobuf import compatibility as protobuf
 
 
 class Level(enum.StrEnum):
@@ -26,6 +27,8 @@ def differences(reader: Parsed, writer: Parsed) -> list[Difference]:
     """What keeps the reader's schema from reading what was written with the writer's."""
     if isinstance(reader.model, AvroModel) and isinstance(writer.model, AvroModel):
         return avro.differences(reader.model, writer.model)
+    if isinstance(reader.model, ProtobufModel) and isinstance(writer.model, ProtobufModel):
+        return protobuf.differences(reader.model, writer.model)
     text = "the kind of the {reader} schema is not that of the {writer} schema"
     return [Difference("SCHEMA_TYPE_CHANGED", "/", text, f"the reader is {reader.kind}, the writer {writer.kind}")]
 
