@@ -15,6 +15,7 @@ from harness.process import environment, headwater
 from harness.tools import ROOT
 from headwater import __version__
 from headwater.state.machine import LEVEL, LEVELS
+from tests.faults.builds import take_compiled
 from tests.faults.rolling import NODES, loaded, wait_for_traffic
 
 pytestmark = pytest.mark.long
@@ -33,6 +34,7 @@ def newer_code(directory: Path) -> Path:
         text = file.read_text()
         assert found in text, f"{file.name} says {found}"
         file.write_text(text.replace(found, wanted))
+    take_compiled(source)
     return source
 
 

@@ -11,6 +11,7 @@ import pytest
 from harness.cluster import Cluster
 from harness.process import environment
 from harness.tools import ROOT, needs
+from tests.faults.builds import take_compiled
 from tests.faults.test_cluster import NODES, loaded, wait_for_traffic
 
 
@@ -33,6 +34,7 @@ def older_code(directory: Path) -> Path:
         env=environment({"PYTHONPATH": str(source)}), capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     assert imported.stdout.startswith(str(source)), "the older build is what would run"
+    take_compiled(source)
     return source
 
 
