@@ -55,8 +55,8 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.backups
 	$(BIN)/python -m tests.soak.groups
 	$(BIN)/python -m tests.soak.moves
-	scripts/setup-tools etcd oxia s3
-	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/engines/test_spark_masters.py tests/faults/test_idempotency_keys.py tests/faults/test_backpressure.py tests/faults/test_cluster.py tests/faults/test_kill_all.py tests/formats/test_reading.py tests/faults/test_kill_broker.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/simulation/test_holds.py tests/fuzz/test_frames.py tests/unit/lake/tables/delta/test_histories.py tests/unit/query/lookups/test_lookups.py tests/lake/test_lookups.py tests/processes/test_state_memory.py tests/engines/test_spark_engine.py tests/gateway/test_query_histories.py tests/simulation/test_links.py
+	scripts/setup-tools etcd kafka oxia s3
+	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/differential/test_stories.py tests/lake/test_spark_masters.py tests/faults/test_idempotency_keys.py tests/faults/test_backpressure.py tests/faults/test_cluster.py tests/faults/test_kill_all.py tests/formats/test_reading.py tests/faults/test_kill_broker.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/simulation/test_holds.py tests/fuzz/test_frames.py tests/unit/lake/tables/delta/test_histories.py tests/unit/query/lookups/test_lookups.py tests/lake/test_lookups.py tests/processes/test_state_memory.py tests/engines/test_spark_engine.py tests/gateway/test_query_histories.py tests/simulation/test_links.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs
 	$(BIN)/python -m tests.soak.crowd
@@ -70,7 +70,7 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.cluster --ledger oxia --faults everything
 	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults brokers
 	$(BIN)/python -m tests.soak.cluster --ledger bucket --faults objects
-	scripts/setup-tools kafka streams faults franz-copier
+	scripts/setup-tools streams faults franz-copier
 	$(BIN)/python -m tests.soak.exactly_once
 	$(BIN)/python -m tests.soak.streams
 	$(BIN)/python -m tests.soak.connect

@@ -21,7 +21,7 @@ JARS = TOOLS / "spark" / "jars"
 S3_JARS = TOOLS / "spark-s3" / "libs"
 COLUMNS = ["partition", "offset", "key", "value"]
 MASK = (1 << 64) - 1
-SILENT_POLLS = 60
+SILENT_POLLS = 300
 CATALOG = "headwater"
 NAMESPACE = "topics"
 NOTHING_MORE: Mapping[str, str] = {}
@@ -75,7 +75,7 @@ def kafka(place: Place) -> Sum:
         left = {p for p, end in ends.items() if end}
         found, silent = Sum(), 0
         while left:
-            messages = consumer.consume(10_000, timeout=0.5)
+            messages = consumer.consume(10_000, timeout=0.1)
             silent = 0 if messages else silent + 1
             if silent > SILENT_POLLS:
                 raise RuntimeError(f"the consumer got nothing more of {place.topic}, partitions {sorted(left)}")
@@ -150,6 +150,16 @@ def _duckdb(place: Place, source: str, *extensions: str, first: str = "") -> Sum
         connection.close()
 
 
+def catalog_settings(place: Place) -> dict[str, str]:
+    """Settings of a Spark session that reads a topic: Headwater's REST catalog, and how to reach the objects."""
+    return {
+        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{CATALOG}.type": "rest",
+        f"spark.sql.catalog.{CATALOG}.uri": place.catalog,
+        **(place.access.of_spark(CATALOG) if place.access else {}),
+    }
+
+
 @contextmanager
 def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]:
     """A Spark session with Iceberg's and Delta's own connectors, Headwater's REST catalog, and further settings."""
@@ -174,14 +184,11 @@ def spark(place: Place, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[Any]
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.extensions": f"{iceberg}.IcebergSparkSessionExtensions,{delta}",
-        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
-        f"spark.sql.catalog.{CATALOG}.type": "rest",
-        f"spark.sql.catalog.{CATALOG}.uri": place.catalog,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else VACUUM lists files with 10,000 tasks
-        **(place.access.of_spark(CATALOG) if place.access else {}),
+        **catalog_settings(place),
         **more,
     }
     conf[JAVA_OPTIONS] = with_archive(conf.get(JAVA_OPTIONS, ""), home)

@@ -24,8 +24,8 @@ pytest.register_assert_rewrite("tests.compat.common", "tests.compat.contract", "
 os.environ[NICENESS] = "0"
 """Tests share their processors with each other. Settling that steps back would wait for all of them."""
 
-HOUSE_RULES = "tests/unit"
-"""The folder whose own modules look at all sources."""
+TOGETHER = ("tests/unit", "tests/engines")
+"""Folders whose own modules share what is dear: syntax trees of all sources, a Spark with connectors."""
 GARBAGE = (50_000, 20, 50)
 """How seldom garbage is collected: what tests and libraries have loaded stays, and would be looked at every time."""
 
@@ -36,7 +36,7 @@ settings.load_profile("headwater")
 class ByModule(LoadGroupScheduling):
     """Tests of a module run in one worker, because they share servers, unless they name a group of their own.
 
-    Modules that look at all sources run in one worker, too: they share syntax trees.
+    So do the modules of some folders.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -48,7 +48,8 @@ class ByModule(LoadGroupScheduling):
 def worker_scope(nodeid: str) -> str:
     """What stays in one worker: tests with the same answer."""
     module = nodeid.partition("::")[0]
-    return HOUSE_RULES if module.rpartition("/")[0] == HOUSE_RULES else module
+    folder = module.rpartition("/")[0]
+    return folder if folder in TOGETHER else module
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,10 +13,9 @@ from harness.storage import Place
 NOWHERE = Place("", "", "http://127.0.0.1:1/iceberg", "")
 
 
-def conf(warehouse: Path) -> dict[str, str]:
-    """A session with an Iceberg catalog of the user's own."""
+def mine(warehouse: Path) -> dict[str, str]:
+    """Settings of an Iceberg catalog of the user's own."""
     return {
-        **OF_SPARK,
         "spark.sql.catalog.mine": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.mine.type": "hadoop",
         "spark.sql.catalog.mine.warehouse": str(warehouse),
@@ -33,7 +32,7 @@ def copying(session: Any, url: str, topic: str, checkpoint: Path, table: str, **
 def main(url: str, topic: str, checkpoint: str, warehouse: str, table: str) -> None:
     from headwater.spark import register
 
-    with spark(NOWHERE, conf(Path(warehouse))) as session:
+    with spark(NOWHERE, {**OF_SPARK, **mine(Path(warehouse))}) as session:
         register(session)
         copying(session, url, topic, Path(checkpoint), table, maxRowsPerBatch="150").awaitTermination()
 

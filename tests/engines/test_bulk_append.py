@@ -79,7 +79,7 @@ def consume(server: Headwater, topic: str, count: int) -> list[Got]:
     try:
         consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
         while len(got) < count:
-            for message in consumer.consume(5_000, timeout=1.0):
+            for message in consumer.consume(count - len(got), timeout=1.0):
                 assert not message.error(), message.error()
                 place = (message.partition(), message.offset())
                 more = (message.headers() or [], message.timestamp()[1])

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from demo.readers import ON_SPARK, PLAIN, spark, sum_of
+from demo.readers import ON_SPARK, PLAIN, sum_of
 from harness.headwater import QUICK_LAKE, Headwater
-from harness.jvm import OF_SPARK
 from harness.storage import Place
 from tests.engines import payments
+from tests.engines.conftest import Open
 from tests.engines.everyone import OURS, PARTITIONS, START_MS, TOPIC, Sent, check_consumer, produced
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
@@ -44,9 +44,8 @@ def place(server: Headwater, sent: list[Sent]) -> Place:
 
 
 @pytest.fixture(scope="module")
-def session(place: Place) -> Iterator[Any]:
-    with spark(place, OF_SPARK) as session:
-        yield session
+def session(place: Place, open_session: Open) -> Any:
+    return open_session(place)
 
 
 def files_of(place: Place) -> set[str]:

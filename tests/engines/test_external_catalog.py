@@ -17,10 +17,9 @@ import pytest
 from confluent_kafka import Producer
 from pyiceberg.catalog import load_catalog
 
-from demo.readers import JARS, PLAIN, spark, sum_of
-from harness.jvm import OF_SPARK
+from demo.readers import PLAIN, sum_of
 from harness.storage import Place
-from harness.tools import needs
+from tests.engines.conftest import Open
 from tests.faults import lake_running
 from tests.faults.lake_running import LakeRunning, Row, patiently
 
@@ -131,34 +130,28 @@ def in_spark(topic: str) -> str:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, open_session: Open) -> Iterator[World]:
     """Each topic with two versions in all three tables, so that a rewrite has something to do."""
-    needs(
-        "SQLite's JDBC driver in .tools/spark/jars: run scripts/setup-tools spark", bool([*JARS.glob("sqlite-jdbc-*")])
-    )
     file, warehouse = tmp_path / "catalog.db", (tmp_path / "warehouse").as_uri()
     properties = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": warehouse}
     named = "".join(f'{key} = "{value}"\n' for key, value in properties.items())
     catalog = f"spark.sql.catalog.{NAME}"
     more = {
-        **OF_SPARK,
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         f"{catalog}.uri": f"jdbc:sqlite:{file}",
         f"{catalog}.warehouse": warehouse,
         f"{catalog}.cache-enabled": "false",
-        # The JDBC driver is looked for by those who do not know what Spark adds later.
-        "spark.driver.extraClassPath": str(next(JARS.glob("sqlite-jdbc-*"))),
     }
     with LakeRunning(tmp_path, settings=SETTINGS + named) as server:
         for topic in TOPICS:
             server.create(topic, PARTITIONS, **lake_running.FRESHNESS)
-        with spark(Place("", "", f"{server.gateway_url}/iceberg", str(tmp_path)), more) as session:
-            found = World(server, properties, session, {topic: [] for topic in TOPICS})
-            found.produce()
-            found.produce()
-            patiently(lambda: found.follows(*TOPICS), "the catalog follows")
-            yield found
+        session = open_session(Place("", "", f"{server.gateway_url}/iceberg", str(tmp_path)), more)
+        found = World(server, properties, session, {topic: [] for topic in TOPICS})
+        found.produce()
+        found.produce()
+        patiently(lambda: found.follows(*TOPICS), "the catalog follows")
+        yield found
 
 
 @pytest.mark.timeout(900)

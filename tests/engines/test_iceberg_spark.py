@@ -5,7 +5,7 @@ One Spark session reads for all tests, each through a catalog of its own.
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from demo.readers import JARS, spark
-from harness.jvm import OF_SPARK
-from harness.storage import Place
-from harness.tools import needs
 from headwater.api.lead import CatalogLead
 from headwater.gateway.catalog import RestCatalog
 from headwater.lake.tables.follower import HOUR_MS
@@ -28,6 +24,7 @@ from headwater.objects import ObjectStore, open_store
 from headwater.ops.http import HttpServer
 from headwater.query.scan import schema_of
 from headwater.sdk.scan import Scan
+from tests.engines.conftest import Open
 from tests.engines.test_iceberg_readers import OneTable, make_table
 from tests.support.rules import NO_RULES
 from tests.unit.lake.tables.iceberg.story import REF, Story
@@ -44,10 +41,8 @@ _catalogs = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Any]:
-    needs("Spark's connectors in .tools/spark/jars: run scripts/setup-tools spark", JARS.exists())
-    with spark(Place("", "", "http://127.0.0.1:1/iceberg", ""), OF_SPARK) as session:
-        yield session
+def session(open_session: Open) -> Any:
+    return open_session()
 
 
 Ask = Callable[[str], list[list[Any]]]

@@ -17,13 +17,13 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow import parquet
 
-from demo.readers import JARS, ON_SPARK, PLAIN, S3_JARS, spark, sum_of
+from demo.readers import ON_SPARK, PLAIN, sum_of
 from harness.headwater import QUICK_LAKE, Headwater
-from harness.jvm import OF_SPARK
 from harness.s3 import PROGRAM, REGION, SECRET, S3Server
 from harness.spark import ON_LOOPBACK, standalone
 from harness.storage import Place, stored
 from harness.tools import needs
+from tests.engines.conftest import Open
 from tests.engines.everyone import OURS, TOPIC, Sent, check_consumer, produced
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
@@ -76,10 +76,8 @@ def place(server: Headwater, sent: list[Sent]) -> Place:
 
 
 @pytest.fixture(scope="module")
-def session(place: Place) -> Iterator[Any]:
-    needs("Spark's connectors: scripts/setup-tools spark spark-s3", JARS.exists() and S3_JARS.exists())
-    with spark(place, OF_SPARK) as session:
-        yield session
+def session(place: Place, open_session: Open) -> Any:
+    return open_session(place)
 
 
 @pytest.mark.parametrize("name", PLAIN)

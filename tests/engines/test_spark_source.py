@@ -24,15 +24,14 @@ from confluent_kafka import Producer
 from pyarrow import parquet
 
 import headwater
-from demo.readers import JARS, spark
 from harness.patience import eventually
-from harness.tools import needs
 from headwater.clock import SystemClock
 from headwater.query.scan import schema_of
 from headwater.sdk.connection import Connection
 from headwater.sdk.records import NewRecord
 from headwater.spark import register
-from tests.engines.spark_stream import NOWHERE, conf, copying
+from tests.engines.conftest import Open
+from tests.engines.spark_stream import NOWHERE, copying, mine
 from tests.support.running import Running
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -62,11 +61,10 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session(warehouse: Path) -> Iterator[Any]:
-    needs("Spark's connectors in .tools/spark/jars: run scripts/setup-tools spark", JARS.exists())
-    with spark(NOWHERE, conf(warehouse)) as session:
-        register(session)
-        yield session
+def session(warehouse: Path, open_session: Open) -> Any:
+    session = open_session(NOWHERE, mine(warehouse))
+    register(session)
+    return session
 
 
 def read(session: Any, server: Running, topic: str, **options: str) -> Any:

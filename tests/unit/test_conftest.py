@@ -47,10 +47,11 @@ def test_long_modules_begin() -> None:
 
 
 def test_a_module_stays_in_one_worker() -> None:
-    """Whatever a test's parameters say. Modules that look at all sources stay together, too."""
+    """Whatever a test's parameters say. Modules of folders that share something dear stay together."""
     assert worker_scope("tests/cli/test_a.py::test_one[x::y]") == "tests/cli/test_a.py"
     assert worker_scope("tests/cli/test_a.py::Test::test_two") == "tests/cli/test_a.py"
     assert worker_scope("tests/unit/test_a.py::test_one") == worker_scope("tests/unit/test_b.py::test_one")
+    assert worker_scope("tests/engines/test_a.py::test_one") == worker_scope("tests/engines/test_b.py::test_one")
     assert worker_scope("tests/unit/log/test_a.py::test_one") == "tests/unit/log/test_a.py"
 
 

@@ -1,0 +1,1 @@
+"""Tables read by engines of others. The modules share one Spark (`conftest.py`)."""
