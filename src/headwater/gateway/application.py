@@ -44,6 +44,7 @@ from headwater.gateway.description.document import Description
 from headwater.gateway.front import Front, log_failure
 from headwater.gateway.names import divided, named, shown
 from headwater.gateway.problems import Refusal, Style, refusal_of, refusal_with, style_of
+from headwater.gateway.registry import routes as registry
 from headwater.gateway.routes import (
     cluster,
     configs,
@@ -98,6 +99,7 @@ MODULES: tuple[RouteModule, ...] = (
     explanations,
     description,
     rest_proxy,
+    registry,
 )
 """All families of calls."""
 STYLES: Mapping[str, Style] = {

@@ -34,12 +34,15 @@ from headwater.errors import (
 from headwater.gateway.asgi import Headers
 from headwater.query.asking import Cancelled, NoEngine, QueryExists, QueryFailed, Refused, TooMuch
 from headwater.replica.links import LinkExists
+from headwater.replica.schema_errors import RegistryError
 from headwater.replica.topics import ClusterFull, TopicExists, TopicUnknown
 from headwater.security.http_logins import Unwelcome
 from headwater.security.quotas import QuotaExceeded
 
 MEDIA_TYPE = "application/problem+json"
 PATH = "/problems/"
+CODE = "error_code"
+"""The member of a refusal that has its number, where another product has numbers for errors."""
 RETRY_SECONDS = 1
 """The `Retry-After` of answers that ask for another attempt."""
 
@@ -265,6 +268,8 @@ def refusal_of(error: BaseException) -> Refusal:
         return Refusal(_BY_STATUS.get(error.status, NOT_ALLOWED), error.title, headers=error.headers)
     if isinstance(error, QuotaExceeded):
         return Refusal(OVER_QUOTA, str(error), headers=(("Retry-After", str(math.ceil(error.seconds))),))
+    if isinstance(error, RegistryError):
+        return refusal_with(int(error.code) // 100, str(error), more={CODE: int(error.code)})
     for family, kind in _BY_ERROR:
         if isinstance(error, family):
             return Refusal(kind, str(error))

@@ -28,6 +28,7 @@ from headwater.query.lookups.lookups import Lookups
 from headwater.replica.domains import Domains
 from headwater.replica.patience import catch_up
 from headwater.replica.replica import Replica
+from headwater.replica.schemas import Registry
 from headwater.replica.topics import Topics
 from headwater.security.guard import Guard
 from headwater.security.logins import Logins
@@ -80,6 +81,8 @@ class Services:
         self.writers = writers
         self.reader = reader
         self.topics = Topics(domains.cluster, domains, domains.chance)
+        self.registry = Registry(domains.cluster, offload)
+        """The schema registry."""
         access = domains.cluster.state.access
         self.guard = Guard(settings.security, access)
         self.logins = Logins(settings.security, access, self.clock, self.chance, domains.cluster.barrier)

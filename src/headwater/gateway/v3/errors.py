@@ -14,6 +14,7 @@ import msgspec
 from headwater.errors import BadInput, ConfigError
 from headwater.gateway.problems import (
     BAD_REQUEST,
+    CODE,
     NOT_ALLOWED,
     NOT_AUTHENTICATED,
     NOT_FOUND,
@@ -24,8 +25,6 @@ from headwater.gateway.problems import (
 )
 from headwater.replica.topics import TopicUnknown
 
-CODE = "error_code"
-"""The member of a refusal that has its code, where that does not follow from the kind."""
 BAD_VALUE, UNKNOWN_TOPIC, RETRIABLE = 40002, 40403, 50003
 """What Kafka refuses as invalid; a topic or a partition that does not exist; an error that may soon be gone."""
 _OF_KIND = {NOT_AUTHENTICATED: 40101, NOT_ALLOWED: 40301}

@@ -13,10 +13,10 @@ import msgspec
 
 from headwater.client.records import Headers
 from headwater.errors import BadInput
-from headwater.gateway.problems import BAD_REQUEST, NOT_FOUND, Refusal
+from headwater.gateway.problems import BAD_REQUEST, CODE, NOT_FOUND, Refusal
 from headwater.gateway.records.bodies import MAX_HEADERS, Entry
 from headwater.gateway.records.values import from_base64
-from headwater.gateway.v3.errors import CODE, Told, told_of
+from headwater.gateway.v3.errors import Told, told_of
 
 BINARY, JSON, STRING = "BINARY", "JSON", "STRING"
 SCHEMA_TYPES = ("AVRO", "JSONSCHEMA", "PROTOBUF")

@@ -1,0 +1,30 @@
+"""Errors as clients of the schema registry expect them: a JSON object with `error_code` and `message`.
+
+The code is the status, or a number of five digits whose first three are the status.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headwater.gateway.problems import CODE, Body, Refusal
+
+MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+STORE = 50001
+"""The code for a cluster that does not answer."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An error."""
+
+    error_code: int
+    message: str
+
+
+def body_of(refusal: Refusal) -> Body:
+    """The style of refusals below the paths of the schema registry."""
+    kind = refusal.kind
+    code = refusal.more.get(CODE)
+    if not isinstance(code, int):
+        code = STORE if kind.retry and kind.status >= 500 else kind.status
+    return Body(msgspec.json.encode(Told(code, refusal.detail or kind.title)), MEDIA_TYPE)

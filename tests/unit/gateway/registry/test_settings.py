@@ -1,0 +1,178 @@
+"""T6: compatibility levels and modes of the schema registry, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.support.gateways import InGateway, gateway
+from tests.unit.gateway.registry.test_subjects import INT, STRING, field, record, register, told
+
+
+async def compatible(found: InGateway, subject: str, schema: str, at: str = "", query: str = "") -> object:
+    answer = await found.ask("POST", f"/compatibility/subjects/{subject}/versions{at}{query}", json={"schema": schema})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_incompatible_schemas_are_refused() -> None:
+    """T6: by the level of the subject, else by the global one, else BACKWARD; the answer says why."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            assert (await found.get("/config")).json() == {"compatibilityLevel": "BACKWARD"}
+            await register(found, "s", STRING)
+            refused = await register(found, "s", INT)
+            assert told(refused) == (409, 40901) and '"s"' in refused.json()["message"]
+            assert await compatible(found, "s", INT, "/latest") == {"is_compatible": False}
+            verbose = await compatible(found, "s", INT, "/1", "?verbose=true")
+            assert isinstance(verbose, dict) and not verbose["is_compatible"] and verbose["messages"]
+            assert await compatible(found, "s", STRING, query="?verbose=true") == {
+                "is_compatible": True,
+                "messages": [],
+            }
+            assert await compatible(found, "none", INT) == {"is_compatible": True}
+            assert await compatible(found, "none", INT, "/latest") == {"is_compatible": True}
+            asked = {"json": {"schema": INT}}
+            assert told(await found.ask("POST", "/compatibility/subjects/s/versions/9", **asked)) == (404, 40402)
+            assert told(await found.ask("POST", "/compatibility/subjects/s/versions/x", **asked)) == (422, 42202)
+            bad = {"json": {"schema": "{"}}
+            assert told(await found.ask("POST", "/compatibility/subjects/s/versions", **bad)) == (422, 42201)
+            put = await found.ask("PUT", "/config/s", json={"compatibility": "none"})
+            assert put.json() == {"compatibility": "NONE"}
+            assert (await register(found, "s", INT)).json()["version"] == 2
+            assert (await found.get("/config/s")).json() == {"compatibilityLevel": "NONE"}
+            assert (await found.ask("DELETE", "/config/s")).json() == {"compatibilityLevel": "NONE"}
+            assert (await found.get("/config/s?defaultToGlobal=true")).json() == {"compatibilityLevel": "BACKWARD"}
+            assert told(await register(found, "s", '"boolean"')) == (409, 40901)
+
+    asyncio.run(story())
+
+
+def test_transitive_levels() -> None:
+    """T6: they look at all versions, the others at the newest one."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            await found.ask("PUT", "/config", json={"compatibility": "NONE"})
+            await register(found, "s", STRING)
+            await register(found, "s", INT)
+            for level, wanted in (("BACKWARD", 200), ("BACKWARD_TRANSITIVE", 409)):
+                await found.ask("PUT", "/config", json={"compatibility": level})
+                assert await compatible(found, "s", '"long"') == {"is_compatible": wanted == 200}
+                assert await compatible(found, "s", '"long"', "/latest") == {"is_compatible": True}
+            assert told(await register(found, "s", '"long"')) == (409, 40901)
+            assert (await found.ask("DELETE", "/config")).json() == {"compatibilityLevel": "BACKWARD_TRANSITIVE"}
+            assert (await register(found, "s", '"long"')).status_code == 200
+
+    asyncio.run(story())
+
+
+def test_settings_that_are_refused() -> None:
+    """T6: unknown levels and what is not supported; nothing changes."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            assert told(await found.ask("PUT", "/config", json={"compatibility": "SOME"})) == (422, 42203)
+            assert told(await found.ask("PUT", "/config/s", json={"alias": "t"})) == (422, 42205)
+            assert told(await found.ask("PUT", "/config/s", content=b"{")) == (400, 400)
+            assert told(await found.ask("PUT", "/mode", json={"mode": "SOME"})) == (422, 42204)
+            assert told(await found.ask("PUT", "/mode/:.c:", json={"mode": "IMPORT"})) == (422, 42208)
+            assert (await found.get("/config")).json() == {"compatibilityLevel": "BACKWARD"}
+            normal = await found.ask("PUT", "/config/s", json={"normalize": True, "later": 1})
+            assert normal.json() == {"normalize": True}
+            both = await found.ask("PUT", "/config/s", json={"compatibility": "FULL"})
+            assert both.json() == {"compatibility": "FULL", "normalize": True}
+            less = await found.ask("PUT", "/config/s", json={"compatibility": None})
+            assert less.json() == {"normalize": True}
+
+    asyncio.run(story())
+
+
+def test_normalize() -> None:
+    """T6: with it, schemas that mean the same are one."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            plain = '{"type":"record","name":"R","namespace":"n","fields":[{"name":"a","type":{"type":"string"}}]}'
+            other = '{"type":"record","name":"n.R","fields":[{"type":"string","name":"a"}]}'
+            answers = []
+            for schema in (plain, other):
+                answer = await found.ask("POST", "/subjects/s/versions?normalize=true", json={"schema": schema})
+                answers.append(answer.json()["id"])
+            assert answers == [1, 1]
+            await found.ask("PUT", "/config/s", json={"normalize": True})
+            assert (await found.ask("POST", "/subjects/s", json={"schema": other})).json()["version"] == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("path", ["/mode", "/mode/s"])
+def test_read_only(path: str) -> None:
+    """T6: nothing can be registered, deleted or set."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            await register(found, "s", STRING)
+            assert (await found.get("/mode")).json() == {"mode": "READWRITE"}
+            assert (await found.ask("PUT", path, json={"mode": "readonly"})).status_code == 200
+            assert told(await register(found, "s", STRING)) == (422, 42205)
+            assert told(await found.ask("DELETE", "/subjects/s")) == (422, 42205)
+            assert told(await found.ask("DELETE", "/subjects/s/versions/1")) == (422, 42205)
+            assert told(await found.ask("PUT", "/config/s", json={"compatibility": "NONE"})) == (422, 42205)
+            assert (await found.get("/mode/s?defaultToGlobal=true")).json() == {"mode": "READONLY"}
+            assert (await found.ask("DELETE", path)).json() == {"mode": "READONLY"}
+            assert (await register(found, "s", STRING)).json()["id"] == 1
+
+    asyncio.run(story())
+
+
+def test_an_override_is_stronger_than_subjects() -> None:
+    """T6: READONLY_OVERRIDE holds for subjects with another mode, too."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            await found.ask("PUT", "/mode/s", json={"mode": "READWRITE"})
+            await found.ask("PUT", "/mode", json={"mode": "READONLY"})
+            assert (await register(found, "s", STRING)).status_code == 200
+            await found.ask("PUT", "/mode", json={"mode": "READONLY_OVERRIDE"})
+            assert told(await register(found, "s", STRING)) == (422, 42205)
+
+    asyncio.run(story())
+
+
+def test_imports() -> None:
+    """T6: schemas come with the ids and versions that they have elsewhere, compatible or not."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            await register(found, "old", STRING)
+            assert told(await found.ask("PUT", "/mode", json={"mode": "IMPORT"})) == (422, 42205)
+            assert told(await found.ask("PUT", "/mode/old", json={"mode": "IMPORT"})) == (422, 42205)
+            assert (await found.ask("PUT", "/mode/old?force=true", json={"mode": "IMPORT"})).status_code == 200
+            assert (await found.ask("PUT", "/mode/new", json={"mode": "IMPORT"})).json() == {"mode": "IMPORT"}
+            assert (await register(found, "new", record("a"), id=500, version=3)).json()["id"] == 500
+            assert (await register(found, "new", INT, id=400, version=2)).json()["version"] == 2
+            assert (await found.get("/subjects/new/versions")).json() == [2, 3]
+            assert told(await register(found, "new", STRING, id=500, version=4)) == (422, 42205)
+            assert told(await register(found, "new", STRING)) == (422, 42205)
+            await found.ask("DELETE", "/mode/new")
+            assert told(await register(found, "new", record("b"), id=501)) == (422, 42205)
+            assert (await register(found, "new", record("a", "b"))).json()["id"] == 501
+
+    asyncio.run(story())
+
+
+def test_a_field_needs_a_default() -> None:
+    """T6: the message names the field."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            await register(found, "s", record("a"))
+            added = {"type": "record", "name": "R", "fields": [field("a"), {"name": "b", "type": "int"}]}
+            verbose = await compatible(found, "s", json.dumps(added), query="?verbose=true")
+            assert isinstance(verbose, dict) and "b" in " ".join(verbose["messages"])
+
+    asyncio.run(story())
