@@ -36,6 +36,8 @@ class NewSegment:
         sink = _Pieces()
         self.pieces = sink.written
         self.writer = SegmentWriter(sink, typed)
+        self.digest = 0
+        """The digest of the rows, once the segment is closed."""
 
     def __repr__(self) -> str:
         return f"<NewSegment, {sum(map(len, self.pieces))} bytes of {self.writer!r}>"
@@ -43,6 +45,7 @@ class NewSegment:
     def close(self, prefix: str, chance: Chance) -> NewFile | None:
         """End the segment and give it a unique name; None if there are no rows."""
         facts = self.writer.close()
+        self.digest = facts.digest
         if not facts.rows:
             return None
         return NewFile(

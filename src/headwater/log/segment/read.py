@@ -17,6 +17,7 @@ from crc32c import crc32c
 
 from headwater.errors import CorruptObject
 from headwater.log.segment.encode import READ_COLUMNS, RowGroup
+from headwater.log.segment.typed import leaf_places
 from headwater.types import Buffer
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ SPAN_BYTES = 2 << 20
 GAP_BYTES = 256 << 10
 """Columns of a row group within this many bytes of each other are read with one request. pyarrow itself joins reads
 that are 8 KB apart, so it must not be less."""
+
+LOG_LEAVES = 13
+"""The log's columns in Parquet: `headers` are two. Typed columns come behind them."""
 
 _MAGIC = b"PAR1"
 _END = struct.Struct("<I4s")
@@ -99,6 +103,7 @@ class SegmentReader:
             self.groups = [_facts(self._metadata.row_group(i)) for i in range(self._metadata.num_row_groups)]
         except (pa.ArrowException, OSError) as error:
             raise CorruptObject(f"a segment's footer cannot be read: {error}") from error
+        self._places: dict[str, range] = {}
         self._ends = [(group.partition, group.last_offset) for group in self.groups]
         if sorted(self._ends) != self._ends:
             raise CorruptObject("a segment's row groups do not rise by partition and offset")
@@ -126,9 +131,7 @@ class SegmentReader:
         """For each row group, where the bloom filter of its keys is: start and length. None if it has none."""
         found: list[tuple[int, int] | None] = []
         for i in range(self._metadata.num_row_groups):
-            group = self._metadata.row_group(i)
-            chunks = (group.column(number) for number in range(group.num_columns))
-            chunk = next(chunk for chunk in chunks if chunk.path_in_schema == "key")
+            chunk = self._metadata.row_group(i).column(self._leaves(["key"])[0])
             start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
             found.append((start, length) if start is not None and length is not None else None)
         return found
@@ -151,9 +154,8 @@ class SegmentReader:
     def ranges(self, group: int, columns: Collection[str]) -> list[tuple[int, int]]:
         """The byte ranges that hold some columns of a row group: start and length. Neighbours are one range."""
         metadata = self._metadata.row_group(group)
-        chunks = (metadata.column(i) for i in range(metadata.num_columns))
         found: list[tuple[int, int]] = []
-        for start, end in sorted(_span(c) for c in chunks if c.path_in_schema.split(".")[0] in columns):
+        for start, end in sorted(_span(metadata.column(i)) for i in self._leaves(columns)):
             if found and start - found[-1][1] <= GAP_BYTES:
                 found[-1] = (found[-1][0], max(end, found[-1][1]))
             else:
@@ -168,9 +170,16 @@ class SegmentReader:
         window = pa.PythonFile(_Window(ranges), mode="r")
         try:
             file = parquet.ParquetFile(window, metadata=self._metadata, page_checksum_verification=True)
-            return file.read_row_group(group, columns=list(columns), use_threads=False)
+            # By number: pyarrow takes "value.x" for a part of "value", even if it is a column of its own.
+            return file.reader.read_row_group(group, column_indices=self._leaves(columns), use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise CorruptObject(f"row group {group} of a segment cannot be read: {error}") from error
+
+    def _leaves(self, columns: Collection[str]) -> list[int]:
+        """The numbers of the Parquet columns of some columns, in the order of the file."""
+        if not self._places:
+            self._places = leaf_places(self._metadata.schema.to_arrow_schema())
+        return sorted(leaf for name in columns for leaf in self._places.get(name, ()))
 
     async def load(self, group: int, read: ReadRange) -> RowGroup:
         """The rows of a row group, by one ranged read."""
@@ -220,9 +229,9 @@ async def open_segment(size: int, read: ReadRange, checksum: int) -> SegmentRead
 
 
 def _facts(group: Any) -> GroupFacts:
-    """The facts of a row group, from its statistics and the positions of its columns."""
+    """The facts of a row group, from its statistics and the positions of its columns. Those of the log come first."""
     chunks: dict[str, list[Any]] = {}
-    for i in range(group.num_columns):
+    for i in range(min(group.num_columns, LOG_LEAVES)):
         chunk = group.column(i)
         chunks.setdefault(chunk.path_in_schema.split(".")[0], []).append(chunk)
     missing = [name for name in ("partition", *READ_COLUMNS) if name not in chunks]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from headwater.log.segment.schema import segment_schema
 
@@ -16,6 +17,45 @@ def typed_schema(fields: Sequence[pa.Field]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([*segment_schema(), *fields]) if fields else segment_schema()
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What typed columns have for engines that pass over row groups. Names have dots between the levels."""
+
+    bounds: Collection[str] = ()
+    """Columns and fields that get statistics."""
+    filters: Collection[str] = ()
+    """Those that get bloom filters."""
+
+
+def leaves(fields: Sequence[pa.Field]) -> list[tuple[str, str, pa.DataType]]:
+    """The Parquet columns of fields: the name as in `Pruning`, the path in the file, and the type."""
+    return [leaf for field in fields for leaf in _leaves(field, field.name, field.name)]
+
+
+def _leaves(field: pa.Field, name: str, path: str) -> list[tuple[str, str, pa.DataType]]:
+    import pyarrow as pa
+
+    kind, inner = field.type, list[tuple[Any, str]]()
+    if pa.types.is_struct(kind):
+        inner = [(kind.field(i), kind.field(i).name) for i in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        inner = [(kind.key_field, "key_value.key"), (kind.item_field, "key_value.value")]
+    elif pa.types.is_list(kind):
+        inner = [(kind.value_field, "list.element")]
+    if not inner:
+        return [(name, path, kind)]
+    return [leaf for child, way in inner for leaf in _leaves(child, f"{name}.{child.name}", f"{path}.{way}")]
+
+
+def leaf_places(schema: pa.Schema) -> dict[str, range]:
+    """The numbers of the Parquet columns of each column of a file."""
+    places, at = dict[str, range](), 0
+    for field in schema:
+        end = at + len(_leaves(field, "", ""))
+        places[field.name], at = range(at, end), end
+    return places
 
 
 def aligned(array: pa.Array, kind: pa.DataType) -> pa.Array:

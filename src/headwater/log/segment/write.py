@@ -3,7 +3,8 @@
 A segment holds rows of one or more streams of a topic, sorted by partition and offset. A row group holds rows of one
 partition only, so an index entry can name row groups. Columns use plain encodings, because Iceberg's vectorised reader
 in Spark accepts no others. Only columns that prune have statistics. The keys of each row group have a bloom filter.
-pyarrow folds it to the number of keys that there are, so that small row groups have small filters.
+pyarrow folds it to the number of keys that there are, so that small row groups have small filters. Typed columns are
+behind those of the log, so the columns that serve records stay next to each other.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import CorruptObject
 from headwater.log.segment.decode import Sizes, compile_kernels, decode_runs
+from headwater.log.segment.digest import MASK, digest
 from headwater.log.segment.read import check_footer
 from headwater.log.segment.schema import segment_schema
-from headwater.log.segment.typed import aligned, typed_schema
+from headwater.log.segment.typed import Pruning, aligned, leaf_places, leaves, typed_schema
 from headwater.types import Buffer
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ __all__ = ["Piece", "SegmentFacts", "SegmentWriter", "Sink", "Sizes", "compile_k
 GROUP_BYTES = 16 << 20
 GROUP_ROWS = 100_000
 """A row group is closed before it exceeds these limits. Only a single larger record exceeds `GROUP_BYTES`."""
+
+TYPED_BYTES = 4 * GROUP_BYTES
+"""The same with typed columns, which consumers do not read."""
 
 WRITE_BYTES = 1 << 20
 
@@ -41,6 +46,7 @@ _SETTINGS: dict[str, Any] = {
     "store_schema": False,
     "bloom_filter_options": {"key": {"ndv": GROUP_ROWS, "fpp": 0.01}},
 }
+_NO_PRUNING = Pruning()
 
 
 class Sink(Protocol):
@@ -63,6 +69,8 @@ class SegmentFacts:
     min_timestamp: int
     max_timestamp: int
     timestamp_nulls: int
+    digest: int
+    """See `log/segment/digest.py`."""
 
 
 class _CountingFile:
@@ -88,17 +96,19 @@ class _CountingFile:
 class SegmentWriter:
     """Writes one segment, row group by row group, holding no more than one row group."""
 
-    def __init__(self, sink: Sink, typed: Sequence[pa.Field] = ()) -> None:
+    def __init__(self, sink: Sink, typed: Sequence[pa.Field] = (), pruning: Pruning = _NO_PRUNING) -> None:
         """`typed` are the typed columns, which the batches have behind those of the log."""
         import pyarrow as pa
         from pyarrow import parquet
 
         self._file = _CountingFile(sink)
+        self._typed = bool(typed)
         # A row group is dozens of small writes. The buffer gathers them, so that Python is not called for each.
         self._gathering = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), WRITE_BYTES)
-        self._parquet = parquet.ParquetWriter(self._gathering, typed_schema(typed), **_SETTINGS)
+        self._parquet = parquet.ParquetWriter(self._gathering, typed_schema(typed), **_settings(typed, pruning))
         self._pending: list[pa.RecordBatch] = []
-        self._pending_rows = self._pending_bytes = 0
+        self._pending_rows = self._pending_bytes = self._pending_typed = 0
+        self._digest = 0
         self._groups = self._groups_before_part = self._rows = self._nulls = 0
         self._last = (-1, -1)
         self.newest = -1
@@ -116,7 +126,8 @@ class SegmentWriter:
             self._add(partition, batch.slice(start, GROUP_ROWS))
 
     def _add(self, partition: int, batch: pa.RecordBatch) -> None:
-        rows, size = batch.num_rows, batch.nbytes
+        rows = batch.num_rows
+        size, whole = _sizes(batch) if self._typed else (batch.nbytes, 0)
         offsets = batch.column("offset")
         first, last = offsets[0].as_py(), offsets[rows - 1].as_py()
         if (partition, first) <= self._last:
@@ -125,12 +136,14 @@ class SegmentWriter:
             partition != self._last[0]
             or self._pending_rows + rows > GROUP_ROWS
             or self._pending_bytes + size > GROUP_BYTES
+            or self._pending_typed + whole > TYPED_BYTES
         ):
             self._flush()
         self._note(partition, first, last, batch)
         self._pending.append(batch)
         self._pending_rows += rows
         self._pending_bytes += size
+        self._pending_typed += whole
 
     def _note(self, partition: int, first: int, last: int, batch: pa.RecordBatch) -> None:
         """Add a batch to the facts of the segment."""
@@ -143,6 +156,7 @@ class SegmentWriter:
         self.newest = max(self.newest, times["max"])
         self._nulls += batch.column("timestamp").null_count
         self._rows += batch.num_rows
+        self._digest = self._digest + digest(batch) & MASK
         self._last = (partition, last)
 
     def _flush(self) -> None:
@@ -153,7 +167,7 @@ class SegmentWriter:
             return
         self._parquet.write_table(pa.Table.from_batches(self._pending), row_group_size=self._pending_rows)
         self._groups += 1
-        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+        self._pending, self._pending_rows, self._pending_bytes, self._pending_typed = [], 0, 0, 0
 
     def end_part(self) -> tuple[int, int]:
         """Close the row group; returns (first, number) of the row groups since the last call."""
@@ -170,8 +184,33 @@ class SegmentWriter:
         partitions, offsets, times = (self._partitions or NONE), (self._offsets or NONE), (self._timestamps or NONE)
         return SegmentFacts(
             self._rows, self._groups, self._file.size, partitions[0], partitions[1], offsets[0], offsets[1],
-            times[0], times[1], self._nulls,
+            times[0], times[1], self._nulls, self._digest,
         )  # fmt: skip
+
+
+def _settings(typed: Sequence[pa.Field], pruning: Pruning) -> dict[str, Any]:
+    """The settings of the file's writer. Texts of typed columns often repeat, so they get dictionaries."""
+    import pyarrow as pa
+
+    if not typed:
+        return _SETTINGS
+    found = leaves(typed)
+    texts = [path for _, path, kind in found if pa.types.is_string(kind)]
+    bounds = [path for name, path, _ in found if name in pruning.bounds]
+    filters = {path: _SETTINGS["bloom_filter_options"]["key"] for name, path, _ in found if name in pruning.filters}
+    return {
+        **_SETTINGS,
+        "use_dictionary": [*_SETTINGS["use_dictionary"], *texts],
+        "write_statistics": [*_SETTINGS["write_statistics"], *bounds],
+        "bloom_filter_options": {**_SETTINGS["bloom_filter_options"], **filters},
+    }
+
+
+def _sizes(batch: pa.RecordBatch) -> tuple[int, int]:
+    """The bytes of the log's columns, and of all."""
+    log = len(segment_schema())
+    own = sum(batch.column(i).nbytes for i in range(log))
+    return own, own + sum(batch.column(i).nbytes for i in range(log, batch.num_columns))
 
 
 class Piece:
@@ -192,11 +231,14 @@ class Piece:
 
         log, schema = segment_schema(), typed_schema(typed)
         try:
-            known = set(self._file.schema_arrow.names)
+            places = leaf_places(self._file.schema_arrow)
+            known = set(places)
             if not known.issuperset(log.names):
                 raise CorruptObject(f"row group {self._group} has other columns than a segment")
             wanted = [*log.names, *(field.name for field in typed if field.name in known)]
-            table = self._file.read_row_group(self._group, columns=wanted, use_threads=False)
+            chosen = [leaf for name in wanted for leaf in places[name]]
+            # By number: pyarrow takes "value.x" for a part of "value", even if it is a column of its own.
+            table = self._file.reader.read_row_group(self._group, column_indices=chosen, use_threads=False)
             if not table.select(log.names).schema.equals(log):
                 raise CorruptObject(f"row group {self._group} has other columns than a segment")
             for batch in table.to_batches():

@@ -88,7 +88,9 @@ class Replace(Command, frozen=True, tag="replace"):
     typings: list[FileTyping]
     """One for each file."""
     rewrites: bool
-    """Whether rows were decoded again, so that the table's rows change. Otherwise this is a merge."""
+    """Whether rows were decoded again, so that the table's rows change. Otherwise this is a merge.
+
+    A rewrite may have files without runs: the log has left their rows, and the table shows them still."""
 
 
 class FillFiles(Command, frozen=True, tag="fill2"):

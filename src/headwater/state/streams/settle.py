@@ -127,7 +127,8 @@ def merge(state: StreamsDomain, epoch: int, command: Merge | Replace) -> Result:
     gone = set(command.removed)
     _check_live(table, gone)
     files = numbered(state, command.files)
-    swaps = _plan_swaps(state, command, files)
+    rewrites = isinstance(command, Replace) and command.rewrites
+    swaps = _plan_swaps(state, command, files) if command.runs or not rewrites else []
     replaced = dict.fromkeys(sorted(gone), 0)
     for swap in swaps:
         for i in range(swap.first, swap.last):
@@ -141,11 +142,11 @@ def merge(state: StreamsDomain, epoch: int, command: Merge | Replace) -> Result:
     if sum(f.rows for f in files) != sum(table.files[number].rows for number in replaced):
         raise Flaw(Reason.INVALID, "the merge changes the number of rows")
     _check_rows(state, command, files, replaced)
-    check_all_used(files, swaps)
+    if not rewrites:
+        check_all_used(files, swaps)
     for swap in swaps:
         carry_out(state, swap, files)
     note_typings(state, command.topic, files, _typings(command) or ())
-    rewrites = isinstance(command, Replace) and command.rewrites
     return enter(state, table, files, command.removed, (), replaces=not rewrites)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
-from headwater.log.segment.read import footer_checksum
+from headwater.log.segment import write
+from headwater.log.segment.read import LOG_LEAVES, SegmentReader, footer_bytes, footer_checksum
 from headwater.log.segment.rows import plain_rows, plain_schema
 from headwater.log.segment.schema import FIELD_ID, segment_schema
-from headwater.log.segment.typed import aligned, typed_schema
+from headwater.log.segment.typed import Pruning, aligned, typed_schema
 from headwater.log.segment.write import SegmentWriter, read_pieces
 
 OLD = pa.struct([("a", pa.int64()), ("l", pa.list_(pa.struct([("x", pa.string())])))])
@@ -53,6 +56,66 @@ def test_typed_columns_are_read_back() -> None:
         None,
         {"a": None, "l": [], "m": None},
     ]
+
+
+ODD = field("value.x", pa.int64(), 107)
+"""A column whose name looks like a part of the log's `value`."""
+
+
+def test_consumers_get_the_same_from_a_file_with_typed_columns() -> None:
+    """T2, T6: the bytes that serve records are next to each other, and nothing else is read for them."""
+    count = 3_000
+    plain, typed = rows(count), [field("value_data", NEW, 100), ODD]
+    extra = [pa.array([{"a": i, "l": [{"x": "t" * 50, "y": i}], "m": [("k", i)]} for i in range(count)], NEW)]
+    extra.append(pa.array(range(count), pa.int64()))
+    found, none = [], list[pa.Field]()
+    for fields in (none, typed):
+        sink = io.BytesIO()
+        writer = SegmentWriter(sink, fields, Pruning(["value_data.a"], ["value_data.l.item.x"]))
+        columns = [*plain.columns, *extra[: len(fields)]]
+        writer.add(0, pa.RecordBatch.from_arrays(columns, schema=typed_schema(fields)))
+        facts = writer.close()
+        data = sink.getvalue()
+        reader = SegmentReader(data[-footer_bytes(data) :])
+        [group] = reader.groups
+        served = data[group.position : group.position + group.length]
+        encoded = reader.decode(0, served).encode(10, 10 + count, 1 << 24, True)
+        places = reader.ranges(0, ["key", "value"])
+        keys = reader.columns(0, ["key", "value"], [(at, data[at : at + size]) for at, size in places])
+        found.append((bytes(encoded.records), group.length, facts.digest, keys, reader.key_filters()[0] is not None))
+    (records, length, digest, keys, filtered), other = found
+    assert other[:3] == (records, length, digest) and other[4] and filtered
+    assert keys.equals(other[3]) and keys.column_names == ["key", "value"]
+    metadata = parquet.read_metadata(io.BytesIO(data)).row_group(0)
+    paths = {metadata.column(i).path_in_schema: metadata.column(i) for i in range(metadata.num_columns)}
+    assert paths["value_data.a"].statistics.max == count - 1
+    assert paths["value_data.l.list.element.y"].statistics is None
+    assert paths["value_data.l.list.element.x"].bloom_filter_offset is not None
+    assert metadata.num_columns == LOG_LEAVES + 6
+
+
+def test_a_merge_of_a_file_with_an_odd_name_reads_the_log_alone() -> None:
+    """T6: a typed column is not taken for a field of the log's."""
+    sink = io.BytesIO()
+    writer = SegmentWriter(sink, [ODD])
+    writer.add(0, pa.RecordBatch.from_arrays([*rows(3).columns, pa.array([1, 2, 3])], schema=typed_schema([ODD])))
+    writer.close()
+    [piece] = read_pieces(sink.getvalue(), footer_checksum(sink.getvalue()))
+    [batch] = piece.batches()
+    assert batch.equals(rows(3))
+    assert next(piece.batches([ODD])).column("value.x").to_pylist() == [1, 2, 3]
+
+
+def test_row_groups_with_typed_columns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T6: by the bytes of all columns too, which the writer holds in memory."""
+    monkeypatch.setattr(write, "TYPED_BYTES", 100_000)
+    big = field("value_data", pa.string(), 100)
+    writer = SegmentWriter(io.BytesIO(), [big])
+    for i in range(4):
+        moved = rows(3).set_column(1, "offset", pa.array(range(3 * i, 3 * i + 3)))
+        values = pa.array(["x" * 20_000] * 3)
+        writer.add(0, pa.RecordBatch.from_arrays([*moved.columns, values], schema=typed_schema([big])))
+    assert writer.close().groups == 4
 
 
 ITEMS = st.one_of(st.none(), st.fixed_dictionaries({"x": st.one_of(st.none(), st.text(max_size=2))}))

@@ -261,7 +261,7 @@ def test_facts_and_parts() -> None:
     writer.add(4, second[0])
     assert writer.end_part() == (1, 1)
     facts = writer.close()
-    assert facts == SegmentFacts(3, 2, len(out.getvalue()), 1, 4, 7, 101, -1, 9, 1)
+    assert facts == SegmentFacts(3, 2, len(out.getvalue()), 1, 4, 7, 101, -1, 9, 1, facts.digest)
     pieces = read_pieces(out.getvalue(), footer_checksum(out.getvalue()))
     assert [(piece.partition, piece.first_offset) for piece in pieces] == [(1, 100), (4, 7)]
     assert list(pieces[0].batches()) == first
@@ -289,7 +289,7 @@ def test_columns_begin_as_large_as_the_last_ones(monkeypatch: pytest.MonkeyPatch
 def test_a_segment_without_rows() -> None:
     """T2"""
     data, facts = segment_of({0: rows_of(run_of([batch([Rec(b"x")], attributes=0x20)]))})
-    assert facts == SegmentFacts(0, 0, len(data), -1, -1, -1, -1, -1, -1, 0)
+    assert facts == SegmentFacts(0, 0, len(data), -1, -1, -1, -1, -1, -1, 0, 0)
     assert read_pieces(data, footer_checksum(data)) == []
 
 

@@ -24,7 +24,7 @@ from headwater.state.commands.columns import (
     up_to,
     walk,
 )
-from headwater.state.commands.streams import DropStreams
+from headwater.state.commands.streams import DropStreams, TrimStreams
 from headwater.state.commands.tables import Follow, ForgetFiles, Merge, NewFile, Reserve, SegmentRun, SettleRuns
 from headwater.state.machine import LEVELS, TYPED_LEVEL
 from headwater.state.records import decode
@@ -42,7 +42,7 @@ MASK = (1 << 64) - 1
 
 
 def column(number: int, name: str, kind: str = "string", *children: Column) -> Column:
-    return Column(number, name, kind, "", children)
+    return Column(number, name, name, kind, "", children)
 
 
 ERROR = column(100, "decode_error")
@@ -153,7 +153,7 @@ def test_a_topic_has_columns_before_it_has_a_table(story: Story) -> None:
         (lambda s: s.add(column(103, "offset")), Reason.INVALID),  # a column of the log
         (lambda s: s.add(column(103, "")), Reason.INVALID),
         (lambda s: s.add(column(103, "n" * 1_001)), Reason.INVALID),
-        (lambda s: s.add(Column(103, "c", "string", "d" * 1_001, ())), Reason.INVALID),
+        (lambda s: s.add(Column(103, "c", "c", "string", "d" * 1_001, ())), Reason.INVALID),
         (lambda s: s.add(column(103, "c", "text")), Reason.INVALID),
         (lambda s: s.add(column(103, "c", "decimal(39,2)")), Reason.INVALID),
         (lambda s: s.add(column(103, "c", "decimal(3,4)")), Reason.INVALID),
@@ -268,6 +268,28 @@ def test_a_rewrite_changes_rows_of_the_table(story: Story) -> None:
     entry = story.state.tables[TOPIC].journal[-1]
     assert (entry.operation, entry.replaces, entry.added, entry.removed) == ("rewrite", False, (2,), (1,))
     assert not list(story.state.typed[TOPIC].undecoded(story.state.tables[TOPIC].live()))
+
+
+def test_a_rewrite_reaches_rows_that_the_log_has_left(story: Story) -> None:
+    """T17: files of which the table alone is left have no runs. A merge of them is refused, and so are half truths."""
+    story.settle(3, FileTyping(7, 0, 0))
+    story.settle(4, FileTyping(8, 0, 0))
+    story.add(ERROR)
+    story.scribe.do(1, TrimStreams([(A, 3)]))
+    assert [file.references for file in story.state.tables[TOPIC].live()] == [0, 1]
+    for removed, rows, digest, rewrites, reason in (
+        ([1], 3, 7, False, Reason.INVALID),
+        ([1], 3, 6, True, Reason.INVALID),
+        ([1], 2, 7, True, Reason.INVALID),
+        ([2], 4, 8, True, Reason.STALE),  # the log has it
+    ):
+        typings = [FileTyping(digest, 1 if rewrites else 0, 0)]
+        command = Replace(story.lease, TOPIC, removed, [story.file(rows)], [], typings, rewrites)
+        refused(story.scribe.do(9, command), reason)
+    command = Replace(story.lease, TOPIC, [1], [story.file(3)], [], [FileTyping(7, 1, 0)], True)
+    assert story.scribe.do(9, command) == Done(3)
+    assert [file.number for file in story.state.tables[TOPIC].live()] == [2, 3]
+    assert story.state.tables[TOPIC].journal[-1].operation == "rewrite"
 
 
 def test_files_of_earlier_levels_are_compared_by_their_rows(story: Story) -> None:
