@@ -12,7 +12,7 @@ from headwater.app.doctor import check_references, check_stream
 from headwater.app.doctor_tables import check_tables
 from headwater.app.doctor_transactions import check_transactions
 from headwater.app.report import Report
-from headwater.lake.compactor import settle_command
+from headwater.lake.commands import settle_command
 from headwater.lake.planning import Limits, TopicPlan, lag_ms, pending_bytes, plan_settle, table_root
 from headwater.lake.spark.executor import perform
 from headwater.lake.tasks import FileFacts, decode_facts, decode_task, encode

@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 
 from harness.virtual import run
-from headwater.lake.compactor import settle_command
+from headwater.lake.commands import replace_command, settle_command
 from headwater.lake.planning import Job, Limits, TopicPlan, plan_merge, plan_settle
 from headwater.lake.tasks import FileFacts
 from headwater.query.snapshot import Snapshot
+from headwater.state.commands.columns import Replace, SettleFiles
 from headwater.state.commands.tables import Merge, Settle, SettleRuns
 from headwater.state.records import Command
 from headwater.state.results import Result
@@ -128,14 +129,13 @@ class Lake(History):
         """Do the tasks of a job. Nothing is committed."""
         return await self._perform(job.tasks)
 
-    def settling(self, facts: list[FileFacts]) -> Settle | SettleRuns:
+    def settling(self, facts: list[FileFacts]) -> Settle | SettleRuns | SettleFiles:
         """The commit of a settle."""
         return settle_command(self.state, self._lease, TOPIC, ROOT, facts)
 
-    def merging(self, job: Job, facts: list[FileFacts]) -> Merge:
+    def merging(self, job: Job, facts: list[FileFacts]) -> Merge | Replace:
         """The commit of a merge."""
-        made = self.settling(facts)
-        return Merge(self._lease, TOPIC, job.removed[TOPIC], made.files, made.runs)
+        return replace_command(self.state, self._lease, TOPIC, job.removed[TOPIC], facts)
 
     def commit(self, command: Command, epoch: int = COMPACTOR) -> Result:
         """Send a command, of the compactor unless another writer is named."""

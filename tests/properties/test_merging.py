@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.virtual import run
 from headwater.lake.planning import Limits, mergeable
-from headwater.state.commands.tables import Merge
+from headwater.state.commands.columns import Replace
 from headwater.state.results import Done, Reason, Refused
 from tests.properties.lakes import EXAMPLES, SMALL, Lake, each_of
 from tests.support.scribe import TOPIC
@@ -92,7 +92,7 @@ def test_a_merge_of_an_older_version_is_refused() -> None:
             await lake.step("retire", live.index(lake.chance.choice(first.removed)))
         content = lake.content()
         result = lake.commit(second)
-        assert isinstance(second, Merge) and isinstance(result, Refused) and result.reason is Reason.STALE
+        assert isinstance(second, Replace) and isinstance(result, Refused) and result.reason is Reason.STALE
         assert lake.content() == content
         return True
 

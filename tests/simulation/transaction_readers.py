@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from headwater.app.node import Node
 from headwater.lake import planning
-from headwater.lake.compactor import settle_command
+from headwater.lake.commands import settle_command
 from headwater.lake.tasks import FileFacts, FileTask, PartRun, StreamPart
 from headwater.log import looking
 from headwater.log.wal import format as wal

@@ -14,14 +14,19 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from headwater.background import Duty, OnDeath, Supervised, Tasks, each
 from headwater.clock import Clock
 from headwater.configs.topics import TABLE_RETENTION, TopicConfig
 from headwater.errors import HeadwaterError, Retriable
+from headwater.lake.backfill import plan_rewrite
+from headwater.lake.commands import Swap, facts_by_topic, failures_of, replace_command, settle_command
 from headwater.lake.damaged import DamagedInputs
+from headwater.lake.decoding import Decoding
 from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, lag_ms, plan_merge, plan_settle, table_root
+from headwater.lake.registries import BuiltIn, Registry
 from headwater.lake.retiring import outdated
 from headwater.lake.tasks import DamagedInput, FileFacts, Task, TaskFacts
 from headwater.log.damage import Damage
@@ -29,13 +34,12 @@ from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
 from headwater.settings.settings import Lake
 from headwater.state.commands.base import TakeLease
-from headwater.state.commands.tables import ForgetFiles, Merge, NewFile, Retire, SegmentRun, Settle, SettleRuns
+from headwater.state.commands.tables import ForgetFiles, NewFile, Retire
 from headwater.state.results import Done, Result
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import TopicTable
-from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.compactor")
@@ -66,7 +70,9 @@ class Compactor:
         *,
         slots: int,
         prepare: Callable[[], Awaitable[None]] | None = None,
+        registry: Registry | None = None,
     ) -> None:
+        """Schemas come from `registry`, by default from that of this cluster."""
         self._cluster = domains.cluster
         self._domains = domains
         self._store = domains.store
@@ -83,6 +89,7 @@ class Compactor:
             merge_files=settings.merge_files,
             small_file_bytes=settings.small_file_bytes,
         )
+        self._decoding = Decoding(registry or BuiltIn(domains.cluster), domains.clock)
         self.damage = Damage(domains)
         self._damaged = DamagedInputs(self.damage, domains.store)
         self._jobs = 0
@@ -96,6 +103,8 @@ class Compactor:
         self.retired_files = 0
         self.deleted_files = 0
         self.deleted_orphans = 0
+        self.rewritten_files = 0
+        self.undecodable_rows = 0
         self.failed_jobs = 0
         self.late: dict[Domain, dict[uuid.UUID, int]] = {}
         """Topics whose tables are too far behind, with the age of the oldest record that waits, in milliseconds."""
@@ -161,11 +170,12 @@ class Compactor:
             await self._damaged.recheck(replica.state)
             settled = await self._settle(replica, lease)
             merged = await self._merge(replica, lease)
+            rewritten = await self._rewrite(replica, lease)
         finally:  # what needs no job goes on if jobs fail
             await self._retire(replica, lease)
             more = await self._collect(replica, lease)
             await self._sweep(replica)
-        return settled or merged or more
+        return settled or merged or rewritten or more
 
     # --- settling ------------------------------------------------------------------------------------------
 
@@ -209,9 +219,12 @@ class Compactor:
         if not plans:
             self._prepare_for(everything)
             return False
+        typings = await self._decoding.typings(state, self._cluster.state, [plan.topic for plan in plans])
+        plans = [replace(plan, typing=typings.get(plan.topic)) for plan in plans]
         roots = {plan.topic: plan.root for plan in plans}
         job, facts = await self._work(
             replica,
+            lease,
             lambda prefix: plan_settle(
                 state, plans, store=self._store.url, prefix=prefix, slots=self._slots, limits=self._limits
             ),
@@ -223,6 +236,7 @@ class Compactor:
             if await self._stands(command, roots[command.topic], result):
                 self.settled_files += len(command.files)
                 self.settled_rows += sum(file.rows for file in command.files)
+                self.undecodable_rows += failures_of(command)
         return bool(commands) or found
 
     def _prepare_for(self, plans: list[TopicPlan]) -> None:
@@ -243,8 +257,10 @@ class Compactor:
         streams: dict[uuid.UUID, list[Stream]] = {}
         for stream in state.streams.values():
             streams.setdefault(stream.topic, []).append(stream)
+        typings = await self._decoding.typings(state, self._cluster.state, [table.topic for table in tables])
         job, facts = await self._work(
             replica,
+            lease,
             lambda prefix: plan_merge(
                 tables,
                 lambda topic: streams.get(topic, []),
@@ -253,11 +269,16 @@ class Compactor:
                 slots=self._slots,
                 limits=self._limits,
                 damaged=self._damaged.files(replica.domain) if self.damage else (),
+                typed=state.typed,
+                typings={topic: one for topic, one in typings.items() if not self._decoding.is_postponed(topic)},
             ),
         )
-        by_topic, _ = await self._sound(replica, job, facts, {table.topic: table.root for table in tables})
+        roots = {table.topic: table.root for table in tables}
+        by_topic, _ = await self._sound(replica, job, facts, roots)
         commands = [
-            Merge(lease, topic, job.removed[topic], *_files_and_runs(found)[:2]) for topic, found in by_topic.items()
+            replace_command(state, lease, topic, job.removed[topic], found, rewrites=topic in job.rewrites)
+            for topic, found in by_topic.items()
+            if topic not in job.rewrites or await self._decoded(topic, roots[topic], found)
         ]
         results = await asyncio.gather(*(replica.submit([command]) for command in commands))
         for command, [result] in zip(commands, results, strict=True):
@@ -266,7 +287,52 @@ class Compactor:
                 self.merged_files += len(command.removed)
         return bool(job)
 
-    async def _work(self, replica: Replica[StreamsState], plan: Callable[[str], Job]) -> tuple[Job, list[TaskFacts]]:
+    async def _rewrite(self, replica: Replica[StreamsState], lease: int) -> bool:
+        """Decode settled files that are not decoded yet, the newest ones first. Returns whether more may be left."""
+        state = replica.state
+        tables = [table for table in state.tables.values() if not table.dropped]
+        typings = await self._decoding.typings(state, self._cluster.state, [table.topic for table in tables])
+        if not typings:
+            return False
+        job, facts = await self._work(
+            replica,
+            lease,
+            lambda prefix: plan_rewrite(
+                state,
+                typings,
+                store=self._store.url,
+                prefix=prefix,
+                slots=self._slots,
+                limits=self._limits,
+                damaged=self._damaged.files(replica.domain) if self.damage else (),
+                postponed=self._decoding.is_postponed,
+            ),
+        )
+        roots = {table.topic: table.root for table in tables}
+        by_topic, _ = await self._sound(replica, job, facts, roots)
+        changed = False
+        for topic, found in by_topic.items():
+            for number, fact in zip(job.removed[topic], found, strict=True):
+                if not await self._decoded(topic, roots[topic], [fact]):
+                    continue
+                command = replace_command(state, lease, topic, [number], [fact], rewrites=True)
+                [result] = await replica.submit([command])
+                if await self._stands(command, roots[topic], result):
+                    self.rewritten_files += 1
+                    changed = True
+        return changed
+
+    async def _decoded(self, topic: uuid.UUID, root: str, facts: Sequence[FileFacts]) -> bool:
+        """Whether rewritten files could be decoded. If not they are deleted, and tried again later."""
+        if all(fact.typed.version for fact in facts):
+            return True
+        self._decoding.postpone(topic)
+        await self._discard(root, [fact.file for fact in facts if fact.file is not None])
+        return False
+
+    async def _work(
+        self, replica: Replica[StreamsState], lease: int, plan: Callable[[str], Job]
+    ) -> tuple[Job, list[TaskFacts]]:
         """Run a job. Its number is part of the names of the files it writes."""
         self._jobs += 1
         number = self._jobs
@@ -275,14 +341,15 @@ class Compactor:
             return job, []
         self._running.add(number)
         try:
-            return job, await self._run_job(f"headwater-{replica.domain}-{replica.epoch}-{number}", job.tasks)
+            tag = f"headwater-{replica.domain}-{replica.epoch}-{number}"
+            return job, await self._decoding.run(replica, lease, job, lambda tasks: self._run_job(tag, tasks))
         except HeadwaterError:
             self.failed_jobs += 1
             raise
         finally:
             self._running.discard(number)
 
-    async def _stands(self, command: Settle | SettleRuns | Merge, root: str, result: Result) -> bool:
+    async def _stands(self, command: Swap, root: str, result: Result) -> bool:
         """Whether the command was applied. If it was refused, its files can never enter a table, and are deleted."""
         if isinstance(result, Done):
             return True
@@ -303,7 +370,7 @@ class Compactor:
         Files of the other topics are deleted: a later plan leaves out what cannot be read.
         """
         found = False
-        by_topic = _by_topic(job, facts)
+        by_topic = facts_by_topic(job.topics, facts)
         damaged: dict[uuid.UUID, list[DamagedInput]] = {}
         for topic, files in by_topic.items():
             inputs = [one for file in files for one in file.damaged]
@@ -383,44 +450,6 @@ class Compactor:
 def state_clock(replica: Replica[StreamsState], clock: Clock) -> int:
     """The time that decides whether a topic is due. Objects carry the time of their writers' clocks."""
     return max(replica.state.clock_ms, clock.wall_ms())
-
-
-def _by_topic(job: Job, facts: list[TaskFacts]) -> dict[uuid.UUID, list[FileFacts]]:
-    found: dict[uuid.UUID, list[FileFacts]] = {}
-    for topics, task in zip(job.topics, facts, strict=True):
-        for topic, file in zip(topics, task.files, strict=True):
-            found.setdefault(topic, []).append(file)
-    return found
-
-
-def settle_command(
-    state: StreamsState, lease: int, topic: uuid.UUID, root: str, facts: list[FileFacts]
-) -> Settle | SettleRuns:
-    """The command for the settled files of a topic, as the level of the state knows it."""
-    files, runs, newest = _files_and_runs(facts)
-    if state.level < TRANSACTIONS_LEVEL:
-        return Settle(lease, topic, root, files, runs)
-    return SettleRuns(lease, topic, root, files, runs, newest)
-
-
-def _files_and_runs(facts: list[FileFacts]) -> tuple[list[NewFile], list[SegmentRun], list[int]]:
-    """The files of a topic, the runs of its streams in them, and the largest timestamp of each run, or -1.
-
-    Each stream's runs are sorted by offset.
-    """
-    files: list[NewFile] = []
-    runs: list[tuple[SegmentRun, int]] = []
-    for fact in facts:
-        number = -1
-        if fact.file is not None:
-            number = len(files)
-            files.append(fact.file)
-        for run in fact.runs:
-            held = number if run.groups else -1
-            made = SegmentRun(run.stream, run.start, run.end, held, run.first_group, run.groups)
-            runs.append((made, run.newest))
-    runs.sort(key=lambda item: (item[0].stream, item[0].start))
-    return files, [run for run, _ in runs], [newest for _, newest in runs]
 
 
 def _writer_of(path: str) -> tuple[int, int] | None:

@@ -14,11 +14,15 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
 from headwater.log.wal import format as wal
+from headwater.schemas.typing import Typing
 from headwater.state.streams.domain import U32_MAX, UNITS_LEVEL
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stored.typed import TypedTable
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import DataFile, TopicTable
 
@@ -55,6 +59,8 @@ class TopicPlan:
     freshness_ms: int
     stops: Mapping[int, int] = field(default_factory=dict)
     """Offsets at which settling stops, by stream: records from there on cannot be read."""
+    typing: Typing | None = None
+    """How rows get typed columns; None if they get none."""
 
     def pending(self, state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
         """The entries of a stream that can be settled now, oldest first."""
@@ -75,6 +81,8 @@ class Job:
     """Per task and file."""
     removed: dict[uuid.UUID, list[int]] = field(default_factory=dict)
     """Files that are merged away, by topic; empty for a settle."""
+    rewrites: set[uuid.UUID] = field(default_factory=set)
+    """Topics whose files are not only merged but decoded."""
 
     def __bool__(self) -> bool:
         return bool(self.tasks)
@@ -151,7 +159,7 @@ def plan_settle(
         if total >= limits.job_bytes or len(files) >= limits.files_per_job:
             break
     files.sort(key=lambda item: item[0])
-    return _job([(topic, task) for _, topic, task in files], store, slots, total, limits)
+    return job_of([(topic, task) for _, topic, task in files], store, slots, total, limits)
 
 
 def _files_of(
@@ -204,10 +212,10 @@ def _file(state: StreamsState, plan: TopicPlan, prefix: str, taken: dict[int, li
         start, end = max(entries[0].start, stream.settled), entries[-1].end
         aborted = [(gone.producer, gone.first, gone.marker) for gone in stream.aborted.between(start, end)]
         parts.append(StreamPart(stream.id, stream.partition, start, end, runs, aborted if runs else []))
-    return FileTask(plan.topic.bytes, plan.root, f"{DATA}{prefix}", parts, [])
+    return FileTask(plan.topic.bytes, plan.root, f"{DATA}{prefix}", parts, [], plan.typing)
 
 
-def _job(files: list[tuple[uuid.UUID, FileTask]], store: str, slots: int, total: int, limits: Limits) -> Job:
+def job_of(files: list[tuple[uuid.UUID, FileTask]], store: str, slots: int, total: int, limits: Limits) -> Job:
     """Files divided into tasks: evenly over the slots, but no task is too large or too small."""
     job = Job()
     share = min(max(total // max(slots, 1), limits.min_task_bytes), limits.file_bytes)
@@ -296,28 +304,41 @@ def plan_merge(
     slots: int,
     limits: Limits,
     damaged: Collection[str] = (),
+    typed: Mapping[uuid.UUID, TypedTable] | None = None,
+    typings: Mapping[uuid.UUID, Typing] | None = None,
 ) -> Job:
-    """Tasks that rewrite small files as larger ones. The tables with most small files come first, so all get a turn."""
+    """Tasks that rewrite small files as larger ones. The tables with most small files come first, so all get a turn.
+
+    Typed columns are taken over. If a file lacks those that its topic has by `typings`, all of its task are decoded.
+    """
     chosen: list[tuple[uuid.UUID, FileTask]] = []
     removed: dict[uuid.UUID, list[int]] = {}
+    rewrites: set[uuid.UUID] = set()
     total = 0
     for table in sorted(tables, key=lambda table: len(_small(table, limits, damaged)), reverse=True):
         streams = streams_of(table.topic)
         for files in mergeable(table, streams, limits, damaged):
-            task = _merge_file(table, streams, files, prefix)
-            if task is not None:
+            task = merge_file(table, streams, files, prefix)
+            if task is not None and task.parts:
+                known = (typed or {}).get(table.topic, TypedTable())
+                typing = (typings or {}).get(table.topic)
+                if typing is not None and any(True for _ in known.undecoded(files)):
+                    task = msgspec.structs.replace(task, typing=typing)
+                    rewrites.add(table.topic)
+                elif any(file.number in known.files and known.files[file.number].version for file in files):
+                    task = msgspec.structs.replace(task, columns=known.columns.newest)
                 chosen.append((table.topic, task))
                 removed[table.topic] = [file.number for file in files]
                 total += sum(file.size for file in files)
                 break
         if total >= limits.job_bytes or len(removed) >= limits.merges_per_job:
             break
-    job = _job(chosen, store, slots, total, limits)
-    job.removed = removed
+    job = job_of(chosen, store, slots, total, limits)
+    job.removed, job.rewrites = removed, rewrites
     return job
 
 
-def _merge_file(table: TopicTable, streams: list[Stream], files: list[DataFile], prefix: str) -> FileTask | None:
+def merge_file(table: TopicTable, streams: list[Stream], files: list[DataFile], prefix: str) -> FileTask | None:
     """A task for all rows of these files; None if the index has other entries between theirs."""
     numbers = {file.number for file in files}
     parts, named = [], 0
@@ -330,7 +351,7 @@ def _merge_file(table: TopicTable, streams: list[Stream], files: list[DataFile],
             return None
         parts.append(StreamPart(stream.id, stream.partition, between[0].start, between[-1].end, [], []))
         named += len(places)
-    if not parts or named != sum(file.references for file in files):
+    if named != sum(file.references for file in files):
         return None
     return FileTask(
         table.topic.bytes, table.root, f"{DATA}{prefix}", parts, [(f.name, f.footer_checksum) for f in files]

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
+from headwater.schemas.typing import Typing, Wants
 from headwater.settings.objects import StoreOptions
+from headwater.state.commands.columns import Column
 from headwater.state.commands.tables import NewFile
 
-VERSION = 4
+VERSION = 5
 """Both sides must agree: an executor refuses a task of another version."""
 _ADDRESSES = ("endpoint", "endpoint_url", "region", "virtual_hosted_style_request", "account_name")
 
@@ -54,6 +56,10 @@ class FileTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sources: list[tuple[str, int]]
     """The files to merge: paths below the root, with the checksums of their footers. All of their rows go into this
     file. Empty when settling."""
+    typing: Typing | None = None
+    """How the rows get their typed columns. None: they are not decoded."""
+    columns: tuple[Column, ...] = ()
+    """The typed columns that a merge takes over from its sources."""
 
     @property
     def wal_bytes(self) -> int:
@@ -95,6 +101,28 @@ class DamagedInput(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: str
 
 
+class RowFailure(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A record whose key or value could not be decoded."""
+
+    stream: int
+    offset: int
+    kind: str
+    text: str
+
+
+class TypedFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What became of the typed columns of a file."""
+
+    version: int = 0
+    """The version of the columns that the rows were decoded with; 0 if they were not."""
+    failures: int = 0
+    """Rows that could not be decoded."""
+    failed: tuple[RowFailure, ...] = ()
+    """The first of them."""
+    wants: Wants = Wants()
+    """What is missing. There is no file then."""
+
+
 class FileFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The result of a file task. Without rows there is no file."""
 
@@ -102,6 +130,9 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     runs: list[PartRun]
     damaged: list[DamagedInput]
     """Inputs that cannot be read: the first of each stream. There is no file then."""
+    typed: TypedFacts = TypedFacts()
+    digest: int = 0
+    """The sum, modulo 2^64, of a hash of each row's log columns."""
 
 
 class TaskFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):

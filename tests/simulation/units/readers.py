@@ -8,11 +8,10 @@ import uuid
 from headwater.app.node import Node
 from headwater.client.records import decode_batches
 from headwater.lake import planning
-from headwater.lake.compactor import settle_command
+from headwater.lake.commands import replace_command, settle_command
 from headwater.lake.spark.executor import perform
 from headwater.lake.tasks import FileFacts
 from headwater.state.commands.base import TakeLease
-from headwater.state.commands.tables import Merge
 from headwater.state.results import Done, Reason, Refused
 from headwater.state.streams.domain import COMPACTION
 from headwater.types import Buffer
@@ -127,7 +126,6 @@ class Compactor:
         found = planning.plan_merge([table], lambda _: streams, store="", prefix=prefix, slots=1, limits=limits)
         for task in found.tasks:
             facts = (await perform(node.domains.store, task)).files
-            entered = settle_command(replica.state, lease, topic, table.root, facts)
-            [result] = await replica.submit([Merge(lease, topic, found.removed[topic], entered.files, entered.runs)])
+            [result] = await replica.submit([replace_command(replica.state, lease, topic, found.removed[topic], facts)])
             if isinstance(result, Refused) and result.reason is Reason.INVALID:
                 raise Violation(f"a merge was refused: {result.detail}")

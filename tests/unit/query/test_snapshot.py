@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.virtual import SeededChance, run
 from headwater.errors import BadInput
-from headwater.lake.compactor import settle_command
+from headwater.lake.commands import replace_command, settle_command
 from headwater.lake.planning import Limits, TopicPlan, plan_merge, plan_settle, table_root
 from headwater.lake.segments import NewSegment
 from headwater.lake.spark.executor import perform
@@ -22,7 +22,7 @@ from headwater.query.scan import scan, schema_of
 from headwater.query.snapshot import Snapshot, Wanted, take
 from headwater.state.commands.base import SetLevel, TakeLease
 from headwater.state.commands.streams import AppendUnits, CreateStreams, StartAt, StreamConfig, Unit, UnitChunk
-from headwater.state.commands.tables import Fill, Merge, Release, Reserve, Retire, SegmentRun
+from headwater.state.commands.tables import Fill, Release, Reserve, Retire, SegmentRun
 from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.records import Command
 from headwater.state.results import Appended, Done, Result
@@ -199,8 +199,7 @@ class History:
             limits=limits,
         )  # fmt: skip
         if facts := await self._perform(job.tasks):
-            made = settle_command(self.state, self._lease, TOPIC, ROOT, facts)
-            self._do(Merge(self._lease, TOPIC, job.removed[TOPIC], made.files, made.runs))
+            self._do(replace_command(self.state, self._lease, TOPIC, job.removed[TOPIC], facts))
 
     def _retire(self, which: int) -> None:
         """The table's retention removes a file. The log may still read it."""

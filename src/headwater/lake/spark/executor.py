@@ -9,7 +9,8 @@ An input that is missing or damaged fails neither the task nor its other files. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,6 +28,7 @@ from headwater.lake.tasks import (
     StreamPart,
     Task,
     TaskFacts,
+    TypedFacts,
     WalRun,
     decode_task,
     encode,
@@ -37,6 +39,11 @@ from headwater.log.wal.runs import RunBytes, load_runs
 from headwater.objects import ObjectMissing, ObjectStore, open_store
 from headwater.settings.objects import from_environment
 from headwater.types import Buffer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headwater.lake.typed_rows import TypedRows
 
 OPENED_LIMIT = 64 << 20
 _UNREADABLE = (ObjectMissing, CorruptObject)
@@ -120,23 +127,56 @@ def _runs(task: FileTask) -> list[WalRun]:
 
 
 async def _write(store: ObjectStore, task: FileTask, ranges: RunBytes) -> FileFacts:
-    segment = NewSegment()
+    typed = _typed_rows(task)
+    segment = NewSegment(_typed_fields(task, typed))
     if task.sources:
-        runs = await _merge(store, task, segment.writer)
+        runs = await _merge(store, task, segment.writer, typed)
     else:
         sizes = Sizes()
-        runs = [_settle_part(segment.writer, part, ranges, sizes) for part in task.parts]
+        runs = [_settle_part(segment.writer, part, ranges, sizes, typed) for part in task.parts]
+    facts = typed.facts if typed is not None else TypedFacts()
     file = segment.close(task.prefix, SystemChance())
+    if facts.wants:
+        return FileFacts(None, [], [], facts)
     if file is not None:
         await store.put(f"{task.root}/{file.name}", segment.pieces)
-    return FileFacts(file, runs, [])
+    return FileFacts(file, runs, [], facts)
 
 
-def _settle_part(writer: SegmentWriter, part: StreamPart, ranges: RunBytes, sizes: Sizes) -> PartRun:
+def _typed_rows(task: FileTask) -> TypedRows | None:
+    """What decodes the rows of a file. What it needs is imported only for topics with typed columns."""
+    if task.typing is None:
+        return None
+    from headwater.lake.typed_rows import TypedRows
+
+    return TypedRows(task.typing)
+
+
+def _typed_fields(task: FileTask, typed: TypedRows | None) -> Sequence[pa.Field]:
+    """The typed columns of a file: those that are decoded, or those that a merge takes over."""
+    if typed is not None:
+        return typed.fields
+    if not task.columns:
+        return ()
+    from headwater.schemas.conform import arrow_fields
+
+    return arrow_fields(task.columns)
+
+
+def _settle_part(
+    writer: SegmentWriter, part: StreamPart, ranges: RunBytes, sizes: Sizes, typed: TypedRows | None
+) -> PartRun:
     runs: Iterator[tuple[Buffer, int, int]] = ((ranges.get(run), run.start, run.append_ms) for run in part.runs)
     for piece in decode_runs(part.partition, runs, part.start, OPENED_LIMIT, sizes, part.aborted):
-        writer.add(part.partition, piece)
+        _add(writer, part.partition, part.stream, piece, typed)
     return _end_part(writer, part)
+
+
+def _add(writer: SegmentWriter, partition: int, stream: int, rows: pa.RecordBatch, typed: TypedRows | None) -> None:
+    """Write rows with their typed columns. Nothing is written if something is missing for these."""
+    found = rows if typed is None else typed.typed(stream, rows)
+    if found is not None:
+        writer.add(partition, found)
 
 
 def _end_part(writer: SegmentWriter, part: StreamPart) -> PartRun:
@@ -145,8 +185,9 @@ def _end_part(writer: SegmentWriter, part: StreamPart) -> PartRun:
     return PartRun(part.stream, part.start, part.end, first, groups, newest)
 
 
-async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter) -> list[PartRun]:
+async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter, typed: TypedRows | None) -> list[PartRun]:
     """Write all rows of the sources, by partition and offset. Row groups of a partition never overlap between files."""
+    fields = _typed_fields(task, None)
     pieces: list[Piece] = []
     sources = await each(lambda source: store.get(f"{task.root}/{source[0]}"), task.sources)
     for (_, checksum), data in zip(task.sources, sources, strict=True):
@@ -154,10 +195,10 @@ async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter) -> l
     streams = {part.partition: part for part in task.parts}
     runs = []
     for partition in sorted({piece.partition for piece in pieces}):
-        for piece in sorted((p for p in pieces if p.partition == partition), key=lambda p: p.first_offset):
-            for batch in piece.batches():
-                writer.add(partition, batch)
         part = streams.get(partition)
+        for piece in sorted((p for p in pieces if p.partition == partition), key=lambda p: p.first_offset):
+            for batch in piece.batches(fields):
+                _add(writer, partition, part.stream if part is not None else -1, batch, typed)
         if part is not None:
             runs.append(_end_part(writer, part))
         else:

@@ -1,0 +1,241 @@
+"""What the compactor knows for typed columns: schemas that records name, and the columns of tables.
+
+A job tells which schemas and columns it lacks. They are fetched and added, and the tasks that lacked them run again.
+Nothing of this stops settling: what cannot be decoded now is settled without typed values and decoded later.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from headwater.background import each
+from headwater.clock import Clock
+from headwater.configs.topics import KEY_SCHEMA, VALUE_SCHEMA, TopicConfig
+from headwater.lake.planning import Job
+from headwater.lake.registries import Registry, RegistryUnavailable
+from headwater.lake.tasks import FileFacts, Task, TaskFacts
+from headwater.replica.replica import Replica
+from headwater.schemas.columns import FLAT, VALUE, merged
+from headwater.schemas.shapes import Shape
+from headwater.schemas.typing import SUBJECT, KnownSchema, Typing
+from headwater.state.cluster.state import ClusterState
+from headwater.state.commands.columns import AddColumns, Column, additions
+from headwater.state.machine import TYPED_LEVEL
+from headwater.state.results import Done
+from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stored.typed import TypedTable
+
+log = logging.getLogger("headwater.compactor")
+TRIES = 6
+"""How often the tasks of a job run again because schemas or columns are missing. Then they run without decoding."""
+KEPT_SCHEMAS = 10_000
+KEPT_PER_TOPIC = 1_000
+"""Schemas that are known, of all topics and of one topic. Others are fetched again when records name them."""
+ABSENT_SECONDS = 30.0
+"""How long a schema that the registry does not have is not asked for again."""
+NEWEST_SECONDS = 5.0
+"""How long the newest version of a subject is believed to be the newest."""
+
+POSTPONED_SECONDS = 30.0
+"""How long settled files that could not be decoded wait before that is tried again."""
+
+RunTasks = Callable[[list[Task]], Awaitable[list[TaskFacts]]]
+
+
+class Decoding:
+    """Schemas and columns for the jobs of a compactor."""
+
+    def __init__(self, registry: Registry, clock: Clock) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._known: OrderedDict[str, tuple[KnownSchema | None, float]] = OrderedDict()
+        """By name, with the time of the answer. None: the registry has no such schema."""
+        self._named: dict[uuid.UUID, OrderedDict[str, None]] = {}
+        """By topic, the names that its records had lately."""
+        self._postponed: dict[uuid.UUID, float] = {}
+        self.unreachable = ""
+        """Why the registry does not answer; empty if it does, or was not asked."""
+
+    def __repr__(self) -> str:
+        return f"<Decoding, {len(self._known)} schemas, {self.unreachable or 'registry reachable'}>"
+
+    async def typings(
+        self, state: StreamsState, cluster: ClusterState, topics: Iterable[uuid.UUID]
+    ) -> dict[uuid.UUID, Typing]:
+        """How rows of topics get typed columns now. Topics without typed columns are missing here."""
+        found: dict[uuid.UUID, Typing] = {}
+        if state.level < TYPED_LEVEL:
+            return found
+        for name in topics:
+            topic = cluster.topics.get(name)
+            if topic is None or not (KEY_SCHEMA in topic.configs or VALUE_SCHEMA in topic.configs):
+                continue
+            config = TopicConfig.of(topic.configs, cluster.resources.common)
+            if config.typed:
+                await self._refresh(name, config)
+                found[name] = self._typing(state, name, config)
+        for gone in [name for name in self._named if name not in cluster.topics]:
+            del self._named[gone]
+        return found
+
+    def postpone(self, topic: uuid.UUID) -> None:
+        """Do not decode settled files of a topic for a while: it has just failed."""
+        self._postponed[topic] = self._clock.monotonic() + POSTPONED_SECONDS
+
+    def is_postponed(self, topic: uuid.UUID) -> bool:
+        """Whether settled files of a topic are left as they are for now."""
+        return self._clock.monotonic() < self._postponed.get(topic, float("-inf"))
+
+    def _typing(self, state: StreamsState, topic: uuid.UUID, config: TopicConfig) -> Typing:
+        columns = state.typed.get(topic, TypedTable()).columns
+        known, absent = self._schemas(topic)
+        return Typing(
+            key=config.key_schema,
+            value=config.value_schema,
+            flatten=is_flat(columns.newest, config.flatten),
+            separate=config.separate_types,
+            columns=columns.newest,
+            version=columns.version,
+            last_id=columns.last_id,
+            schemas=known,
+            absent=absent,
+            cut_off=bool(self.unreachable),
+        )
+
+    async def run(self, replica: Replica[StreamsState], lease: int, job: Job, run: RunTasks) -> list[TaskFacts]:
+        """Run the tasks of a job, again and again until nothing is missing; returns the facts of all."""
+        facts = await run(job.tasks)
+        cut_off = False
+        for left in range(TRIES, -1, -1):
+            missing = [(i, j) for i, task in enumerate(facts) for j, file in enumerate(task.files) if file.typed.wants]
+            if not missing:
+                return facts
+            lacking: dict[uuid.UUID, list[FileFacts]] = {}
+            for i, j in missing:
+                lacking.setdefault(job.topics[i][j], []).append(facts[i].files[j])
+            failed = set[uuid.UUID]()
+            for topic, files in lacking.items():
+                cut_off = not await self._learn(topic, files) or cut_off
+                if not await self._add(replica, lease, topic, files):
+                    failed.add(topic)
+            again = [
+                self._again(
+                    replica.state, job.tasks[i], job.topics[i][j], j, cut_off, left == 0 or job.topics[i][j] in failed
+                )
+                for i, j in missing
+            ]
+            for (i, j), told in zip(missing, await run(again), strict=True):
+                facts[i].files[j] = told.files[0]
+        return facts
+
+    def _again(
+        self, state: StreamsState, task: Task, topic: uuid.UUID, number: int, cut_off: bool, plainly: bool
+    ) -> Task:
+        """The task of one file, with what is known by now; without decoding if that does not help."""
+        file = task.files[number]
+        assert file.typing is not None
+        typing = None if plainly else self._renewed(state, topic, file.typing, cut_off)
+        return msgspec.structs.replace(task, files=[msgspec.structs.replace(file, typing=typing)])
+
+    def _renewed(self, state: StreamsState, topic: uuid.UUID, typing: Typing, cut_off: bool) -> Typing:
+        columns = state.typed.get(topic, TypedTable()).columns
+        known, absent = self._schemas(topic)
+        return msgspec.structs.replace(
+            typing,
+            flatten=is_flat(columns.newest, typing.flatten),
+            columns=columns.newest,
+            version=columns.version,
+            last_id=columns.last_id,
+            schemas=known,
+            absent=absent,
+            cut_off=cut_off,
+        )
+
+    # --- schemas -------------------------------------------------------------------------------------------
+
+    def _schemas(self, topic: uuid.UUID) -> tuple[tuple[KnownSchema, ...], tuple[str, ...]]:
+        """The schemas that records of a topic named lately, and the names that are no schemas."""
+        answers = {name: self._known[name][0] for name in self._named.get(topic, ()) if name in self._known}
+        known = tuple(schema for schema in answers.values() if schema is not None)
+        return known, tuple(name for name, schema in answers.items() if schema is None)
+
+    async def _refresh(self, topic: uuid.UUID, config: TopicConfig) -> None:
+        """Ask again for what may have changed: the newest version of a subject, schemas that were not there."""
+        pinned = [source for source in (config.key_schema, config.value_schema) if source.startswith(SUBJECT)]
+        now, old = self._clock.monotonic(), []
+        for name in dict.fromkeys([*pinned, *self._named.get(topic, ())]):
+            found, at = self._known.get(name, (None, float("-inf")))
+            limit = ABSENT_SECONDS if found is None else NEWEST_SECONDS
+            if now - at >= limit and (found is None or name.startswith(SUBJECT)):
+                old.append(name)
+        if old:
+            await self._fetch(topic, old)
+
+    async def _learn(self, topic: uuid.UUID, files: list[FileFacts]) -> bool:
+        """Fetch the schemas that tasks did not know. Returns whether the registry answered."""
+        return await self._fetch(topic, dict.fromkeys(name for file in files for name in file.typed.wants.schemas))
+
+    async def _fetch(self, topic: uuid.UUID, wanted: Iterable[str]) -> bool:
+        names = list(wanted)
+        if not names:
+            return True
+        own = self._named.setdefault(topic, OrderedDict())
+        for name in names:
+            own[name] = None
+            own.move_to_end(name)
+        while len(own) > KEPT_PER_TOPIC:
+            own.popitem(last=False)
+        try:
+            found = await each(self._registry.schema, names)
+        except RegistryUnavailable as error:
+            if not self.unreachable:
+                log.warning("a schema registry cannot be asked", extra={"reason": str(error)})
+            self.unreachable = str(error)
+            return False
+        self.unreachable = ""
+        now = self._clock.monotonic()
+        for name, schema in zip(names, found, strict=True):
+            self._known[name] = (schema, now)
+            self._known.move_to_end(name)
+        while len(self._known) > KEPT_SCHEMAS:
+            self._known.popitem(last=False)
+        return True
+
+    # --- columns -------------------------------------------------------------------------------------------
+
+    async def _add(self, replica: Replica[StreamsState], lease: int, topic: uuid.UUID, files: list[FileFacts]) -> bool:
+        """Add the columns that tasks lacked. Returns whether the table has them now."""
+        roots = dict.fromkeys(root for file in files for root in file.typed.wants.roots)
+        for _ in range(TRIES):
+            known = replica.state.typed.get(topic, TypedTable()).columns
+            columns, _ = _all_merged(known.newest, known.last_id, roots)
+            if columns is known.newest:
+                return True
+            command = AddColumns(lease, topic, known.version, additions(known.newest, columns))
+            [result] = await replica.submit([command])
+            if not isinstance(result, Done):
+                log.warning("typed columns were refused", extra={"topic": str(topic), "reason": str(result)})
+                if replica.state.typed.get(topic, TypedTable()).columns.version == known.version:
+                    return False
+        return False
+
+
+def is_flat(columns: Iterable[Column], wanted: bool) -> bool:
+    """Whether a value's fields are columns of the table. What the columns are decides, if there are any of values."""
+    for column in columns:
+        if column.source.startswith(FLAT):
+            return True
+        if column.name == VALUE:
+            return False
+    return wanted
+
+
+def _all_merged(columns: tuple[Column, ...], last_id: int, roots: Iterable[Shape]) -> tuple[tuple[Column, ...], int]:
+    for root in roots:
+        columns, last_id = merged(columns, last_id, root)
+    return columns, last_id

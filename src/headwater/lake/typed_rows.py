@@ -1,0 +1,63 @@
+"""The typed columns of a file that is being written: rows in, rows with typed columns out, failures counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headwater.lake.tasks import RowFailure, TypedFacts
+from headwater.schemas.typer import Typer
+from headwater.schemas.typing import Failure, Typing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_FAILED = 1_000
+"""Failures of a file that are told one by one. All are counted."""
+MAX_TEXT = 1_000
+"""Characters of a failure's text."""
+
+
+class TypedRows:
+    """Adds typed columns to the rows of one file."""
+
+    def __init__(self, typing: Typing) -> None:
+        self._version = typing.version
+        self._typer = Typer(typing)
+        self._failed: list[RowFailure] = []
+        self._failures = 0
+        self._complete = True
+        self.fields: list[pa.Field] = self._typer.fields()
+        """The fields of the typed columns."""
+
+    def __repr__(self) -> str:
+        return f"<TypedRows, {self._failures} failures, {self._typer!r}>"
+
+    def typed(self, stream: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Rows with their typed columns. None if something is missing; later rows are looked at all the same."""
+        import pyarrow as pa
+
+        found = self._typer.typed(batch)
+        if found is None:
+            return None
+        self._complete = self._complete and found.complete
+        self._note(stream, batch, found.failures)
+        columns = [*batch.columns, *found.arrays]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*batch.schema, *self.fields]))
+
+    @property
+    def facts(self) -> TypedFacts:
+        """What the facts of the file say."""
+        wants = self._typer.wants
+        if wants:
+            return TypedFacts(wants=wants)
+        return TypedFacts(self._version if self._complete else 0, self._failures, tuple(self._failed))
+
+    def _note(self, stream: int, batch: pa.RecordBatch, failures: dict[int, Failure]) -> None:
+        self._failures += len(failures)
+        if not failures or len(self._failed) >= MAX_FAILED:
+            return
+        offsets = batch.column("offset")
+        for row, failure in failures.items():
+            if len(self._failed) >= MAX_FAILED:
+                return
+            self._failed.append(RowFailure(stream, offsets[row].as_py(), failure.kind, failure.text[:MAX_TEXT]))

@@ -1,0 +1,164 @@
+"""T7: typed columns, by compactors in virtual time: decoded when settled, back-filled, after crashes too."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from harness.virtual import run
+from headwater.app.node import Node
+from headwater.lake.backfill import undecoded
+from headwater.state.cluster.domain import Topic
+from tests.support.batches import Rec, batch
+from tests.support.lake import ONE, Fate, LakeWorld, files_left, log_rows
+from tests.support.virtual_nodes import sent, topic
+
+
+async def produce(node: Node, made: Topic, *values: bytes | None) -> None:
+    """One batch of these values in every partition."""
+    for stream in made.streams:
+        await sent(node, stream, batch([Rec(value) for value in values]))
+    await asyncio.sleep(0.01)
+
+
+def told(*records: Any) -> list[bytes]:
+    return [json.dumps(record).encode() for record in records]
+
+
+async def rows_of(world: LakeWorld, node: Node, made: Topic, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """These columns of the table's files, in the order of the log; null where a file lacks one."""
+    await node.domains[ONE].barrier()
+    table = node.domains[ONE].state.tables[made.id]
+    found: list[dict[str, Any]] = []
+    for file in table.live():
+        data = parquet.read_table(io.BytesIO(await world.store.get(f"{table.root}/{file.name}")))
+        for row in data.to_pylist():
+            found.append({name: row.get(name) for name in ("partition", "offset", *columns)})
+    found.sort(key=lambda row: (row["partition"], row["offset"]))
+    return [{name: row[name] for name in columns} for row in found]
+
+
+async def values_of(world: LakeWorld, node: Node, made: Topic) -> list[Any]:
+    return [row["value_data"] for row in await rows_of(world, node, made, ["value_data"])]
+
+
+def test_json_is_decoded_when_it_settles(tmp_path: Path) -> None:
+    """T7: fields become columns, later ones are added, what is not JSON keeps its bytes and says why."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, headwater_value_schema="json")
+        compaction = await world.compaction()
+        await produce(node, made, *told({"a": 1}, {"a": 2, "b": "x"}), b"{bad", None)
+        await compaction.round()
+        found = await rows_of(world, node, made, ["value", "value_data", "decode_error"])
+        assert [row["value_data"] for row in found] == [{"a": 1, "b": None}, {"a": 2, "b": "x"}, None, None]
+        assert [bool(row["decode_error"]) for row in found] == [False, False, True, False]
+        assert found[2]["value"] == b"{bad"
+        await produce(node, made, *told({"a": "text", "c": [1.5]}, [1]))
+        await compaction.finish()
+        values = await values_of(world, node, made)
+        assert values[4]["a__string"] == "text" and values[4]["c"] == [1.5] and values[4]["a"] is None
+        state = node.domains[ONE].state
+        typed = state.typed[made.id]
+        names = [column.name for column in typed.columns.newest]
+        assert names[:2] == ["decode_error", "value_data"]
+        assert sum(typing.failures for typing in typed.files.values()) == compaction.compactor.undecodable_rows == 2
+        assert not undecoded(state, state.tables[made.id])
+        assert [row[4] for row in await log_rows(node, made)][:3] == [b'{"a": 1}', b'{"a": 2, "b": "x"}', b"{bad"]
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_schemas_that_are_switched_on_fill_the_past(tmp_path: Path) -> None:
+    """T7: settled files are decoded in the background, the newest first; consumers get the same bytes."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node)
+        compaction = await world.compaction(merge_files=100)
+        for number in range(5):
+            await produce(node, made, *told({"n": number}))
+            await compaction.round()
+        assert not node.domains[ONE].state.typed[made.id].columns.newest
+        before = await log_rows(node, made)
+        await node.broker.topics.alter(made, {"headwater.value.schema": "json"}, [])
+        await compaction.round()
+        filled = [number for number, value in enumerate(await values_of(world, node, made)) if value is not None]
+        assert filled == [3, 4]  # two slots, the newest files
+        await compaction.finish()
+        assert await values_of(world, node, made) == [{"n": number} for number in range(5)]
+        assert compaction.compactor.rewritten_files == 5
+        assert await log_rows(node, made) == before
+        stored, known = files_left(world, node)
+        assert stored == known
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_merges_keep_typed_columns(tmp_path: Path) -> None:
+    """T7: a merge of files with different columns has all of them."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, headwater_value_schema="json", headwater_table_flatten="true")
+        compaction = await world.compaction(merge_files=3)
+        for number in range(6):
+            await produce(node, made, *told({"n": number, f"f{number}": {"x": number}, "offset": -number}))
+            await compaction.round()
+        await compaction.finish()
+        assert compaction.compactor.merged_files >= 3
+        found = await rows_of(world, node, made, ["n", "f1", "f5", "value_offset"])
+        assert [row["n"] for row in found] == list(range(6))
+        assert [row["value_offset"] for row in found] == [-number for number in range(6)]
+        assert (found[1]["f1"], found[5]["f5"], found[0]["f1"]) == ({"x": 1}, {"x": 5}, None)
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+@pytest.mark.parametrize("writes", range(1, 12))
+@pytest.mark.parametrize("after", [False, True])
+def test_a_compactor_that_dies(tmp_path: Path, writes: int, after: bool) -> None:
+    """T7, L3: a death at any write, also between the columns and the files, leaves a table that the next one mends."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node)
+        first = await world.compaction(merge_files=100)
+        for number in range(2):
+            await produce(node, made, *told({"n": number}))
+            await first.round()
+        await first.close()
+        await node.broker.topics.alter(made, {"headwater.value.schema": "json"}, [])
+        await produce(node, made, *told({"n": 2, "m": "x"}))
+        doomed = await world.compaction(Fate(writes, after=after), merge_files=100)
+        await doomed.fate.outlived(doomed.round())
+        await doomed.abandon()
+        await asyncio.sleep(60)
+        last = await world.compaction(merge_files=100)
+        await last.finish()
+        assert [value["n"] for value in await values_of(world, node, made)] == [0, 1, 2]
+        assert len(await log_rows(node, made)) == 3
+        stored, known = files_left(world, node)
+        assert stored == known
+        await last.close()
+        await node.stop()
+
+    run(story())
