@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
+from headwater.errors import BadSchema
 from headwater.schemas.avro import compatibility as avro
 from headwater.schemas.differences import Difference
-from headwater.schemas.parsing import AvroModel, Parsed, ProtobufModel
+from headwater.schemas.jsonschema import compatibility as jsonschema
+from headwater.schemas.parsing import AvroModel, JsonModel, Parsed, ProtobufModel
 from headwater.schemas.protobuf import compatibility as protobuf
 
 
@@ -24,11 +26,23 @@ class Level(enum.StrEnum):
 
 
 def differences(reader: Parsed, writer: Parsed) -> list[Difference]:
-    """What keeps the reader's schema from reading what was written with the writer's."""
+    """What keeps the reader's schema from reading what was written with the writer's.
+
+    Raises `BadSchema` if the schemas are too large or too deep to be compared.
+    """
+    try:
+        return _differences(reader, writer)
+    except RecursionError:
+        raise BadSchema("The schemas refer to each other too deeply to be compared") from None
+
+
+def _differences(reader: Parsed, writer: Parsed) -> list[Difference]:
     if isinstance(reader.model, AvroModel) and isinstance(writer.model, AvroModel):
         return avro.differences(reader.model, writer.model)
     if isinstance(reader.model, ProtobufModel) and isinstance(writer.model, ProtobufModel):
         return protobuf.differences(reader.model, writer.model)
+    if isinstance(reader.model, JsonModel) and isinstance(writer.model, JsonModel):
+        return jsonschema.differences(reader.model, writer.model)
     text = "the kind of the {reader} schema is not that of the {writer} schema"
     return [Difference("SCHEMA_TYPE_CHANGED", "/", text, f"the reader is {reader.kind}, the writer {writer.kind}")]
 

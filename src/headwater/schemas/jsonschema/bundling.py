@@ -179,16 +179,17 @@ def _put(schema: dict[str, Any], place: str, value: Any) -> None:
 
 def _refuse_circles(whole: Any) -> None:
     """Refuse a `$ref` that leads to itself by way of others without a schema in between."""
-    todo, seen = [whole], set()
+    todo, seen, fine = [whole], set(), set()
     while todo:
         node = todo.pop()
         if not isinstance(node, dict) or id(node) in seen:
             continue
         seen.add(id(node))
         todo.extend(child for child, _ in children(node, ""))
-        passed: list[int] = []
-        while isinstance(node, dict) and "$ref" in node:
+        passed: set[int] = set()
+        while isinstance(node, dict) and "$ref" in node and id(node) not in fine:
             if id(node) in passed:
                 refuse("The JSON Schema", node["$ref"], "the references lead in a circle")
-            passed.append(id(node))
+            passed.add(id(node))
             node = follow(whole, node["$ref"])
+        fine |= passed
