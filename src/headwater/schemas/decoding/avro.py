@@ -61,6 +61,7 @@ class Program:
     def __init__(self, tree: Tree, shape: Shape) -> None:
         from headwater.schemas.decoding.kernels import avro as kernel
 
+        self.shape = shape
         self.layout = Layout(kernel.COLUMNS)
         self._definitions: dict[str, Tree] = {}
         self._define(tree)
@@ -160,6 +161,14 @@ class Program:
             self._step(kernel.MARK, node.index)
             for part, field in zip(tree["fields"], shape.fields, strict=True):
                 node.children.append(self._write(part["type"], field.shape, pool, _join(place, part["name"])))
+            return node
+        if kind == "fixed" and shape.kind == "struct":  # a duration: three numbers of 32 bits without a sign
+            node = self._node(Node(shape, "struct", pool, place))
+            self._step(kernel.MARK, node.index)
+            for field in shape.fields:
+                part = self._node(Node(field.shape, "number", pool, _join(place, field.name)))
+                self._step(kernel.FLOAT, part.index)
+                node.children.append(part)
             return node
         if (kind == "array" and shape.kind == "list") or (kind == "map" and shape.kind == "map"):
             return self._write_list(kind, tree, shape, pool, place)
@@ -262,18 +271,12 @@ class Program:
             import pyarrow as pa
 
             schema = fastavro.parse_schema(closed, _ignore_default_error=True)
-            texts: list[str | None] = []
-            bad: Bad = {}
-            for at, value in enumerate(array.to_pylist()):
-                text = None
-                if value is not None:
-                    try:
-                        read = fastavro.schemaless_reader(io.BytesIO(value), schema, None)
-                        text = str(read) if shape.kind == "string" else conversions.json_text(read)
-                    except (ValueError, OverflowError, ArithmeticError, RecursionError) as error:
-                        bad[at] = str(error) or "the value cannot be read"
-                texts.append(text)
-            return pa.array(texts, pa.string()), bad
+
+            def one(value: bytes) -> str:
+                read = fastavro.schemaless_reader(io.BytesIO(value), schema, None)
+                return str(read) if shape.kind == "string" else conversions.json_text(read)
+
+            return conversions.each(array, pa.string(), one)
 
         return convert
 

@@ -55,7 +55,7 @@ def decimal(precision: int, scale: int, array: pa.Array) -> tuple[pa.Array, Bad]
             raise ValueError(f"the number does not fit {kind}")
         return value
 
-    return _each(array, kind, one, f"the number does not fit {kind}")
+    return each(array, kind, one, f"the number does not fit {kind}")
 
 
 def scaled(factor: int, divisor: int, kind: str) -> Convert:
@@ -143,19 +143,26 @@ def _nulls(array: pa.Array) -> Any:
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
-def _each(array: pa.Array, kind: pa.DataType, one: Callable[[Any], Any], flaw: str) -> tuple[pa.Array, Bad]:
-    """Try Arrow's own conversion; if a value does not take it, convert them one by one."""
+def each(array: pa.Array, kind: pa.DataType, one: Callable[[Any], Any], flaw: str = "") -> tuple[pa.Array, Bad]:
+    """Convert values one by one. Errors of `one` are flaws; `flaw` is their text if it is given."""
     import pyarrow as pa
 
-    values: list[Any] = []
+    values: list[Any] = [None] * len(array)
     bad: Bad = {}
-    for at, value in enumerate(array.to_pylist()):
+    for at in _valid(array):
         try:
-            values.append(None if value is None else pa.scalar(one(value), kind))
-        except (ValueError, ArithmeticError):
-            values.append(None)
-            bad[at] = flaw
-    return pa.array([None if value is None else value.as_py() for value in values], kind), bad
+            values[at] = pa.scalar(one(array[at].as_py()), kind).as_py()
+        except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+            bad[at] = flaw or str(error) or "the value cannot be read"
+    return pa.array(values, kind), bad
+
+
+def _valid(array: pa.Array) -> list[int]:
+    """The indexes of values that are not null."""
+    if array.null_count == len(array):
+        return []
+    indexes: list[int] = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)).tolist()
+    return indexes
 
 
 def _whole(kind: str, one: Callable[[str], int], flaw: str, array: pa.Array) -> tuple[pa.Array, Bad]:
@@ -164,12 +171,11 @@ def _whole(kind: str, one: Callable[[str], int], flaw: str, array: pa.Array) -> 
 
     bad: Bad = {}
     values = np.zeros(len(array), np.int32 if kind == "date" else np.int64)
-    for at, text in enumerate(array.to_pylist()):
-        if text is not None:
-            try:
-                values[at] = one(text)
-            except (ValueError, OverflowError):
-                bad[at] = flaw
+    for at in _valid(array):
+        try:
+            values[at] = one(array[at].as_py())
+        except (ValueError, OverflowError):
+            bad[at] = flaw
     return _typed(values, arrow_type(Shape(kind)), array), bad
 
 
@@ -223,7 +229,7 @@ def _hyphened(text: str) -> str:
 def _base64(array: pa.Array) -> tuple[pa.Array, Bad]:
     import pyarrow as pa
 
-    return _each(array, pa.binary(), lambda text: base64.b64decode(text, validate=True), "the text is no base64")
+    return each(array, pa.binary(), lambda text: base64.b64decode(text, validate=True), "the text is no base64")
 
 
 FROM_TEXT: dict[str, Convert] = {

@@ -15,8 +15,9 @@ from headwater.schemas.shapes import BOOLEAN, DOUBLE, JSON, LONG, NULL, STRING, 
 
 MAX_LEVELS = 40
 """A value that is nested more deeply is JSON text."""
-MAX_NAMES = 2_000
-"""An object whose names are more than these, over all values, is JSON text."""
+MAX_NAMES = 10_000
+"""If an object has more names than these, over all values, then those that were not known before are left out. An
+object with none that was known is JSON text."""
 _EXACT = 1 << 53
 _LONG = 1 << 63
 _HUGE = decimal(38, 0)
@@ -26,6 +27,8 @@ class Seen:
     """What is known about the values of one place."""
 
     def __init__(self, level: int = 1) -> None:
+        self.is_kept = False
+        """Whether the place was known before."""
         self._level = level
         self._kinds: dict[str, Shape] = {}
         self._kept: set[str] = set()
@@ -35,6 +38,7 @@ class Seen:
 
     def keep(self, shape: Shape) -> None:
         """Start from a shape that is known. Its fields keep their places and their types."""
+        self.is_kept = True
         if shape.kind == "struct":
             self._fields = {} if self._fields is None else self._fields
             for field in shape.fields:
@@ -78,11 +82,14 @@ class Seen:
             del kinds["long"]
         found = list(kinds.values())
         if self._fields is not None:
-            if len(self._fields) > MAX_NAMES:
-                found = [shape for shape in found if shape is not JSON] + [JSON]
-            else:
-                named = [(name, shape) for name, seen in self._fields.items() for shape in seen.shapes() or [NULL]]
+            fields = self._fields
+            if len(fields) > MAX_NAMES:
+                fields = {name: seen for name, seen in fields.items() if seen.is_kept}
+            if fields or not self._fields:
+                named = [(name, shape) for name, seen in fields.items() for shape in seen.shapes() or [NULL]]
                 found.append(struct(*(Field(name, shape) for name, shape in named)))
+            elif JSON not in found:
+                found.append(JSON)
         if self._element is not None:
             found.append(list_of(self._element.only()))
         return found

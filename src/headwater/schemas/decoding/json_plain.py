@@ -35,7 +35,7 @@ def infer(payloads: pa.Array, known: Shape | None = None) -> Shape:
     guess = seen.root()
     rows, taken = payloads.slice(0, FIRST_ROWS), FIRST_ROWS
     for _ in range(MAX_GUESSES):
-        _, codes = texts_of(guess).decode(rows, strict=True)
+        _, codes = texts_of(guess).try_out(rows, strict=True)
         unfit = [row for row, code in codes.items() if code in mended]
         for value in read(rows[row].as_py() for row in unfit[:taken]):
             seen.add(value)
@@ -48,5 +48,4 @@ def infer(payloads: pa.Array, known: Shape | None = None) -> Shape:
 
 def decode_as(shape: Shape, payloads: pa.Array) -> Decoded:
     """Decode payloads by a shape. A field that the shape does not have is passed over."""
-    decoded, _ = texts_of(shape).decode(payloads)
-    return decoded
+    return texts_of(shape).decode(payloads)

@@ -30,6 +30,7 @@ class Texts:
     def __init__(self, shape: Shape) -> None:
         from headwater.schemas.decoding.kernels import json
 
+        self.shape = shape
         self.layout = Layout(json.COLUMNS)
         self._names = bytearray()
         self._fields: list[Node] = []
@@ -104,8 +105,12 @@ class Texts:
                 node.reads, node.convert = pa.string(), conversions.FROM_TEXT[kind]
         return node
 
-    def decode(self, payloads: pa.Array, strict: bool = False) -> tuple[Decoded, dict[int, int]]:
-        """Decode payloads; also the codes of the flaws, by row."""
+    def decode(self, payloads: pa.Array) -> Decoded:
+        """Decode payloads. A field that the shape does not have is passed over."""
+        return self.try_out(payloads, strict=False)[0]
+
+    def try_out(self, payloads: pa.Array, strict: bool) -> tuple[Decoded, dict[int, int]]:
+        """Decode payloads; also the codes of the flaws, by row. With `strict`, an unknown field is a flaw."""
         from headwater.schemas.decoding.kernels import json, json_values
 
         given = Payloads(payloads)

@@ -27,7 +27,9 @@ Bad = dict[int, str]
 """By index in the array, why a value cannot be converted."""
 Convert = Callable[["pa.Array"], "tuple[pa.Array, Bad]"]
 """Turns the values as they were in the payloads into values of the shape. A bad value may be anything."""
-Form = Literal["struct", "list", "number", "span", "nothing"]
+Join = Callable[[list["pa.Array"], Array], "tuple[pa.Array, Bad]"]
+"""Makes one value of the parts of a struct, and of the marks which say where there is one."""
+Form = Literal["struct", "list", "number", "span", "nothing", "joined"]
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +47,7 @@ class Node:
     reads: pa.DataType | None = None
     """The type of the values in slots, if it is not that of the shape."""
     convert: Convert | None = None
+    join: Join | None = None
     index: int = -1
     own: dict[int, int] = field(default_factory=dict)
     """Further numbers of the node, by column of `nodes`."""
@@ -106,23 +109,26 @@ class Slots:
         self._budget = len(data) * kernel.SLOTS_PER_BYTE + kernel.SPARE_SLOTS
         self.slots = np.zeros(0, np.int64)
         self.valid = np.zeros(0, np.uint8)
-        self._lay(np.zeros(layout.pools, np.int64))
+        self._weights = np.zeros(layout.pools, np.int64)
+        for node in layout.nodes:
+            self._weights[node.pool] += 1 + _width(node)
+        self._lay(0)
 
-    def grow(self, pool: int) -> bool:
-        """Make room for more elements; False if the payloads are too small for so many."""
-        per_element = [0] * self.layout.pools
-        for node in self.layout.nodes:
-            per_element[node.pool] += 1 + _width(node)
-        capacity = self.capacity.copy()
-        capacity[pool] *= 2
-        if int(capacity[1:] @ np.array(per_element[1:], np.int64)) > self._budget:
-            return False
-        before, self.capacity = self.capacity, capacity
-        self._lay(before)
-        return True
+    def grow(self, pool: int, row: int) -> bool:
+        """Make room for more elements, after so many rows; False if the payloads are too small for so many."""
+        doubled = 2 * int(self.capacity[pool])
+        expected = int(doubled * 0.6 * self.rows / max(row, 1))
+        for wanted in (max(doubled, expected), doubled):
+            capacity = self.capacity.copy()
+            capacity[pool] = wanted
+            if int(capacity[1:] @ self._weights[1:]) <= self._budget:
+                self.capacity = capacity
+                self._lay(row)
+                return True
+        return False
 
-    def _lay(self, before: Array) -> None:
-        """Give every node its slots, and move what the loop has written."""
+    def _lay(self, rows: int) -> None:
+        """Give every node its slots, and move what the loop has written for so many rows."""
         from headwater.schemas.decoding.kernels import slots as kernel
 
         old, slots, valid = self.nodes.copy(), self.slots, self.valid
@@ -134,7 +140,7 @@ class Slots:
                 row[column], at = at, at + room
         self.slots, self.valid = np.zeros(at, np.int64), np.zeros(marks, np.uint8)
         for node in self.layout.nodes:
-            kept = int(before[node.pool])
+            kept = int(self.used[node.pool]) if node.pool else rows
             if kept:
                 for column in (kernel.BASE, kernel.SECOND)[: _width(node)]:
                     here, there = self.nodes[node.index, column], old[node.index, column]
@@ -162,7 +168,7 @@ class Slots:
 
 
 def _width(node: Node) -> int:
-    return {"struct": 0, "nothing": 0, "number": 1, "list": 1, "span": 2}[node.form]
+    return {"struct": 0, "nothing": 0, "joined": 0, "number": 1, "list": 1, "span": 2}[node.form]
 
 
 class Assembly:
@@ -190,12 +196,12 @@ class Assembly:
         if node.form == "struct":
             children = [self.array(child) for child in node.children]
             return pa.Array.from_buffers(kind, count, [bits], nulls, children=children)
-        if node.form == "list":
-            return self._list(node, kind, bits, nulls)
-        reads = node.reads or kind
-        array = (
-            self._spans(node, reads, bits, nulls) if node.form == "span" else self._numbers(node, reads, bits, nulls)
-        )
+        if node.join is not None:
+            array, bad = node.join([self.array(child) for child in node.children], marks)
+            self.bad.extend((node, index, text) for index, text in bad.items() if marks[index])
+            return array
+        read = {"list": self._list, "span": self._spans}.get(node.form, self._numbers)
+        array = read(node, node.reads or kind, bits, nulls)
         if node.convert is not None:
             array, bad = node.convert(array)
             self.bad.extend((node, index, text) for index, text in bad.items() if marks[index])
@@ -301,7 +307,7 @@ def decode(
         state = np.zeros(kernel.STATE_NUMBERS, np.int64)
         while step(slots, flaws, state) == kernel.GROW:
             row = int(state[kernel.ROW])
-            if not slots.grow(int(state[kernel.POOL_WANTED])):
+            if not slots.grow(int(state[kernel.POOL_WANTED]), row):
                 flaws[row, 0] = too_large
                 state[kernel.ROW] += 1
         for row in np.flatnonzero(flaws[:, 0]).tolist():

@@ -36,7 +36,7 @@ FLAWED = {
     b"\x02a\x00\xff\xff\xff\xff\xff\xff\x01": "c: a number has too many bits",
     b"\x02a\x00\x02\xfe\xff\xff\xff\x0f\x00\x02": "l: a length is negative or goes beyond",
     b"\x02a\x00\x02" + b"\xff" * 9 + b"\x01\x00\x00": "l: a length is negative or goes beyond",
-    b"\x02a\x00\x02\x04\x02": "l[]: the payload is cut short",
+    b"\x02a\x00\x02\x02\x80": "l[]: the payload is cut short",
     b"\x02a\x00\x02\x00zzz": "there are bytes after the value (byte 5)",
 }
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.schemas.decoding import inference
 from headwater.schemas.decoding.json_plain import decode_as, infer
 from headwater.schemas.leftovers import values
 from headwater.schemas.shapes import (
@@ -139,11 +140,14 @@ def test_rare_fields_far_behind_are_found() -> None:
     assert not decode_as(shape, payloads).errors
 
 
-def test_objects_with_ever_new_names_are_text() -> None:
-    payloads = binary(*(json.dumps({"by id": {f"k{at}": at}}).encode() for at in range(2_500)))
-    shape = infer(payloads)
-    assert shape == struct(Field("by id", JSON))
-    assert decode_as(shape, payloads).array.field(0)[7].as_py() == '{"k7": 7}'
+def test_objects_with_ever_new_names_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "MAX_NAMES", 200)
+    payloads = binary(*(json.dumps({"by id": {f"k{at}": at}}).encode() for at in range(600)))
+    assert infer(payloads) == struct(Field("by id", JSON))
+    assert decode_as(infer(payloads), payloads).array.field(0)[7].as_py() == '{"k7": 7}'
+    known = struct(Field("by id", struct(Field("k5", LONG))))
+    assert infer(payloads, known) == known
+    assert values(decode_as(known, payloads).array, known)[5] == {"by id": {"k5": 5}}
 
 
 def test_payloads_that_are_no_objects() -> None:

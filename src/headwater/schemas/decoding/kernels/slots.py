@@ -40,11 +40,13 @@ def clear(nodes: Array, slots: Array, valid: Array, used: Array, saved: Array, r
         if pool:
             low, high = saved[pool], used[pool]
         mark = nodes[node, VALID]
-        base = nodes[node, BASE]
+        base, second = nodes[node, BASE], nodes[node, SECOND]
         for i in range(low, high):
             valid[mark + i] = 0
             if base >= 0:
                 slots[base + i] = 0
+            if second >= 0:
+                slots[second + i] = 0
     for pool in range(used.shape[0]):
         used[pool] = saved[pool]
 
