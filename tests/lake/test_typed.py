@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 from pyarrow import parquet
 
 from harness.virtual import run
+from headwater.app.compactor import health_of
 from headwater.app.node import Node
 from headwater.lake.backfill import undecoded
+from headwater.lake.decoding import Decoding
+from headwater.lake.registries import BuiltIn, RegistryUnavailable
+from headwater.replica.schema_sources import Draft
+from headwater.replica.schemas import Registry
+from headwater.schemas.typing import KnownSchema
 from headwater.state.cluster.domain import Topic
+from headwater.state.commands.columns import WantDecoded
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Fate, LakeWorld, files_left, log_rows
 from tests.support.virtual_nodes import sent, topic
@@ -126,6 +135,102 @@ def test_merges_keep_typed_columns(tmp_path: Path) -> None:
         assert [row["n"] for row in found] == list(range(6))
         assert [row["value_offset"] for row in found] == [-number for number in range(6)]
         assert (found[1]["f1"], found[5]["f5"], found[0]["f1"]) == ({"x": 1}, {"x": 5}, None)
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+POINT = {"type": "record", "name": "Point", "namespace": "geo", "fields": [{"name": "x", "type": "long"}]}
+NAMED = {**POINT, "fields": [*POINT["fields"], {"name": "label", "type": ["null", "string"], "default": None}]}
+
+
+def encoded(schema: dict[str, Any], number: int, value: dict[str, Any]) -> bytes:
+    """A value as Confluent's serializers write it."""
+    sink = io.BytesIO(struct.pack(">bI", 0, number))
+    sink.seek(5)
+    fastavro.schemaless_writer(sink, fastavro.parse_schema(schema), value)
+    return sink.getvalue()
+
+
+def test_schemas_of_the_registry(tmp_path: Path) -> None:
+    """T6, T7: Avro by prefix, a second version, an id that is registered later, values without an id."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        registry = Registry(node.domains.cluster)
+        _, first = await registry.register("t-value", Draft("AVRO", json.dumps(POINT)))
+        made = await topic(node, headwater_value_schema="auto")
+        compaction = await world.compaction(merge_files=100)
+        later = first.id + 1
+        await produce(node, made, encoded(POINT, first.id, {"x": 1}), encoded(NAMED, later, {"x": 2}), b"?", None)
+        await compaction.finish(2)
+        found = await rows_of(world, node, made, ["value_data", "decode_error"])
+        assert [row["value_data"] for row in found] == [{"x": 1}, None, None, None]
+        assert [row["decode_error"] for row in found] == [
+            None,
+            f"value: the registry has no schema with the id {later}",
+            "value: neither a prefix nor a header names a schema",
+            None,
+        ]
+        _, second = await registry.register("t-value", Draft("AVRO", json.dumps(NAMED)))
+        assert second.id == later
+        await asyncio.sleep(60)
+        await produce(node, made, encoded(NAMED, later, {"x": 3, "label": "c"}))
+        await node.domains[ONE].submit([WantDecoded(made.id, False)])
+        await compaction.finish()
+        values = await values_of(world, node, made)
+        assert values[:2] == [{"x": 1, "label": None}, {"x": 2, "label": None}]
+        assert values[4] == {"x": 3, "label": "c"}
+        await node.broker.topics.alter(made, {"headwater.value.schema": "subject:t-value"}, [])
+        await produce(node, made, encoded(NAMED, 0, {"x": 4, "label": "d"})[5:])
+        await compaction.finish()
+        assert (await values_of(world, node, made))[5] == {"x": 4, "label": "d"}
+        assert len(await log_rows(node, made)) == 6
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+class Away:
+    """A registry that does not answer for now."""
+
+    def __init__(self, inner: BuiltIn) -> None:
+        self.inner = inner
+        self.away = True
+
+    async def schema(self, name: str) -> KnownSchema | None:
+        if self.away:
+            raise RegistryUnavailable("it is away")
+        return await self.inner.schema(name)
+
+
+def test_a_registry_that_cannot_be_asked(tmp_path: Path) -> None:
+    """T6: rows settle without values, no failure is told, and they are decoded when the registry is back."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        _, known = await Registry(node.domains.cluster).register("t-value", Draft("AVRO", json.dumps(POINT)))
+        made = await topic(node, headwater_value_schema="auto")
+        compaction = await world.compaction(merge_files=100)
+        away = Away(BuiltIn(node.domains.cluster))
+        compaction.compactor.decoding = Decoding(away, compaction.domains.clock)
+        await produce(node, made, encoded(POINT, known.id, {"x": 1}))
+        await compaction.finish(2)
+        assert await rows_of(world, node, made, ["value_data", "decode_error"]) == [
+            {"value_data": None, "decode_error": None}
+        ]
+        assert compaction.compactor.decoding.unreachable == "it is away"
+        health = health_of(compaction.background, compaction.compactor, compaction.following, in_contact=True)
+        assert health.reason == "the schema registry cannot be asked: it is away"
+        away.away = False
+        await asyncio.sleep(60)
+        await compaction.finish()
+        assert await values_of(world, node, made) == [{"x": 1}]
+        assert compaction.compactor.decoding.unreachable == ""
         await compaction.close()
         await node.stop()
 

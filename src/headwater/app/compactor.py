@@ -110,10 +110,13 @@ class CompactorProcess:
 def health_of(background: Background, compactor: Compactor, following: Following, in_contact: bool) -> Health:
     """The health of a compactor that reaches its ledger. It is degraded while a table falls behind."""
     late = sum(len(topics) for topics in compactor.late.values())
-    degraded = bool(following.alerts) or not in_contact or late > 0
+    away = compactor.decoding.unreachable
+    degraded = bool(following.alerts) or not in_contact or late > 0 or bool(away)
     health = judged(background, degraded=degraded, damage=compactor.damage.lines())
     if late and not health.reason:
         health.reason = f"settling is late for {late} topics"
+    elif away and not health.reason:
+        health.reason = f"the schema registry cannot be asked: {away}"
     return health
 
 

@@ -89,7 +89,7 @@ class Compactor:
             merge_files=settings.merge_files,
             small_file_bytes=settings.small_file_bytes,
         )
-        self._decoding = Decoding(registry or BuiltIn(domains.cluster), domains.clock)
+        self.decoding = Decoding(registry or BuiltIn(domains.cluster), domains.clock)
         self.damage = Damage(domains)
         self._damaged = DamagedInputs(self.damage, domains.store)
         self._jobs = 0
@@ -219,7 +219,7 @@ class Compactor:
         if not plans:
             self._prepare_for(everything)
             return False
-        typings = await self._decoding.typings(state, self._cluster.state, [plan.topic for plan in plans])
+        typings = await self.decoding.typings(state, self._cluster.state, [plan.topic for plan in plans])
         plans = [replace(plan, typing=typings.get(plan.topic)) for plan in plans]
         roots = {plan.topic: plan.root for plan in plans}
         job, facts = await self._work(
@@ -257,7 +257,7 @@ class Compactor:
         streams: dict[uuid.UUID, list[Stream]] = {}
         for stream in state.streams.values():
             streams.setdefault(stream.topic, []).append(stream)
-        typings = await self._decoding.typings(state, self._cluster.state, [table.topic for table in tables])
+        typings = await self.decoding.typings(state, self._cluster.state, [table.topic for table in tables])
         job, facts = await self._work(
             replica,
             lease,
@@ -270,7 +270,7 @@ class Compactor:
                 limits=self._limits,
                 damaged=self._damaged.files(replica.domain) if self.damage else (),
                 typed=state.typed,
-                typings={topic: one for topic, one in typings.items() if not self._decoding.is_postponed(topic)},
+                typings={topic: one for topic, one in typings.items() if not self.decoding.is_postponed(topic)},
             ),
         )
         roots = {table.topic: table.root for table in tables}
@@ -291,7 +291,7 @@ class Compactor:
         """Decode settled files that are not decoded yet, the newest ones first. Returns whether more may be left."""
         state = replica.state
         tables = [table for table in state.tables.values() if not table.dropped]
-        typings = await self._decoding.typings(state, self._cluster.state, [table.topic for table in tables])
+        typings = await self.decoding.typings(state, self._cluster.state, [table.topic for table in tables])
         if not typings:
             return False
         job, facts = await self._work(
@@ -305,7 +305,7 @@ class Compactor:
                 slots=self._slots,
                 limits=self._limits,
                 damaged=self._damaged.files(replica.domain) if self.damage else (),
-                postponed=self._decoding.is_postponed,
+                postponed=self.decoding.is_postponed,
             ),
         )
         roots = {table.topic: table.root for table in tables}
@@ -326,7 +326,7 @@ class Compactor:
         """Whether rewritten files could be decoded. If not they are deleted, and tried again later."""
         if all(fact.typed.version for fact in facts):
             return True
-        self._decoding.postpone(topic)
+        self.decoding.postpone(topic)
         await self._discard(root, [fact.file for fact in facts if fact.file is not None])
         return False
 
@@ -342,7 +342,7 @@ class Compactor:
         self._running.add(number)
         try:
             tag = f"headwater-{replica.domain}-{replica.epoch}-{number}"
-            return job, await self._decoding.run(replica, lease, job, lambda tasks: self._run_job(tag, tasks))
+            return job, await self.decoding.run(replica, lease, job, lambda tasks: self._run_job(tag, tasks))
         except HeadwaterError:
             self.failed_jobs += 1
             raise

@@ -41,6 +41,8 @@ ABSENT_SECONDS = 30.0
 NEWEST_SECONDS = 5.0
 """How long the newest version of a subject is believed to be the newest."""
 
+RETRY_SECONDS = 5.0
+"""How long a registry that did not answer is not asked again. Jobs must not wait for its time-outs one by one."""
 POSTPONED_SECONDS = 30.0
 """How long settled files that could not be decoded wait before that is tried again."""
 
@@ -58,6 +60,7 @@ class Decoding:
         self._named: dict[uuid.UUID, OrderedDict[str, None]] = {}
         """By topic, the names that its records had lately."""
         self._postponed: dict[uuid.UUID, float] = {}
+        self._asked_again = 0.0
         self.unreachable = ""
         """Why the registry does not answer; empty if it does, or was not asked."""
 
@@ -190,12 +193,15 @@ class Decoding:
             own.move_to_end(name)
         while len(own) > KEPT_PER_TOPIC:
             own.popitem(last=False)
+        if self.unreachable and self._clock.monotonic() < self._asked_again:
+            return False
         try:
             found = await each(self._registry.schema, names)
         except RegistryUnavailable as error:
             if not self.unreachable:
                 log.warning("a schema registry cannot be asked", extra={"reason": str(error)})
             self.unreachable = str(error)
+            self._asked_again = self._clock.monotonic() + RETRY_SECONDS
             return False
         self.unreachable = ""
         now = self._clock.monotonic()

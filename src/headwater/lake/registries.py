@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from typing import Protocol
 
 from headwater.errors import Retriable
 from headwater.replica.replica import Replica
+from headwater.replica.schema_sources import Sources
 from headwater.schemas.typing import SUBJECT, KnownSchema
-from headwater.state.cluster.schemas import Schema, Schemas
+from headwater.state.cluster.schemas import Schema
 from headwater.state.cluster.state import ClusterState
-from headwater.state.commands.schemas import SchemaReference
 
 
 class RegistryUnavailable(Retriable):
@@ -45,9 +44,8 @@ class BuiltIn:
             found = self._find(name)
         if found is None:
             return None
-        texts: dict[str, str] = {}
-        _gather(schemas, found.content.references, texts)
-        return KnownSchema((name,), found.content.kind, found.content.text, tuple(texts.items()))
+        source = Sources(schemas).source_of(found.content)
+        return KnownSchema((name,), source.kind.value, source.text, source.references)
 
     def _find(self, name: str) -> Schema | None:
         schemas = self._cluster.state.schemas
@@ -58,12 +56,3 @@ class BuiltIn:
         if name.isdecimal():
             return schemas.schemas.get(int(name))
         return schemas.by_guid(uuid.UUID(name))
-
-
-def _gather(schemas: Schemas, references: Iterable[SchemaReference], texts: dict[str, str]) -> None:
-    """Add the texts of all that is referred to by name, each behind those that it needs itself."""
-    for reference in references:
-        if reference.name not in texts:
-            content = schemas.schemas[reference.id].content
-            _gather(schemas, content.references, texts)
-            texts[reference.name] = content.text

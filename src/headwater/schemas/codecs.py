@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.errors import BadSchema
 from headwater.schemas.columns import FLAT, VALUE
 from headwater.schemas.decoding.decoded import Decoded
+from headwater.schemas.parsing import AvroModel, ProtobufModel, SchemaKind, Source, parse
 from headwater.schemas.shapes import Field, Shape, struct
+from headwater.schemas.shaping import record_of, shape_of
 from headwater.schemas.typing import KnownSchema
 from headwater.state.commands.columns import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+KEPT_SCHEMAS = 256
+"""Schemas whose decoders a process keeps."""
 
 
 class Codec(Protocol):
@@ -45,9 +51,47 @@ class JsonCodec:
         return shape, decode_as(shape, payloads)
 
 
+class SchemaCodec:
+    """Payloads of a schema."""
+
+    def __init__(self, record: str, shape: Shape, decode: Callable[[pa.BinaryArray], Decoded]) -> None:
+        self.record = record
+        self._shape = shape
+        self._decode = decode
+
+    def __repr__(self) -> str:
+        return f"<SchemaCodec of {self.record}>"
+
+    def decode(self, payloads: pa.BinaryArray) -> tuple[Shape, Decoded]:
+        return self._shape, self._decode(payloads)
+
+
 def codec_of(known: KnownSchema, indexes: tuple[int, ...]) -> Codec:
     """What decodes payloads of a schema. `indexes` lead to the message of a Protobuf file. Raises `BadSchema`."""
-    raise BadSchema(f"schemas of the kind {known.kind} are not decoded yet")
+    made = _codec(known.kind, known.text, known.references, indexes)
+    if isinstance(made, BadSchema):
+        raise made
+    return made
+
+
+@functools.lru_cache(KEPT_SCHEMAS)
+def _codec(
+    kind: str, text: str, references: tuple[tuple[str, str], ...], indexes: tuple[int, ...]
+) -> Codec | BadSchema:
+    """A codec, or what is wrong with the schema: that is found out once."""
+    from headwater.schemas.decoding.avro import Program
+
+    try:
+        parsed = parse(Source(SchemaKind(kind), text, references), strict=False)
+        if isinstance(parsed.model, ProtobufModel):
+            return BadSchema("records of Protobuf schemas are not decoded yet")
+        shape = shape_of(parsed)
+        decode = Program(parsed.model.tree, shape).decode if isinstance(parsed.model, AvroModel) else _texts(shape)
+        return SchemaCodec(record_of(parsed), shape, decode)
+    except BadSchema as error:
+        return error
+    except ValueError:
+        return BadSchema(f"{kind!r} is no kind of schema")
 
 
 def shape_in(columns: Sequence[Column], name: str) -> Shape | None:
@@ -61,3 +105,9 @@ def shape_in(columns: Sequence[Column], name: str) -> Shape | None:
 
 def _shape(column: Column) -> Shape:
     return Shape(column.kind, tuple(Field(child.source, _shape(child)) for child in column.children))
+
+
+def _texts(shape: Shape) -> Callable[[pa.BinaryArray], Decoded]:
+    from headwater.schemas.decoding.json_plain import decode_as
+
+    return lambda payloads: decode_as(shape, payloads)

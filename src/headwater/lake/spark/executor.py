@@ -140,7 +140,7 @@ async def _write(store: ObjectStore, task: FileTask, ranges: RunBytes) -> FileFa
         return FileFacts(None, [], [], facts)
     if file is not None:
         await store.put(f"{task.root}/{file.name}", segment.pieces)
-    return FileFacts(file, runs, [], facts)
+    return FileFacts(file, runs, [], facts, segment.digest)
 
 
 def _typed_rows(task: FileTask) -> TypedRows | None:
