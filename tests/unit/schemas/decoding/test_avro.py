@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
+from decimal import Decimal
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pytest
 
 from headwater.schemas.decoding.avro import Program
+from headwater.schemas.decoding.by_schema import Decoder, decoder_of
+from headwater.schemas.parsing import SchemaKind, Source, parse
 from headwater.schemas.shapes import INT, JSON, LONG, NULL, STRING, Field, Shape, list_of, struct
+from tests.support.avro_samples import Samples, varint
 
 
 def written(tree: Any, *values: Any) -> pa.Array:
@@ -20,6 +27,10 @@ def written(tree: Any, *values: Any) -> pa.Array:
         fastavro.schemaless_writer(target, schema, value)
         payloads.append(target.getvalue())
     return pa.array(payloads, pa.binary())
+
+
+def decoder(tree: Any) -> Decoder:
+    return decoder_of(parse(Source(SchemaKind.AVRO, json.dumps(tree))))
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:
@@ -73,3 +84,90 @@ def test_a_recursive_type_is_text_from_a_depth_on() -> None:
         None,
     ]
     assert "nested too deeply" in decoded.errors[2]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_values_of_random_schemas_come_back(seed: int) -> None:
+    samples = Samples(seed)
+    tree = samples.record()
+    made = [samples.value(tree) for _ in range(40)]
+    decoded = decoder(tree).decode(pa.array([data for data, _ in made], pa.binary()))
+    decoded.array.validate(full=True)
+    assert not decoded.errors
+    for found, (_, value) in zip(decoded.array.to_pylist(), made, strict=True):
+        assert found == value
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_changed_bytes_are_refused_if_fastavro_refuses_them(seed: int) -> None:
+    samples = Samples(seed)
+    tree = samples.record()
+    payloads = []
+    for _ in range(80):
+        data = bytearray(samples.value(tree)[0])
+        at = samples.source.randrange(len(data) + 1)
+        data[at : at + samples.source.randint(0, 2)] = samples.source.randbytes(samples.source.randint(0, 2))
+        payloads.append(bytes(data))
+    decoded = decoder(tree).decode(pa.array(payloads, pa.binary()))
+    decoded.array.validate(full=True)
+    schema = fastavro.parse_schema(tree)
+    for row, payload in enumerate(payloads):
+        if row in decoded.errors:
+            continue
+        source = io.BytesIO(payload)
+        with contextlib.suppress(OverflowError, ValueError):  # dates that Python does not have
+            fastavro.schemaless_reader(source, schema, None)
+            assert source.read() == b"", payload
+
+
+def test_types_that_are_no_records() -> None:
+    def rows(tree: Any, *payloads: bytes) -> list[Any]:
+        found = decoder(tree).decode(pa.array(payloads, pa.binary()))
+        assert not found.errors
+        return found.array.to_pylist()
+
+    assert rows("long", b"\x02", b"\x01") == [1, -1]
+    assert rows(["null", "string"], b"\x00", b"\x02\x02a") == [None, "a"]
+    assert rows({"type": "array", "items": "int"}, b"\x04\x02\x04\x00", b"\x00") == [[1, 2], []]
+    assert rows("null", b"") == [None]
+    duration = {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}
+    months = b"\x01\0\0\0\xff\xff\xff\xff\x03\0\0\0"
+    assert rows(duration, months) == [{"months": 1, "days": 2**32 - 1, "millis": 3}]
+    wide = {"type": "bytes", "logicalType": "decimal", "precision": 50, "scale": 1}
+    assert rows(wide, b"\x02\x7b") == ["12.3"]
+
+
+def test_values_that_do_not_fit_their_logical_types() -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}
+    time = {"type": "int", "logicalType": "time-millis"}
+    moment = {"type": "long", "logicalType": "timestamp-millis"}
+    uuid = {"type": "string", "logicalType": "uuid"}
+    tree = record(("d", decimal), ("t", time), ("m", {"type": "array", "items": moment}), ("u", uuid))
+    text = b"\x48" + b"8c1d0d9e-1e0a-4b3c-9a53-7ab2d0f9e4aa"
+    payloads = [
+        b"\x02\x01" + varint(0) + b"\x02\x02\x00" + text,
+        b"\x04\x03\xe8" + varint(0) + b"\x00" + text,
+        b"\x22" + b"\x01" + b"\0" * 16 + varint(0) + b"\x00" + text,
+        b"\x02\x01" + varint(86_400_000) + b"\x00" + text,
+        b"\x02\x01" + varint(0) + b"\x04\x02" + varint(2**62) + b"\x00" + text,
+        b"\x02\x01" + varint(0) + b"\x00" + b"\x02x",
+        b"\x02\x01" + varint(0) + b"\x02\x02\x00" + text,
+    ]
+    decoded = decoder(tree).decode(pa.array(payloads, pa.binary()))
+    assert list(decoded.errors) == [1, 2, 3, 4, 5]
+    words = ["d: the number does not fit", "d: the number", "t: the time", "m[]: the time", "u: the text is no UUID"]
+    for word, error in zip(words, decoded.errors.values(), strict=True):
+        assert word in error
+    assert [row and row["d"] for row in decoded.array.to_pylist()] == [Decimal("0.1"), *[None] * 5, Decimal("0.1")]
+
+
+def test_references_and_names_in_several_places() -> None:
+    inner = '{"type":"record","name":"x.Inner","fields":[{"name":"n","type":"int"}]}'
+    text = (
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"x.Inner"},{"name":"b","type":["null","x.Inner"]}]}'
+    )
+    found = decoder_of(parse(Source(SchemaKind.AVRO, text, (("x.Inner", inner),))))
+    assert found.decode(pa.array([b"\x02\x02\x04", b"\x02\x00"], pa.binary())).array.to_pylist() == [
+        {"a": {"n": 1}, "b": {"n": 2}},
+        {"a": {"n": 1}, "b": None},
+    ]

@@ -141,6 +141,7 @@ def _number(
     """Put a number into the best node of a name; gives that node and 0, or -1 and the flaw."""
     flaw = MISFIT
     text = -1
+    rounded = -1
     value = found[VALUE]
     while node >= 0:
         op = nodes[node * COLUMNS + OP]
@@ -150,6 +151,8 @@ def _number(
                 slots[base] = value
                 return node, 0
             flaw = RANGE
+        elif op in (LONG, INT):
+            rounded = node
         elif op == DOUBLE:
             exact = found[FITS] and -_EXACT <= value <= _EXACT
             if found[WHOLE] and not exact:
@@ -178,6 +181,14 @@ def _number(
         elif op == TEXT:
             text = node
         node = nodes[node * COLUMNS + VARIANT]
+    if rounded >= 0 and found[FITS] and value != 0:  # such as 1.0, where there is no column for 1.5
+        power = found[POWER]
+        while power < 0 and value % 10 == 0:
+            value //= 10
+            power += 1
+        if power == 0 and (nodes[rounded * COLUMNS + OP] == LONG or -_INT <= value < _INT):
+            slots[nodes[rounded * COLUMNS + BASE] + index] = value
+            return rounded, 0
     if text >= 0:
         slots[nodes[text * COLUMNS + BASE] + index] = start
         slots[nodes[text * COLUMNS + SECOND] + index] = end - start
