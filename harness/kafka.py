@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.daemon import Daemon
-from harness.jvm import AS_REFERENCE, QUICKLY_COMPILED
+from harness.jvm import AS_REFERENCE
 from harness.ports import free_port
 from harness.process import ServerFailed
 from harness.tools import ROOT, TOOLS
@@ -109,7 +109,7 @@ log.retention.check.interval.ms=300000
         self._file.write_text(own + self._more)
         cluster = uuid.uuid4().hex[:22]
         arguments = ["format", "--standalone", "-t", cluster, "-c", str(self._file)]
-        command = java(("-Xmx256M", QUICKLY_COMPILED), "kafka.tools.StorageTool", *arguments)
+        command = java(("-Xmx256M", *AS_REFERENCE), "kafka.tools.StorageTool", *arguments)
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise ServerFailed(f"kafka.tools.StorageTool failed:\n{done.stdout}{done.stderr}")

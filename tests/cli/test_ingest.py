@@ -79,7 +79,7 @@ def test_from_nothing_to_a_table_by_one_command(tmp_path: Path) -> None:
     if not kafka.is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     more = f"{kafka.QUICK_GROUPS}num.partitions={PARTITIONS}\n"
-    with kafka.Kafka(tmp_path / "kafka", settings=more, heap=("-Xmx512M", "-Xms256M")) as source:
+    with kafka.Kafka(tmp_path / "kafka", settings=more, heap=kafka.SMALL) as source:
         produce(source.bootstrap, range(600))
         server = Ingest(tmp_path, source.bootstrap)
         try:

@@ -102,7 +102,7 @@ def test_librdkafka_with_its_coordinator_elsewhere(server: Running, zone: str, p
         # Read on until the metadata was told ten times more: librdkafka drops brokers that it does not name.
         while len(seen) < RECORDS or sum(counts(server, "metadata").values()) < sum(metadata.values()) + 10:
             assert not patience.ended, f"{len(seen)} of {RECORDS} records"
-            for message in consumer.consume(500, timeout=0.5):
+            for message in consumer.consume(500, timeout=0.1):
                 assert message.error() is None, message.error()
                 if message.value().startswith(f"{mark}-".encode()):
                     seen.add(message.value())

@@ -339,7 +339,7 @@ def kafka(place: Place) -> Sum:
         consumer.assign([confluent_kafka.TopicPartition(place.topic, p, 0) for p in ends])
         positions = dict.fromkeys(ends, 0)
         while positions != ends:
-            messages = consumer.consume(1_000, timeout=1)
+            messages = consumer.consume(1_000, timeout=0.1)
             for message in messages:
                 assert message.error() is None, message.error()
                 partition, offset = message.partition(), message.offset()

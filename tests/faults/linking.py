@@ -27,6 +27,7 @@ request_ms = 2000
 check_ms = 100
 lease_ms = 1000
 retry_longest_ms = 500
+breaker_failures = 2
 breaker_open_ms = 500
 """
 """Settings with which links notice soon what happens."""
@@ -90,7 +91,7 @@ def seen(bootstrap: str, topic: str, partitions: int) -> Copied:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         left = set(range(partitions))
         while left:
-            for message in consumer.consume(10_000, 1.0):
+            for message in consumer.consume(10_000, 0.1):
                 error = message.error()
                 if error is None:
                     found[message.partition()].append(

@@ -14,10 +14,12 @@ from tests.support.coordinating import coordinator_of
 from tests.support.running import Running
 
 pytestmark = pytest.mark.long
-PARTITIONS, RECORDS, KILLS = 6, 1_800, 2
+PARTITIONS, RECORDS, KILLS = 6, 1_200, 2
 UNANSWERED = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.STALE_MEMBER_EPOCH)
 """Nobody answered, or the member has not heard of its new epoch yet: its coordinator died before it said so."""
-SETTINGS = "[groups]\ninitial_rebalance_delay_ms = 100\nconsumer_heartbeat_interval_ms = 500\n"
+SETTINGS = (
+    "[groups]\ninitial_rebalance_delay_ms = 100\nmin_session_timeout_ms = 3000\nconsumer_heartbeat_interval_ms = 500\n"
+)
 
 
 class Readers:
@@ -35,7 +37,7 @@ class Readers:
             "reconnect.backoff.max.ms": 500,
         }
         if protocol == "classic":
-            self._settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+            self._settings |= {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 500}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self.seen: dict[tuple[int, int], int] = {}

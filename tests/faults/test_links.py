@@ -28,8 +28,9 @@ from tests.support.running import Running
 
 pytestmark = pytest.mark.long
 PARTITIONS = 12
-RECORDS = 100_000
-KILLS = 5
+RECORDS = 30_000
+KILLS = 2
+"""The soak kills twenty, over a million records (`tests/soak/links.py`)."""
 
 
 @pytest.fixture(scope="module")
