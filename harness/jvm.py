@@ -5,6 +5,8 @@ from harness.tools import TOOLS
 QUICKLY_COMPILED = "-XX:TieredStopAtLevel=1"
 """Better compiled code would not save the time that compiling it takes."""
 SHORT_LIVED = (QUICKLY_COMPILED, "-XX:+UseSerialGC")
+ALL_SHORT_LIVED = {"JDK_JAVA_OPTIONS": QUICKLY_COMPILED}
+"""The environment of a process that starts such JVMs itself, with options of its own."""
 OF_SPARK = {"spark.driver.extraJavaOptions": " ".join(SHORT_LIVED)}
 """Settings for a Spark session whose driver is such a JVM."""
 _ARCHIVE = TOOLS / "kafka" / "classes.jsa"

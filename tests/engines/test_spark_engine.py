@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from demo.readers import S3_JARS
+from harness.jvm import ALL_SHORT_LIVED
 from harness.s3 import S3Server
 from harness.tools import needs
 from headwater import landlock
@@ -55,6 +56,12 @@ HARMLESS = (
 )
 """Hostile only to the first gate: they read the query's own view and nothing else."""
 SECRET = "the-word-that-nobody-may-see"
+
+
+@pytest.fixture(autouse=True)
+def _short_lived(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ALL_SHORT_LIVED.items():
+        monkeypatch.setenv(name, value)
 
 
 async def _filled(world: QueryWorld) -> None:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from harness.headwater import Headwater
+from harness.jvm import ALL_SHORT_LIVED
 from harness.patience import eventually
 from headwater import landlock
 from headwater.query.engines.spark.runner import MODULE
@@ -50,7 +51,7 @@ class Server(Headwater):
 
 
 def test_over_http(tmp_path: Path) -> None:
-    with Server(tmp_path, gateway=True, settings=SETTINGS) as server:
+    with Server(tmp_path, gateway=True, settings=SETTINGS, variables=ALL_SHORT_LIVED) as server:
         for topic, count in (("small", 3), ("large", 300)):
             server.call("POST", "/topics", {"name": topic, "partitions": 2})
             records = [{"partition": i % 2, "value": {"n": f"{i:03}", "pad": "x" * 20}} for i in range(count)]
