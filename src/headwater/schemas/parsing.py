@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from headwater.errors import BadSchema
 from headwater.schemas.avro import model as avro
 from headwater.schemas.avro.model import AvroModel
 from headwater.schemas.jsonschema import model as jsonschema
@@ -55,8 +56,11 @@ def parse(source: Source, strict: bool = True) -> Parsed:
     With `strict=False` it accepts flaws that old schemas of other registries have and that no reader minds.
     """
     check_sizes(source.text, source.references)
-    if source.kind is SchemaKind.AVRO:
-        return Parsed(source.kind, *avro.parse(source.text, source.references, strict))
-    if source.kind is SchemaKind.JSON:
-        return Parsed(source.kind, *jsonschema.parse(source.text, source.references))
-    return Parsed(source.kind, *protobuf.parse(source.text, source.references))
+    try:
+        if source.kind is SchemaKind.AVRO:
+            return Parsed(source.kind, *avro.parse(source.text, source.references, strict))
+        if source.kind is SchemaKind.JSON:
+            return Parsed(source.kind, *jsonschema.parse(source.text, source.references))
+        return Parsed(source.kind, *protobuf.parse(source.text, source.references))
+    except RecursionError:
+        raise BadSchema("The schema is nested too deeply") from None

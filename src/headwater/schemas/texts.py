@@ -17,8 +17,11 @@ MAX_TEXTS = 8_000_000
 MAX_REFERENCES = 1_000
 """The most references of a schema, with the references of its references."""
 
-MAX_DEPTH = 100
-"""The deepest nesting of a schema."""
+MAX_DEPTH = 400
+"""The deepest nesting of a schema's text, in the sense of JSON. A record in a record of Avro is four levels."""
+
+MAX_LEVELS = 150
+"""The deepest nesting of types in a schema with its references."""
 
 MAX_NODES = 200_000
 """The most values, in the sense of JSON, in the text of one schema."""
@@ -71,10 +74,11 @@ def write_json(value: object) -> str:
 def sorted_json(value: object) -> object:
     """The same JSON value, with the members of all objects in the order of their names."""
     if isinstance(value, dict):
-        return {name: sorted_json(value[name]) for name in sorted(value)}
-    if isinstance(value, list):
-        return [sorted_json(one) for one in value]
-    return value
+        members = {}
+        for name in sorted(value):
+            members[name] = sorted_json(value[name])
+        return members
+    return list(map(sorted_json, value)) if isinstance(value, list) else value
 
 
 def _no_constant(name: str) -> NoReturn:

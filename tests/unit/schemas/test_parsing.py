@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from headwater.errors import BadSchema
@@ -45,9 +47,48 @@ def test_references_that_are_too_long_together() -> None:
         ('{"type": "int", "x": "\\ud800"}', "/x: a string has half of a surrogate pair"),
         ('{"type": "int", "\\ud800": 1}', "half of a surrogate pair"),
         ("[" * 100_000, "nested deeper"),
-        ("[" * 200 + "]" * 200, "nested deeper"),
+        ("[" * 500 + "]" * 500, "nested deeper than 400"),
         ("[" + "1," * texts.MAX_NODES + "1]", "more than 200000 values"),
     ],
 )
 def test_json_beyond_the_limits(text: str, flaw: str) -> None:
     assert flaw in refusal(text)
+
+
+def nested(levels: int) -> str:
+    """A record in a union in a list in a record, and so on."""
+    kind: object = "int"
+    for at in range(levels):
+        field = {"name": "f", "type": ["null", {"type": "array", "items": kind}]}
+        kind = {"type": "record", "name": f"R{at}", "fields": [field]}
+    return json.dumps(kind)
+
+
+def test_forty_levels_of_records_in_unions_in_lists_are_not_too_deep() -> None:
+    assert parse(Source(SchemaKind.AVRO, nested(49))).normalized
+    assert "deeper than 150 levels" in refusal(nested(51))
+    plain = "int"
+    for at in range(90):
+        plain = {"type": "record", "name": f"R{at}", "fields": [{"name": "f", "type": plain}]}  # type: ignore[assignment]
+    assert parse(Source(SchemaKind.AVRO, json.dumps(plain))).normalized
+
+
+def deep(levels: int) -> str:
+    schema: object = {"type": "integer"}
+    for _ in range(levels):
+        schema = {"properties": {"a": schema}}
+    return json.dumps(schema)
+
+
+def test_deep_json_schemas() -> None:
+    assert parse(Source(SchemaKind.JSON, deep(100))).normalized
+    assert "nested too deeply" in refusal(deep(190), kind=SchemaKind.JSON)
+
+
+def test_schema_that_exceeds_the_stack_of_its_caller() -> None:
+    text = deep(100)
+
+    def at(depth: int) -> str:
+        return at(depth - 1) if depth else refusal(text, kind=SchemaKind.JSON)
+
+    assert "nested" in at(850)

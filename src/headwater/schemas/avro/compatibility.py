@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.schemas.avro.model import AvroModel
+from headwater.schemas.avro.model import AvroModel, definitions_of
 from headwater.schemas.avro.names import NAMED
 from headwater.schemas.differences import Difference
 from headwater.schemas.texts import step
@@ -24,7 +24,7 @@ _PROMOTIONS = {
 
 def differences(reader: AvroModel, writer: AvroModel) -> list[Difference]:
     """What keeps the reader's schema from reading what was written with the writer's. Nothing: it reads all of it."""
-    return _Comparison(_definitions(reader.tree), _definitions(writer.tree)).compare(reader.tree, writer.tree, "")
+    return _Comparison(definitions_of(reader.tree), definitions_of(writer.tree)).compare(reader.tree, writer.tree, "")
 
 
 class _Comparison:
@@ -103,22 +103,6 @@ class _Comparison:
         """Whether the type of a field is an enum with a default symbol."""
         tree = self._reader.get(tree, tree) if isinstance(tree, str) else tree
         return isinstance(tree, dict) and tree["type"] == "enum" and "default" in tree
-
-
-def _definitions(tree: Any) -> dict[str, Any]:
-    """The types of a schema that have names."""
-    found: dict[str, Any] = {}
-    todo = [tree]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, list):
-            todo.extend(one)
-        elif isinstance(one, dict):
-            if one["type"] in NAMED:
-                found[one["name"]] = one
-            todo.extend(field["type"] for field in one.get("fields", ()) if one["type"] in ("record", "error"))
-            todo.extend(one[part] for part in ("items", "values") if part in one and one["type"] in ("array", "map"))
-    return found
 
 
 def _kind(tree: Any) -> str:

@@ -9,7 +9,7 @@ from headwater.schemas.avro.logical import is_valid
 from headwater.schemas.avro.names import NAMED
 from headwater.schemas.avro.resolving import Resolver
 from headwater.schemas.avro.texts import canonical, normalized
-from headwater.schemas.texts import MAX_DEPTH, read_json, refuse
+from headwater.schemas.texts import MAX_LEVELS, read_json, refuse
 
 MAX_TYPES = 20_000
 """The most types in a schema with its references, each field and branch counted."""
@@ -46,6 +46,22 @@ def parse(text: str, references: tuple[tuple[str, str], ...], strict: bool) -> t
     return canonical(tree), normalized(tree), AvroModel(whole, schema)
 
 
+def definitions_of(tree: Any) -> dict[str, Any]:
+    """The types of a model's tree that have names, by their full names."""
+    found: dict[str, Any] = {}
+    todo = [tree]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo.extend(one)
+        elif isinstance(one, dict):
+            if one["type"] in NAMED:
+                found[one["name"]] = one
+            todo.extend(field["type"] for field in one.get("fields", ()) if one["type"] in ("record", "error"))
+            todo.extend(one[part] for part in ("items", "values") if part in one and one["type"] in ("array", "map"))
+    return found
+
+
 class _Inliner:
     """Puts the definition of every type where the type comes first."""
 
@@ -56,8 +72,8 @@ class _Inliner:
 
     def inlined(self, tree: Any, depth: int) -> Any:
         self._types += 1
-        if depth > MAX_DEPTH:
-            refuse("The Avro schema", "its references", f"with them it is nested deeper than {MAX_DEPTH} levels")
+        if depth > MAX_LEVELS:
+            refuse("The Avro schema", "its references", f"with them it is nested deeper than {MAX_LEVELS} levels")
         if self._types > MAX_TYPES:
             refuse("The Avro schema", "its references", f"with them it has more than {MAX_TYPES} types")
         if isinstance(tree, list):

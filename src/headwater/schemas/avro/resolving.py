@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.schemas.avro.defaults import Fitting
 from headwater.schemas.avro.names import NAMED, PRIMITIVES, full_name, is_name, is_namespace, namespace_of
-from headwater.schemas.texts import MAX_DEPTH, refuse, step
+from headwater.schemas.texts import MAX_LEVELS, refuse, step
 
 MAX_FIXED = (1 << 31) - 1
 """The greatest size of a fixed type."""
@@ -41,8 +41,8 @@ class Resolver:
         return tree
 
     def _type(self, value: object, namespace: str, place: str, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            refuse(self._where, place[:200], f"it is nested deeper than {MAX_DEPTH} levels")
+        if depth > MAX_LEVELS:
+            refuse(self._where, place[:200], f"it is nested deeper than {MAX_LEVELS} levels")
         if isinstance(value, str):
             return self._named(value, namespace, place)
         if isinstance(value, list):

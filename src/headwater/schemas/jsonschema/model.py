@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,25 +70,29 @@ def _check(where: str, schema: Any, draft: str) -> None:
         refuse(where, "", "a JSON Schema is an object or a boolean")
     if isinstance(schema, bool):
         return
-    try:
+    with _flaws(where):
         jsonschema_rs.meta.validate({**schema, "$schema": _URIS[draft]})
-    except jsonschema_rs.ValidationError as error:
-        place = ""
-        for part in error.instance_path:
-            place = step(place, part)
-        refuse(where, place, str(error.message)[:500])
 
 
 def _check_patterns(whole: Any) -> None:
     """Refuse a schema that cannot be compiled, above all because of a regular expression."""
     import jsonschema_rs
 
-    try:
+    with _flaws("The JSON Schema"):
         jsonschema_rs.validator_for(whole, offline=True)
+
+
+@contextlib.contextmanager
+def _flaws(where: str) -> Iterator[None]:
+    """Turn errors of the library into refusals."""
+    import jsonschema_rs
+
+    try:
+        yield
     except jsonschema_rs.ValidationError as error:
         place = ""
         for part in error.instance_path:
             place = step(place, part)
-        refuse("The JSON Schema", place, str(error.message)[:500])
+        refuse(where, place, str(error.message)[:500])
     except (ValueError, jsonschema_rs.ReferencingError) as error:
-        refuse("The JSON Schema", "", str(error)[:500])
+        refuse(where, "", "it is nested too deeply" if "Recursion" in str(error) else str(error)[:500])

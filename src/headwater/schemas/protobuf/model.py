@@ -101,6 +101,20 @@ def message_name(model: ProtobufModel, indexes: tuple[int, ...]) -> str:
     return ".".join(names)
 
 
+def message_indexes(model: ProtobufModel, name: str) -> tuple[int, ...]:
+    """The message indexes that choose the message with a full name. Raises `KeyError` if there is none."""
+    own = files_of(model.descriptors)[-1]
+    rest = name.removeprefix(f"{own.package}.") if own.package else name
+    indexes, messages = [], own.message_type
+    for part in rest.split("."):
+        names = [message.name for message in messages]
+        if part not in names:
+            raise KeyError(f"The schema has no message {name}")
+        indexes.append(names.index(part))
+        messages = messages[indexes[-1]].nested_type
+    return tuple(indexes)
+
+
 def _proto_text(text: str, texts: dict[str, str]) -> str:
     """The text of a .proto file, also if a FileDescriptorProto in Base64 was given. `texts` has what it may import."""
     if _BASE64.fullmatch(text) is None:
