@@ -18,8 +18,10 @@ from headwater.app.lifecycle import serve_until_told
 from headwater.background import Background
 from headwater.errors import HeadwaterError
 from headwater.lake.compactor import Compactor
+from headwater.lake.external_registry import ExternalRegistry
 from headwater.lake.following import Following
 from headwater.lake.metrics import collect
+from headwater.lake.registries import Registry
 from headwater.lake.spark.jobs import Jobs
 from headwater.lake.spark.session import Sessions
 from headwater.lake.tables import make_followers
@@ -52,7 +54,13 @@ class CompactorProcess:
         self._sessions = Sessions(lake.spark, idle=lake.niceness > 0)
         self._jobs = Jobs(self._sessions, lake.spark.job_timeout_ms / 1000)
         self._thread = Threads(1, "spark")
-        self.compactor = Compactor(domains, self._run_job, lake, slots=slots(lake), prepare=self._warm_up)
+        self._asking = Threads(4, "registry")
+        registry: Registry | None = None
+        if settings.schema_registry.url:
+            registry = ExternalRegistry(settings.schema_registry, self._asking.run, domains.clock)
+        self.compactor = Compactor(
+            domains, self._run_job, lake, slots=slots(lake), prepare=self._warm_up, registry=registry
+        )
         self._tables = Threads(1, "tables")
         followers = make_followers(domains.store, lake, self._tables.run, settings.object_store)
         followers.append(KeyIndexFollower(domains.store, self._tables.run))
@@ -90,6 +98,7 @@ class CompactorProcess:
         await self.http.close()
         await asyncio.to_thread(self._sessions.close)
         await self._tables.close()
+        await self._asking.close()
         await self.domains.close()
 
     def _metrics(self) -> list[Metric]:

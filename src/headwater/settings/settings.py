@@ -23,6 +23,8 @@ from headwater.settings.limits import Quotas as Quotas
 from headwater.settings.links import Links as Links
 from headwater.settings.links import check_links
 from headwater.settings.objects import StoreOptions
+from headwater.settings.schema_registry import SchemaRegistry as SchemaRegistry
+from headwater.settings.schema_registry import check_schema_registry
 from headwater.settings.security import AUTHENTICATION as AUTHENTICATION
 from headwater.settings.security import MECHANISMS as MECHANISMS
 from headwater.settings.security import PROTOCOLS as PROTOCOLS
@@ -307,6 +309,7 @@ class Settings(_Section, frozen=True):
     gateway: Gateway = Gateway()
     sql: Sql = Sql()
     links: Links = Links()
+    schema_registry: SchemaRegistry = SchemaRegistry()
     security: Security = Security()
 
     @property
@@ -412,6 +415,7 @@ def _check(settings: Settings) -> None:
     check_gateway(settings.gateway, parse_address)
     check_sql(settings.sql)
     check_links(settings.links)
+    check_schema_registry(settings.schema_registry)
 
 
 def _check_groups(groups: Groups) -> None:
