@@ -8,7 +8,7 @@ neither type promotion nor Delta's column mapping is needed:
 - A field belongs to the column of its name that takes its type. If there is none, it gets a new column; beside a column
   of the same field with another type that is `name__type`. Structs take each other's fields, in lists and maps too.
 - A renamed field is a new column. A field that is missing is null.
-- What is deeper than the limit is JSON text in its place. What is beyond the number of columns, or has a name that is
+- What is deeper than the limits is JSON text in its place. What is beyond the number of columns, or has a name that is
   too long, is JSON text in the column `_rest` of the table.
 
 The result depends on the columns and the shape alone. Merging the same shape twice adds nothing the second time.
@@ -59,6 +59,8 @@ class Limits(msgspec.Struct, frozen=True):
     """How many columns, with those inside others and `_rest`."""
     depth: int = 40
     """How many levels. A column of the table is the first one."""
+    repeats: int = 12
+    """How many lists and maps in each other. With each one DuckDB 1.5 takes twice as long to open a file."""
     name_bytes: int = 255
     """The longest name, of fields and of columns."""
     doc_bytes: int = 1_000
@@ -104,7 +106,12 @@ def count(columns: Iterable[Column]) -> int:
 
 def cut(root: Shape, limits: Limits) -> Shape:
     """The shape whose values are no deeper than the limit. What is deeper is JSON."""
-    return struct(*(msgspec.structs.replace(field, shape=_cut(field.shape, limits.depth)) for field in root.fields))
+    return struct(
+        *(
+            msgspec.structs.replace(field, shape=_cut(field.shape, limits.depth, limits.repeats))
+            for field in root.fields
+        )
+    )
 
 
 def assigned(columns: Sequence[Column], fields: Sequence[Field]) -> list[Column | None]:
@@ -222,14 +229,15 @@ def _fits(name: str, size: int) -> bool:
         return False
 
 
-def _cut(shape: Shape, levels: int) -> Shape:
-    """The shape with at most so many levels."""
+def _cut(shape: Shape, levels: int, repeats: int) -> Shape:
+    """The shape with at most so many levels, and lists and maps in each other."""
     if shape.kind not in NESTED:
         return shape
-    if levels <= 1:
+    repeats -= shape.kind != "struct"
+    if levels <= 1 or repeats < 0:
         return JSON
-    fields = tuple(msgspec.structs.replace(field, shape=_cut(field.shape, levels - 1)) for field in shape.fields)
-    return Shape(shape.kind, fields)
+    parts = [(field, _cut(field.shape, levels - 1, repeats)) for field in shape.fields]
+    return Shape(shape.kind, tuple(msgspec.structs.replace(field, shape=part) for field, part in parts))
 
 
 def _type_name(shape: Shape) -> str:

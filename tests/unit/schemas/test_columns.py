@@ -178,6 +178,17 @@ def test_the_depth_counts_columns_of_the_table_as_the_first_level(depth: int, ex
     assert of_value(deep, limits=Limits(depth=depth))[: len(expected)] == expected
 
 
+def test_lists_and_maps_in_each_other_are_limited_too() -> None:
+    deep = struct(Field("a", list_of(struct(Field("b", map_of(list_of(LONG)))))))
+    assert of_value(deep, limits=Limits(repeats=2)) == [
+        *("a list", " element struct", "  b map", "   key string", "   value json"),
+    ]
+    lists = LONG
+    for _ in range(30):
+        lists = list_of(lists)
+    assert depth_of(grown(struct(Field("a", lists)))) == 2 + LIMITS.repeats
+
+
 def test_beyond_the_number_of_columns_there_is_one_for_the_rest() -> None:
     wide = struct(*(Field(f"f{at}", LONG) for at in range(30)))
     columns = grown(wide, limits=LITTLE)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import random
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.io.pyarrow import pyarrow_to_schema
 
 from headwater.schemas.columns import LIMITS, REST, Limits, cut, merged, root_of
 from headwater.schemas.conform import FIELD_ID, arrow_fields, arrow_type, conform, root_array
@@ -33,9 +37,10 @@ from headwater.schemas.shapes import (
     map_of,
     struct,
 )
-from headwater.state.commands.columns import Column
+from headwater.state.commands.columns import Column, walk
 from tests.support.shapes import any_struct, any_value, array_of, fields_of, plain, type_of, type_of_column
 
+ODD = ("a.b", "A_b", "select", 'q"', "b`", "1", "", "offset", "x,;{}()\n\t=", "価")
 EPOCH = datetime.datetime(2024, 2, 29, 12, 30, 15, 250_001)
 
 
@@ -191,6 +196,56 @@ def test_a_record_type_of_its_own_is_null_where_the_value_is() -> None:
     columns, _ = merged((), 0, root)
     arrays = conform(root_array(None, array_of([(1,), None], shape), None, record="com.Order"), plan(columns, root))
     assert arrays[1].to_pylist() == [{"com_Order": {"a": 1}}, None]
+
+
+def deep(levels: int, kinds: int) -> Shape:
+    """Structs in each other; also lists, and maps."""
+    shape = LONG
+    for level in range(levels - 1):
+        shape = (struct(Field("s", shape)), list_of(shape), map_of(shape))[level % kinds]
+    return shape
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        struct(
+            *(
+                Field(name, LONG)
+                for name in ("a.b", "A_b", "select", 'q"', "b`", "1", "", "offset", "x,;{}()\n\t=", "価")
+            )
+        ),
+        struct(Field("d", deep(38, 1))),
+        struct(Field("d", deep(60, 3))),
+        struct(*(Field(f"f{at}", LONG) for at in range(2_100))),
+    ],
+    ids=["names", "40 levels", "60 levels", "2,100 fields"],
+)
+def test_engines_read_a_file_with_such_columns(shape: Shape, tmp_path: Path) -> None:
+    def value(one: Shape) -> Any:
+        if one.kind == "struct":
+            return tuple(value(field.shape) for field in one.fields)
+        return {"list": lambda: [value(one.fields[0].shape)], "map": lambda: {"k": value(one.fields[1].shape)}}.get(
+            one.kind, lambda: 7
+        )()
+
+    root = root_of(None, shape)
+    columns, _ = merged((), 0, root)
+    arrays = conform(root_array(None, array_of([value(shape), None], shape), None), plan(columns, root))
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(arrow_fields(columns)))
+    path = tmp_path / "file.parquet"
+    pq.write_table(table, path)
+    assert pq.read_table(path).equals(table)
+    ids = pyarrow_to_schema(pq.read_schema(path))
+    assert {number: ids.find_field(number).name for number in (101, 102)} == {
+        101: "value_data",
+        102: columns[1].children[0].name,
+    }
+    assert ids.highest_field_id == max(column.id for column in walk(columns))
+    with duckdb.connect() as engine:
+        found, other = engine.execute("SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+    assert list(found[1]) == [column.name for column in columns[1].children] and str(found[1]).count("7") >= 1
+    assert other[1] is None
 
 
 @pytest.mark.parametrize("kind", ["boolean", "decimal(38,10)", "json", "uuid", "null"])
