@@ -190,6 +190,7 @@ def main() -> None:
         link,
         metadata,
         produce,
+        schema,
         table,
         topic,
         txn,
@@ -199,7 +200,7 @@ def main() -> None:
 
     for module in (topic, produce, consume, group, txn, table, metadata, backup, users, acl, cluster, cost, sql):
         module.register(app)
-    for module in (link, ingest):
+    for module in (link, ingest, schema):
         module.register(app)
     _leave(common.call(app))
 

@@ -125,12 +125,17 @@ async def register(
     normalize: Normalize = False,
     form: Format = "",
 ) -> Response[bytes]:
-    """Register a schema under a subject. The answer has its id."""
+    """Register a schema under a subject. The answer has its id.
+
+    The text is in the answer only if the client asks for a form of it. Some clients keep the text of this answer and
+    read it later in the form in which they sent it.
+    """
     name = plain(subject)
     draft = await read_draft(request, frame)
     frame.need_write(name)
     version, schema = await frame.registry.register(name, draft, normalize)
-    return answer(told(schema, None, version, text=await frame.registry.formatted(schema, form)))
+    text = await frame.registry.formatted(schema, form) if form else ""
+    return answer(told(schema, None, version, text=text))
 
 
 @get("/subjects/{subject:str}/versions/{version:str}")
