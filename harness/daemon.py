@@ -69,11 +69,12 @@ class Daemon(AbstractContextManager["Daemon"], ABC):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def launch(self) -> None:
-        """Start the server on an empty data directory, without waiting for it."""
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(parents=True)
-        self.prepare()
+    def launch(self, *, again: bool = False) -> None:
+        """Start the server on an empty data directory, or `again` on the one that it has, without waiting for it."""
+        if not again:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self.directory.mkdir(parents=True)
+            self.prepare()
         with self.output.open("wb") as output, self.log.open("wb") as log:
             self.launched = time.monotonic()
             try:
@@ -84,9 +85,9 @@ class Daemon(AbstractContextManager["Daemon"], ABC):
             except OSError as error:
                 raise ServerFailed(f"{self.title} cannot be started: {error}") from error
 
-    def start(self, every: float = 0.02) -> None:
+    def start(self, every: float = 0.02, *, again: bool = False) -> None:
         """Start the server and wait until its output shows that it is ready."""
-        self.launch()
+        self.launch(again=again)
         try:
             eventually(self._is_ready, f"{self.title} is ready", START_SECONDS, every)
         except TimeoutError as error:
@@ -98,8 +99,8 @@ class Daemon(AbstractContextManager["Daemon"], ABC):
             raise ServerFailed(f"{self.title} ended with {self._process.returncode}, {self.where()}")
         return re.search(rf"\b{self.ready_text}\b", self.output.read_text(errors="replace")) is not None
 
-    def stop(self) -> None:
-        """Send SIGTERM, then kill what is left of the process tree, and remove the data directory."""
+    def stop(self, *, keep: bool = False) -> None:
+        """Send SIGTERM, then kill what is left of the process tree, and remove the data directory unless it is kept."""
         if self._process is None:
             return
         tree: list[psutil.Process] = []
@@ -116,7 +117,8 @@ class Daemon(AbstractContextManager["Daemon"], ABC):
             if left.is_running():
                 left.kill()
         self._process = None
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def kill(self) -> None:
         """End the process at once. `stop` clears up behind it."""

@@ -137,32 +137,44 @@ def until_copied(server: Headwater, source: str, topic: str, partitions: int, se
 def kill_while_it_copies(server: Headwater, source: str, topic: str, partitions: int, records: int, times: int) -> None:
     """Kill link processes, each while it copies: records arrive all the time, and it has copied some of them."""
     for number in range(times):
-        before = _reached(server, topic, partitions)
+        before = reached(server, topic, partitions)
         filling = Thread(target=fill, args=(source, topic, partitions, records // times, number + 2))
         filling.start()
         try:
-            eventually(lambda before=before: _reached(server, topic, partitions) > before, "records arrive", 60, 0.01)  # type: ignore[misc]
-            process = server.link_process()
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-                process.wait(30)
+            eventually(lambda before=before: reached(server, topic, partitions) > before, "records arrive", 60, 0.01)  # type: ignore[misc]
+            kill_link(server)
         finally:
             filling.join()
 
 
-def _reached(server: Headwater, topic: str, partitions: int) -> int:
+def kill_link(server: Headwater) -> None:
+    """Kill the link process of `headwater up`, which starts another one."""
+    process = server.link_process()
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
+        process.wait(30)
+
+
+def reached(server: Headwater, topic: str, partitions: int) -> int:
     """How many offsets are copied."""
     with suppress(KafkaException):
         return sum(ends(server.bootstrap, topic, partitions))
     return -1
 
 
-def produce(bootstrap: str, topic: str, values: Sequence[bytes]) -> None:
-    """Produce records to the first partition, and wait until all are acknowledged."""
+def delete_records(bootstrap: str, topic: str, before: int) -> None:
+    """Delete the records of the first partition before an offset."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, 0, before)], operation_timeout=30).values():
+        future.result()
+
+
+def produce(bootstrap: str, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
+    """Produce records to a partition, and wait until all are acknowledged."""
     producer = Producer({"bootstrap.servers": bootstrap})
     failures: list[Any] = []
     for value in values:
-        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: failures.append(error))
+        producer.produce(topic, value, partition=partition, on_delivery=lambda error, _: failures.append(error))
     producer.flush(60)
     assert failures == [None] * len(values), failures
 

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from harness import kafka
@@ -18,6 +19,8 @@ from tests.faults.linking import (
     consume,
     create_link,
     create_topic,
+    delete_records,
+    ends,
     fill,
     kill_while_it_copies,
     produce,
@@ -55,6 +58,12 @@ def described(server: Running, link: str, topic: str) -> dict[str, str]:
     told = server.cli("link", "describe", link, "--config", str(server.config), "--output", "json")
     [found] = [one for one in told["linked"] if one["topic"] == topic]
     return dict(found)
+
+
+def stopped(server: Running, name: str) -> str:
+    """Why the topic of a link has stopped, which have the same name; empty if it has not."""
+    found = described(server, name, name)
+    return found["reason"] if found["state"] == "stopped" else ""
 
 
 def test_link_processes_that_are_killed_copy_every_committed_record_once(source: kafka.Kafka, server: Running) -> None:
@@ -116,3 +125,40 @@ def test_a_source_that_hangs_makes_the_link_degraded_until_it_is_back(source: ka
     until_copied(server, source.bootstrap, "pausing", 2)
     eventually(lambda: server.metric("headwater_link_breaker") == 0, "all breakers close", 60, 0.2)
     assert seen(server.bootstrap, "pausing", 2) == seen(source.bootstrap, "pausing", 2)
+
+
+def test_a_transaction_that_hangs_holds_up_its_own_partition_only(source: kafka.Kafka, server: Running) -> None:
+    create_topic(source.bootstrap, "held", 2)
+    hanging = Producer({"bootstrap.servers": source.bootstrap, "transactional.id": "hangs"})
+    hanging.init_transactions(30)
+    hanging.begin_transaction()
+    hanging.produce("held", b"open", partition=0)
+    assert hanging.flush(30) == 0
+    produce(source.bootstrap, "held", [b"behind it"])
+    produce(source.bootstrap, "held", [b"%d" % number for number in range(10)], partition=1)
+    create_link(server, "held", source.bootstrap, "--topics", "held")
+    until_copied(server, source.bootstrap, "held", 2)
+    assert ends(server.bootstrap, "held", 2) == [0, 10]
+    hanging.commit_transaction(30)
+    until_copied(server, source.bootstrap, "held", 2)
+    assert seen(server.bootstrap, "held", 2) == seen(source.bootstrap, "held", 2)
+    assert [line[3] for line in seen(server.bootstrap, "held", 2)[0]] == [b"open", b"behind it"]
+
+
+def test_retention_that_is_ahead_stops_the_topic_until_the_gap_is_accepted(
+    source: kafka.Kafka, server: Running
+) -> None:
+    config = ("--config", str(server.config))
+    create_topic(source.bootstrap, "removed", 1)
+    produce(source.bootstrap, "removed", [b"%d" % number for number in range(5)])
+    create_link(server, "removed", source.bootstrap, "--topics", "removed")
+    until_copied(server, source.bootstrap, "removed", 1)
+    server.cli("link", "pause", "removed", *config)
+    produce(source.bootstrap, "removed", [b"%d" % number for number in range(5, 10)])
+    delete_records(source.bootstrap, "removed", 8)
+    server.cli("link", "resume", "removed", *config)
+    told = eventually(lambda: stopped(server, "removed"), "the topic is stopped", 30, 0.3)
+    assert "begins at offset 8" in told
+    server.cli("link", "resume", "removed", "--accept-gap", *config)
+    until_copied(server, source.bootstrap, "removed", 1)
+    assert [line[0] for line in seen(server.bootstrap, "removed", 1)[0]] == [0, 1, 2, 3, 4, 8, 9]

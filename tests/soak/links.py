@@ -1,45 +1,251 @@
-"""L5: link processes die by `kill -9` while they copy a million records; then the log has every committed one once.
+"""L5: link processes die by `kill -9` while they copy a million records. Log and tables then have each one once.
 
-python -m tests.soak.links --records 1000000 --kills 20 --seed 1
+Two link processes share the partitions. After the kills come failures of what a link needs: the source is stopped and
+started, has lost a topic's records, our ledger takes nothing, a catalog takes nothing.
+
+python -m tests.soak.links --records 1000000 --kills 20 --away 60 --seed 1
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from harness import kafka
-from tests.faults.linking import QUICK_LINKS, create_link, create_topic, fill, kill_while_it_copies, seen, until_copied
+from harness.patience import eventually
+from harness.process import PROGRAM, environment
+from harness.tools import ROOT
+from headwater.gateway.catalog import NAMESPACE
+from tests.faults.linking import (
+    QUICK_LINKS,
+    create_link,
+    create_topic,
+    ends,
+    fill,
+    kill_link,
+    produce,
+    reached,
+    seen,
+    until_copied,
+)
 from tests.soak.common import Verdict, workplace
 from tests.support.running import Running
 
 PARTITIONS = 12
 WAIT_SECONDS = 1_800.0
+LAKE = """
+[lake]
+interval_ms = 500
+
+[lake.catalogs.shared]
+type = "sql"
+"""
+Digests = dict[int, str]
+"""By partition, a digest of all its records in order."""
+
+
+class Second:
+    """A link process beside that of `headwater up`."""
+
+    def __init__(self, server: Running, directory: Path) -> None:
+        self._command = [*PROGRAM, "link", "run", "--config", str(server.config), "--http", "127.0.0.1:0"]
+        self._log = directory / "second.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._env = {**environment({}), "PYTHONPATH": str(ROOT / "src")}
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=ROOT, env=self._env)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def digests(rows: Iterable[tuple[int, Iterator[tuple[Any, ...]]]]) -> Digests:
+    """The digests of partitions."""
+    found = {}
+    for partition, records in rows:
+        digest = hashlib.blake2b(digest_size=16)
+        count = 0
+        for record in records:
+            digest.update(repr(record).encode())
+            count += 1
+        found[partition] = f"{count} {digest.hexdigest()}"
+    return found
+
+
+def in_log(bootstrap: str, topic: str) -> Digests:
+    """What a client sees."""
+    lines = seen(bootstrap, topic, PARTITIONS)
+    return digests(
+        (partition, ((o, t[1], k, v, tuple(h or ())) for o, t, k, v, h in records))
+        for partition, records in lines.items()
+    )
+
+
+def in_table(table: Any) -> Digests:
+    """The rows of a table, each partition in the order of its offsets."""
+
+    def rows(partition: int) -> Iterator[tuple[Any, ...]]:
+        own = table.filter(pc.equal(table["partition"], partition)).sort_by("offset")
+        for row in own.select(["offset", "timestamp_ms", "key", "value", "headers"]).to_pylist():
+            headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
+            yield row["offset"], row["timestamp_ms"], row["key"], row["value"], headers
+
+    return digests((partition, rows(partition)) for partition in range(PARTITIONS))
+
+
+def differing(ours: Digests, theirs: Digests) -> int:
+    return sum(ours[partition] != theirs[partition] for partition in range(PARTITIONS))
+
+
+def kills(source: kafka.Kafka, server: Running, second: Second, records: int, times: int) -> None:
+    """Kill one or the other link process, each time while records are copied."""
+    for number in range(times):
+        before = reached(server, "orders", PARTITIONS)
+        filling = Thread(target=fill, args=(source.bootstrap, "orders", PARTITIONS, records // times, number + 2))
+        filling.start()
+        try:
+            eventually(lambda at=before: reached(server, "orders", PARTITIONS) > at, "records arrive", 120, 0.01)  # type: ignore[misc]
+            if number % 2:
+                second.kill()
+                second.start()
+            else:
+                kill_link(server)
+        finally:
+            filling.join()
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Nobody else writes to an SQLite file."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        try:
+            yield
+        finally:
+            other.execute("ROLLBACK")
+
+
+def health(server: Running, process: str) -> str:
+    with suppress(OSError, KeyError):
+        return str(json.loads(server.page("/health")[1])["components"][process])
+    return "unknown"
+
+
+def lose(source: kafka.Kafka, topic: str) -> None:
+    """Remove the records of a topic from the disk of a source that does not run."""
+    for file in (source.directory / "data" / f"{topic}-0").glob("0*"):
+        file.unlink()
+
+
+def source_away(source: kafka.Kafka, server: Running, seconds: float) -> None:
+    """Stop the source, start it again, and lose a topic meanwhile."""
+    source.stop(keep=True)
+    lose(source, "lost")
+    eventually(lambda: server.metric("headwater_link_breaker") > 0, "a breaker opens", 120, 0.2)
+    eventually(lambda: health(server, "link") == "degraded", "the link is degraded", 120, 0.2)
+    time.sleep(seconds)
+    source.start(again=True)
+    eventually(lambda: server.metric("headwater_link_breaker") == 0, "the breaker closes", 120, 0.2)
+
+
+def ledger_away(source: kafka.Kafka, server: Running) -> None:
+    """Our ledger takes nothing while records come."""
+    with locked(server.data / "ledger.db"):
+        fill(source.bootstrap, "orders", PARTITIONS, 5_000, 500)
+        eventually(lambda: health(server, "link") != "healthy", "the link is not healthy", 120, 0.2)
+    eventually(lambda: health(server, "compactor") == "healthy", "the compactor is healthy", 120, 0.2)
+
+
+def catalog_away(source: kafka.Kafka, server: Running, file: Path) -> None:
+    """Somebody else's catalog takes nothing while records come. The link copies on."""
+    with locked(file):
+        fill(source.bootstrap, "orders", PARTITIONS, 5_000, 501)
+        until_copied(server, source.bootstrap, "orders", PARTITIONS, 300)
+        eventually(lambda: health(server, "compactor") != "healthy", "the compactor is not healthy", 120, 0.2)
+    eventually(lambda: health(server, "compactor") == "healthy", "the compactor is healthy", 120, 0.2)
+
+
+def state_of(server: Running, link: str) -> dict[str, Any]:
+    told = server.cli("link", "describe", link, "--config", str(server.config), "--output", "json")
+    return dict(told["linked"][0])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--away", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     verdict = Verdict(f"{options.kills} kills of link processes among {options.records:,} records")
-    with (
-        workplace("links") as directory,
-        kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS) as source,
-        Running(directory / "headwater", settings=QUICK_LINKS) as server,
-    ):
-        create_topic(source.bootstrap, "orders", PARTITIONS)
-        fill(source.bootstrap, "orders", PARTITIONS, options.records // 2, options.seed)
-        create_link(server, "killed", source.bootstrap, "--topics", "orders")
-        more = options.records // 2
-        kill_while_it_copies(server, source.bootstrap, "orders", PARTITIONS, more, options.kills)
-        until_copied(server, source.bootstrap, "orders", PARTITIONS, WAIT_SECONDS)
-        theirs = seen(source.bootstrap, "orders", PARTITIONS)
-        ours = seen(server.bootstrap, "orders", PARTITIONS)
-        wrong = sum(ours[partition] != theirs[partition] for partition in range(PARTITIONS))
-        verdict.fact("committed records in the source", sum(map(len, theirs.values())))
-        verdict.rule("partitions that differ from the source", wrong, 0)
+    with workplace("links") as directory:
+        catalog = directory / "catalog.db"
+        own = {"type": "sql", "uri": f"sqlite:///{catalog}", "warehouse": directory.as_uri()}
+        settings = QUICK_LINKS + LAKE + f'uri = "{own["uri"]}"\nwarehouse = "{own["warehouse"]}"\n'
+        load_catalog("shared", **own).create_namespace_if_not_exists("headwater")
+        with (
+            kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS) as source,
+            Running(directory / "headwater", settings=settings, lake=True) as server,
+        ):
+            _run(options, verdict, source, server, Second(server, directory), catalog)
     verdict.leave()
+
+
+def _run(
+    options: argparse.Namespace, verdict: Verdict, source: kafka.Kafka, server: Running, second: Second, catalog: Path
+) -> None:
+    for topic, partitions in (("orders", PARTITIONS), ("lost", 1)):
+        create_topic(source.bootstrap, topic, partitions)
+    produce(source.bootstrap, "lost", [b"copied"] * 10)
+    fill(source.bootstrap, "orders", PARTITIONS, options.records // 2, options.seed)
+    create_link(server, "killed", source.bootstrap, "--topics", "orders")
+    create_link(server, "loses", source.bootstrap, "--topics", "lost")
+    until_copied(server, source.bootstrap, "lost", 1)
+    second.start()
+    try:
+        _timed(verdict, "kills", lambda: kills(source, server, second, options.records // 2, options.kills))
+        _timed(verdict, "source away", lambda: source_away(source, server, options.away))
+        _timed(verdict, "ledger away", lambda: ledger_away(source, server))
+        _timed(verdict, "catalog away", lambda: catalog_away(source, server, catalog))
+        until_copied(server, source.bootstrap, "orders", PARTITIONS, WAIT_SECONDS)
+        eventually(lambda: state_of(server, "loses")["state"] == "stopped", "the lost topic is stopped", 120, 0.5)
+        verdict.fact("what the lost topic says", state_of(server, "loses")["reason"])
+        verdict.floor("records of the lost topic that are kept", sum(ends(server.bootstrap, "lost", 1)), 10)
+    finally:
+        second.kill()
+    theirs = in_log(source.bootstrap, "orders")
+    verdict.fact("committed records in the source", sum(int(line.split()[0]) for line in theirs.values()))
+    wrong = differing(in_log(server.bootstrap, "orders"), theirs)
+    verdict.rule("partitions of the log that differ from the source", wrong, 0)
+    server.table("settle", "orders", "--timeout", str(int(WAIT_SECONDS)))
+    iceberg = load_catalog("ours", type="rest", uri=f"{server.gateway_url}/iceberg").load_table((NAMESPACE, "orders"))
+    wrong = differing(in_table(iceberg.scan().to_arrow()), theirs)
+    verdict.rule("partitions of the Iceberg table that differ", wrong, 0)
+    delta = DeltaTable(server.place("orders").root).to_pyarrow_table()
+    verdict.rule("partitions of the Delta table that differ", differing(in_table(delta), theirs), 0)
+
+
+def _timed(verdict: Verdict, what: str, work: Callable[[], None]) -> None:
+    began = time.perf_counter()
+    work()
+    verdict.fact(f"{what}, s", round(time.perf_counter() - began, 1))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,10 @@ class Breaker:
             self.state, self._opened_at, self._trying = State.OPEN, now, False
             self.opened += 1
 
+    def rest(self) -> None:
+        """Nobody makes requests any more. What was known of the source is forgotten."""
+        self.state, self.failures, self._trying = State.CLOSED, 0, False
+
     def gave_up(self) -> None:
         """A request has ended without a result: it was cancelled. Another one may try."""
         self._trying = False

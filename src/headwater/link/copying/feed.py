@@ -104,6 +104,10 @@ class Feed:
             self._not_before.pop(copier.place, None)
             self._source.leave(copier.place)
 
+    def rest(self) -> None:
+        """There is nothing to fetch: failures of before say nothing about the source of now."""
+        self.failures, self.error = 0, ""
+
     async def run(self) -> None:
         """Fetch until this is cancelled."""
         try:

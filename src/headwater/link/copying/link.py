@@ -191,6 +191,9 @@ class LinkRunner:
         for place, (topic, stream, generation) in wanted.items():
             if place not in self._copies:
                 self._begin(feed, place, topic, stream, generation)
+        if not self._copies and LEADING not in self._shares:
+            self.breaker.rest()
+            feed.rest()
         self._note_phases()
         self._judge()
 

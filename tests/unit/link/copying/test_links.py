@@ -11,6 +11,7 @@ from harness.virtual import run
 from headwater.app.node import Node
 from headwater.client.errors import Unreachable
 from headwater.errors import CorruptObject, NotReady, OutcomeUnknown, StoreUnavailable
+from headwater.link.breaker import State as BreakerState
 from headwater.link.copying.appending import Appender
 from headwater.link.copying.link import SHARES
 from headwater.link.copying.links import Copying
@@ -536,6 +537,30 @@ def test_a_failure_that_nobody_foresaw_begins_again_after_a_pause(monkeypatch: p
         await until(lambda: status_of(copying, "partitions") is Status.HEALTHY)
 
     tell(story)
+
+
+def test_a_process_that_has_nothing_to_ask_says_nothing_bad_of_the_source() -> None:
+    """Its breaker would stay open for ever otherwise."""
+
+    async def main() -> None:
+        world, source = NodeWorld(), ModelSource()
+        first, second = await world.node(1, links=QUICK), await world.node(2, links=QUICK)
+        source.create("t", 24)
+        both = [copying_of(first, source), copying_of(second, source)]
+        for copying in both:
+            copying.start()
+        await link(first, "t")
+        await until(lambda: all(_places(copying) for copying in both))
+        source.down = Unreachable("away")
+        await until(lambda: all(status_of(copying, "source") is Status.UNHEALTHY for copying in both))
+        await LinkChanges.of(first.domains).pause("first", ["t"])
+        [follower] = [one for one in both if 0 not in one.runners()[0]._shares]
+        await until(lambda: status_of(follower, "source") is Status.HEALTHY)
+        assert follower.runners()[0].breaker.state is BreakerState.CLOSED
+        await first.background.close()
+        await second.background.close()
+
+    run(main())
 
 
 def test_everybody_sees_how_far_the_source_is() -> None:
