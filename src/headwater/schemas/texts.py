@@ -23,8 +23,14 @@ MAX_DEPTH = 400
 MAX_LEVELS = 150
 """The deepest nesting of types in a schema with its references."""
 
+MAX_PLACE = 10_000
+"""The longest way to a place in a schema, in characters: the names of all that it is in."""
+
 MAX_NODES = 200_000
 """The most values, in the sense of JSON, in the text of one schema."""
+
+MAX_MESSAGE = 500
+"""The longest part of a message, in characters."""
 
 MAX_INTEGER = 1 << 512
 """The magnitude that integers in a schema stay below."""
@@ -32,7 +38,12 @@ MAX_INTEGER = 1 << 512
 
 def refuse(where: str, place: str, flaw: str) -> NoReturn:
     """Raise a `BadSchema`: `where` is the schema or the reference, `place` the place in its text."""
-    raise BadSchema(f"{where}, at {place or 'the top'}: {flaw}")
+    raise BadSchema(f"{_cut(where)}, at {_cut(place) or 'the top'}: {_cut(flaw)}")
+
+
+def _cut(text: str) -> str:
+    """A text that fits into a message."""
+    return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}..."
 
 
 def step(place: str, name: str | int) -> str:
@@ -85,35 +96,52 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
+_Way = tuple["_Way | None", str | int]
+"""A place as a list of steps, the last one first: no text is made of it unless there is a flaw."""
+
+
 def _check(where: str, value: object) -> None:
     """Walk through a value without recursion, and refuse what is beyond the limits."""
     nodes = 0
-    todo: list[tuple[object, str, int]] = [(value, "", 0)]
+    todo: list[tuple[object, _Way | None, int, int]] = [(value, None, 0, 0)]
     while todo:
-        node, place, depth = todo.pop()
+        node, way, depth, length = todo.pop()
         nodes += 1
         if depth > MAX_DEPTH:
-            refuse(where, place[:200], f"it is nested deeper than {MAX_DEPTH} levels")
+            refuse(where, _place(way), f"it is nested deeper than {MAX_DEPTH} levels")
+        if length > MAX_PLACE:
+            refuse(where, _place(way), f"the names on the way to this place have more than {MAX_PLACE} characters")
         if nodes > MAX_NODES:
             refuse(where, "", f"it has more than {MAX_NODES} values")
         if isinstance(node, str):
-            _check_characters(where, place, node)
+            _check_characters(where, way, node)
         elif isinstance(node, float):
             if not math.isfinite(node):
-                refuse(where, place, "the number is too large")
+                refuse(where, _place(way), "the number is too large")
         elif isinstance(node, int):
             if abs(node) >= MAX_INTEGER:
-                refuse(where, place, "the number is too large")
+                refuse(where, _place(way), "the number is too large")
         elif isinstance(node, dict):
-            for name in node:
-                _check_characters(where, place, name)
-            todo.extend((child, step(place, name), depth + 1) for name, child in node.items())
+            for name, child in node.items():
+                _check_characters(where, way, name)
+                todo.append((child, (way, name), depth + 1, length + len(name) + 1))
         elif isinstance(node, list):
-            todo.extend((child, step(place, at), depth + 1) for at, child in enumerate(node))
+            todo.extend((child, (way, at), depth + 1, length + 1) for at, child in enumerate(node))
 
 
-def _check_characters(where: str, place: str, text: str) -> None:
+def _place(way: _Way | None) -> str:
+    names: list[str | int] = []
+    while way is not None:
+        way, name = way
+        names.append(name)
+    place = ""
+    for name in reversed(names):
+        place = step(place, name)
+    return place
+
+
+def _check_characters(where: str, way: _Way | None, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        refuse(where, place, "a string has half of a surrogate pair")
+        refuse(where, _place(way), "a string has half of a surrogate pair")

@@ -48,6 +48,8 @@ def test_references_that_are_too_long_together() -> None:
         ('{"type": "int", "\\ud800": 1}', "half of a surrogate pair"),
         ("[" * 100_000, "nested deeper"),
         ("[" * 500 + "]" * 500, "nested deeper than 400"),
+        ('{"' + "x" * 9_000 + '": {"' + "y" * 1_000 + '": 1}}', "have more than 10000 characters"),
+        ('{"type": "' + "x" * 9_000 + '"}', "xxx..."),
         ("[" + "1," * texts.MAX_NODES + "1]", "more than 200000 values"),
     ],
 )
@@ -92,3 +94,7 @@ def test_schema_that_exceeds_the_stack_of_its_caller() -> None:
         return at(depth - 1) if depth else refusal(text, kind=SchemaKind.JSON)
 
     assert "nested" in at(850)
+
+
+def test_messages_stay_short() -> None:
+    assert len(refusal('{"' + "x" * 9_000 + '": "\\ud800"}')) < 1_000

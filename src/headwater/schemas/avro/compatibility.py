@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from headwater.errors import BadSchema
 from headwater.schemas.avro.model import AvroModel, definitions_of
 from headwater.schemas.avro.names import NAMED
 from headwater.schemas.differences import Difference
 from headwater.schemas.texts import step
+
+MAX_STEPS = 100_000
+"""The most pairs of types that are compared."""
 
 _PROMOTIONS = {
     "long": {"int"},
@@ -41,6 +45,8 @@ class _Comparison:
         pair = (id(reader), id(writer))
         if pair in self._found:
             return self._found[pair][:1]  # all of them have been reported, and the lists must not double
+        if len(self._found) >= MAX_STEPS:
+            raise BadSchema(f"The schemas are too large to be compared: it takes more than {MAX_STEPS} steps")
         self._found[pair] = []  # while it is compared, a type that contains itself is taken to fit
         self._found[pair] = self._compare(reader, writer, place)
         return self._found[pair]

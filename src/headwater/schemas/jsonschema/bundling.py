@@ -11,6 +11,9 @@ from urllib.parse import quote, unquote, urljoin
 from headwater.schemas.jsonschema.keywords import CONTAINERS, children
 from headwater.schemas.texts import refuse, step
 
+MAX_NAMES = 10_000
+"""The most `$id`s and anchors in a schema with its references."""
+
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 """Keywords that refer to another schema. The last two are followed as the first one is."""
 
@@ -27,8 +30,12 @@ class Bundler:
         self._definitions = "definitions" if old else "$defs"
         self._places: dict[str, tuple[int, str]] = {}
         """By URI: the number of the document, and the place in it."""
-        self._bases: dict[tuple[int, str], str] = {}
-        """By place: the URI against which references are resolved."""
+        self._bases: dict[int, str] = {}
+        """By the identity of a schema: the URI against which its references are resolved."""
+        self._done: set[int] = set()
+        """The identities of schemas in the documents that have been rewritten."""
+        self._kept: list[Any] = []
+        """What is no longer in a document. While it is here, its identity is not used again."""
         self._documents = [schema]
         self._names = ["The JSON Schema"]
         self._prefixes = [""]
@@ -70,22 +77,24 @@ class Bundler:
                 self._places.setdefault(base, (number, place))
         if place == "":
             self._places.setdefault(base, (number, place))
+        if len(self._places) > MAX_NAMES:
+            refuse(self._names[number], place, f"the schema and its references have more than {MAX_NAMES} names")
         for keyword in _ANCHORS:
             if isinstance(schema.get(keyword), str):
                 self._places.setdefault(f"{base}#{schema[keyword]}", (number, place))
-        self._bases[number, place] = base
+        self._bases[id(schema)] = base
         for child, inner in children(schema, place):
             self._collect(number, child, inner, base)
 
     def _rewritten(self, number: int, schema: Any, place: str) -> Any:
         """The schema with its references as pointers into the bundle, and without names of its own."""
-        if not isinstance(schema, dict):
+        if not isinstance(schema, dict) or id(schema) in self._done:
             return schema
         whole = {name: value for name, value in schema.items() if name not in _NAMES or _is_property(name, value)}
         for keyword in REFERENCES:
             if keyword in whole:
                 target = whole.pop(keyword)
-                whole["$ref"] = self._pointer(number, place, keyword, target)
+                whole["$ref"] = self._pointer(number, place, keyword, target, self._bases.get(id(schema), _BASE))
         for name in CONTAINERS:
             if isinstance(whole.get(name), (dict, list)):
                 whole[name] = whole[name].copy()
@@ -93,11 +102,10 @@ class Bundler:
             _put(whole, inner[len(place) :], self._rewritten(number, child, inner))
         return whole
 
-    def _pointer(self, number: int, place: str, keyword: str, target: Any) -> str:
+    def _pointer(self, number: int, place: str, keyword: str, target: Any, base: str) -> str:
         here = step(place, keyword)
         if not isinstance(target, str):
             refuse(self._names[number], here, "a reference is a string")
-        base = self._bases.get((number, place), _BASE)
         address, fragment = _defragmented(_joined(base, target))
         anchor = f"{address}#{fragment}"
         if anchor in self._places:
@@ -112,13 +120,23 @@ class Bundler:
         node = _at(self._documents[found], start)
         if not isinstance(node, (dict, bool)):
             self._refuse(number, here, target)
-        if isinstance(node, dict) and (found, start) not in self._bases:
+        if isinstance(node, dict) and id(node) not in self._bases:
             # It is outside of the keywords for schemas. The walk does not come by, so it is rewritten in place.
             self._collect(found, node, start, address)
-            whole = self._rewritten(found, dict(node), start)
+            whole = self._rewritten(found, node, start)
+            self._kept.append(node.copy())
             node.clear()
             node.update(whole)
+            self._mark(node)
         return "#" + quote(self._prefixes[found] + start, safe="/~!$&'()*+,;=:@")
+
+    def _mark(self, schema: Any) -> None:
+        """Remember that a schema and all schemas in it have been rewritten."""
+        if isinstance(schema, dict):
+            self._bases[id(schema)] = _BASE
+            self._done.add(id(schema))
+            for child, _ in children(schema, ""):
+                self._mark(child)
 
     def _refuse(self, number: int, place: str, target: str) -> NoReturn:
         refuse(self._names[number], place, f"{target!r} refers to nothing in the schema and its references")

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.errors import BadSchema
+from headwater.schemas.avro import compatibility
 from headwater.schemas.compatibility import differences
 from headwater.schemas.parsing import Parsed, SchemaKind, Source, parse
 
@@ -120,6 +122,24 @@ def test_types_that_double_at_every_level_are_compared_once() -> None:
     text = json.dumps(tree)
     assert found(tree, json.loads(text)) == []
     assert 0 < len(found(tree, json.loads(text.replace('"int"', '"string"')))) < 100
+
+
+def chain(name: str, length: int) -> Any:
+    """Types in a circle: each has a field of the next one, and the last one of the first."""
+    tree: Any = f"{name}.R0"
+    for at in range(length - 1, -1, -1):
+        tree = record(
+            field("f", tree), name=f"{name}.R{at}", aliases=[f"{other}.R{no}" for other in "ab" for no in range(60)]
+        )
+    return tree
+
+
+def test_schemas_that_are_too_large_to_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadSchema, match="too deeply to be compared"):
+        found(chain("a", 60), chain("b", 59))
+    monkeypatch.setattr(compatibility, "MAX_STEPS", 20)
+    with pytest.raises(BadSchema, match="takes more than 20 steps"):
+        found(chain("a", 6), chain("b", 5))
 
 
 KINDS = st.recursive(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import BadSchema
+from headwater.schemas.jsonschema import bundling
 from headwater.schemas.jsonschema.bundling import follow
 from headwater.schemas.parsing import JsonModel, Parsed, SchemaKind, Source, parse
 
@@ -161,6 +162,24 @@ def test_schema_outside_of_the_keywords_for_schemas() -> None:
     assert "next" in follow(found.schema, found.schema["$ref"])["properties"]
 
 
+def test_schemas_outside_of_the_keywords_that_are_inside_of_each_other() -> None:
+    """In a reference, a part of a part is referred to before and after the part itself."""
+    whole = {"properties": {"x": {"items": {"$ref": "#/parts/n"}}}}
+    other = {
+        "properties": {
+            "a": {"$ref": "#/parts/whole/properties/x"},
+            "b": {"$ref": "#/parts/whole"},
+            "c": {"$ref": "#/parts/whole/properties/x"},
+            "d": {"$ref": "#/parts/whole/properties/x/items"},
+        },
+        "parts": {"whole": whole, "n": {"type": "integer"}},
+    }
+    found = model({"$ref": "other"}, ("other", other))
+    assert takes(found, {"a": [1], "b": {"x": [1]}, "c": [1], "d": 1})
+    for wrong in ({"a": ["1"]}, {"b": {"x": ["1"]}}, {"c": ["1"]}, {"d": "1"}):
+        assert not takes(found, wrong)
+
+
 def test_references_in_a_circle_with_schemas_in_between() -> None:
     one, two = {"properties": {"two": {"$ref": "two"}}}, {"properties": {"one": {"$ref": "one"}}, "required": ["one"]}
     found = model({"$ref": "one"}, ("one", one), ("two", two))
@@ -178,6 +197,12 @@ def test_many_properties() -> None:
     schema = {"properties": {f"p{at}": {"$ref": "#/definitions/n"} for at in range(10_000)}}
     found = model({**schema, "definitions": {"n": {"type": "integer"}}})
     assert found.schema["properties"]["p9999"] == {"$ref": "#/definitions/n"}
+
+
+def test_number_of_names_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundling, "MAX_NAMES", 10)
+    with pytest.raises(BadSchema, match="have more than 10 names"):
+        parsed({"definitions": {f"d{at}": {"$id": f"#n{at}"} for at in range(20)}})
 
 
 def test_texts() -> None:
