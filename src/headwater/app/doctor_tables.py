@@ -33,7 +33,7 @@ def check_tables(state: StreamsState, report: Report) -> None:
             expected = journal.sequence + 1
         if expected is not None and expected != table.last_sequence + 1:
             report.add("journal", table.root, f"ends at {expected - 1}, not {table.last_sequence}")
-        merges = {entry.sequence for entry in table.journal if entry.replaces}
+        merges = {entry.sequence for entry in table.journal if entry.moves}
         for file in table.files.values():
             if file.references != named.pop((table.topic.bytes, file.number), 0):
                 report.add("references", f"{table.root}/{file.name}", f"counted as {file.references}")

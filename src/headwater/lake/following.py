@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from headwater.background import Duty, OnDeath, Supervised
-from headwater.configs.topics import KEY_INDEX, TABLE_ENABLE, value_of
+from headwater.configs.topics import BACKFILL_CHANGE, KEY_INDEX, TABLE_ENABLE, value_of
 from headwater.errors import HeadwaterError, NotReady, Retriable
 from headwater.lake.tables import make_followers
 from headwater.lake.tables.follower import HOUR_MS, Batch, Expiry, ForeignCommit, Standing, TableFollower, ref_of
@@ -32,6 +32,7 @@ from headwater.state.commands.tables import Expired, Follow, Pin, Unfollow
 from headwater.state.records import Command
 from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stored.typed import NO_COLUMNS, Columns
 from headwater.state.streams.tables import Follower, JournalEntry, TopicTable
 
 log = logging.getLogger("headwater.followers")
@@ -218,11 +219,23 @@ class Following:
             await self._unfollow(replica, lease, follower, table)
             known = _NOTHING
         while standing.cursor < table.last_sequence and not table.dropped:
-            standing = await follower.commit(ref, known.location, batch_of(table, standing.cursor))
+            columns, changes = self._columns(replica, table), self._rewrites_change(table)
+            batch = batch_of(table, standing.cursor, columns, changes=changes)
+            standing = await follower.commit(ref, known.location, batch)
             known = await self._enter(replica, lease, follower, table, known, standing)
             self.commits[follower.name] += 1
         if standing.cursor > known.cursor:  # the table was ahead of the ledger's copy
             await self._enter(replica, lease, follower, table, known, standing)
+
+    def _columns(self, replica: Replica[StreamsState], table: TopicTable) -> Columns:
+        typed = replica.state.typed.get(table.topic)
+        return typed.columns if typed is not None else NO_COLUMNS
+
+    def _rewrites_change(self, table: TopicTable) -> bool:
+        """Whether readers of changes get rows that are decoded again, by the topic's config."""
+        topic = self._cluster.state.topics.get(table.topic)
+        configs = topic.configs if topic is not None else {}
+        return value_of(BACKFILL_CHANGE, configs, self._cluster.state.resources.common) == "true"
 
     async def _expire(
         self, replica: Replica[StreamsState], lease: int, follower: TableFollower, table: TopicTable
@@ -284,7 +297,7 @@ class Following:
         return Follower(cursor, oldest, location, standing.recent, standing.pinned)
 
 
-def batch_of(table: TopicTable, after: int) -> Batch:
+def batch_of(table: TopicTable, after: int, columns: Columns = NO_COLUMNS, *, changes: bool = True) -> Batch:
     """What a follower that has committed the journal up to a sequence commits next."""
     entries = table.entries_after(after)
     if entries is None:
@@ -303,7 +316,7 @@ def batch_of(table: TopicTable, after: int) -> Batch:
     files = {number: table.files[number] for number in named if number in table.files}
     live = [f for f in table.files.values() if f.added <= upto and (not f.removed or f.removed > upto)]
     ms = table.journal[-1].ms if table.journal else 0
-    return Batch(after, upto, entries, files, live, entries[-1].ms if entries else ms)
+    return Batch(after, upto, entries, files, live, entries[-1].ms if entries else ms, columns, changes)
 
 
 def _kind(entry: JournalEntry) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headwater.errors import INSTEAD_OF_A_COMMIT, HeadwaterError
+from headwater.state.streams.stored.typed import NO_COLUMNS, Columns
 from headwater.state.streams.tables import DataFile, JournalEntry, TopicTable
 
 HOUR_MS = 3_600_000
@@ -120,6 +121,10 @@ class Batch:
     """All files of the table at `upto`."""
     ms: int
     """The time of the newest entry."""
+    columns: Columns = NO_COLUMNS
+    """The table's typed columns, with their history. The commit has those of `upto`."""
+    changes: bool = True
+    """Whether files that were decoded again are a change of data, for readers of changes."""
 
 
 class TableFollower(Protocol):

@@ -63,6 +63,11 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     """(partition, settled end) of every partition whose settled end moved."""
 
     @property
+    def moves(self) -> bool:
+        """Whether the log's rows stay the same, in other files: a merge or a rewrite."""
+        return self.replaces or bool(self.added and self.removed)
+
+    @property
     def operation(self) -> str:
         """The kind of change: rows were added, files were merged, rows were decoded again, or rows were removed."""
         if self.replaces:

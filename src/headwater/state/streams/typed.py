@@ -32,11 +32,9 @@ LOG_COLUMNS = frozenset(
 )
 """The names of the log's columns, which no typed column of the table may have."""
 _PLAIN = frozenset(
-    (
-        *("boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz"),
-        *("uuid", "string", "binary", "json"),
-    )
-)
+    ("boolean", "long", "double", "date", "timestamp", "timestamptz", "string", "binary", "json")
+)  # fmt: skip
+"""The kinds that both table formats have."""
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)", re.ASCII)
 _MAX_PRECISION = 38
 

@@ -155,6 +155,7 @@ def test_a_topic_has_columns_before_it_has_a_table(story: Story) -> None:
         (lambda s: s.add(column(103, "n" * 1_001)), Reason.INVALID),
         (lambda s: s.add(Column(103, "c", "c", "string", "d" * 1_001, ())), Reason.INVALID),
         (lambda s: s.add(column(103, "c", "text")), Reason.INVALID),
+        (lambda s: s.add(column(103, "c", "int")), Reason.INVALID),
         (lambda s: s.add(column(103, "c", "decimal(39,2)")), Reason.INVALID),
         (lambda s: s.add(column(103, "c", "decimal(3,4)")), Reason.INVALID),
         (lambda s: s.add(column(103, "c", "decimal(0,0)")), Reason.INVALID),
@@ -188,8 +189,8 @@ def deep(levels: int) -> Column:
 
 def test_the_largest_columns_that_fit(story: Story) -> None:
     """T6: every kind, decimals of all sizes, 64 levels, 10,000 columns."""
-    kinds = ["boolean", "int", "long", "float", "double", "decimal(38,38)", "decimal(1,0)", "date", "time", "timestamp"]
-    kinds += ["timestamptz", "uuid", "string", "binary", "json"]
+    kinds = ["boolean", "long", "double", "decimal(38,38)", "decimal(1,0)", "date", "timestamp", "timestamptz"]
+    kinds += ["string", "binary", "json"]
     assert story.add(*(column(100 + i, f"c{i}", kind) for i, kind in enumerate(kinds))) == Done(1)
     nested = column(200, "m", "map", column(201, "key"), column(202, "value", "list", column(203, "element", "long")))
     assert story.add(nested) == Done(2)

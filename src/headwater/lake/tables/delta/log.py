@@ -22,7 +22,7 @@ from headwater.types import LAST_MS
 
 CHECKPOINT_EVERY = 10
 """The end of the year 9999."""
-_WRITABLE_FEATURES = {"appendOnly", "invariants", "domainMetadata", "vacuumProtocolCheck"}
+_WRITABLE_FEATURES = {"appendOnly", "invariants", "domainMetadata", "vacuumProtocolCheck", "timestampNtz"}
 """Features that another writer may switch on without a change to how Headwater writes."""
 _NAME = re.compile(r"\.?(\d{20})\.(.+)")
 

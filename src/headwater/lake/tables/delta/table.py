@@ -22,8 +22,8 @@ from headwater.lake.tables.delta.checkpoint import (
     encode_checkpoint,
     encode_hint,
 )
+from headwater.lake.tables.delta.columns import protocol_for, with_columns
 from headwater.lake.tables.delta.log import (
-    PROTOCOL,
     Action,
     Add,
     CommitInfo,
@@ -43,6 +43,8 @@ from headwater.lake.tables.delta.log import (
 )
 from headwater.lake.tables.follower import Batch, Expiry, ForeignCommit, Keeping, Standing, TableRef, Version
 from headwater.objects import ObjectMissing, ObjectStore
+from headwater.state.commands.columns import Column
+from headwater.state.streams.stored.typed import Columns
 from headwater.state.streams.tables import DataFile, JournalEntry
 from headwater.threads import Offload, inline
 
@@ -63,12 +65,21 @@ class Step:
     after: int
     upto: int
     ms: int
+    changes: bool = True
+    """Whether rows that were decoded again are a change of data."""
+    columns: tuple[Column, ...] = ()
+    """The typed columns of the version."""
+    grows: bool = False
+    """Whether the version before may have had others."""
+    rewrites: bool = False
     adds: dict[str, Add] = field(default_factory=dict)
     removes: dict[str, Remove] = field(default_factory=dict)
 
     @property
     def operation(self) -> str:
         """The operation in the history of the table, for people."""
+        if self.rewrites:
+            return "REWRITE"
         if any(add.data_change for add in self.adds.values()):
             return "WRITE"
         if any(remove.data_change for remove in self.removes.values()):
@@ -78,11 +89,13 @@ class Step:
     def include(self, entry: JournalEntry, files: Mapping[int, DataFile]) -> None:
         """Add the next entry of the journal. A file that is added and removed again is in neither list."""
         gone = [files[number] for number in entry.removed]
-        moved = entry.replaces and not any(self._is_new(file) for file in gone)
+        quiet = self._is_quiet(entry)
+        moved = quiet and not any(self._is_new(file) for file in gone)
+        self.rewrites = self.rewrites or entry.operation == "rewrite"
         for file in gone:
             path = action_path(file.name)
             if self.adds.pop(path, None) is None:
-                self.removes[path] = remove_action(path, file.size, entry.ms, data_change=not entry.replaces)
+                self.removes[path] = remove_action(path, file.size, entry.ms, data_change=not quiet)
         for number in entry.added:
             add = add_action(files[number], data_change=not moved)
             self.adds[add.path] = add
@@ -95,9 +108,13 @@ class Step:
         of a merged file that is not committed yet.
         """
         gone = [files[number] for number in entry.removed]
-        if entry.replaces:
+        if self._is_quiet(entry):
             return len({self._is_new(file) for file in gone}) > 1
         return any(action_path(file.name) in self.adds and not self._is_new(file) for file in gone)
+
+    def _is_quiet(self, entry: JournalEntry) -> bool:
+        """Whether readers of changes do not have to know of an entry."""
+        return entry.replaces or (entry.moves and not self.changes)
 
     def _is_new(self, file: DataFile) -> bool:
         add = self.adds.get(action_path(file.name))
@@ -106,20 +123,28 @@ class Step:
 
 def steps(batch: Batch) -> Iterator[Step]:
     """The versions of a batch: one, unless new and old rows would mix."""
-    step = Step(batch.after, batch.after, batch.ms)
+    step = Step(batch.after, batch.after, batch.ms, batch.changes)
     for entry in batch.entries:
         if step.mixes(entry, batch.files):
-            yield step
-            step = Step(step.upto, step.upto, step.ms)
+            yield _with_columns(step, batch.columns)
+            step = Step(step.upto, step.upto, step.ms, batch.changes)
         step.include(entry, batch.files)
     step.upto = batch.upto
-    yield step
+    yield _with_columns(step, batch.columns)
+
+
+def _with_columns(step: Step, columns: Columns) -> Step:
+    """A step with the typed columns that hold at its end."""
+    before, version = columns.at(step.after), columns.at(step.upto)
+    step.columns, step.grows = columns.of(version), before != version
+    return step
 
 
 def step_to(batch: Batch, present: Mapping[str, Add]) -> Step:
     """Bring a table that shows `present` to exactly the batch's live files."""
     live = {action_path(file.name): file for file in batch.live}
-    step = Step(batch.after, batch.upto, batch.ms)
+    step = _with_columns(Step(batch.after, batch.upto, batch.ms), batch.columns)
+    step.grows = True
     for path, add in present.items():
         if path not in live:
             step.removes[path] = remove_action(path, add.size, batch.ms, data_change=True)
@@ -132,8 +157,11 @@ def app_id(table: TableRef) -> str:
     return f"headwater-{table.topic}"
 
 
-def commit_actions(table: TableRef, step: Step, *, first: bool) -> list[Action]:
-    """The lines of a version. They depend on the journal only, so a repeated step writes the same bytes."""
+def commit_actions(table: TableRef, step: Step, present: TableState | None) -> list[Action]:
+    """The lines of a version. They depend on the journal and the log only, so a repeated step writes the same bytes.
+
+    `present` is the state of the version before; None for the first. It is looked at only by steps that grow.
+    """
     info = CommitInfo(
         timestamp=step.ms,
         operation=step.operation,
@@ -145,9 +173,13 @@ def commit_actions(table: TableRef, step: Step, *, first: bool) -> list[Action]:
         Action(commit_info=info),
         Action(txn=Txn(app_id=app_id(table), version=step.upto, last_updated=step.ms)),
     ]
-    if first:
-        metadata = table_metadata(str(table.topic), table.name, step.ms)
-        actions += [Action(protocol=PROTOCOL), Action(meta_data=metadata)]
+    if present is None:
+        metadata = with_columns(table_metadata(str(table.topic), table.name, step.ms), step.columns)
+        actions += [Action(protocol=protocol_for(step.columns)), Action(meta_data=metadata)]
+    elif step.grows and present.meta is not None:
+        metadata, protocol = with_columns(present.meta, step.columns), protocol_for(step.columns, present.protocol)
+        actions += [Action(protocol=protocol)] if protocol != present.protocol else []
+        actions += [Action(meta_data=metadata)] if metadata != present.meta else []
     actions += [Action(remove=remove) for remove in step.removes.values()]
     actions += [Action(add=add) for add in step.adds.values()]
     return actions
@@ -311,7 +343,9 @@ class DeltaFollower:
             if found.cursor != step.after:
                 raise Retriable(f"the Delta table {table.root} is at {found.cursor}, not at {step.after}")
             version = found.listing.newest + 1
-            name, data = commit_name(version), encode_commit(commit_actions(table, step, first=version == 0))
+            present = await self._state(table, found.listing) if step.grows and version else TableState()
+            actions = commit_actions(table, step, present if version else None)
+            name, data = commit_name(version), encode_commit(actions)
             if await self._store.create(_path(table, name), [data]):
                 return _Log(found.listing.grown(name), step.upto)
             found = await self._open(table)

@@ -21,16 +21,19 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
+    AddSchemaUpdate,
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
+    SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
@@ -40,8 +43,8 @@ from pyiceberg.table.update import (
 from headwater.clock import Chance, SystemChance
 from headwater.errors import HeadwaterError, OutcomeUnknown, Retriable, StoreUnavailable
 from headwater.lake.tables.follower import Batch, Expiry, ForeignCommit, Keeping, Standing, TableRef, Version
+from headwater.lake.tables.iceberg import columns, retention
 from headwater.lake.tables.iceberg import metadata as model
-from headwater.lake.tables.iceberg import retention
 from headwater.lake.tables.iceberg.objects import TableObjects, number_of
 from headwater.lake.tables.iceberg.schema import JOURNAL_LAST, JOURNAL_SEQUENCE, ORDER, SCHEMA, SPEC, properties
 from headwater.objects import ObjectStore
@@ -97,11 +100,12 @@ class CatalogFollower:
         if retention.recent(metadata) == self._keeping.versions:  # as after each expiry
             await self._sweep_if_possible(table, metadata)
         sequence = max(batch.upto, metadata.last_sequence_number + 1)
+        wanted = columns.wanted_schema(metadata, batch)
         snapshot, files = await self._objects.new_snapshot(
-            table, self._folder(table), sequence, sequence, metadata, batch
+            table, self._folder(table), sequence, sequence, columns.evolved(metadata, batch), batch
         )
         await self._objects.put(files)
-        return _standing(await self._write(found, self._updates(metadata, snapshot, batch.upto)))
+        return _standing(await self._write(found, self._updates(metadata, snapshot, batch.upto, wanted)))
 
     async def shown(self, table: TableRef, location: str) -> frozenset[str]:
         found = await self._ask(self._load, table)
@@ -215,15 +219,27 @@ class CatalogFollower:
         except NoSuchTableError:
             return
 
-    def _updates(self, metadata: TableMetadataV2, snapshot: Snapshot, sequence: int) -> tuple[TableUpdate, ...]:
+    def _updates(
+        self,
+        metadata: TableMetadataV2,
+        snapshot: Snapshot,
+        sequence: int,
+        wanted: tuple[Schema, dict[str, str]] | None,
+    ) -> tuple[TableUpdate, ...]:
+        """The updates of a commit. A new schema comes before the snapshot that has it."""
+        schema, noted = wanted or (None, {})
+        growth: tuple[TableUpdate, ...] = ()
+        if schema is not None:
+            newest = SetCurrentSchemaUpdate.model_validate({"schema-id": -1})
+            growth = (AddSchemaUpdate.model_validate({"schema": schema}), newest)
         main = {"ref-name": MAIN_BRANCH, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot.snapshot_id}
         updates: tuple[TableUpdate, ...] = (
             AddSnapshotUpdate(snapshot=snapshot),
             SetSnapshotRefUpdate.model_validate(main),
-            SetPropertiesUpdate(updates={JOURNAL_SEQUENCE: str(sequence)}),
+            SetPropertiesUpdate(updates={**noted, JOURNAL_SEQUENCE: str(sequence)}),
         )
         after = model.with_snapshot(metadata, "", snapshot, sequence)
-        return (*updates, *self._tidying(retention.after_commit(after, self._keeping)))
+        return (*growth, *updates, *self._tidying(retention.after_commit(after, self._keeping)))
 
     def _tidying(self, tidying: retention.Tidying) -> Iterator[TableUpdate]:
         """Updates of a tidying: tags first, then the snapshots that they no longer keep."""

@@ -31,6 +31,7 @@ from headwater.types import LAST_MS
 
 PARTITION, OFFSET, TIMESTAMP_MS, TIMESTAMP = 1, 2, 3, 4
 SORT_ORDER = 1
+NAME_MAPPING = "schema.name-mapping.default"
 JOURNAL_SEQUENCE = "headwater.journal.sequence"
 JOURNAL_FIRST = "headwater.journal.first"
 JOURNAL_LAST = "headwater.journal.last"
@@ -72,7 +73,7 @@ def properties(table: TableRef, metadata_url: str) -> dict[str, str]:
         "gc.enabled": "false",
         "write.metadata.path": metadata_url,
         "write.parquet.compression-codec": "zstd",
-        "schema.name-mapping.default": create_mapping_from_schema(SCHEMA).model_dump_json(),
+        NAME_MAPPING: create_mapping_from_schema(SCHEMA).model_dump_json(),
         "headwater.topic": table.name,
         "headwater.topic.id": str(table.topic),
         JOURNAL_SEQUENCE: "0",

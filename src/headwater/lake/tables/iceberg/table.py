@@ -14,8 +14,8 @@ from pyiceberg.table.metadata import TableMetadataV2
 from headwater.clock import Chance, SystemChance
 from headwater.errors import Retriable
 from headwater.lake.tables.follower import Batch, Expiry, Keeping, Standing, TableRef, Version
+from headwater.lake.tables.iceberg import columns, retention
 from headwater.lake.tables.iceberg import metadata as model
-from headwater.lake.tables.iceberg import retention
 from headwater.lake.tables.iceberg.by_path import ByPath
 from headwater.lake.tables.iceberg.objects import Cache, TableObjects, number_of
 from headwater.objects import ObjectMissing, ObjectStore
@@ -66,10 +66,12 @@ class IcebergFollower:
         if not location:
             await self._by_path.clear(table)
         version = number_of(location) + 1 if location else 1
+        metadata = columns.evolved(metadata, batch)
         snapshot, files = await self._objects.new_snapshot(table, _folder(table), version, batch.upto, metadata, batch)
         previous = self._objects.url(location) if location else ""
         after = model.with_snapshot(metadata, previous, snapshot, batch.upto)
         after = retention.tidied(after, retention.after_commit(after, self._keeping), self._keeping)
+        after = columns.without_old_schemas(after)
         return await self._publish(table, version, after, files)
 
     async def versions(self, table: TableRef, location: str) -> list[Version]:
@@ -84,7 +86,7 @@ class IcebergFollower:
         if not tidying:
             return model.standing(metadata, location)
         after = retention.tidied(metadata, tidying, self._keeping)
-        after = model.succeeded(after, self._objects.url(location))
+        after = columns.without_old_schemas(model.succeeded(after, self._objects.url(location)))
         return await self._publish(table, number_of(location) + 1, after, {})
 
     async def shown(self, table: TableRef, location: str) -> frozenset[str]:

@@ -68,7 +68,7 @@ class KeyIndexFollower:
         if found is not None and version % SWEEP_EVERY == 0:
             await self._sweep(table, location, found)
         whole = not batch.entries or batch.after == 0
-        new = [batch.files[n] for entry in batch.entries if not entry.replaces for n in entry.added]
+        new = [batch.files[n] for entry in batch.entries if not entry.moves for n in entry.added]
         runs = [] if whole or found is None else list(found.runs)
         writer = _Writer(self._store, table, version, self._chance, self._offload)
         made = await writer.run(self._rows(table, batch.live if whole else new))

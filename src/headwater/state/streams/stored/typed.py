@@ -56,6 +56,9 @@ class Columns:
         return up_to(self.newest, self.versions[version - 1].last_id) if version else ()
 
 
+NO_COLUMNS = Columns()
+
+
 class TypedImage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The typed columns of a table inside a checkpoint."""
 
