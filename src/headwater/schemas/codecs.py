@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.errors import BadSchema
 from headwater.schemas.columns import FLAT, VALUE
 from headwater.schemas.decoding.decoded import Decoded
-from headwater.schemas.parsing import AvroModel, ProtobufModel, SchemaKind, Source, parse
+from headwater.schemas.parsing import ProtobufModel, SchemaKind, Source, parse
+from headwater.schemas.protobuf.model import message_name
 from headwater.schemas.shapes import Field, Shape, struct
-from headwater.schemas.shaping import record_of, shape_of
+from headwater.schemas.shaping import record_of
 from headwater.schemas.typing import KnownSchema
 from headwater.state.commands.columns import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headwater.schemas.decoding.by_schema import Decoder
 
 KEPT_SCHEMAS = 256
 """Schemas whose decoders a process keeps."""
@@ -54,16 +57,15 @@ class JsonCodec:
 class SchemaCodec:
     """Payloads of a schema."""
 
-    def __init__(self, record: str, shape: Shape, decode: Callable[[pa.BinaryArray], Decoded]) -> None:
+    def __init__(self, record: str, decoder: Decoder) -> None:
         self.record = record
-        self._shape = shape
-        self._decode = decode
+        self._decoder = decoder
 
     def __repr__(self) -> str:
         return f"<SchemaCodec of {self.record}>"
 
     def decode(self, payloads: pa.BinaryArray) -> tuple[Shape, Decoded]:
-        return self._shape, self._decode(payloads)
+        return self._decoder.shape, self._decoder.decode(payloads)
 
 
 def codec_of(known: KnownSchema, indexes: tuple[int, ...]) -> Codec:
@@ -79,15 +81,13 @@ def _codec(
     kind: str, text: str, references: tuple[tuple[str, str], ...], indexes: tuple[int, ...]
 ) -> Codec | BadSchema:
     """A codec, or what is wrong with the schema: that is found out once."""
-    from headwater.schemas.decoding.avro import Program
+    from headwater.schemas.decoding.by_schema import decoder_of
 
     try:
         parsed = parse(Source(SchemaKind(kind), text, references), strict=False)
-        if isinstance(parsed.model, ProtobufModel):
-            return BadSchema("records of Protobuf schemas are not decoded yet")
-        shape = shape_of(parsed)
-        decode = Program(parsed.model.tree, shape).decode if isinstance(parsed.model, AvroModel) else _texts(shape)
-        return SchemaCodec(record_of(parsed), shape, decode)
+        decoder = decoder_of(parsed, indexes)
+        message = message_name(parsed.model, indexes) if isinstance(parsed.model, ProtobufModel) else ""
+        return SchemaCodec(record_of(parsed, message), decoder)
     except BadSchema as error:
         return error
     except ValueError:
@@ -105,9 +105,3 @@ def shape_in(columns: Sequence[Column], name: str) -> Shape | None:
 
 def _shape(column: Column) -> Shape:
     return Shape(column.kind, tuple(Field(child.source, _shape(child)) for child in column.children))
-
-
-def _texts(shape: Shape) -> Callable[[pa.BinaryArray], Decoded]:
-    from headwater.schemas.decoding.json_plain import decode_as
-
-    return lambda payloads: decode_as(shape, payloads)
