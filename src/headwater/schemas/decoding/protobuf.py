@@ -236,7 +236,10 @@ class Messages:
             inner = _scalar_shape(value)
             whole = map_of(inner) if entry is not None else list_of(inner)
             shape, convert = whole, functools.partial(_texts, whole)
-        node = self.layout.add(Node(shape, "list", pool, place, inner=self.layout.new_pool(), convert=convert))
+        becomes = JSON if convert is not None else None
+        inner_pool = self.layout.new_pool()
+        node = Node(shape, "list", pool, place, inner=inner_pool, convert=convert, becomes=becomes)
+        self.layout.add(node)
         if entry is None:
             node.children.append(self._one(message, field, shape.fields[0].shape, node.inner, f"{place}[]", node.index))
             return node

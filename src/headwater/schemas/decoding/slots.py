@@ -51,6 +51,25 @@ class Node:
     index: int = -1
     own: dict[int, int] = field(default_factory=dict)
     """Further numbers of the node, by column of `nodes`."""
+    becomes: Shape | None = None
+    """The shape after the conversion, if it is not that of the node."""
+    _types: tuple[pa.DataType, pa.DataType] | None = None
+
+    def natural(self) -> pa.DataType:
+        """The Arrow type of the shape."""
+        return self._both()[0]
+
+    def arrow_type(self) -> pa.DataType:
+        """The Arrow type of the values after the conversion."""
+        return self._both()[1]
+
+    def _both(self) -> tuple[pa.DataType, pa.DataType]:
+        from headwater.schemas.conform import arrow_type
+
+        if self._types is None:
+            own = arrow_type(self.shape)
+            self._types = (own, own if self.becomes is None else arrow_type(self.becomes))
+        return self._types
 
 
 class Layout:
@@ -61,6 +80,7 @@ class Layout:
         self.pools = 1
         self._columns = columns
         self._table: Array | None = None
+        self._widths: Array | None = None
 
     def add(self, node: Node) -> Node:
         """Give the node its index. Children of a node get theirs in the order of `add`."""
@@ -72,6 +92,12 @@ class Layout:
         """A pool for the elements of a list."""
         self.pools += 1
         return self.pools - 1
+
+    def widths(self) -> Array:
+        """How many slots a value of each node has."""
+        if self._widths is None:
+            self._widths = np.array([_width(node) for node in self.nodes], np.int64)
+        return self._widths
 
     def table(self) -> Array:
         """The rows of `nodes`, without places of slots."""
@@ -109,9 +135,8 @@ class Slots:
         self._budget = len(data) * kernel.SLOTS_PER_BYTE + kernel.SPARE_SLOTS
         self.slots = np.zeros(0, np.int64)
         self.valid = np.zeros(0, np.uint8)
-        self._weights = np.zeros(layout.pools, np.int64)
-        for node in layout.nodes:
-            self._weights[node.pool] += 1 + _width(node)
+        pools = self.nodes[:, kernel.POOL]
+        self._weights = np.bincount(pools, 1 + layout.widths(), layout.pools).astype(np.int64)
         self._lay(0)
 
     def grow(self, pool: int, row: int) -> bool:
@@ -132,14 +157,14 @@ class Slots:
         from headwater.schemas.decoding.kernels import slots as kernel
 
         old, slots, valid = self.nodes.copy(), self.slots, self.valid
-        at = marks = 0
-        for node in self.layout.nodes:
-            row, room = self.nodes[node.index], int(self.capacity[node.pool])
-            row[kernel.VALID], marks = marks, marks + room
-            for column in (kernel.BASE, kernel.SECOND)[: _width(node)]:
-                row[column], at = at, at + room
-        self.slots, self.valid = np.zeros(at, np.int64), np.zeros(marks, np.uint8)
-        for node in self.layout.nodes:
+        rooms = self.capacity[self.nodes[:, kernel.POOL]]
+        widths = self.layout.widths()
+        ends, mark_ends = np.cumsum(rooms * widths), np.cumsum(rooms)
+        self.nodes[:, kernel.VALID] = mark_ends - rooms
+        self.nodes[:, kernel.BASE] = np.where(widths > 0, ends - rooms * widths, -1)
+        self.nodes[:, kernel.SECOND] = np.where(widths > 1, ends - rooms, -1)
+        self.slots, self.valid = np.zeros(int(ends[-1]), np.int64), np.zeros(int(mark_ends[-1]), np.uint8)
+        for node in self.layout.nodes if rows or self.used.any() else ():
             kept = int(self.used[node.pool]) if node.pool else rows
             if kept:
                 for column in (kernel.BASE, kernel.SECOND)[: _width(node)]:
@@ -184,14 +209,12 @@ class Assembly:
         """All values of a node."""
         import pyarrow as pa
 
-        from headwater.schemas.conform import arrow_type
-
         count = self._slots.count(node)
-        kind = arrow_type(node.shape)
-        if node.form == "nothing":
-            return pa.nulls(count, kind)
         marks = self._slots.marks(node)
         nulls = count - int(np.count_nonzero(marks))
+        if node.form == "nothing" or nulls == count:
+            return pa.nulls(count, node.arrow_type())
+        kind = node.natural()
         bits = pa.py_buffer(np.packbits(marks, bitorder="little")) if nulls else None
         if node.form == "struct":
             children = [self.array(child) for child in node.children]
