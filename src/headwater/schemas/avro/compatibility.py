@@ -82,7 +82,7 @@ class _Comparison:
         for at, branch in enumerate(branches):
             here = step(place, at)
             if not isinstance(reader, list):
-                found.extend(self.compare(reader, branch, place))
+                found.extend(self.compare(reader, branch, here))
             elif self.compare(reader, branch, here):
                 found.append(
                     _missing_branch(here, self._writer.get(branch, branch) if isinstance(branch, str) else branch)
@@ -94,21 +94,19 @@ class _Comparison:
         written = {field["name"]: field for field in writer["fields"]}
         for at, field in enumerate(reader["fields"]):
             here = step(step(place, "fields"), at)
-            names = (field["name"], *field.get("aliases", ()))
-            source = next((written[name] for name in names if name in written), None)
-            if source is not None:
-                found.extend(self.compare(field["type"], source["type"], step(here, "type")))
-            elif "default" not in field and not self._has_symbol(field["type"]):
+            sources = [
+                written[name] for name in dict.fromkeys((field["name"], *field.get("aliases", ()))) if name in written
+            ]
+            if len(sources) > 1:
+                text = f"the field {field['name']} of the {{reader}} schema is, by its aliases, several fields "
+                found.append(Difference("READER_FIELD_AMBIGUOUS", here, text + "of the {writer} schema", field["name"]))
+            elif sources:
+                found.extend(self.compare(field["type"], sources[0]["type"], step(here, "type")))
+            elif "default" not in field:
                 text = f"the field {field['name']} in the {{reader}} schema has no default value and is missing in the "
-                found.append(
-                    Difference("READER_FIELD_MISSING_DEFAULT_VALUE", here, text + "{writer} schema", field["name"])
-                )
+                text += "{writer} schema"
+                found.append(Difference("READER_FIELD_MISSING_DEFAULT_VALUE", here, text, field["name"]))
         return found
-
-    def _has_symbol(self, tree: Any) -> bool:
-        """Whether the type of a field is an enum with a default symbol."""
-        tree = self._reader.get(tree, tree) if isinstance(tree, str) else tree
-        return isinstance(tree, dict) and tree["type"] == "enum" and "default" in tree
 
 
 def _kind(tree: Any) -> str:
