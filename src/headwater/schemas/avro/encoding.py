@@ -14,7 +14,7 @@ from headwater.errors import BadValue
 from headwater.schemas.avro.logical import from_json, to_json
 from headwater.schemas.avro.model import AvroModel, definitions_of
 from headwater.schemas.avro.names import NAMED
-from headwater.schemas.texts import step
+from headwater.schemas.texts import MAX_MESSAGE, step
 
 MAX_VALUES = 1_000_000
 """The most values in one record that is decoded. Arrays of nulls take no bytes, so the payload sets no limit."""
@@ -51,7 +51,7 @@ class AvroCodec:
 
 
 def _refuse(place: str, flaw: str) -> NoReturn:
-    raise BadValue(f"The value at {place or 'the top'} {flaw}")
+    raise BadValue(f"The value at {place[:MAX_MESSAGE] or 'the top'} {flaw[:MAX_MESSAGE]}")
 
 
 class _Encoder:
@@ -127,22 +127,22 @@ class _Encoder:
         return b"".join(parts)
 
     def _union(self, value: Any, branches: list[Any], place: str) -> bytes:
-        flaws: list[str] = []
-        if isinstance(value, dict) and len(value) == 1:
-            (name,) = value
-            for at, branch in enumerate(branches):
-                if name == _branch(branch) and name != "null":
-                    try:
-                        return varint(at) + self.encode(value[name], branch, step(place, name))
-                    except BadValue as flaw:
-                        flaws.append(str(flaw))
+        near: list[str] = []
+        """Flaws of branches that the value may have been meant for."""
+        tag = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else None
+        for at, branch in enumerate(branches):
+            if tag is not None and tag == _branch(branch):
+                try:
+                    return varint(at) + self.encode(value[tag], branch, step(place, tag))
+                except BadValue as flaw:
+                    near.append(str(flaw))
         for at, branch in enumerate(branches):
             try:
                 return varint(at) + self.encode(value, branch, place)
             except BadValue as flaw:
-                flaws.append(str(flaw))
+                if _branch(branch) != "null" and tag != _branch(branch):
+                    near.append(str(flaw))
         names = ", ".join(_branch(branch) for branch in branches)
-        near = [flaw for flaw, branch in zip(flaws, branches, strict=False) if _branch(branch) != "null"]
         why = f": {near[0]}" if len(near) == 1 else ""
         _refuse(place, f"is of no branch of the union [{names}]{why}")
 

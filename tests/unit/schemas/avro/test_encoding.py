@@ -114,6 +114,7 @@ def test_fastavro_reads_what_is_encoded(schema: Any, value: Any, natural: Any) -
         (PLACE, {}, "at /x is missing, and has no default"),
         (PLACE, {"x": 1, "y": 2}, "at /y is no field of the record Place"),
         (["null", PLACE], {"x": "1"}, "no branch of the union [null, Place]: The value at /x is no integer"),
+        (["null", "int"], {"int": "x"}, "no branch of the union [null, int]: The value at /int is no integer"),
         (["null", "int", "boolean"], "x", "no branch of the union [null, int, boolean]"),
         (DATE, "2024-02-30", "is no date"),
         (UUID, "x", "is no uuid"),
