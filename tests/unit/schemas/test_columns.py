@@ -32,6 +32,7 @@ from headwater.schemas.shapes import (
     map_of,
     struct,
 )
+from headwater.state.commands import columns as commands
 from headwater.state.commands.columns import Column
 from tests.support.shapes import any_struct
 
@@ -237,6 +238,8 @@ def test_merging_only_ever_adds(seed: int) -> None:
         again, again_last = merged(columns, last, root, limits)
         assert again is columns and again_last == last
         check_kept(before, columns, before_last)
+        assert commands.grown(before, commands.additions(before, columns)) == columns
+        assert commands.up_to(columns, before_last) == before
         ids = [column.id for column in all_of(columns)]
         assert len(set(ids)) == len(ids) and max(ids) == last and count(columns) == len(ids) <= limits.columns
     for level in levels(columns):

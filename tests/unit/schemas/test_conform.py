@@ -277,6 +277,40 @@ def test_every_value_is_found_again_after_every_evolution(seed: int) -> None:
 
 
 @given(st.integers(0, 1 << 64))
+def test_what_is_below_a_null_is_not_seen(seed: int) -> None:
+    """Arrays may have values below null structs and lists, parts with offsets of their own, and any order of parts."""
+    dice = random.Random(seed)
+    shape = list_of(any_struct(dice, depth=3))
+    rows = [[any_value(dice, shape.fields[0].shape) for _ in range(2)] for _ in range(5)]
+    columns, last = merged((), 0, root_of(None, shape))
+    columns, _ = merged(columns, last, root_of(None, list_of(any_struct(dice, depth=3))))
+    expected = written(columns, array_of(rows, shape), shape)
+    full = array_of([None, *rows, [None]], shape)
+    moved = pa.concat_arrays([full.slice(3, 3), full.slice(1, 2)])
+    assert written(columns, moved, shape) == expected[2:] + expected[:2]
+    parts = array_of([None, *(one for row in rows for one in row)], shape.fields[0].shape).slice(1)
+    hidden = [dice.random() < 0.5 for _ in rows]
+    offsets = pa.array(range(0, 12, 2), pa.int32())
+    masked = pa.ListArray.from_arrays(offsets, parts, type=full.type, mask=pa.array(hidden))
+    nothing = {column.name: None for column in columns}
+    assert written(columns, masked, shape) == [
+        nothing if unseen else row for unseen, row in zip(hidden, expected, strict=True)
+    ]
+
+
+def test_a_flattened_null_hides_what_is_below_it() -> None:
+    shape = struct(Field("a", LONG))
+    value = pa.StructArray.from_arrays([pa.array([1, 2])], names=["a"], mask=pa.array([False, True]))
+    root = root_of(None, shape, flatten=True)
+    columns, _ = merged((), 0, root)
+    assert conform(root_array(None, value, None, flatten=True), plan(columns, root))[1].to_pylist() == [1, None]
+    deep = Limits(depth=1)
+    columns, _ = merged((), 0, root_of(None, shape), deep)
+    arrays = conform(root_array(None, value, None), plan(columns, root_of(None, shape), deep))
+    assert arrays[1].to_pylist() == ['{"a":1}', None]
+
+
+@given(st.integers(0, 1 << 64))
 def test_with_little_room_every_value_is_in_its_column_or_in_the_rest(seed: int) -> None:
     """Putting the columns and the rest together gives the value that was written."""
     dice = random.Random(seed)
