@@ -18,7 +18,7 @@ import pyarrow as pa
 from google.protobuf import message_factory
 
 from headwater.schemas.decoding.by_schema import decoder_of
-from headwater.schemas.decoding.json_plain import decode_as, infer
+from headwater.schemas.decoding.json_plain import decode, decode_as, infer
 from headwater.schemas.parsing import Parsed, ProtobufModel, SchemaKind, Source, parse
 from headwater.schemas.protobuf.model import pool_of
 
@@ -152,7 +152,7 @@ def main() -> None:
     report("JSON Schema", texts, decoder_of(parse(Source(SchemaKind.JSON, json.dumps(JSON)))).decode, json.loads)
     shape = infer(pa.array(texts, pa.binary()))
     report("JSON, known shape", texts, lambda given: decode_as(shape, given), json.loads)
-    report("JSON, with its shape", texts, lambda given: decode_as(infer(given), given), json.loads)
+    report("JSON, with its shape", texts, decode, json.loads)
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ class JsonCodec:
         return f"<JsonCodec of {self._known!r}>"
 
     def decode(self, payloads: pa.BinaryArray) -> tuple[Shape, Decoded]:
-        from headwater.schemas.decoding.json_plain import decode_as, infer
+        from headwater.schemas.decoding.json_plain import decode
 
-        self._known = shape = infer(payloads, self._known)
-        return shape, decode_as(shape, payloads)
+        self._known, decoded = decode(payloads, self._known)
+        return self._known, decoded
 
 
 class SchemaCodec:

@@ -21,6 +21,7 @@ object with none that was known is JSON text."""
 _EXACT = 1 << 53
 _LONG = 1 << 63
 _HUGE = decimal(38, 0)
+_KEPT = frozenset({"boolean", "long", "double", "string", "json", "map", _HUGE.kind})
 
 
 class Seen:
@@ -37,7 +38,10 @@ class Seen:
         self._element: Seen | None = None
 
     def keep(self, shape: Shape) -> None:
-        """Start from a shape that is known. Its fields keep their places and their types."""
+        """Start from a shape that is known. Its fields keep their places and their types.
+
+        Types that JSON does not have, such as dates, stay with the values that other schemas gave them.
+        """
         self.is_kept = True
         if shape.kind == "struct":
             self._fields = {} if self._fields is None else self._fields
@@ -46,7 +50,7 @@ class Seen:
         elif shape.kind == "list":
             self._element = self._element or Seen(self._level + 1)
             self._element.keep(shape.fields[0].shape)
-        elif shape.kind != "null":
+        elif shape.kind in _KEPT:
             self._kinds[shape.kind] = shape
             self._kept.add(shape.kind)
 

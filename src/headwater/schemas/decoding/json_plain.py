@@ -27,6 +27,11 @@ def infer(payloads: pa.Array, known: Shape | None = None) -> Shape:
 
     `known` is a shape that the result begins with: its fields stay, and keep their types.
     """
+    return decode(payloads, known)[0]
+
+
+def decode(payloads: pa.Array, known: Shape | None = None) -> tuple[Shape, Decoded]:
+    """Decode payloads by the shape of `infer`, which comes with them."""
     from headwater.schemas.decoding.kernels import json_values
 
     mended = (json_values.MISFIT, json_values.UNKNOWN, json_values.INEXACT, json_values.RANGE)
@@ -35,15 +40,17 @@ def infer(payloads: pa.Array, known: Shape | None = None) -> Shape:
     guess = seen.root()
     rows, taken = payloads.slice(0, FIRST_ROWS), FIRST_ROWS
     for _ in range(MAX_GUESSES):
-        _, codes = texts_of(guess).try_out(rows, strict=True)
+        decoded, codes = texts_of(guess).try_out(rows, strict=True)
         unfit = [row for row, code in codes.items() if code in mended]
         for value in read(rows[row].as_py() for row in unfit[:taken]):
             seen.add(value)
         before, guess = guess, seen.root()
         if len(rows) == len(payloads) and len(unfit) <= taken and before == guess:
-            break
+            if json_values.UNKNOWN in codes.values():
+                break
+            return guess, decoded
         rows, taken = payloads, MORE_ROWS if len(rows) < len(payloads) else taken * 10
-    return guess
+    return guess, decode_as(guess, payloads)
 
 
 def decode_as(shape: Shape, payloads: pa.Array) -> Decoded:

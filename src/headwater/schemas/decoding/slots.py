@@ -202,8 +202,8 @@ class Assembly:
     def __init__(self, slots: Slots, gather: Callable[[Array, Array, Array, Array, Array], int]) -> None:
         self._slots = slots
         self._gather = gather
-        self.bad: list[tuple[Node, int, str]] = []
-        """Values that could not be converted."""
+        self.bad: list[tuple[int, str]] = []
+        """Rows with values that could not be converted, and why."""
 
     def array(self, node: Node) -> pa.Array:
         """All values of a node."""
@@ -221,13 +221,13 @@ class Assembly:
             return pa.Array.from_buffers(kind, count, [bits], nulls, children=children)
         if node.join is not None:
             array, bad = node.join([self.array(child) for child in node.children], marks)
-            self.bad.extend((node, index, text) for index, text in bad.items() if marks[index])
+            self._note(node, marks, bad)
             return array
         read = {"list": self._list, "span": self._spans}.get(node.form, self._numbers)
         array = read(node, node.reads or kind, bits, nulls)
         if node.convert is not None:
             array, bad = node.convert(array)
-            self.bad.extend((node, index, text) for index, text in bad.items() if marks[index])
+            self._note(node, marks, bad)
         return array
 
     def _list(self, node: Node, kind: pa.DataType, bits: pa.Buffer | None, nulls: int) -> pa.Array:
@@ -269,15 +269,22 @@ class Assembly:
         buffers = [bits, pa.py_buffer(ends), pa.py_buffer(target[:size])]
         return pa.Array.from_buffers(kind, len(starts), buffers, nulls)
 
-    def row_of(self, node: Node, index: int) -> int:
-        """The row that a value belongs to."""
+    def _note(self, node: Node, marks: Array, bad: Bad) -> None:
+        """Remember by row what could not be converted."""
+        places = [index for index in bad if marks[index]]
+        rows = self._rows_of(node, np.array(places, np.int64))
+        self.bad.extend((row, f"{node.place}: {bad[index]}") for row, index in zip(rows, places, strict=True))
+
+    def _rows_of(self, node: Node, indexes: Array) -> list[int]:
+        """The rows that values belong to."""
         pool = node.pool
         while pool:
             parent = next(one for one in self._slots.layout.nodes if one.inner == pool)
             ends = np.maximum.accumulate(self._slots.numbers(parent))
-            index = int(np.searchsorted(ends, index, side="right"))
+            indexes = np.searchsorted(ends, indexes, side="right")
             pool = parent.pool
-        return index
+        rows: list[int] = indexes.tolist()
+        return rows
 
 
 class Payloads:
@@ -339,7 +346,7 @@ def decode(
         late = finish(slots) if finish is not None else []
         assembly = Assembly(slots, gather)
         array = assembly.array(layout.nodes[0])
-        late.extend((assembly.row_of(node, index), f"{node.place}: {text}") for node, index, text in assembly.bad)
+        late.extend(assembly.bad)
         if not late:
             return Decoded(array, dict(sorted(errors.items())))
         for row, text in late:

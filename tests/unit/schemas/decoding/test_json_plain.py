@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.schemas.decoding import inference
-from headwater.schemas.decoding.json_plain import decode_as, infer
+from headwater.schemas.decoding.json_plain import decode, decode_as, infer
 from headwater.schemas.leftovers import values
 from headwater.schemas.shapes import (
     BOOLEAN,
+    DATE,
     DOUBLE,
     JSON,
     LONG,
@@ -129,6 +130,15 @@ def test_a_known_shape_keeps_its_fields_and_types() -> None:
     assert infer(binary(b'{"v":1.5,"new":true}'), known) == struct(
         Field("v", LONG), Field("v", DOUBLE), Field("gone", STRING), Field("new", BOOLEAN)
     )
+
+
+def test_types_of_other_schemas_are_not_used() -> None:
+    known = struct(Field("v", DATE), Field("w", decimal(9, 2)), Field("m", map_of(LONG)))
+    payloads = binary(b'{"v":"2024-01-01","w":1.005,"m":{"a":1}}', b'{"v":"x","m":{"a":"b"}}')
+    shape, decoded = decode(payloads, known)
+    assert not decoded.errors
+    assert [row["v"] for row in values(decoded.array, shape)] == ["2024-01-01", "x"]  # type: ignore[index]
+    assert STRING in [field.shape for field in shape.fields if field.name == "v"]
 
 
 def test_rare_fields_far_behind_are_found() -> None:
