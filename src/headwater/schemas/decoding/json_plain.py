@@ -19,7 +19,9 @@ FIRST_ROWS = 256
 """The rows that the first guess is made of."""
 MORE_ROWS = 1_000
 """The rows that make the second guess better; ten times as many the third, and so on."""
-MAX_GUESSES = 8
+ROW_BYTES = 8_000
+"""How large these rows may be on average: of larger ones fewer are read."""
+MAX_GUESSES = 12
 
 
 def infer(payloads: pa.Array, known: Shape | None = None) -> Shape:
@@ -42,15 +44,25 @@ def decode(payloads: pa.Array, known: Shape | None = None) -> tuple[Shape, Decod
     for _ in range(MAX_GUESSES):
         decoded, codes = texts_of(guess).try_out(rows, strict=True)
         unfit = [row for row, code in codes.items() if code in mended]
-        for value in read(rows[row].as_py() for row in unfit[:taken]):
+        read_now = _within(rows, unfit[:taken], taken * ROW_BYTES)
+        for value in read(rows[row].as_py() for row in unfit[:read_now]):
             seen.add(value)
         before, guess = guess, seen.root()
-        if len(rows) == len(payloads) and len(unfit) <= taken and before == guess:
+        if len(rows) == len(payloads) and len(unfit) <= read_now and before == guess:
             if json_values.UNKNOWN in codes.values():
                 break
             return guess, decoded
         rows, taken = payloads, MORE_ROWS if len(rows) < len(payloads) else taken * 10
     return guess, decode_as(guess, payloads)
+
+
+def _within(payloads: pa.Array, rows: list[int], size: int) -> int:
+    """How many of the first rows have at most so many bytes; one at least."""
+    for at, row in enumerate(rows):
+        size -= len(payloads[row].as_buffer())
+        if size < 0:
+            return max(at, 1)
+    return len(rows)
 
 
 def decode_as(shape: Shape, payloads: pa.Array) -> Decoded:

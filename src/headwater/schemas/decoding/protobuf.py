@@ -82,7 +82,7 @@ class Messages:
 
     def decode(self, payloads: pa.Array) -> Decoded:
         """Decode payloads of the message type."""
-        from headwater.schemas.decoding.kernels import protobuf as kernel
+        import pyarrow as pa
 
         if self._json is not None:
             array, bad = self._json(payloads)
@@ -91,16 +91,14 @@ class Messages:
         if not odd:
             return decoded
         mended = payloads.to_pylist()
-        errors = {row: text for row, text in decoded.errors.items() if row not in odd}
+        errors = dict(decoded.errors)
         for row in odd:
-            mended[row], flaw = self._in_order(mended[row])
-            if flaw:
-                errors[row] = flaw
-        import pyarrow as pa
-
-        decoded, odd = self._run(pa.array(mended, payloads.type))
+            mended[row], errors[row] = self._in_order(mended[row])
+            if not errors[row]:
+                del errors[row]
+        decoded, _ = self._run(pa.array(mended, payloads.type))
         for row, text in decoded.errors.items():
-            errors.setdefault(row, text if row not in odd else kernel.FLAWS[kernel.ODD])
+            errors.setdefault(row, text)
         return Decoded(decoded.array, dict(sorted(errors.items())))
 
     def _run(self, payloads: pa.Array) -> tuple[Decoded, list[int]]:

@@ -336,9 +336,9 @@ def decode(
         flaws = np.zeros((payloads.rows, 3), np.int64)
         state = np.zeros(kernel.STATE_NUMBERS, np.int64)
         while step(slots, flaws, state) == kernel.GROW:
-            row = int(state[kernel.ROW])
-            if not slots.grow(int(state[kernel.POOL_WANTED]), row):
-                flaws[row, 0] = too_large
+            row, pool = int(state[kernel.ROW]), int(state[kernel.POOL_WANTED])
+            if not slots.grow(pool, row):
+                flaws[row, :2] = too_large, next(node.index for node in layout.nodes if node.inner == pool)
                 state[kernel.ROW] += 1
         for row in np.flatnonzero(flaws[:, 0]).tolist():
             code, node, at = flaws[row].tolist()
