@@ -125,6 +125,10 @@ def test_rows_go_into_the_log_and_both_tables(tmp_path: Path) -> None:
         assert [(p, v) for p, _, _, _, v, _ in in_log] == expected
         assert [t for *_, t, k, _, _ in in_log if k is not None and k == b"k7"] == [1_007]
         assert await agreed(world, node, made) == in_log
+        state = node.domains[ONE].state
+        known = state.typed[made.id]
+        assert known.files.keys() == state.tables[made.id].files.keys(), "every segment has a digest"
+        assert all(known.files[file.number].digest for file in state.tables[made.id].live())
         first = next(i for i in range(20, 50) if partition_of_key(b"k%d" % i, 3) == 0)
         assert in_log[await list_offset(node, 1_020)][4] == b"bulk-%d" % first
         await loader.close()

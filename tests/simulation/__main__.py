@@ -19,6 +19,7 @@ from tests.simulation.links.scene import LINKS
 from tests.simulation.moving import MOVING
 from tests.simulation.run import LIFE, Outcome, simulate, simulate_all
 from tests.simulation.transactions import NAIVE, ROLLING, SECOND, TRANSACTIONS
+from tests.simulation.typed.scene import TYPED
 from tests.simulation.units.scene import UNITS
 
 SCENES = {
@@ -31,6 +32,7 @@ SCENES = {
     "units": UNITS,
     "holds": HOLDS,
     "links": LINKS,
+    "typed": TYPED,
 }
 
 

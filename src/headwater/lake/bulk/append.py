@@ -35,7 +35,9 @@ from headwater.log.segment.rows import plain_rows
 from headwater.objects import ObjectStore
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
+from headwater.state.commands.columns import FileTyping, FillFiles
 from headwater.state.commands.tables import Fill, NewFile, Release, Reserve, SegmentRun
+from headwater.state.machine import TYPED_LEVEL
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import Reservation
 from headwater.state.streams.index import NO_TIMESTAMP
@@ -129,6 +131,7 @@ class _Segment:
     pieces: list[bytes]
     runs: list[SegmentRun]
     newest: list[int]
+    digest: int
 
 
 class BulkAppend:
@@ -288,10 +291,10 @@ class BulkAppend:
             newest.append(largest)
         file = segment.close(prefix, self._chance)
         assert file is not None, "gathered records have rows"
-        return _Segment(file, segment.pieces, runs, newest)
+        return _Segment(file, segment.pieces, runs, newest, segment.digest)
 
     async def _fill(self, reservation: Reservation, root: str, segment: _Segment) -> None:
-        command = Fill(reservation.number, root, [segment.file], segment.runs, segment.newest)
+        command = fill_command(self._replica.state.level, reservation, root, segment)
         try:
             [result] = await self._replica.submit([command])
         except EpochLost:
@@ -322,6 +325,12 @@ class BulkAppend:
         if path:
             with contextlib.suppress(HeadwaterError):
                 await self._store.delete(path)
+
+
+def fill_command(level: int, reservation: Reservation, root: str, segment: _Segment) -> Fill | FillFiles:
+    """The command for a segment, as a level of the state knows it. Its rows are decoded later."""
+    told = (reservation.number, root, [segment.file], segment.runs, segment.newest)
+    return FillFiles(*told, [FileTyping(segment.digest, 0, 0)]) if level >= TYPED_LEVEL else Fill(*told)
 
 
 def key_partitions(keys: pa.Array, partitions: int, keyless: int) -> Array:

@@ -1,0 +1,88 @@
+"""Defects of merges, rewrites and columns, put in on purpose. The scene must find each of them, or it proves nothing.
+
+Each is a context in which the defect is there. Some are found by `apply`. The last ones take its judgement away: the
+auditor must find them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pyarrow as pa
+
+from headwater.lake import decoding
+from headwater.log.segment.write import Piece
+from headwater.state.commands.columns import Addition, Column, additions, grown
+from headwater.state.streams import settle, typed
+from headwater.state.streams.stored.typed import Columns
+
+Defect = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+@contextlib.contextmanager
+def _all(*patches: contextlib.AbstractContextManager[Any]) -> Any:
+    with contextlib.ExitStack() as stack:
+        for one in patches:
+            stack.enter_context(one)
+        yield
+
+
+def _spoilt(column: str, change: Callable[[Any], Any]) -> contextlib.AbstractContextManager[Any]:
+    """Rows that are read from a file for a merge or a rewrite have another value in their first row."""
+    right = Piece.batches
+
+    def batches(self: Piece, fields: Sequence[pa.Field] = ()) -> Iterator[pa.RecordBatch]:
+        for batch in right(self, fields):
+            at = batch.schema.get_field_index(column)
+            values = batch.column(at).to_pylist()
+            values[0] = change(values[0])
+            yield batch.set_column(at, batch.schema.field(at), pa.array(values, batch.schema.field(at).type))
+
+    return patch("headwater.lake.spark.executor.Piece.batches", batches)
+
+
+def _loses_bytes() -> contextlib.AbstractContextManager[Any]:
+    return _spoilt("value", lambda value: value[:-1])
+
+
+def _changes_a_column() -> contextlib.AbstractContextManager[Any]:
+    return _spoilt("timestamp_ms", lambda ms: ms + 1)
+
+
+def _reuses_ids() -> contextlib.AbstractContextManager[Any]:
+    """New columns get the ids of the first ones."""
+
+    def wrong(before: Sequence[Column], after: Sequence[Column]) -> list[Addition]:
+        found = additions(before, after)
+        if not before:
+            return found
+        return [Addition(one.parent, msgspec.structs.replace(one.column, id=before[0].id)) for one in found]
+
+    return patch.object(decoding, "additions", wrong)
+
+
+def _unjudged_rows() -> contextlib.AbstractContextManager[Any]:
+    def check_rows(*_: object) -> None:
+        """Everything is fine."""
+
+    return _all(_loses_bytes(), patch.object(settle, "_check_rows", check_rows))
+
+
+def _unjudged_columns() -> contextlib.AbstractContextManager[Any]:
+    def added(before: Columns, command: Any) -> tuple[Column, ...]:
+        return grown(before.newest, command.added)
+
+    return _all(_reuses_ids(), patch.object(typed, "_added", added))
+
+
+PLANTED: dict[str, Defect] = {
+    "a merge loses bytes of a row": _loses_bytes,
+    "a rewrite changes a column of the log": _changes_a_column,
+    "new columns reuse an id": _reuses_ids,
+    "a merge loses bytes, and apply does not judge": _unjudged_rows,
+    "new columns reuse an id, and apply does not judge": _unjudged_columns,
+}
