@@ -17,8 +17,11 @@ from pyarrow import parquet
 from harness.virtual import run
 from headwater.app.compactor import health_of
 from headwater.app.node import Node
+from headwater.configs.topics import TopicConfig
 from headwater.lake.backfill import undecoded
 from headwater.lake.decoding import Decoding
+from headwater.lake.described import TypedTotals, typed_of
+from headwater.lake.metrics import collect
 from headwater.lake.registries import BuiltIn, RegistryUnavailable
 from headwater.replica.schema_sources import Draft
 from headwater.replica.schemas import Registry
@@ -82,6 +85,14 @@ def test_json_is_decoded_when_it_settles(tmp_path: Path) -> None:
         assert names[:2] == ["decode_error", "value_data"]
         assert sum(typing.failures for typing in typed.files.values()) == compaction.compactor.undecodable_rows == 2
         assert not undecoded(state, state.tables[made.id])
+        totals = typed_of(state, state.tables[made.id], TopicConfig.of({"headwater.value.schema": "json"}, {}))
+        assert totals == TypedTotals(7, typed.columns.version, 0, 2)
+        assert typed_of(state, None, TopicConfig.of({}, {})) is None
+        measured = collect(compaction.cluster, compaction.domains, compaction.compactor, compaction.following, 0)
+        values_by_name = {metric.name: [value for _, value in metric.samples] for metric in measured}
+        assert values_by_name["headwater_table_rows_not_decodable"] == [2]
+        assert values_by_name["headwater_table_files_not_decoded"] == [0]
+        assert values_by_name["headwater_schema_registry_unreachable"] == [0]
         assert [row[4] for row in await log_rows(node, made)][:3] == [b'{"a": 1}', b'{"a": 2, "b": "x"}', b"{bad"]
         await compaction.close()
         await node.stop()

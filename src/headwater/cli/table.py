@@ -74,6 +74,7 @@ def describe(
         held, now_ms = await _held(found, name, ask_for), SystemClock().wall_ms()
         return {
             **_summary(found, name),
+            **_typed(found, name),
             "location": f"{found.store.url.rstrip('/')}/{table.root}" if table else None,
             "partitions": [
                 {
@@ -108,6 +109,12 @@ def describe(
         f"table of {document['topic']} at {document['location']}, version {document['version']}, "
         f"{document['freshness_seconds']} s behind its log\n\n".encode()
     )
+    if "typed_columns" in document:
+        put(
+            f"{document['typed_columns']} typed columns (version {document['columns_version']}); "
+            f"files that are not decoded yet: {document['files_not_decoded']}; "
+            f"rows that could not be decoded: {document['rows_not_decodable']}\n\n".encode()
+        )
     put_table(
         ["PARTITION", "START", "SETTLED", "STABLE", "END"],
         [(p["partition"], p["start"], p["settled"], p["stable"], p["end"]) for p in document["partitions"]],
@@ -314,6 +321,16 @@ def _waiting(found: LedgerSession, name: str) -> dict[str, Any]:
     from headwater.lake.described import waiting_of
 
     return asdict(waiting_of(replica_of(found, name).state, table_of(found, name)[1]))
+
+
+def _typed(found: LedgerSession, name: str) -> dict[str, Any]:
+    """The typed columns of a topic; empty if it has none and gets none."""
+    from headwater.configs.topics import TopicConfig
+    from headwater.lake.described import typed_of
+
+    config = TopicConfig.of(found.topic(name).configs, found.cluster.state.resources.common)
+    totals = typed_of(replica_of(found, name).state, table_of(found, name)[0], config)
+    return asdict(totals) if totals is not None else {}
 
 
 def _seconds(ms: int) -> float:

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from headwater.configs.topics import TopicConfig
 from headwater.lake.planning import lag_ms
+from headwater.state.commands.columns import walk
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stored.typed import TypedTable
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import TopicTable
 
@@ -54,6 +57,31 @@ def totals_of(table: TopicTable | None) -> Totals:
     live = list(table.live()) if table else []
     version = table.last_sequence if table else 0
     return Totals(sum(f.rows for f in live), len(live), sum(f.size for f in live), version)
+
+
+class TypedTotals(msgspec.Struct, frozen=True):
+    """The typed columns of a table."""
+
+    typed_columns: int
+    """Their number, with those inside others."""
+    columns_version: int
+    """How often columns were added."""
+    files_not_decoded: int
+    """Files of the newest version whose rows are not decoded, or are to be decoded again."""
+    rows_not_decodable: int
+    """Rows of the newest version whose key or value could not be decoded: see `decode_error`."""
+
+
+def typed_of(state: StreamsState, table: TopicTable | None, config: TopicConfig) -> TypedTotals | None:
+    """The typed columns of a topic; None if it has no schemas and its table has no such columns."""
+    topic = table.topic if table is not None else None
+    known = state.typed.get(topic, TypedTable()) if topic is not None else TypedTable()
+    if not config.typed and not known.columns.newest:
+        return None
+    live = list(table.live()) if table is not None else []
+    waiting = sum(1 for _ in known.undecoded(live)) if config.typed else 0
+    failed = sum(known.files[file.number].failures for file in live if file.number in known.files)
+    return TypedTotals(sum(1 for _ in walk(known.columns.newest)), known.columns.version, waiting, failed)
 
 
 def freshness_ms(state: StreamsState, table: TopicTable | None, streams: Sequence[Stream], now_ms: int) -> int:

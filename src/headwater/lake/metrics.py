@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headwater.configs.topics import TopicConfig
 from headwater.lake.compactor import Compactor
+from headwater.lake.described import typed_of
 from headwater.lake.following import Following
 from headwater.lake.planning import lag_ms, pending_bytes
 from headwater.ops.metrics import Metric
@@ -29,6 +31,8 @@ def collect(
     behind: list[Sample] = []
     last: list[Sample] = []
     files: list[Sample] = []
+    undecoded: list[Sample] = []
+    failed: list[Sample] = []
     for replica in domains.values():
         for plan in compactor.plans(replica):
             topic = {"topic": cluster.state.topics[plan.topic].name}
@@ -38,6 +42,11 @@ def collect(
             if table is None:
                 continue
             files.append((topic, sum(1 for _ in table.live())))
+            known = cluster.state.topics[plan.topic]
+            typed = typed_of(replica.state, table, TopicConfig.of(known.configs, cluster.state.resources.common))
+            if typed is not None:
+                undecoded.append((topic, typed.files_not_decoded))
+                failed.append((topic, typed.rows_not_decodable))
             last.append((topic, table.journal[-1].ms / 1000 if table.journal else 0.0))
             for name, follower in table.followers.items():
                 behind.append(({**topic, "follower": name}, table.last_sequence - follower.cursor))
@@ -62,6 +71,14 @@ def collect(
         Metric("headwater_settle_backlog_bytes", "gauge", "WAL bytes that are not settled.", backlog),
         Metric("headwater_settle_last_seconds", "gauge", "Time of the last settle, since the Unix epoch.", last),
         Metric("headwater_table_files", "gauge", "Segments of a table.", files),
+        Metric("headwater_table_files_not_decoded", "gauge", "Segments that are not decoded yet.", undecoded),
+        Metric("headwater_table_rows_not_decodable", "gauge", "Rows of a table with a decode_error.", failed),
+        Metric("headwater_schema_registry_unreachable", "gauge", "Whether schemas cannot be asked for.",
+               one(bool(compactor.decoding.unreachable))),
+        Metric("headwater_rewritten_files_total", "counter", "Segments that were decoded later.",
+               one(compactor.rewritten_files)),
+        Metric("headwater_undecodable_rows_total", "counter", "Rows that could not be decoded when they settled.",
+               one(compactor.undecodable_rows)),
         Metric("headwater_follower_lag", "gauge", "Journal entries that a follower has not committed.", behind),
         Metric("headwater_followers_held", "gauge", "Tables that a follower cannot commit to.", held),
         Metric("headwater_follower_commits_total", "counter", "Versions committed.",
