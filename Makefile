@@ -102,8 +102,8 @@ bench-query: install ## SQL beside DuckDB and Spark on the plain files, rows tha
 	scripts/setup-tools spark
 	$(BIN)/python -m benchmarks.query $(ARGS)
 
-bench-link: install ## a topic of Apache Kafka copied into a log and into tables, beside Iceberg's Kafka Connect sink
-	scripts/setup-tools kafka spark connect
+bench-link: install ## a topic of Apache Kafka copied into a log and into tables, beside MirrorMaker 2 and Iceberg's Kafka Connect sink
+	scripts/setup-tools kafka spark connect mirror
 	$(BIN)/python -m benchmarks.link $(ARGS)
 
 bench-ledgers: install ## commits a second on every ledger backend whose server is built

@@ -1,8 +1,9 @@
 """Copying a topic of Apache Kafka: ``python -m benchmarks.link``, or ``make bench-link``.
 
-Three subjects read the same topic of the same Kafka. A link copies it into a log here. A link and a compactor bring it
-into a table. Iceberg's sink in Kafka Connect does the same, with the values as they are. Figures are per CPU second of
-the processes that do the work; Kafka's own are not counted. Every subject is warm: it has read a small topic before.
+Four subjects read the same topic of the same Kafka. A link copies it into a log here. MirrorMaker 2 copies it into a
+broker here, whose CPU is not counted: the link stores the records itself. A link and a compactor bring it into a table.
+Iceberg's sink in Kafka Connect does the same, with the values as they are. Figures are per CPU second of the processes
+that do the work; Kafka's own are not counted. Every subject is warm: it has read a small topic before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +21,7 @@ import psutil
 import typer
 from confluent_kafka import Consumer, TopicPartition
 
+from benchmarks.mirror_maker import MirrorMaker
 from benchmarks.report import gather_facts, markdown_table, number, publish_section
 from benchmarks.segments import Case
 from benchmarks.settle_connect import RAW, SUBJECTS, Connect, produce
@@ -112,6 +115,27 @@ def to_log(directory: Path, source: str, topic: str, case: Case, records: int) -
         return meter.read("link, into a log", case, records)
 
 
+def by_mirror(directory: Path, source: str, topic: str, case: Case, records: int) -> Sample:
+    """From the source into a broker here, by MirrorMaker 2, from its first records on: a connector starts slowly."""
+    with (
+        Headwater(directory, gateway=False) as server,
+        MirrorMaker(directory / "mirror", source, server.bootstrap) as maker,
+    ):
+
+        def reaches(copy: str, expected: int) -> int:
+            look = partial(copied, server.bootstrap, copy)
+            eventually(lambda: look() >= expected, f"{copy} has {expected:,} records", PATIENCE, LOOK_SECONDS)
+            return look()
+
+        reaches(maker.mirror(WARM), WARM_ROWS)
+        maker.forget(WARM)
+        copy = maker.mirror(topic)
+        first = reaches(copy, 1)
+        meter = Meter([maker.worker()])
+        reaches(copy, records)
+        return meter.read("MirrorMaker 2, into a broker", case, records - first)
+
+
 def to_table(directory: Path, source: str, topic: str, case: Case, records: int) -> Sample:
     """From the source into Iceberg and Delta tables."""
     with linked(directory, source, lake=True) as server:
@@ -140,10 +164,13 @@ def by_sink(directory: Path, source: str, topic: str, case: Case, records: int) 
 def main(
     megabytes: Annotated[int, typer.Option(min=1, help="Size of the topic's values.")] = 400,
     sink: Annotated[bool, typer.Option(help="Run Iceberg's sink, too.")] = True,
+    mirror: Annotated[bool, typer.Option(help="Run MirrorMaker 2, too.")] = True,
+    tables: Annotated[bool, typer.Option(help="Bring the topic into tables, too.")] = True,
     publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks.md.")] = False,
 ) -> None:
-    """Copy a topic of Apache Kafka into a log and into tables, beside Iceberg's sink."""
+    """Copy a topic of Apache Kafka into a log and into tables, beside MirrorMaker 2 and Iceberg's sink."""
     rows: list[list[str]] = []
+    chosen = ((to_log, True), (by_mirror, mirror), (to_table, tables), (by_sink, sink))
     with tempfile.TemporaryDirectory(prefix="headwater-link-") as name:
         directory = Path(name)
         facts = gather_facts(directory)
@@ -152,15 +179,15 @@ def main(
             for place, case in enumerate(JSON_CASES):
                 topic, records = f"json{place}", rows_of(case, megabytes)
                 produce(kafka.bootstrap, topic, case, records)
-                for run in (to_log, to_table, *([by_sink] if sink else [])):
+                for run in (run for run, wanted in chosen if wanted):
                     there = directory / f"{run.__name__}-{place}"
                     sample = run(there, kafka.bootstrap, topic, case, records)
                     rows.append([case.name, *sample.row])
                     print("  ".join(rows[-1]), flush=True)
     head = (
-        f"`make bench-link`: a topic of Apache Kafka with one partition and {megabytes} MB of values, read by a link "
-        f"and by Iceberg's sink. {facts.machine}, {facts.date}, Headwater {facts.commit}, load average before it "
-        f"{facts.load_average:.1f}."
+        f"`make bench-link`: a topic of Apache Kafka with one partition and {megabytes} MB of values, read by a link, "
+        f"MirrorMaker 2 and Iceberg's sink. {facts.machine}, {facts.date}, Headwater {facts.commit}, load average "
+        f"before it {facts.load_average:.1f}."
     )
     text = "\n".join(["## Links", "", head, "", markdown_table(["records", *COLUMNS], 2, rows)])
     print(text)
