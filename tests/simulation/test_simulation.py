@@ -12,7 +12,7 @@ from tests.support.soak import WHOLE
 pytestmark = pytest.mark.long
 SEEDS, ON_MODELS = (2_000, 200) if WHOLE else (24, 4)
 SHARDS = 2
-LOOK_FROM = {"a fence ignored": 85}
+LOOK_FROM = {"a fence ignored": 88, "offsets left out of a checkpoint": 37}
 """The seed with which the search for a defect begins, where the first seeds do not find it."""
 
 
@@ -42,7 +42,7 @@ def test_seeds_run_clean_on_models_of_stores(backend: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_defects_are_found(name: str) -> None:
-    for seed in range(LOOK_FROM.get(name, 0), 1000):
+    for seed in range(0 if WHOLE else LOOK_FROM.get(name, 0), 1000):
         problem = simulate(seed, PLANTED[name]).problem
         if problem is not None:
             assert problem.startswith("Violation"), "the defect itself does not work"

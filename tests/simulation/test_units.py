@@ -14,7 +14,7 @@ SEEDS = 1_000 if WHOLE else 4
 LOOK_FROM = {
     "a key is compared without the body": 1,
     "a repeated answer lacks a stream": 1,
-    "batches of two units are swapped in the object": 3,
+    "batches of two units are swapped in the object": 19,
     "settling drops gaps": 1,
     "deleting into a gap removes all of it": 7,
 }
