@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from harness.jvm import SHORT_LIVED
+from harness.jvm import OF_KAFKA
 from harness.patience import eventually
 from headwater.clock import SystemClock
 from tests.compat.common import DEADLINE_S, TOOLS, new_topic, tool, unavailable
@@ -40,7 +40,7 @@ def command(file: Path) -> list[str]:
         return [sys.executable, str(file)]
     java = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     tool("kafka/libs")
-    return [java, *SHORT_LIVED, "-Xmx256m", "-cp", f"{TOOLS / 'kafka/libs'}/*", str(file)]
+    return [java, *OF_KAFKA, "-Xmx256m", "-cp", f"{TOOLS / 'kafka/libs'}/*", str(file)]
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from typing import Self
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from harness.jvm import SHORT_LIVED
+from harness.jvm import OF_KAFKA, SHORT_LIVED
 from harness.kafka import LOGGING
 from harness.patience import Patience, eventually
 from harness.tools import ROOT, TOOLS
@@ -57,11 +57,11 @@ def java(main: str, *libraries: str) -> list[str]:
     jars = [f"{TOOLS / name / 'libs'}/*" for name in libraries or ("kafka",)]
     return [
         found,
-        *SHORT_LIVED,
+        *(SHORT_LIVED if libraries else OF_KAFKA),
         "-Xmx256m",
         f"-Dlog4j2.configurationFile={LOGGING}",
         "-cp",
-        ":".join([str(classes), *jars]),
+        ":".join([*jars, str(classes)]),
         main,
     ]
 
