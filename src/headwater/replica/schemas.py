@@ -147,6 +147,8 @@ class Registry:
         async def attempt() -> tuple[DeleteSchemas, Callable[[Done], list[int]]]:
             self._check_writable(name)
             subject = self.subject(name, deleted=True)
+            numbers = [v.version for v in (subject.versions.values() if permanent else subject.live)]
+            self._check_needed(name, numbers, permanent)
             if permanent and subject.live:
                 raise RegistryError(
                     RegistryCode.SUBJECT_NOT_DELETED,
@@ -157,7 +159,6 @@ class Registry:
                     RegistryCode.SUBJECT_DELETED,
                     f"Subject '{name}' was soft deleted. Set permanent=true to delete permanently",
                 )
-            numbers = [v.version for v in (subject.versions.values() if permanent else subject.live)]
             return DeleteSchemas(name, self.schemas.seen(name), tuple(numbers), permanent), lambda _: numbers
 
         return await self._change(attempt)
@@ -180,6 +181,7 @@ class Registry:
                     RegistryCode.VERSION_DELETED,
                     f"Subject '{name}' Version {chosen} was soft deleted. Set permanent=true to delete permanently",
                 )
+            self._check_needed(name, [chosen], permanent)
             if permanent and not found.deleted:
                 raise RegistryError(
                     RegistryCode.VERSION_NOT_DELETED,
@@ -292,6 +294,15 @@ class Registry:
                 return version, self.schemas.schemas[schema_id]
         raise Conflict(f"the schema was registered under subject {name!r}, and was deleted at once")
 
+    def _check_needed(self, name: str, versions: Sequence[int], permanent: bool) -> None:
+        """Raise if schemas refer to versions that are about to be deleted."""
+        for number in versions:
+            if self.schemas.is_needed(name, number, versions, permanent=permanent):
+                raise RegistryError(
+                    RegistryCode.REFERENCED,
+                    f"One or more references exist to the schema {{subject={name},version={number}}}.",
+                )
+
     def _check_writable(self, name: str) -> None:
         if self.mode(name) in READ_ONLY:
             raise not_permitted(f"Subject {name} is in read-only mode" if name else "The registry is in read-only mode")
@@ -311,7 +322,7 @@ def check_subject(name: str) -> None:
 def _refusal(command: SchemasCommand, result: Result) -> Exception:
     if not isinstance(result, Refused) or result.reason is Reason.FENCED:
         return NotReady(f"not carried out: {result}")
-    if isinstance(command, DeleteSchemas) and result.reason is Reason.INVALID:
+    if isinstance(command, DeleteSchemas) and result.reason is Reason.INVALID:  # a schema refers to it since the look
         return RegistryError(RegistryCode.REFERENCED, f"One or more references exist to the schema: {result.detail}.")
     if isinstance(command, RegisterSchema) and result.reason is Reason.INVALID:
         return RegistryError(RegistryCode.TOO_LARGE, result.detail)

@@ -134,6 +134,14 @@ class Schemas:
         found = self._referrers.get((subject, version), ())
         return sorted(i for i in found if deleted or any(not use.deleted for _, use in self.uses(i)))
 
+    def is_needed(self, subject: str, version: int, going: Container[int], *, permanent: bool) -> bool:
+        """Whether a schema refers to a version, other than from versions that are deleted with it."""
+        return any(
+            (permanent or not use.deleted) and not (name == subject and use.version in going)
+            for schema in self._referrers.get((subject, version), ())
+            for name, use in self.uses(schema)
+        )
+
     # --- changes -----------------------------------------------------------------------------------
 
     def register(self, command: RegisterSchema, now_ms: int) -> Result:
@@ -191,7 +199,7 @@ class Schemas:
             if version.deleted is not command.permanent:
                 detail = "is deleted already" if version.deleted else "is not deleted yet"
                 return Refused(Reason.INVALID, f"version {number} of {command.subject!r} {detail}")
-            if self._kept(command.subject, number, versions, command.permanent):
+            if self.is_needed(command.subject, number, versions, permanent=command.permanent):
                 return Refused(Reason.INVALID, f"schemas refer to version {number} of {command.subject!r}")
         if subject is None or not versions:
             return Refused(Reason.UNKNOWN, f"there is no subject {command.subject!r}")
@@ -239,14 +247,6 @@ class Schemas:
         if subject.empty:
             del self.subjects[name]
         return Done(self.last_revision)
-
-    def _kept(self, subject: str, version: int, going: Container[int], permanent: bool) -> bool:
-        """Whether a schema refers to a version, other than from versions that are deleted with it."""
-        return any(
-            (permanent or not use.deleted) and not (name == subject and use.version in going)
-            for schema in self._referrers.get((subject, version), ())
-            for name, use in self.uses(schema)
-        )
 
     # --- pieces ------------------------------------------------------------------------------------
 

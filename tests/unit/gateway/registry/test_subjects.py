@@ -211,6 +211,8 @@ def test_references() -> None:
             assert (await found.get("/subjects/address/versions/1/referencedby")).json() == [2]
             assert told(await found.ask("DELETE", "/subjects/address")) == (422, 42206)
             assert told(await found.ask("DELETE", "/subjects/address/versions/1")) == (422, 42206)
+            assert told(await found.ask("DELETE", "/subjects/address?permanent=true")) == (422, 42206)
+            assert told(await found.ask("DELETE", "/subjects/address/versions/1?permanent=true")) == (422, 42206)
             whole = (await found.get("/schemas/ids/2?format=resolved")).json()["schema"]
             assert "street" in whole and "street" not in (await found.get("/schemas/ids/2/schema")).text
             latest = [{"name": "shop.Address", "subject": "address"}]
