@@ -181,8 +181,8 @@ def test_schemas_of_the_registry(tmp_path: Path) -> None:
         assert [row["value_data"] for row in found] == [{"x": 1}, None, None, None]
         assert [row["decode_error"] for row in found] == [
             None,
-            f"value: the registry has no schema with the id {later}",
-            "value: neither a prefix nor a header names a schema",
+            f"unknown-schema: value: the registry has no schema with the id {later}",
+            "no-schema: value: neither a prefix nor a header names a schema",
             None,
         ]
         _, second = await registry.register("t-value", Draft("AVRO", json.dumps(NAMED)))

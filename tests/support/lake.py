@@ -12,12 +12,16 @@ from headwater.app.node import Node
 from headwater.client.records import decode_batches
 from headwater.lake.compactor import Compactor
 from headwater.lake.following import Following
+from headwater.lake.letters import Letters
 from headwater.lake.spark.executor import perform
 from headwater.lake.tables import make_followers
 from headwater.lake.tables.keys.table import KeyIndexFollower
 from headwater.lake.tasks import Task, TaskFacts, decode_facts, decode_task, encode
+from headwater.log.wal.cache import WalCache
+from headwater.log.write.budget import Budget
+from headwater.log.write.writers import Writers
 from headwater.replica.domains import Domains
-from headwater.settings.settings import Lake
+from headwater.settings.settings import Lake, Settings
 from headwater.state.cluster.domain import Topic
 from headwater.state.records import decode
 from headwater.state.streams.tables import TopicTable
@@ -142,6 +146,13 @@ class Compaction:
             followers.append(KeyIndexFollower(self.store, chance=chance))
         self.following = Following(self.domains, followers, self.compactor.lease, lake)
         self._followers = followers
+        settings = Settings(objects="memory://", lake=lake)
+        profiles = {"cost": settings.wal.cost, "latency": settings.wal.latency}
+        self._writers = Writers(
+            self.domains, WalCache(self.store, 0), profiles, zone="", hold_ms=0, budget=Budget(1 << 30)
+        )
+        self.membership.on_epoch = self._writers.join
+        self.letters = Letters(self.domains, self._writers, self.compactor.lease, settings)
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
         """Run tasks as Spark does, without Spark. Tasks and facts are encoded and decoded."""
@@ -149,13 +160,15 @@ class Compaction:
 
     async def start(self) -> None:
         await self.domains.follow()
+        self._writers.start()
         await self.domains.join()
 
     async def round(self) -> None:
-        """Settle, merge, collect; then bring all followers up to date."""
+        """Settle, merge, collect; then bring all followers up to date, and write dead letters."""
         await self.compactor.round()
         for follower in self._followers:
             await self.following.round(follower)
+        await self.letters.round()
 
     async def finish(self, rounds: int = 6) -> None:
         """Run rounds until nothing is left to do. Time passes between rounds, so that versions expire."""
@@ -165,6 +178,7 @@ class Compaction:
         await self.compactor.sweep(self.domain)
 
     async def close(self) -> None:
+        await self._writers.drain()
         await self.domains.leave()
 
     async def abandon(self) -> None:

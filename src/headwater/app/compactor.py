@@ -20,6 +20,7 @@ from headwater.errors import HeadwaterError
 from headwater.lake.compactor import Compactor
 from headwater.lake.external_registry import ExternalRegistry
 from headwater.lake.following import Following
+from headwater.lake.letters import Letters
 from headwater.lake.metrics import collect
 from headwater.lake.registries import Registry
 from headwater.lake.spark.jobs import Jobs
@@ -27,6 +28,9 @@ from headwater.lake.spark.session import Sessions
 from headwater.lake.tables import make_followers
 from headwater.lake.tables.keys.table import KeyIndexFollower
 from headwater.lake.tasks import Task, TaskFacts, public
+from headwater.log.wal.cache import WalCache
+from headwater.log.write.budget import Budget
+from headwater.log.write.writers import Writers
 from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
 from headwater.ops.metrics import Metric
@@ -65,6 +69,16 @@ class CompactorProcess:
         followers = make_followers(domains.store, lake, self._tables.run, settings.object_store)
         followers.append(KeyIndexFollower(domains.store, self._tables.run))
         self.following = Following(domains, followers, self.compactor.lease, lake)
+        self._writers = Writers(
+            domains,
+            WalCache(domains.store, 0),
+            {"cost": settings.wal.cost, "latency": settings.wal.latency},
+            zone=settings.zone,
+            hold_ms=settings.wal.hold_ms,
+            budget=Budget(settings.limits.broker_inflight_bytes),
+        )
+        domains.membership.on_epoch = self._writers.join
+        self.letters = Letters(domains, self._writers, self.compactor.lease, settings, self._tables.run)
         security, access = settings.security, domains.cluster.state.access
         logins = Logins(security, access, domains.clock, domains.chance, domains.cluster.barrier)
         gate = Gate(security, logins, Guard(security, access))
@@ -86,14 +100,18 @@ class CompactorProcess:
     async def start(self) -> None:
         check_exposure(self.settings, kafka=False)
         await self.domains.follow()
+        self._writers.start()
         await self.domains.join()
         self.compactor.start()
         self.following.start()
+        self.letters.start()
         await self.http.open()
 
     async def stop(self) -> None:
         await self.compactor.close()
+        await self.letters.close()
         await self.following.close()
+        await self._writers.drain()
         await self.domains.leave()
         await self.http.close()
         await asyncio.to_thread(self._sessions.close)
@@ -106,26 +124,35 @@ class CompactorProcess:
             self.domains.cluster, self.domains, self.compactor, self.following, self.domains.clock.wall_ms()
         )
         metrics += object_metrics.collect(self.domains.store)
-        return metrics + self.compactor.damage.metrics()
+        return metrics + self.letters.metrics() + self.compactor.damage.metrics()
 
     async def _judged(self) -> Health:
         try:
             await self.domains.cluster.barrier()
         except HeadwaterError as error:
             return judged(self.background, reason=type(error).__name__)
-        return health_of(self.background, self.compactor, self.following, self.domains.membership.in_contact)
+        return health_of(
+            self.background, self.compactor, self.following, self.domains.membership.in_contact, self.letters.alert
+        )
 
 
-def health_of(background: Background, compactor: Compactor, following: Following, in_contact: bool) -> Health:
-    """The health of a compactor that reaches its ledger. It is degraded while a table falls behind."""
+def health_of(
+    background: Background, compactor: Compactor, following: Following, in_contact: bool, letters: str = ""
+) -> Health:
+    """The health of a compactor that reaches its ledger. It is degraded while a table falls behind or letters wait.
+
+    `letters` says why dead letters wait; empty if none do.
+    """
     late = sum(len(topics) for topics in compactor.late.values())
     away = compactor.decoding.unreachable
-    degraded = bool(following.alerts) or not in_contact or late > 0 or bool(away)
+    degraded = bool(following.alerts) or not in_contact or late > 0 or bool(away) or bool(letters)
     health = judged(background, degraded=degraded, damage=compactor.damage.lines())
     if late and not health.reason:
         health.reason = f"settling is late for {late} topics"
     elif away and not health.reason:
         health.reason = f"the schema registry cannot be asked: {away}"
+    elif letters and not health.reason:
+        health.reason = f"dead letters wait: {letters}"
     return health
 
 

@@ -33,11 +33,13 @@ KEY_INDEX = "headwater.key.index"
 KEY_SCHEMA, VALUE_SCHEMA = "headwater.key.schema", "headwater.value.schema"
 TABLE_FLATTEN, TABLE_TYPES = "headwater.table.flatten", "headwater.table.types"
 BACKFILL_CHANGE = "headwater.table.backfill.change"
+DLQ_TOPIC = "headwater.dlq.topic"
 NO_SCHEMA, AUTO_SCHEMA, JSON_SCHEMA, SUBJECT_PREFIX = "none", "auto", "json", "subject:"
 MAX_SUBJECT = 255
 """Longest name of a subject in a topic config, in characters."""
 MIN_LAG, MAX_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
 UNCOMPRESSED, PRODUCER = "uncompressed", "producer"
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 CODECS = (UNCOMPRESSED, "zstd", "lz4", "snappy", "gzip", PRODUCER)
 
@@ -78,6 +80,13 @@ def _no_second_tier(value: str) -> str:
     return "false"
 
 
+def _optional_topic(value: str) -> str:
+    given = value.strip()
+    if given and (not _TOPIC.fullmatch(given) or given in (".", "..")):
+        raise ConfigError("Value must be the name of a topic, or empty")
+    return given
+
+
 def _schema(value: str) -> str:
     given = value.strip()
     if given in (NO_SCHEMA, AUTO_SCHEMA, JSON_SCHEMA):
@@ -106,6 +115,9 @@ _KEYS = [
               "Whether the compactor keeps an index of the table's keys, so that look-ups by key read little."),
     ConfigKey(KEY_SCHEMA, Kind.STRING, NO_SCHEMA, _schema,
               "Where the schemas of keys come from, for typed columns: see `headwater.value.schema`."),
+    ConfigKey(DLQ_TOPIC, Kind.STRING, "", _optional_topic,
+              "The dead-letter topic: records that cannot be decoded by a schema are copied there, each once. It names "
+              "no dead-letter topic itself. Empty: none."),
     ConfigKey(BACKFILL_CHANGE, Kind.BOOLEAN, "false", boolean,
               "Whether Delta shows it as a change of data when settled rows get typed columns later. Streaming readers "
               "of Delta end at such a change; without it they see those rows as they read them before."),

@@ -323,7 +323,7 @@ def _errors(failures: dict[int, Failure], chosen: Array | None, rows: int) -> pa
     which = np.full(rows, -1, dtype=np.int64)
     which[list(failures)] = np.arange(len(failures))
     picked = which if chosen is None else which[chosen]
-    texts = pa.array([failure.text for failure in failures.values()], pa.string())
+    texts = pa.array([f"{failure.kind}: {failure.text}" for failure in failures.values()], pa.string())
     return texts.take(pa.array(picked, mask=picked < 0))
 
 

@@ -19,10 +19,10 @@ from headwater.errors import BadInput, HeadwaterError, NotReady, OutcomeUnknown,
 from headwater.gateway.problems import CONFLICT, NOT_FOUND, TOO_LARGE, UNPROCESSABLE, Kind, Refusal
 from headwater.gateway.records.bodies import Entry, Wish
 from headwater.gateway.records.once import keyless_of, known, partitions_of
-from headwater.gateway.records.placing import Demands, batches_of, places
+from headwater.gateway.records.placing import batches_of, places
 from headwater.gateway.services import Services, need_units
 from headwater.log.batch import Batch
-from headwater.log.write.demands import rules_of, target_of
+from headwater.log.write.making import Demands
 from headwater.log.write.part import Together
 from headwater.log.write.writer import MAX_BATCHES_PER_OBJECT, Writer
 from headwater.replica.links import mirrored
@@ -108,7 +108,7 @@ class Appending:
         settings = services.settings
         config = TopicConfig.of(topic.configs, services.state.resources.common)
         opened = settings.limits.opened_batch_bytes
-        self._demands = Demands(topic.ready, rules_of(config, opened), target_of(config, opened))
+        self._demands = Demands.of(topic.ready, config, opened)
         self._writer: Writer = services.writers.of(topic.domain, config.profile or settings.default_profile)
         self._replica: Replica[StreamsState] = services.domains[Domain(topic.domain)]
 

@@ -119,6 +119,17 @@ class MirrorIs(Condition, frozen=True, tag="mirror"):
     generation: int
 
 
+class CursorIs(Condition, frozen=True, tag="cursor"):
+    """The dead letters of a stream are written up to this offset. A unit that is accepted moves that to `to`.
+
+    From level 6 on.
+    """
+
+    stream: int
+    offset: int
+    to: int
+
+
 class Once(Condition, frozen=True, tag="once"):
     """The unit is appended once under a key. Judged first: a known key with the same body repeats its answer."""
 
@@ -132,7 +143,7 @@ class Once(Condition, frozen=True, tag="once"):
     """Kept with the answer, for the caller alone."""
 
 
-AnyCondition: TypeAlias = Present | EndIs | StartAt | VersionIs | Once | MirrorIs
+AnyCondition: TypeAlias = Present | EndIs | StartAt | VersionIs | Once | MirrorIs | CursorIs
 
 
 class Unit(Fields, frozen=True):

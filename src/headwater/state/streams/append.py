@@ -16,6 +16,7 @@ from headwater.state.commands.streams import (
     AppendUnits,
     AppendWal,
     Chunk,
+    CursorIs,
     ExpireProducers,
     ForgetObjects,
     MirrorIs,
@@ -24,7 +25,7 @@ from headwater.state.commands.streams import (
     Unit,
     UnitChunk,
 )
-from headwater.state.machine import LINKS_LEVEL, Part
+from headwater.state.machine import LINKS_LEVEL, TYPED_LEVEL, Part
 from headwater.state.results import (
     Appended,
     ChunkResult,
@@ -52,6 +53,8 @@ PREFIX_BYTES = 4
 MAX_OBJECT_BYTES = U32_MAX
 
 _MODES = bytes(Mode)
+_LATER = {MirrorIs: LINKS_LEVEL, CursorIs: TYPED_LEVEL}
+"""Conditions that came after units, with the level from which they are judged."""
 _PAIR = struct.Struct("<qq")
 
 
@@ -69,8 +72,9 @@ def _append_units(state: StreamsDomain, epoch: int, command: AppendUnits) -> Res
     conditional = any(unit.conditions for unit in units)
     if conditional and state.level < UNITS_LEVEL:
         return Refused(Reason.INVALID, f"conditions need level {UNITS_LEVEL}, the cluster is at {state.level}")
-    if conditional and state.level < LINKS_LEVEL and any(isinstance(c, MirrorIs) for u in units for c in u.conditions):
-        return Refused(Reason.INVALID, f"mirrors need level {LINKS_LEVEL}, the cluster is at {state.level}")
+    for kind, level in _LATER.items() if conditional else ():
+        if state.level < level and any(isinstance(c, kind) for u in units for c in u.conditions):
+            return Refused(Reason.INVALID, f"{kind.__name__} needs level {level}, the cluster is at {state.level}")
     flaw = _flaw(state, epoch, command, [chunk for unit in units for chunk in unit.chunks])
     for unit in units:
         flaw = flaw or (conditions.flaw_of(unit) if unit.conditions else "")
@@ -102,7 +106,7 @@ def _skip(state: StreamsDomain, stream: Stream, start: int) -> None:
 
 
 def _accept(state: StreamsDomain, unit: Unit, results: Sequence[ChunkResult]) -> UnitResult:
-    """The result of a unit whose batches are in the log. Its key is kept with it."""
+    """The result of a unit whose batches are in the log. Its key is kept with it, and its cursors move."""
     placed = [
         Placed(chunk.stream, result.first_offset, sum(batch[1] for batch in chunk.batches), result.append_ms)
         for chunk, result in zip(unit.chunks, results, strict=True)
@@ -112,6 +116,9 @@ def _accept(state: StreamsDomain, unit: Unit, results: Sequence[ChunkResult]) ->
             kept = KeptAnswer(state.clock_ms, condition.owner, condition.body, condition.note, placed)
             state.keys.put(condition.key, kept)
             state.roll("once", condition.key)
+        elif isinstance(condition, CursorIs):
+            state.letters[condition.stream] = condition.to
+            state.roll("letters", condition.stream, condition.to)
     return UnitResult(UnitVerdict.ACCEPTED, [], [], placed)
 
 

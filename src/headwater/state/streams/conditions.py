@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.state.commands.streams import AnyCondition, EndIs, MirrorIs, Once, Present, StartAt, Unit, VersionIs
+from headwater.state.commands.streams import (
+    AnyCondition,
+    CursorIs,
+    EndIs,
+    MirrorIs,
+    Once,
+    Present,
+    StartAt,
+    Unit,
+    VersionIs,
+)
 from headwater.state.results import UnitResult, UnitVerdict
 from headwater.state.streams.domain import LAST_OFFSET, U32_MAX, StreamsDomain
 from headwater.state.streams.stored.keys import MAX_HASH, MAX_NOTE
@@ -43,6 +53,11 @@ def flaw_of(unit: Unit) -> str:
     for condition in conditions:
         if isinstance(condition, EndIs | StartAt) and not 0 <= condition.offset <= LAST_OFFSET:
             return f"the offset {condition.offset} is out of range"
+        if isinstance(condition, CursorIs) and not 0 <= condition.offset < condition.to <= LAST_OFFSET:
+            return f"a cursor cannot move from {condition.offset} to {condition.to}"
+    cursors = [condition.stream for condition in conditions if isinstance(condition, CursorIs)]
+    if len(set(cursors)) != len(cursors):
+        return "a unit names a cursor twice"
     return ""
 
 
@@ -93,6 +108,10 @@ def _present(state: StreamsDomain, condition: AnyCondition) -> int:
     if isinstance(condition, MirrorIs):
         stream = state.streams.get(condition.stream)
         return stream.mirror.generation if stream is not None and stream.mirror.on else NOTHING
+    if isinstance(condition, CursorIs):
+        stream = state.streams.get(condition.stream)
+        # What is not settled has no dead letters yet.
+        return state.letters.get(stream.id, 0) if stream is not None and condition.to <= stream.settled else NOTHING
     return NOTHING
 
 
@@ -110,5 +129,7 @@ def _holds(condition: AnyCondition, present: int) -> bool:
         return present == condition.version
     if isinstance(condition, MirrorIs):
         return present == condition.generation
+    if isinstance(condition, CursorIs):
+        return present == condition.offset
     assert isinstance(condition, Present | Once)
     return True

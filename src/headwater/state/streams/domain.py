@@ -68,6 +68,8 @@ class StreamsDomain(State):
         """The number of the newest segment. Numbers are never used again."""
         self.typed: dict[uuid.UUID, TypedTable] = {}
         """Typed columns by topic. A topic may have them before it has a table."""
+        self.letters: dict[int, int] = {}
+        """By stream, the offset up to which its dead letters are written."""
         self.reservations: dict[int, Reservation] = {}
         """Open reservations by number."""
         self.last_reservation = 0

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from headwater.state.machine import Part
-from headwater.state.streams import append, groups, heads, holds, mirrors, once, reserve, settle, transactions, typed
+from headwater.state.streams import (
+    append,
+    groups,
+    heads,
+    holds,
+    letters,
+    mirrors,
+    once,
+    reserve,
+    settle,
+    transactions,
+    typed,
+)
 from headwater.state.streams.domain import StreamsDomain
 
 
@@ -22,5 +34,6 @@ class StreamsState(StreamsDomain):
         once.PART,
         holds.PART,
         mirrors.PART,
+        letters.PART,
         typed.PART,
     )
