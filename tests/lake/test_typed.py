@@ -28,6 +28,7 @@ from headwater.replica.schemas import Registry
 from headwater.schemas.typing import KnownSchema
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.columns import WantDecoded
+from headwater.state.commands.streams import TrimStreams
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Fate, LakeWorld, files_left, log_rows
 from tests.support.virtual_nodes import sent, topic
@@ -123,6 +124,31 @@ def test_schemas_that_are_switched_on_fill_the_past(tmp_path: Path) -> None:
         assert await log_rows(node, made) == before
         stored, known = files_left(world, node)
         assert stored == known
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_what_the_log_has_left_is_filled_too(tmp_path: Path) -> None:
+    """T7: rows that only the table has any more get their columns."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node)
+        compaction = await world.compaction(merge_files=100)
+        for number in range(3):
+            await produce(node, made, *told({"n": number}))
+            await compaction.round()
+        [stream] = made.streams
+        await node.domains[ONE].submit([TrimStreams([(stream, 2)])])
+        state = node.domains[ONE].state
+        assert sorted(file.references for file in state.tables[made.id].live()) == [0, 0, 1]
+        await node.broker.topics.alter(made, {"headwater.value.schema": "json"}, [])
+        await compaction.finish()
+        assert await values_of(world, node, made) == [{"n": number} for number in range(3)]
+        assert [row[4] for row in await log_rows(node, made)] == told({"n": 2})
         await compaction.close()
         await node.stop()
 
