@@ -80,7 +80,10 @@ def _left(array: pa.Array, left: Left) -> list[object]:
 def _left_struct(array: pa.StructArray, left: Sequence[Left]) -> list[object]:
     rows: list[dict[str, object]] = [{} for _ in range(len(array))]
     for part in left:
-        for row, value in zip(rows, _left(array.field(part.at), part), strict=True):
+        inner = array.field(part.at)
+        if inner.null_count == len(inner):
+            continue
+        for row, value in zip(rows, _left(inner, part), strict=True):
             if value is not None:
                 row[part.name] = value
     valid = array.is_valid().to_pylist()
