@@ -15,10 +15,12 @@ import msgspec
 import pyarrow as pa
 
 from headwater.lake import decoding
-from headwater.log.segment.write import Piece
+from headwater.lake.spark import executor
+from headwater.log.segment.write import Piece, read_pieces
 from headwater.state.commands.columns import Addition, Column, additions, grown
 from headwater.state.streams import settle, typed
 from headwater.state.streams.stored.typed import Columns
+from headwater.types import Buffer
 
 Defect = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -31,18 +33,30 @@ def _all(*patches: contextlib.AbstractContextManager[Any]) -> Any:
         yield
 
 
-def _spoilt(column: str, change: Callable[[Any], Any]) -> contextlib.AbstractContextManager[Any]:
-    """Rows that are read from a file for a merge or a rewrite have another value in their first row."""
-    right = Piece.batches
+class _Spoilt:
+    """A row group whose first row has another value in a column."""
 
-    def batches(self: Piece, fields: Sequence[pa.Field] = ()) -> Iterator[pa.RecordBatch]:
-        for batch in right(self, fields):
-            at = batch.schema.get_field_index(column)
+    def __init__(self, piece: Piece, column: str, change: Callable[[Any], Any]) -> None:
+        self._piece = piece
+        self._column = column
+        self._change = change
+        self.partition, self.first_offset = piece.partition, piece.first_offset
+
+    def batches(self, fields: Sequence[pa.Field] = ()) -> Iterator[pa.RecordBatch]:
+        for batch in self._piece.batches(fields):
+            at = batch.schema.get_field_index(self._column)
             values = batch.column(at).to_pylist()
-            values[0] = change(values[0])
+            values[0] = self._change(values[0])
             yield batch.set_column(at, batch.schema.field(at), pa.array(values, batch.schema.field(at).type))
 
-    return patch("headwater.lake.spark.executor.Piece.batches", batches)
+
+def _spoilt(column: str, change: Callable[[Any], Any]) -> contextlib.AbstractContextManager[Any]:
+    """Files are read wrongly for merges and rewrites; the auditor reads them as they are."""
+
+    def wrong(data: Buffer, checksum: int) -> list[_Spoilt]:
+        return [_Spoilt(piece, column, change) for piece in read_pieces(data, checksum)]
+
+    return patch.object(executor, "read_pieces", wrong)
 
 
 def _loses_bytes() -> contextlib.AbstractContextManager[Any]:
