@@ -4,6 +4,7 @@ import asyncio
 import random
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -119,6 +120,12 @@ def test_every_byte_of_a_segment_counts(tmp_path: Path) -> None:
         file.rows += 1
         assert [f.problem for f in (await deep()).findings] == ["has 120 rows in 2 row groups, not 121 in 2"]
         file.rows -= 1
+        known = compaction.domain.state.typed[made.id].files
+        right = known[file.number]
+        known[file.number] = msgspec.structs.replace(right, digest=right.digest ^ 1)
+        problems = [f.problem for f in (await deep()).findings]
+        assert problems == ["has other rows than the ledger knows: their digests differ"]
+        known[file.number] = right
         stream = compaction.domain.state.streams[made.streams[1]]
         stream.partition = 0
         assert ["of partition 1" in f.problem for f in (await deep()).findings] == [True]

@@ -21,6 +21,7 @@ from headwater.replica.domains import new_state
 from headwater.state.cluster.state import ClusterState
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
+from headwater.state.streams.stored.typed import DIGEST_MASK
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import DataFile, TopicTable
 from headwater.types import WalId
@@ -198,6 +199,11 @@ class ObjectCheck:
         rows = sum(group.rows for group in groups if isinstance(group, GroupRows))
         if not flaws and (rows, len(groups)) != (file.rows, file.groups):
             flaws = [f"has {rows} rows in {len(groups)} row groups, not {file.rows} in {file.groups}"]
+        typed = self.state.typed.get(table.topic)
+        expected = typed.files.get(file.number) if typed is not None else None
+        total = sum(group.digest for group in groups if isinstance(group, GroupRows)) & DIGEST_MASK
+        if not flaws and expected is not None and total != expected.digest:
+            flaws = ["has other rows than the ledger knows: their digests differ"]
         for flaw in flaws:
             self.report.add("segments", path, flaw)
 

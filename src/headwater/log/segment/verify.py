@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.errors import CorruptObject
+from headwater.log.segment.digest import MASK, digest
 from headwater.log.segment.write import Piece, read_pieces
 from headwater.types import Buffer
 
@@ -18,6 +19,8 @@ class GroupRows:
     first_offset: int
     last_offset: int
     rows: int
+    digest: int
+    """See `log/segment/digest.py`."""
 
 
 def verify_segment(data: Buffer, checksum: int) -> list[GroupRows | CorruptObject]:
@@ -34,7 +37,8 @@ def verify_segment(data: Buffer, checksum: int) -> list[GroupRows | CorruptObjec
 def _decoded(piece: Piece) -> GroupRows:
     import pyarrow.compute as pc
 
-    rows, first, last = 0, -1, -1
+    piece.check_typed()
+    rows, first, last, total = 0, -1, -1, 0
     for batch in piece.batches():
         batch.validate(full=True)
         offsets: Any = batch.column("offset").to_numpy()
@@ -44,7 +48,7 @@ def _decoded(piece: Piece) -> GroupRows:
         if (rows and offsets[0] <= last) or (offsets[1:] <= offsets[:-1]).any():
             raise CorruptObject(f"{piece!r} has offsets that do not rise")
         first = int(offsets[0]) if not rows else first
-        last, rows = int(offsets[-1]), rows + len(offsets)
+        last, rows, total = int(offsets[-1]), rows + len(offsets), total + digest(batch)
     if first != piece.first_offset:
         raise CorruptObject(f"{piece!r} begins at offset {first}")
-    return GroupRows(piece.partition, first, last, rows)
+    return GroupRows(piece.partition, first, last, rows, total & MASK)

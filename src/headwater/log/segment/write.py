@@ -225,6 +225,19 @@ class Piece:
     def __repr__(self) -> str:
         return f"<Piece: row group {self._group}, partition {self.partition} from offset {self.first_offset}>"
 
+    def check_typed(self) -> None:
+        """Decode the typed columns, so that damage of them is found."""
+        import pyarrow as pa
+
+        try:
+            places = leaf_places(self._file.schema_arrow)
+            log = segment_schema().names
+            chosen = [leaf for name, leaves in places.items() if name not in log for leaf in leaves]
+            if chosen:
+                self._file.reader.read_row_group(self._group, column_indices=chosen, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptObject(f"typed columns of row group {self._group} cannot be read: {error}") from error
+
     def batches(self, typed: Sequence[pa.Field] = ()) -> Iterator[pa.RecordBatch]:
         """The rows of the row group: columns of the log, then typed ones as far as it has them."""
         import pyarrow as pa

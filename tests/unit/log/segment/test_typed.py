@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from headwater.errors import CorruptObject
 from headwater.log.segment import write
 from headwater.log.segment.read import LOG_LEAVES, SegmentReader, footer_bytes, footer_checksum
 from headwater.log.segment.rows import plain_rows, plain_schema
 from headwater.log.segment.schema import FIELD_ID, segment_schema
 from headwater.log.segment.typed import Pruning, aligned, typed_schema
+from headwater.log.segment.verify import GroupRows, verify_segment
 from headwater.log.segment.write import SegmentWriter, read_pieces
 
 OLD = pa.struct([("a", pa.int64()), ("l", pa.list_(pa.struct([("x", pa.string())])))])
@@ -104,6 +106,25 @@ def test_a_merge_of_a_file_with_an_odd_name_reads_the_log_alone() -> None:
     [batch] = piece.batches()
     assert batch.equals(rows(3))
     assert next(piece.batches([ODD])).column("value.x").to_pylist() == [1, 2, 3]
+
+
+def test_damage_of_typed_columns_is_found() -> None:
+    """L10: consumers do not read them, but whoever checks a whole segment does."""
+    sink = io.BytesIO()
+    field_of = field("value_data", pa.string(), 100)
+    writer = SegmentWriter(sink, [field_of])
+    values = pa.array([f"typed {i}" for i in range(500)])
+    writer.add(0, pa.RecordBatch.from_arrays([*rows(500).columns, values], schema=typed_schema([field_of])))
+    facts = writer.close()
+    data = bytearray(sink.getvalue())
+    [sound] = verify_segment(bytes(data), footer_checksum(data))
+    assert isinstance(sound, GroupRows) and (sound.rows, sound.digest) == (500, facts.digest)
+    chunk = parquet.read_metadata(io.BytesIO(data)).row_group(0).column(LOG_LEAVES)
+    data[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 1
+    [flaw] = verify_segment(bytes(data), footer_checksum(data))
+    assert isinstance(flaw, CorruptObject) and "typed columns" in str(flaw)
+    [piece] = read_pieces(bytes(data), footer_checksum(data))
+    assert list(piece.batches()) == [rows(500)]
 
 
 def test_row_groups_with_typed_columns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
