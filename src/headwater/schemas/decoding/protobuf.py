@@ -16,7 +16,7 @@ import numpy as np
 from headwater.native.bytes import Array
 from headwater.schemas.decoding import conversions
 from headwater.schemas.decoding.decoded import Decoded
-from headwater.schemas.decoding.slots import Bad, Convert, Layout, Node, Payloads, Slots
+from headwater.schemas.decoding.slots import TWICE, Bad, Convert, Layout, Node, Payloads, Slots
 from headwater.schemas.decoding.slots import decode as run
 from headwater.schemas.leftovers import texts
 from headwater.schemas.shapes import JSON, Field, Shape, list_of, map_of
@@ -137,7 +137,9 @@ class Messages:
             place = self.layout.nodes[node].place if node >= 0 else ""
             return f"{place + ': ' if place else ''}{kernel.FLAWS[code]} (byte {at})"
 
-        return run(given, self.layout, step, gather, describe, kernel.TOO_LARGE), odd
+        decoded = run(given, self.layout, step, gather, describe, kernel.TOO_LARGE)
+        odd.extend(row for row, text in decoded.errors.items() if text.endswith(TWICE))  # the last one counts
+        return decoded, odd
 
     def _in_order(self, payload: bytes) -> tuple[bytes | None, str]:
         """A payload as Protobuf's library writes it, or the flaw that it finds."""

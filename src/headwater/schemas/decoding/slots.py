@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIRST_CAPACITY = 1024
+TWICE = "a key of the map occurs twice"
 MAX_TEXT = (1 << 31) - 1
 """The bytes of one column of text or bytes in an Arrow array."""
 
@@ -238,6 +239,7 @@ class Assembly:
         ends[1:] = np.maximum.accumulate(self._slots.numbers(node))
         children = [self.array(child) for child in node.children]
         if node.shape.kind == "map":
+            self._note_twice(node, ends, children[0])
             entries = pa.StructArray.from_arrays(children, fields=[kind.key_field, kind.item_field])
             children = [entries]
         return pa.Array.from_buffers(kind, count, [bits, pa.py_buffer(ends)], nulls, children=children)
@@ -274,6 +276,14 @@ class Assembly:
         places = [index for index in bad if marks[index]]
         rows = self._rows_of(node, np.array(places, np.int64))
         self.bad.extend((row, f"{node.place}: {bad[index]}") for row, index in zip(rows, places, strict=True))
+
+    def _note_twice(self, node: Node, ends: Array, keys: pa.Array) -> None:
+        """Maps that have a key twice are flaws: engines differ in what they make of them."""
+        numbers = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        owners = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+        pairs = np.sort(owners * (len(numbers) + 1) + numbers)
+        again = np.unique(pairs[1:][pairs[1:] == pairs[:-1]] // (len(numbers) + 1))
+        self._note(node, self._slots.marks(node), dict.fromkeys(again.tolist(), TWICE))
 
     def _rows_of(self, node: Node, indexes: Array) -> list[int]:
         """The rows that values belong to."""

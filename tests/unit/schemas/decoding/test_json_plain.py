@@ -203,6 +203,7 @@ FLAWED = {
     b'{"a":9223372036854775808}': "a: the number is out of range",
     b'{"d":9007199254740993}': "d: the number cannot be kept exactly",
     b'{"d":1e999}': "d: the number is too large",
+    b'{"m":{"k":1,"l":2,"k":1}}': "m: a key of the map occurs twice",
     b'{"l":[{"x":1},{"x":"y"}]}': "l[].x: the value has another type",
     b'{"u":' + b"[" * 600 + b"]" * 600 + b"}": "nested too deeply",
     b"[1]": "another type",
