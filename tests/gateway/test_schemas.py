@@ -102,12 +102,18 @@ def test_avro_by_header(server: Running, registry: SchemaRegistryClient) -> None
 
 
 def test_json_schema(server: Running, registry: SchemaRegistryClient) -> None:
-    """Values are checked by the serializer; a version with an optional field follows."""
-    registry.set_compatibility("people-value", "NONE")
+    """A version that accepts more follows; one that accepts other values is refused."""
     serialize = JSONSerializer(json.dumps(PERSON), registry)
     [message] = sent(server, "people", serialize, [{"name": "Ann"}])
     assert opened(JSONDeserializer(None, schema_registry_client=registry), message) == {"name": "Ann"}
     assert registry.get_latest_version("people-value").schema.schema_type == "JSON"
+    wrong = {**PERSON, "properties": {"name": {"type": "integer"}}}
+    with pytest.raises(SchemaRegistryError) as refused:
+        registry.register_schema("people-value", Schema(json.dumps(wrong), "JSON"))
+    assert refused.value.http_status_code == 409
+    closed = {**PERSON, "properties": {"name": {"type": ["string", "null"]}}}
+    registry.register_schema("people-value", Schema(json.dumps(closed), "JSON"))
+    assert registry.get_versions("people-value") == [1, 2]
 
 
 def messages_of(*files: descriptor_pb2.FileDescriptorProto) -> descriptor_pool.DescriptorPool:
@@ -150,6 +156,11 @@ def test_protobuf(server: Running, registry: SchemaRegistryClient) -> None:
     with pytest.raises(SchemaRegistryError) as refused:
         registry.delete_subject("shop/place.proto")
     assert refused.value.error_code == 42206
+    more = version.schema.schema_str.replace("string who = 1;", "string who = 1;\n  int64 at = 7;")
+    wrong = version.schema.schema_str.replace("string who = 1;", "int64 who = 1;")
+    for text, accepted in ((more, True), (wrong, False)):
+        schema = Schema(text, "PROTOBUF", version.schema.references)
+        assert registry.test_compatibility("visits-value", schema) is accepted
 
 
 def test_the_rest_of_the_client(server: Running, registry: SchemaRegistryClient) -> None:
