@@ -112,7 +112,7 @@ class Decoding:
 
     async def run(self, replica: Replica[StreamsState], lease: int, job: Job, run: RunTasks) -> list[TaskFacts]:
         """Run the tasks of a job, again and again until nothing is missing; returns the facts of all."""
-        facts = await run(job.tasks)
+        facts = await self._run(job, run)
         cut_off = False
         for left in range(TRIES, -1, -1):
             missing = [(i, j) for i, task in enumerate(facts) for j, file in enumerate(task.files) if file.typed.wants]
@@ -134,6 +134,15 @@ class Decoding:
             ]
             for (i, j), told in zip(missing, await run(again), strict=True):
                 facts[i].files[j] = told.files[0]
+        return facts
+
+    async def _run(self, job: Job, run: RunTasks) -> list[TaskFacts]:
+        """Run the tasks once, and log what went wrong in decoders."""
+        facts = await run(job.tasks)
+        for topics, task in zip(job.topics, facts, strict=True):
+            for topic, file in zip(topics, task.files, strict=True):
+                if file.typed.flaw:
+                    log.error("a decoder failed", extra={"topic": str(topic), "reason": file.typed.flaw})
         return facts
 
     def _again(

@@ -121,6 +121,8 @@ class TypedFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The first of them."""
     wants: Wants = Wants()
     """What is missing. There is no file then."""
+    flaw: str = ""
+    """An error of a decoder. Rows that met it have no typed values, and the file counts as not decoded."""
 
 
 class FileFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.lake.tasks import RowFailure, TypedFacts
-from headwater.schemas.typer import Typer
+from headwater.schemas.typer import Typed, Typer
 from headwater.schemas.typing import Failure, Typing
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class TypedRows:
         self._failed: list[RowFailure] = []
         self._failures = 0
         self._complete = True
+        self._flaw = ""
         self.fields: list[pa.Field] = self._typer.fields()
         """The fields of the typed columns."""
 
@@ -36,7 +37,11 @@ class TypedRows:
         """Rows with their typed columns. None if something is missing; later rows are looked at all the same."""
         import pyarrow as pa
 
-        found = self._typer.typed(batch)
+        try:
+            found = self._typer.typed(batch)
+        except Exception as error:  # noqa: BLE001 - a mistake in a decoder must not stop settling
+            self._flaw = f"{type(error).__name__}: {error}"[:MAX_TEXT]
+            found = Typed([pa.nulls(batch.num_rows, field.type) for field in self.fields], {}, complete=False)
         if found is None:
             return None
         self._complete = self._complete and found.complete
@@ -50,7 +55,8 @@ class TypedRows:
         wants = self._typer.wants
         if wants:
             return TypedFacts(wants=wants)
-        return TypedFacts(self._version if self._complete else 0, self._failures, tuple(self._failed))
+        version = self._version if self._complete else 0
+        return TypedFacts(version, self._failures, tuple(self._failed), flaw=self._flaw)
 
     def _note(self, stream: int, batch: pa.RecordBatch, failures: dict[int, Failure]) -> None:
         self._failures += len(failures)

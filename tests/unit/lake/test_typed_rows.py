@@ -1,0 +1,63 @@
+"""T7: typed columns of a file: failures are counted and told up to a limit; a decoder's own error stops nothing."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headwater.lake import typed_rows
+from headwater.lake.typed_rows import TypedRows
+from headwater.log.segment.rows import plain_rows, plain_schema
+from headwater.schemas.columns import merged
+from headwater.schemas.typer import Typer
+from headwater.schemas.typing import Typing
+from headwater.state.commands.columns import Column
+
+
+def rows(*values: bytes) -> pa.RecordBatch:
+    count = len(values)
+    given = {"key": [None] * count, "value": [*values], "timestamp_ms": [5] * count, "headers": [None] * count}
+    return plain_rows(0, 10, pa.RecordBatch.from_pydict(given, schema=plain_schema()), append_time=False)
+
+
+def ready(batch: pa.RecordBatch) -> Typing:
+    """What the rows need, columns included."""
+    columns: tuple[Column, ...] = ()
+    last = 99
+    typer = Typer(Typing("none", "json", False, False, columns, 0, last))
+    assert typer.typed(batch) is None
+    for root in typer.wants.roots:
+        columns, last = merged(columns, last, root)
+    return Typing("none", "json", False, False, columns, 1, last)
+
+
+def test_failures_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_rows, "MAX_FAILED", 2)
+    batch = rows(b'{"a": 1}', b"{", b"[", b"x")
+    found = TypedRows(ready(batch))
+    made = found.typed(7, batch)
+    assert made is not None and made.column("value_data").to_pylist() == [{"a": 1}, None, None, None]
+    facts = found.facts
+    assert (facts.version, facts.failures, facts.flaw) == (1, 3, "")
+    assert [(one.stream, one.offset, one.kind) for one in facts.failed] == [(7, 11, "bad-data"), (7, 12, "bad-data")]
+
+
+def test_a_decoder_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are written without typed values, and the file counts as not decoded."""
+    batch = rows(b'{"a": 1}')
+    found = TypedRows(ready(batch))
+
+    def broken(self: Typer, rows: object) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(Typer, "typed", broken)
+    made = found.typed(7, batch)
+    assert made is not None and made.column("value_data").null_count == 1
+    assert made.column("value").to_pylist() == [b'{"a": 1}']
+    assert (found.facts.version, found.facts.failures, found.facts.flaw) == (0, 0, "ZeroDivisionError: a mistake")
+
+
+def test_what_is_missing() -> None:
+    found = TypedRows(Typing("none", "json", False, False, (), 0, 99))
+    assert found.typed(7, rows(b'{"a": 1}')) is None
+    assert found.facts.wants and not found.facts.version
