@@ -47,6 +47,7 @@ _LINK = {
         {
             "topic": "payments", "source": "payments", "source_id": _ID, "state": "copying", "reason": "",
             "since_ms": _MS, "generation": 2, "starts": [0, 0], "ends": [1200, 1180],
+            "source_ends": [1200, 1190], "source_ends_ms": _MS, "lag": 10,
         }
     ],
 }  # fmt: skip

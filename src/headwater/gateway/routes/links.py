@@ -116,7 +116,7 @@ async def resume_link(call: TheCall, link: LinkName, data: JSONBody[Resumed]) ->
     return await admin.resume(call, link, data.topics, accept_gap=data.accept_gap)
 
 
-@post("/v1/links/{link:str}/promote", operation_id="promoteLink", tags=["links"], status_code=200)
+@post("/v1/links/{link:str}/promote", operation_id="promoteLink", tags=["links"], status_code=202)
 async def promote_link(
     call: TheCall, link: LinkName, data: JSONBody[Promoted], wait: Wait = DEFAULT_WAIT_SECONDS
 ) -> Response[LinkFacts]:
