@@ -46,8 +46,8 @@ from tests.support.virtual_nodes import LAX, One
 
 ONE = Domain(1)
 BUSY_SECONDS = 8.0
-QUIET_SECONDS = 12.0
-"""Time for fences, settling and rewrites."""
+QUIET_SECONDS = 28.0
+"""Time for fences, settling and rewrites, also after the longest pause."""
 LAKE = Lake(freshness_ms=1, merge_files=3, lease_ms=2_000, orphan_interval_ms=1_000)
 JUDGED = (AddColumns, SettleFiles, Replace)
 
