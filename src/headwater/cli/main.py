@@ -128,16 +128,18 @@ def gateway(
 
 @app.command(name="compile", hidden=True)
 def compile_() -> None:
-    """Compile the loops over records and archive the classes of Spark, so that no process has to do that later."""
+    """Compile the loops over records and payloads and archive the classes of Spark, so that no process has to later."""
     from headwater.errors import HeadwaterError
     from headwater.lake.spark.jobs import write_archive
     from headwater.log.kernels import switch
     from headwater.log.segment import encode as segment_encode
     from headwater.log.segment import write as segment
+    from headwater.schemas.decoding.warming import compile_decoders
 
     switch.compile_kernels()
     segment.compile_kernels()
     segment_encode.compile_encoder()
+    compile_decoders()
     try:
         reason = "" if write_archive() else "Spark does not start"
     except (HeadwaterError, OSError) as error:

@@ -131,7 +131,7 @@ def test_json_schema_by_header() -> None:
     headers = [[{"key": VALUE_HEADER, "value": header}], [{"key": KEY_HEADER, "value": header}], None]
     found = typed(rows([b'{"t": "a"}', b'{"t": "b"}', None], None, headers), known(GUID, kind="JSON", text=OBJECT))
     assert found["value_data"] == [{"t": "a"}, None, None]
-    assert found["decode_error"][1] == "value: neither a prefix nor a header names a schema"
+    assert found["decode_error"][1] == "no-schema: value: neither a prefix nor a header names a schema"
 
 
 def test_a_pinned_subject() -> None:
