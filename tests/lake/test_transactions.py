@@ -160,7 +160,7 @@ def test_nobody_dies(tmp_path: Path) -> None:
     """T1: the tables show the committed records after every round."""
     steps = run(story(LakeWorld(tmp_path / "objects"), Fate()))
     assert any(step.startswith("append") and "SettleFiles" in step for step in steps)
-    assert any(step.startswith("append") and "Merge" in step for step in steps)
+    assert any(step.startswith("append") and "Replace" in step for step in steps)
 
 
 def test_retention_waits_for_an_open_transaction(tmp_path: Path) -> None:

@@ -158,6 +158,13 @@ async def _table_follower(scene: Scene) -> Background:
     return made.background
 
 
+async def _letters(scene: Scene) -> Background:
+    made = await scene.compaction()
+    made.letters.round = boom  # type: ignore[method-assign]
+    made.letters.start()
+    return made.background
+
+
 async def _holds(scene: Scene) -> Background:
     node = await scene.node()
     holding = Holding(node.domains)
@@ -283,6 +290,7 @@ CASES: dict[str, Callable[[Scene], Awaitable[Background]]] = {
     "compaction": _compaction,
     "compaction-lease": _lease,
     "table-follower": _table_follower,
+    "dead-letters": _letters,
     "load": _load,
     "holds": _holds,
     "links": _links,

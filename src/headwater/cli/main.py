@@ -187,6 +187,7 @@ def main() -> None:
         common,
         consume,
         cost,
+        dlq,
         group,
         ingest,
         link,
@@ -202,7 +203,7 @@ def main() -> None:
 
     for module in (topic, produce, consume, group, txn, table, metadata, backup, users, acl, cluster, cost, sql):
         module.register(app)
-    for module in (link, ingest, schema):
+    for module in (link, ingest, schema, dlq):
         module.register(app)
     _leave(common.call(app))
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.background import Duty, OnDeath, Supervised
 from headwater.client.records import Headers, Record
@@ -26,6 +26,7 @@ from headwater.log.batch import Batch
 from headwater.log.segment.write import read_pieces
 from headwater.log.write.making import Demands, appended, cuts, made, most_bytes
 from headwater.log.write.writers import Writers
+from headwater.objects import ObjectStore
 from headwater.ops.metrics import Metric
 from headwater.replica.domains import Domains
 from headwater.replica.replica import Replica
@@ -39,11 +40,9 @@ from headwater.state.results import UnitVerdict
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.typed import TypedTable
 from headwater.state.streams.stream import Stream
+from headwater.state.streams.tables import TopicTable
 from headwater.threads import Offload, inline
 from headwater.types import Buffer, Domain
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = logging.getLogger("headwater.letters")
 LETTERS = Duty("dead-letters", OnDeath.RESTART, "copies records that could not be decoded to dead-letter topics")
@@ -121,20 +120,32 @@ def _settled(stream: Stream, start: int) -> Iterator[Any]:
         yield index[i]
 
 
-def bad_rows(data: Buffer, checksum: int, error: pa.Field, partition: int, start: int, end: int) -> list[BadRow]:
-    """The rows of a segment that could not be decoded, of one partition and some offsets."""
-    from pyarrow import compute
-
+def bad_rows(data: Buffer, checksum: int, typed: TypedTable) -> list[tuple[int, BadRow]]:
+    """The rows of a segment that could not be decoded, each with its partition."""
+    fields = arrow_fields([column for column in typed.columns.newest if column.name == ERROR])
     found = []
-    for piece in read_pieces(data, checksum):
-        if piece.partition != partition or piece.first_offset >= end:
-            continue
-        for batch in piece.batches([error]):
-            offsets = batch.column("offset")
-            among = compute.and_(compute.greater_equal(offsets, start), compute.less(offsets, end))
-            chosen = batch.filter(compute.and_(batch.column(ERROR).is_valid(), among))
-            found += [_bad_row(row) for row in chosen.to_pylist()]
+    for piece in read_pieces(data, checksum) if fields else ():
+        for batch in piece.batches(fields):
+            chosen = batch.filter(batch.column(ERROR).is_valid())
+            found += [(piece.partition, _bad_row(row)) for row in chosen.to_pylist()]
     return found
+
+
+async def undecodable(
+    store: ObjectStore, state: StreamsState, table: TopicTable, limit: int
+) -> AsyncIterator[tuple[int, BadRow]]:
+    """The first rows of a table that could not be decoded, each with its partition, file by file."""
+    typed = state.typed.get(table.topic, TypedTable())
+    for file in list(table.live()):
+        typing = typed.files.get(file.number)
+        if typing is None or not typing.failures:
+            continue
+        data = await store.get(f"{table.root}/{file.name}")
+        for partition, row in bad_rows(data, file.footer_checksum, typed):
+            if limit <= 0:
+                return
+            limit -= 1
+            yield partition, row
 
 
 def _bad_row(row: dict[str, Any]) -> BadRow:
@@ -327,11 +338,9 @@ class Letters:
     async def _rows(self, state: StreamsState, stream: Stream, found: Due) -> list[BadRow]:
         table, typed = state.tables[stream.topic], state.typed[stream.topic]
         file = table.files[found.file]
-        [error] = arrow_fields([column for column in typed.columns.newest if column.name == ERROR])
         data = await self._domains.store.get(f"{table.root}/{file.name}")
-        return await self._offload(
-            bad_rows, data, file.footer_checksum, error, stream.partition, found.start, found.end
-        )
+        rows = await self._offload(bad_rows, data, file.footer_checksum, typed)
+        return [row for own, row in rows if own == stream.partition and found.start <= row.offset < found.end]
 
     async def _judged(self, target: Topic, batches: list[tuple[int, Batch]], cursor: CursorIs) -> None:
         """Append letters and move the cursor; returns when that is in the ledger."""
