@@ -94,6 +94,26 @@ async def _answers(world: QueryWorld) -> None:
         await rows("SELECT 1 / (offset - 5) FROM orders")
 
 
+async def _typed(world: QueryWorld) -> None:
+    """Typed columns of files of two versions, and of rows in the WAL."""
+    await world.topic("typed", headwater_value_schema="json")
+    for value in (b'{"a": 1}', b'{"a": 2, "l": [{"x": "y"}], "t": true}'):
+        await world.write("typed", [value])
+        await world.settle()
+    await world.write("typed", [b'{"a": 3, "l": []}', b"{bad"])
+    fields = "SELECT value_data.a, value_data.l[0].x, decode_error IS NULL FROM typed WHERE value_data.a = 2"
+    assert await world.rows(fields, engine=Engine.SPARK) == [(2, "y", True)]
+    [column] = [row for row in await world.rows("DESCRIBE typed", engine=Engine.SPARK) if row[0] == "value_data"]
+    assert column[1] == "STRUCT<`a`: BIGINT, `l`: ARRAY<STRUCT<`x`: STRING>>, `t`: BOOLEAN>"
+    every = await world.rows("SELECT offset, value_data FROM typed ORDER BY offset", engine=Engine.SPARK)
+    assert every == [
+        (0, {"a": 1, "l": None, "t": None}),
+        (1, {"a": 2, "l": [{"x": "y"}], "t": True}),
+        (2, {"a": 3, "l": [], "t": None}),
+        (3, None),
+    ]
+
+
 async def _cancelled(world: QueryWorld) -> None:
     """The next query is answered."""
     query = await world.ask(ENDLESS, engine=Engine.SPARK)
@@ -178,6 +198,7 @@ def test_spark_answers(tmp_path: Path) -> None:
                 await _filled(world)
                 assert not spark.pids, "it is started by the first query"
                 await _answers(world)
+                await _typed(world)
                 [pid] = spark.pids
                 before = _contents(world.objects)
                 await _second_gate(spark, world, outside)

@@ -78,8 +78,9 @@ class QueryWorld:
         await self._other.leave()
         await self.core.stop()
 
-    async def topic(self, name: str, partitions: int = 1) -> Topic:
-        return await self.topics.create(name, partitions, {})
+    async def topic(self, name: str, partitions: int = 1, **configs: str) -> Topic:
+        """A new topic. In names of configs `_` stands for a dot."""
+        return await self.topics.create(name, partitions, {key.replace("_", "."): one for key, one in configs.items()})
 
     async def write(self, name: str, values: Sequence[bytes], partition: int = 0, timestamp: int = 10**12) -> None:
         """Append records and wait for the acknowledgement."""
@@ -91,6 +92,7 @@ class QueryWorld:
 
     async def settle(self) -> None:
         """One round of the compactor, and of the followers of tables."""
+        await self._other.cluster.barrier()
         await self._other[ONE].barrier()
         await self._compactor.round()
         for follower in self._followers:

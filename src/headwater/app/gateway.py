@@ -93,7 +93,10 @@ class GatewayProcess:
         self.spark = Spark(settings, own.chance, opener)
         if Spark.can_read(settings):
             engines[Engine.SPARK] = self.spark
-        self.queries = Queries(self.core.domains, self.services.holding, settings.sql, engines, opener)
+        own_registry = not settings.schema_registry.url
+        self.queries = Queries(
+            self.core.domains, self.services.holding, settings.sql, engines, opener, own_registry=own_registry
+        )
         if settings.sql.enabled:
             self.services.asking = self.queries
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)

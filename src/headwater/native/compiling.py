@@ -4,12 +4,42 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import dispatcher
+from numba.core.caching import FunctionCache
 
 log = logging.getLogger("headwater.kernels")
 _F = TypeVar("_F", bound=Callable[..., object])
+
+PLACES: set[str] = set()
+"""The directories that have compiled code of this process. One that gives up its rights must still read them."""
+
+
+class _Cache(FunctionCache):
+    """Numba's cache on disk. Code that cannot be stored there, for lack of rights or of space, is used all the same."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        PLACES.add(self.cache_path)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            log.info("compiled code cannot be read: %s", error)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            log.info("compiled code is not cached: %s", error)
+
+
+dispatcher.FunctionCache = _Cache  # type: ignore[attr-defined]
+# Numba has no other way to say which cache its functions use.
 
 
 def compiled(function: _F) -> _F:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from headwater.errors import BadSchema
 from headwater.schemas.columns import FLAT, VALUE
 from headwater.schemas.decoding.decoded import Decoded
-from headwater.schemas.parsing import ProtobufModel, SchemaKind, Source, parse
-from headwater.schemas.protobuf.model import message_name
+from headwater.schemas.parsing import Parsed, ProtobufModel, SchemaKind, Source, parse
+from headwater.schemas.protobuf.model import message_name, model_of
 from headwater.schemas.shapes import Field, Shape, struct
 from headwater.schemas.shaping import record_of
 from headwater.schemas.typing import KnownSchema
@@ -70,7 +70,7 @@ class SchemaCodec:
 
 def codec_of(known: KnownSchema, indexes: tuple[int, ...]) -> Codec:
     """What decodes payloads of a schema. `indexes` lead to the message of a Protobuf file. Raises `BadSchema`."""
-    made = _codec(known.kind, known.text, known.references, indexes)
+    made = _codec(known.kind, known.text, known.references, known.compiled, indexes)
     if isinstance(made, BadSchema):
         raise made
     return made
@@ -78,13 +78,16 @@ def codec_of(known: KnownSchema, indexes: tuple[int, ...]) -> Codec:
 
 @functools.lru_cache(KEPT_SCHEMAS)
 def _codec(
-    kind: str, text: str, references: tuple[tuple[str, str], ...], indexes: tuple[int, ...]
+    kind: str, text: str, references: tuple[tuple[str, str], ...], compiled: bytes, indexes: tuple[int, ...]
 ) -> Codec | BadSchema:
     """A codec, or what is wrong with the schema: that is found out once."""
     from headwater.schemas.decoding.by_schema import decoder_of
 
     try:
-        parsed = parse(Source(SchemaKind(kind), text, references), strict=False)
+        if compiled:
+            parsed = Parsed(SchemaKind(kind), "", "", model_of(compiled))
+        else:
+            parsed = parse(Source(SchemaKind(kind), text, references), strict=False)
         decoder = decoder_of(parsed, indexes)
         message = message_name(parsed.model, indexes) if isinstance(parsed.model, ProtobufModel) else ""
         return SchemaCodec(record_of(parsed, message), decoder)

@@ -23,6 +23,8 @@ class KnownSchema(msgspec.Struct, frozen=True, array_like=True):
     text: str
     references: tuple[tuple[str, str], ...]
     """Name and text of every schema that it refers to, also by way of others."""
+    compiled: bytes = b""
+    """The FileDescriptorSet of a Protobuf schema, for processes that cannot start the compiler."""
 
 
 class Typing(msgspec.Struct, frozen=True, array_like=True):

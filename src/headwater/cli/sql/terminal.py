@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headwater.cli.common import complain
 from headwater.cli.sql.asking import Asker
-from headwater.cli.sql.completing import KnownTopics, candidates
+from headwater.cli.sql.completing import KnownColumns, KnownTopics, candidates, quoted, with_fields
 from headwater.cli.sql.progress import Progress
 from headwater.cli.sql.shell import Leave, Shell
 from headwater.cli.sql.statements import is_finished
@@ -93,7 +93,7 @@ def _session(cluster: RemoteConnection) -> PromptSession[str]:
     unfinished = Condition(lambda: not is_finished(get_app().current_buffer.text))
     return PromptSession(
         history=history,
-        completer=_completer(KnownTopics(cluster.topics, SystemClock())),
+        completer=_completer(cluster),
         complete_in_thread=True,
         complete_while_typing=False,
         multiline=unfinished,
@@ -102,16 +102,23 @@ def _session(cluster: RemoteConnection) -> PromptSession[str]:
     )
 
 
-def _completer(topics: KnownTopics) -> Completer:
+def _completer(cluster: RemoteConnection) -> Completer:
     from prompt_toolkit.completion import Completer, Completion
 
+    def look(topic: str) -> list[str]:
+        with cluster.sql(f"SELECT * FROM {quoted(topic)} LIMIT 0") as result:
+            return with_fields(result.schema)
+
+    topics, typed = KnownTopics(cluster.topics, SystemClock()), KnownColumns(look, SystemClock())
     columns = segment_schema().names
 
     class SqlCompleter(Completer):
         """Completes what `candidates` knows."""
 
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-            word, found = candidates(document.text_before_cursor, topics.names(), columns)
+            names = topics.names()
+            own = typed.names(document.text, names)
+            word, found = candidates(document.text_before_cursor, names, [*columns, *own])
             return [Completion(one, start_position=-len(word)) for one in found]
 
     return SqlCompleter()

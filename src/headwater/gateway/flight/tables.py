@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headwater.gateway.flight.encoding import schema_bytes
 from headwater.gateway.flight.sqlinfo import info_schema, info_table, type_schema, type_table
 from headwater.gateway.services import Call
+from headwater.query.asking import Refused
 from headwater.state.cluster.access import AclResource, Operation
+from headwater.types import Domain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,11 +111,30 @@ async def _tables(asked: Any, call: Call, columns: Columns) -> list[dict[str, ob
     rows: list[dict[str, object]] = [
         {"catalog_name": CATALOG, "db_schema_name": SCHEMA, "table_name": name, "table_type": TABLE} for name in names
     ]
-    if asked.include_schema and names:
-        shown = await columns(call, names[0])  # all topics have the same columns
-        for row in rows:
-            row["table_schema"] = schema_bytes(_named(shown, str(row["table_name"])))
-    return rows
+    if not asked.include_schema:
+        return rows
+    plain: pa.Schema | None = None
+    found = []
+    for row in rows:
+        name = str(row["table_name"])
+        try:
+            if _is_typed(call, name):
+                shown = await columns(call, name)
+            else:  # all of these have the same columns
+                shown = plain = await columns(call, name) if plain is None else plain
+        except Refused:
+            continue  # it was deleted a moment ago
+        found.append({**row, "table_schema": schema_bytes(_named(shown, name))})
+    return found
+
+
+def _is_typed(call: Call, name: str) -> bool:
+    """Whether a topic has columns of its own."""
+    topic = call.services.state.names.get(name)
+    if topic is None:
+        return False
+    table = call.services.domains[Domain(topic.domain)].state.typed.get(topic.id)
+    return table is not None and bool(table.columns.newest)
 
 
 async def readable(call: Call) -> list[str]:

@@ -14,6 +14,8 @@ import msgspec
 from headwater.lake.tasks import StreamPart
 from headwater.query.asking import Engine, Value
 from headwater.query.snapshot import Snapshot
+from headwater.schemas.typing import Typing
+from headwater.state.commands.columns import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +51,10 @@ class TaskTable(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The partitions of the snapshot. A row of a cut file counts only if it is within one of them."""
     hot: list[StreamPart]
     """Runs of the WAL with rows that are in no file. All that they hold counts, but for aborted records."""
+    columns: tuple[Column, ...] = ()
+    """The typed columns. A file that was written before a column was added does not have it: its rows have nulls."""
+    typing: Typing | None = None
+    """How rows of the WAL get their typed columns. None: they have nulls."""
 
     @property
     def hot_bytes(self) -> int:
@@ -133,7 +139,9 @@ class EngineRunner(Protocol):
         ...
 
 
-def table_of(view: str, topic: str, snapshot: Snapshot) -> TaskTable:
+def table_of(
+    view: str, topic: str, snapshot: Snapshot, columns: tuple[Column, ...] = (), typing: Typing | None = None
+) -> TaskTable:
     """A table of a task from a snapshot of its topic."""
     return TaskTable(
         view=view,
@@ -141,4 +149,6 @@ def table_of(view: str, topic: str, snapshot: Snapshot) -> TaskTable:
         files=[TaskFile(file.path, file.size, file.path in snapshot.cut) for file in snapshot.files],
         bounds=[Bound(partition, own.start, own.end) for partition, own in snapshot.bounds.items()],
         hot=list(snapshot.hot),
+        columns=columns,
+        typing=typing if columns and snapshot.hot else None,
     )

@@ -1,7 +1,7 @@
 """Rows that are in the WAL, for the processes of engines: decoded by the loops that settling uses, and kept.
 
 A piece is a few runs of a stream, about a megabyte. Pieces of the next query are mostly those of the last one, so they
-are kept up to a limit, those that were used longest ago go first.
+are kept up to a limit, those that were used longest ago go first. Typed columns are kept with the rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from headwater.lake.tasks import StreamPart, WalRun
 from headwater.log.wal.runs import load_runs
 from headwater.objects import ObjectStore
+from headwater.query.engines.typed import HotTyper
 from headwater.query.scan import decoded, grouped, part_of, schema_of
+from headwater.schemas.conform import arrow_fields
+from headwater.schemas.typing import Typing
+from headwater.state.commands.columns import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +28,7 @@ PIECE_RUNS = 512
 RUN_BYTES = 256
 """What a run counts beside its rows: a piece may have none."""
 
-_Key: TypeAlias = tuple[int, int, int, tuple[WalRun, ...], tuple[tuple[int, int, int], ...]]
+_Key: TypeAlias = tuple[int, int, int, tuple[WalRun, ...], tuple[tuple[int, int, int], ...], bytes]
 
 
 class HotRows:
@@ -41,35 +45,43 @@ class HotRows:
     def __repr__(self) -> str:
         return f"<HotRows: {len(self._kept)} pieces, {self._size} bytes>"
 
-    async def pieces(self, parts: Iterable[StreamPart]) -> AsyncIterator[pa.Table]:
-        """The rows of parts in the columns of `schema_of()`, piece by piece, in no particular order.
+    async def pieces(
+        self, parts: Iterable[StreamPart], columns: Sequence[Column] = (), typing: Typing | None = None
+    ) -> AsyncIterator[pa.Table]:
+        """The rows of parts in the columns of `hot_schema(columns)`, piece by piece, in no particular order.
 
+        `typing` says how the typed columns are made, which are then those of `columns`; without it they are null.
         Raises `SnapshotGone` for a missing object and `CorruptObject` for what cannot be read; never fewer rows.
         """
+        typer = HotTyper(typing) if typing is not None else None
+        token = typer.token if typer is not None else b""
         missing: list[tuple[_Key, StreamPart]] = []
         for part in parts:
             for piece in _cut(part):
-                key = _key(piece)
+                key = _key(piece, token)
                 found = self._kept.get(key)
                 if found is None:
                     missing.append((key, piece))
                     continue
                 self._kept.move_to_end(key)
-                yield found
-        async for table in self._decode(missing):
-            yield table
+                yield _whole(found, columns)
+        async for table in self._decode(missing, typer):
+            yield _whole(table, columns)
 
-    async def _decode(self, missing: Sequence[tuple[_Key, StreamPart]]) -> AsyncIterator[pa.Table]:
+    async def _decode(
+        self, missing: Sequence[tuple[_Key, StreamPart]], typer: HotTyper | None
+    ) -> AsyncIterator[pa.Table]:
         import pyarrow as pa
 
-        schema = schema_of()
+        schema = pa.schema([*schema_of(), *(typer.fields if typer is not None else ())])
         begun: dict[int, list[pa.RecordBatch]] = {}
         left = [len(piece.runs) for _, piece in missing]
         for group in grouped([piece for _, piece in missing]):
             loaded = await load_runs(self._store, [run for _, part in group for run in part.runs])
             for i, part in group:
                 rows = begun.setdefault(i, [])
-                rows += decoded(part, loaded)
+                found = decoded(part, loaded)
+                rows += found if typer is None else map(typer.typed, found)
                 left[i] -= len(part.runs)
                 if not left[i]:
                     del begun[i]
@@ -86,6 +98,24 @@ class HotRows:
         self._size += size
         while self._size > self._limit:
             self._size -= _size(*self._kept.popitem(last=False))
+
+
+def hot_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The columns of rows: those of the log, and typed ones."""
+    import pyarrow as pa
+
+    return pa.schema([*schema_of(), *arrow_fields(columns)])
+
+
+def _whole(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """Rows with typed columns; with nulls in them unless they have them already."""
+    import pyarrow as pa
+
+    schema = hot_schema(columns)
+    if table.num_columns == len(schema):
+        return table
+    nulls = [pa.nulls(table.num_rows, field.type) for field in list(schema)[table.num_columns :]]
+    return pa.Table.from_arrays([*table.columns, *nulls], schema=schema)
 
 
 def _size(key: _Key, table: pa.Table) -> int:
@@ -106,5 +136,5 @@ def _cut(part: StreamPart) -> Iterator[StreamPart]:
         yield part_of(part, runs)
 
 
-def _key(piece: StreamPart) -> _Key:
-    return piece.stream, piece.start, piece.end, tuple(piece.runs), tuple(piece.aborted)
+def _key(piece: StreamPart, token: bytes) -> _Key:
+    return piece.stream, piece.start, piece.end, tuple(piece.runs), tuple(piece.aborted), token

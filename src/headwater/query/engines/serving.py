@@ -7,6 +7,7 @@ The main thread works. Others listen for `CANCEL`, report progress, and end the 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import re
@@ -41,6 +42,9 @@ AGAIN_SECONDS = 0.05
 """How often a query that was cancelled is interrupted. An interrupt has no effect between two steps of a query."""
 KILL_FIRST = 800
 """How much sooner the system kills this process than others when memory is short, of 1000."""
+
+DECODERS = ("avro", "json", "protobuf")
+"""The compiled loops that decode typed columns. Numba must find its cache while this process may write there."""
 
 
 class Stopped(HeadwaterError):
@@ -266,14 +270,18 @@ def confine(
 
     `objects` are directories, and `run` programs that may be started. Call it while there is no other thread. The loops
     are compiled before, because numba looks for a directory that it can write to. Libraries of engines are imported
-    afterwards, because they start threads; so does numpy, for linear algebra.
+    afterwards, because they start threads; so does numpy, for linear algebra. The loops that decode typed columns are
+    loaded when they are needed, but found before.
     """
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     from headwater.log.segment.decode import compile_kernels
+    from headwater.native.compiling import PLACES
 
     compile_kernels()
+    for name in DECODERS:
+        importlib.import_module(f"headwater.schemas.decoding.kernels.{name}")
     os.environ["TMPDIR"] = tempfile.tempdir = setup.spill
-    read = [*objects, *landlock.SYSTEM, *landlock.libraries()]
+    read = [*objects, *landlock.SYSTEM, *landlock.libraries(), *PLACES]
     landlock.confine(read, [setup.spill], ports, run)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
@@ -17,6 +18,7 @@ from headwater.query.gate.statement import Statement, Topics, parameter_name
 from headwater.query.gate.tables import Renaming, check_names, listed
 from headwater.query.gate.texts import Texts, mend_arrows, mend_units
 from headwater.query.gate.written import check_written
+from headwater.state.commands.columns import Column
 
 MAX_LISTED = 10_000
 """Topics that `SHOW TABLES` shows."""
@@ -36,6 +38,12 @@ def check(
         raise Refused("the statement is nested too deeply") from error
 
 
+def describe(statement: Statement, columns: Sequence[Column]) -> Statement:
+    """A `DESCRIBE` that shows these typed columns, too."""
+    tree = described(statement.engine, columns)
+    return dataclasses.replace(statement, sql=_written(tree, statement.engine, ()))
+
+
 def _checked(sql: str, engine: Engine, topics: Topics, as_of: AsOf, more: Collection[str]) -> Statement:
     if engine not in DIALECTS:
         raise Refused(f"a statement is checked for one engine, not for {engine}")
@@ -52,11 +60,12 @@ def _checked(sql: str, engine: Engine, topics: Topics, as_of: AsOf, more: Collec
         mend_units(parsed.tree)
     renaming.rename(parsed.tree)
     if parsed.kind is Kind.COLUMNS:
-        tree = described(engine)
-        return Statement(engine=engine, sql=_written(tree, engine, functions), tables=(), parameters=0)
+        tree, [table] = described(engine), renaming.tables
+        own = _written(tree, engine, functions)
+        return Statement(engine=engine, sql=own, tables=(), parameters=0, described=table)
     names = frozenset(parameter_name(position) for position in range(parsed.parameters))
     check_nodes(parsed.tree, functions, names)
-    texts = Texts(engine)
+    texts = Texts(engine, {table.view: topics.typed(table.topic) for table in renaming.tables})
     texts.change(parsed.tree)
     return Statement(
         engine=engine,

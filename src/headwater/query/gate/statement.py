@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from headwater.query.asking import AsOf, Engine, Refused, Value
 
 
+def no_columns(topic: str) -> Sequence[str]:
+    """The typed columns of topics that have none."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
     """The topics that exist for a caller: those that it may READ. All others do not exist for it."""
@@ -16,6 +21,8 @@ class Topics:
     """Whether a topic exists and the caller may read it."""
     names: Callable[[], Iterable[str]]
     """All of them, for `SHOW TABLES` and for messages. It is called only where it is needed."""
+    typed: Callable[[str], Sequence[str]] = no_columns
+    """The names of a topic's typed columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class Statement:
     """Names of parameters that are compared with plain bytes, such as those of a key."""
     explain: bool = False
     """Whether the plan of `sql` is asked for instead of its rows."""
+    described: Table | None = None
+    """The table of a `DESCRIBE`. `sql` shows the log's columns; `checking.describe` adds the typed ones."""
 
     def bound(self, values: Sequence[Value]) -> dict[str, Value]:
         """The values of parameters by their names in `sql`. Raises `Refused` if there are too few or too many."""

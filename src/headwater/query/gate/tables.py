@@ -55,7 +55,7 @@ class Renaming:
     def rename(self, tree: exp.Expr) -> None:
         """Change a tree so that it has names of ours only. Raises `Refused` for tables that do not exist."""
         self._visit(tree, {})
-        for column in tree.find_all(exp.Column):
+        for column in list(tree.find_all(exp.Column)):
             self._rename_column(column)
 
     def _visit(self, node: exp.Expr, named: Mapping[str, str]) -> None:
@@ -158,13 +158,18 @@ class Renaming:
             raise Refused(f"the function {name} is not allowed as a table{place_of(table)}")
 
     def _rename_column(self, column: exp.Column) -> None:
-        """`my.topic.value` belongs to the table with the alias `my.topic`."""
-        words = [part.this for part in column.parts[:-1] if isinstance(part, exp.Identifier)]
-        if len(words) < 2 or ".".join(words) not in self._dotted:
+        """`my.topic.value` belongs to the table with the alias `my.topic`. What is behind the column is a field."""
+        parts = column.parts
+        words = [part.this for part in parts[:-1] if isinstance(part, exp.Identifier)]
+        for count in range(len(words), 1, -1):
+            table = ".".join(words[:count])
+            if table not in self._dotted:
+                continue
+            found: exp.Expr = exp.Column(this=parts[count].copy(), table=_quoted(table))
+            for field in parts[count + 1 :]:
+                found = exp.Dot(this=found, expression=field.copy())
+            column.replace(found)
             return
-        column.set("table", _quoted(".".join(words)))
-        column.set("db", None)
-        column.set("catalog", None)
 
 
 def function_name(node: exp.Func) -> str:

@@ -10,7 +10,7 @@ A column that is changed like this keeps the name that it has in the statement.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
@@ -54,10 +54,13 @@ _BYTE_TYPES = frozenset({exp.DataType.Type.BINARY, exp.DataType.Type.VARBINARY, 
 class Texts:
     """Changes the tree of one statement, in which tables have names of ours."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, typed: Mapping[str, Sequence[str]]) -> None:
+        """`typed` has the names of the typed columns by view."""
         self._duckdb = engine is Engine.DUCKDB
-        self._named: dict[str, Columns] = {}
-        """By name, the queries of WITH so far."""
+        self._named: dict[str, Columns] = {
+            view: [*OF_TOPICS, *((name.lower(), False) for name in names)] for view, names in typed.items()
+        }
+        """By name, the topics and the queries of WITH so far."""
         self.byte_parameters: set[str] = set()
         """Names of parameters that are compared with bytes."""
 
@@ -131,7 +134,7 @@ class Texts:
                 self._rest(join, ("this",), [*scopes, scope])
             return
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            columns = self._named.get(node.name, OF_TOPICS if node.name.startswith("topic_") else [])
+            columns = self._named.get(node.name, [])
         elif isinstance(node, exp.Subquery):
             columns = self._query(node.this, [*scopes, scope])
         elif isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):

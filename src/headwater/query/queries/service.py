@@ -11,6 +11,7 @@ import logging
 import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headwater.background import Tasks
@@ -18,17 +19,19 @@ from headwater.errors import BadInput, HeadwaterError
 from headwater.ops.metrics import Metric
 from headwater.query.asking import Engine, Limits, NoEngine, Phase, Progress, Query, QueryExists, Question, Refused
 from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, Workers, table_of
-from headwater.query.gate.checking import check
+from headwater.query.gate.checking import check, describe
 from headwater.query.gate.statement import Statement, Topics
 from headwater.query.holding import Held, Holding
 from headwater.query.queries.counts import BUSY, QueryCounts, collect, outcome_of
 from headwater.query.queries.running import Plan, RunningQuery
+from headwater.query.queries.typings import Typings, columns_of, shown
 from headwater.query.queries.versions import wanted_of
 from headwater.query.snapshot import Snapshot, take
 from headwater.replica.domains import Domains
 from headwater.replica.patience import catch_up
 from headwater.settings.sql import Sql
 from headwater.state.cluster.domain import Topic
+from headwater.state.streams.stored.typed import Columns
 from headwater.threads import Offload, inline
 from headwater.types import Domain
 
@@ -45,6 +48,17 @@ LOGGED = 2_000
 """Characters of a statement in the log."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A table of a statement: what it reads."""
+
+    topic: Topic
+    snapshot: Snapshot
+    columns: Columns
+    version: int | None
+    """The version that is asked for; None for the present."""
+
+
 class Queries:
     """The queries of one gateway. `asking.Asking` says how it is used."""
 
@@ -55,8 +69,14 @@ class Queries:
         own: Sql,
         engines: Mapping[Engine, EngineRunner],
         offload: Offload = inline,
+        *,
+        own_registry: bool = True,
     ) -> None:
-        """`holding` keeps what queries read. `offload` says where statements are parsed."""
+        """`holding` keeps what queries read. `offload` says where statements are parsed.
+
+        `own_registry` says whether records name schemas of the cluster's own registry, or of another one.
+        """
+        self._typings = Typings(offload, built_in=own_registry)
         self._holding = holding
         self._offload = offload
         self._domains = domains
@@ -221,13 +241,13 @@ class Queries:
         held = await self._holding.begin()
         query.keep(held.release)
         taken = await self._snapshots(statement, topics, held)
-        engine, reason, statement = await self._chosen(question, engine, statement, [one for _, one in taken])
-        snapshots = [one for _, one in taken]
+        snapshots = [one.snapshot for one in taken]
+        engine, reason, statement = await self._chosen(question, engine, statement, snapshots)
         query.planned(
             Plan(
                 engine=engine,
                 reason=reason,
-                versions={topic.name: one.version for topic, one in taken},
+                versions={one.topic.name: one.snapshot.version for one in taken},
                 files=sum(len(one.files) for one in snapshots),
                 file_bytes=sum(one.file_bytes for one in snapshots),
                 hot_bytes=sum(one.wal_bytes for one in snapshots),
@@ -239,7 +259,7 @@ class Queries:
             id=name,
             sql=statement.sql,
             parameters=question.parameters,
-            tables=_tables(statement, taken),
+            tables=await self._tables(statement, taken),
             explain=statement.explain,
             columns_only=columns_only,
         )
@@ -257,12 +277,29 @@ class Queries:
             topic = names.get(name)
             return topic is not None and bool(topic.ready) and question.readable(name)
 
-        topics = Topics(has=has, names=lambda: [name for name in list(names) if has(name)])
+        def typed(name: str) -> Sequence[str]:
+            topic = names.get(name)
+            own = columns_of(self._domains[Domain(topic.domain)].state, topic).newest if topic is not None else ()
+            return [column.name for column in own]
+
+        topics = Topics(has=has, names=lambda: [name for name in list(names) if has(name)], typed=typed)
         more = self._own.functions if engine is Engine.DUCKDB else ()
         statement = await self._offload(check, question.sql, engine, topics, question.as_of, more)
         if statement.parameters != len(question.parameters):
             raise Refused(f"the statement has {statement.parameters} parameters, {len(question.parameters)} are given")
-        return statement
+        return await self._described(statement)
+
+    async def _described(self, statement: Statement) -> Statement:
+        """Show a topic's typed columns in its DESCRIBE."""
+        table = statement.described
+        topic = self._domains.cluster.state.names.get(table.topic) if table is not None else None
+        if table is None or topic is None:
+            return statement
+        domain = Domain(topic.domain)
+        await self._catch_up(domain)
+        state = self._domains[domain].state
+        version = wanted_of(state.tables.get(topic.id), table.as_of).version
+        return describe(statement, shown(columns_of(state, topic), version))
 
     def _topics(self, statement: Statement) -> list[Topic]:
         names = self._domains.cluster.state.names
@@ -271,9 +308,7 @@ class Queries:
                 raise Refused(f'table "{table.topic}" does not exist')  # it was deleted a moment ago
         return [names[table.topic] for table in statement.tables]
 
-    async def _snapshots(
-        self, statement: Statement, topics: Sequence[Topic], held: Held
-    ) -> list[tuple[Topic, Snapshot]]:
+    async def _snapshots(self, statement: Statement, topics: Sequence[Topic], held: Held) -> list[_Taken]:
         """A snapshot of every table. Older versions are pinned first; then all are taken in one step."""
         wishes = []
         for table, topic in zip(statement.tables, topics, strict=True):
@@ -287,8 +322,19 @@ class Queries:
             streams = [state.streams[number] for number in topic.streams[: topic.ready] if number in state.streams]
             if not streams:
                 raise Refused(f'table "{topic.name}" does not exist')  # it was deleted a moment ago
-            taken.append((topic, take(state, topic.id, streams, wanted)))
+            snapshot = take(state, topic.id, streams, wanted)
+            taken.append(_Taken(topic, snapshot, columns_of(state, topic), wanted.version))
         return taken
+
+    async def _tables(self, statement: Statement, taken: Sequence[_Taken]) -> list[TaskTable]:
+        """The tables of a task, and how their rows of the WAL are decoded."""
+        found = []
+        for table, one in zip(statement.tables, taken, strict=True):
+            hot, cluster = bool(one.snapshot.hot), self._domains.cluster.state
+            typing = await self._typings.of(cluster, one.topic, one.columns) if hot else None
+            columns = shown(one.columns, one.version)
+            found.append(table_of(table.view, one.topic.name, one.snapshot, columns, typing))
+        return found
 
     # --- engines -----------------------------------------------------------------------------------
 
@@ -318,7 +364,3 @@ class Queries:
         except Refused as error:
             return first, f"There are {size} bytes, but Spark would refuse the statement: {error}", statement
         return Engine.SPARK, f"There are {size} bytes; from {most} on (sql.spark_bytes) Spark answers.", other
-
-
-def _tables(statement: Statement, taken: Sequence[tuple[Topic, Snapshot]]) -> list[TaskTable]:
-    return [table_of(table.view, topic.name, one) for table, (topic, one) in zip(statement.tables, taken, strict=True)]

@@ -54,12 +54,18 @@ def parse(text: str, references: tuple[tuple[str, str], ...]) -> tuple[str, str,
     _check_size(files)
     own = files[-1]
     options = Options(pool_of(descriptors))
-    prefix = f"{own.package}." if own.package else ""
     return (
         Printer(own, options, normal=False).text(),
         Printer(own, options, normal=True).text(),
-        ProtobufModel(descriptors, name, tuple(prefix + message.name for message in own.message_type)),
+        model_of(descriptors),
     )
+
+
+def model_of(descriptors: bytes) -> ProtobufModel:
+    """The model of a schema that was compiled before, by the `descriptors` of its model."""
+    own = files_of(descriptors)[-1]
+    prefix = f"{own.package}." if own.package else ""
+    return ProtobufModel(descriptors, own.name, tuple(prefix + message.name for message in own.message_type))
 
 
 def files_of(descriptors: bytes) -> list[Any]:

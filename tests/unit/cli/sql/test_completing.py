@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from headwater.cli.sql.completing import COMMANDS, KNOWN_SECONDS, KnownTopics, candidates, quoted
+from headwater.cli.sql.completing import (
+    COMMANDS,
+    KNOWN_SECONDS,
+    KnownColumns,
+    KnownTopics,
+    candidates,
+    quoted,
+    with_fields,
+)
 from headwater.errors import NotReady
 from tests.support.secured import MovingClock
 
@@ -55,3 +64,25 @@ def test_topics_are_known_for_a_moment() -> None:
     assert known.names() == ["a"] and len(asked) == 2
     clock.moved += KNOWN_SECONDS
     assert known.names() == ["a", "b"]
+
+
+def test_columns_of_the_topics_of_a_statement() -> None:
+    """Fields of structs are known, too. A gateway that does not answer changes nothing."""
+    schema = pa.schema(
+        [("offset", pa.int64()), ("value_data", pa.struct([("user", pa.string()), ("a b", pa.int64())]))]
+    )
+    clock, asked = MovingClock(), list[str]()
+
+    def look(topic: str) -> list[str]:
+        asked.append(topic)
+        if len(asked) > 1:
+            raise NotReady("away")
+        return with_fields(schema)
+
+    known = KnownColumns(look, clock)
+    expected = ["offset", "value_data", "value_data.user", 'value_data."a b"']
+    statement = 'SELECT value_data.u FROM "order-lines"'
+    assert known.names(statement, TOPICS) == known.names(statement, TOPICS) == expected and asked == ["order-lines"]
+    clock.moved += KNOWN_SECONDS
+    assert known.names(statement, TOPICS) == expected and len(asked) == 2
+    assert candidates("SELECT value_data.u", TOPICS, expected)[1] == ["value_data.user"]

@@ -13,6 +13,10 @@ from headwater.gateway.flight.messages import pack, unpack
 from headwater.gateway.flight.sqlinfo import info_schema, info_table, infos, type_table
 from headwater.gateway.flight.tables import answer, matcher, schema_of
 from headwater.gateway.services import Call
+from headwater.query.asking import Refused
+from headwater.state.commands.columns import Column
+from headwater.state.streams.stored.typed import Columns, ColumnsVersion, TypedTable
+from headwater.types import Domain
 from tests.support.gateways import ALICE, gateway
 
 COLUMNS = pa.schema([("offset", pa.int64()), ("value", pa.string())])
@@ -66,6 +70,34 @@ def test_columns() -> None:
     shown = pa.ipc.read_schema(pa.py_buffer(row["table_schema"]))
     assert shown.equals(COLUMNS)
     assert shown.field("value").metadata[b"ARROW:FLIGHT:SQL:TABLE_NAME"] == b"orders"
+
+
+def test_topics_with_typed_columns_have_columns_of_their_own() -> None:
+    """A topic that is deleted meanwhile is left out."""
+    asked = list[str]()
+
+    async def own(call: Call, topic: str) -> pa.Schema:
+        asked.append(topic)
+        if topic == "gone":
+            raise Refused("it does not exist")
+        return COLUMNS.append(pa.field(topic, pa.int64()))
+
+    async def story() -> None:
+        async with gateway() as found:
+            for name in ("a", "b", "c", "gone"):
+                await found.topic(name)
+            call = Call(found.services, Caller(ALICE, "h"), "1")
+            for name in ("b", "gone"):
+                topic = call.services.state.names[name]
+                table = TypedTable()
+                table.columns = Columns((Column(100, "x", "x", "long", "", ()),), (ColumnsVersion(100, 0),))
+                call.services.domains[Domain(topic.domain)].state.typed[topic.id] = table
+            kind, command = unpack(pack("CommandGetTables", include_schema=True))
+            rows = (await answer(kind, command, call, own)).to_pylist()
+            shown = {row["table_name"]: pa.ipc.read_schema(pa.py_buffer(row["table_schema"])).names[-1] for row in rows}
+            assert shown == {"a": "a", "b": "b", "c": "a"} and asked == ["a", "b", "gone"]
+
+    asyncio.run(story())
 
 
 def test_other_answers() -> None:

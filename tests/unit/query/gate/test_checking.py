@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headwater.log.segment.schema import segment_schema
-from headwater.query.asking import Engine, Refused
-from headwater.query.gate.checking import check
+from headwater.query.asking import PRESENT, Engine, Refused
+from headwater.query.gate.checking import check, describe
 from headwater.query.gate.columns import COLUMNS
-from tests.unit.query.gate.samples import ENGINES, checked, refusal, topics
+from headwater.query.gate.statement import Table, Topics
+from headwater.state.commands.columns import Column
+from tests.unit.query.gate.samples import ENGINES, READABLE, checked, refusal, topics
 
 
 def test_a_query_reads_a_view_with_a_name_of_ours() -> None:
@@ -125,3 +127,46 @@ def test_an_operator_may_allow_more_functions() -> None:
 def test_a_statement_is_for_one_engine() -> None:
     with pytest.raises(Refused, match="one engine"):
         check("SELECT 1", Engine.AUTO, topics())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_describe_names_typed_columns(engine: Engine) -> None:
+    number = Column(102, "n", "n", "long", "", ())
+    value = Column(101, "value_data", "value_data", "struct", "", (number, Column(103, "it's", "it's", "json", "", ())))
+    columns = (
+        Column(100, "decode_error", "decode_error", "string", "", ()),
+        value,
+        Column(104, "many", "many", "list", "", (Column(105, "element", "element", "timestamp", "", ()),)),
+        Column(106, "by", "by", "map", "", (Column(107, "key", "key", "string", "", ()), number)),
+    )
+    plain = checked("DESCRIBE orders", engine)
+    assert plain.described == Table("topic_0", "orders", PRESENT)
+    found = describe(plain, columns).sql
+    assert found.startswith(plain.sql[:100]) and "'decode_error', '" in found
+    if engine is Engine.DUCKDB:
+        assert "'STRUCT(\"n\" BIGINT, \"it''s\" VARCHAR)'" in found
+        assert "'TIMESTAMP[]'" in found and "'MAP(VARCHAR, BIGINT)'" in found
+    else:
+        assert "STRUCT<`n`: BIGINT, `it" in found
+        assert "'ARRAY<TIMESTAMP_NTZ>'" in found and "'MAP<STRING, BIGINT>'" in found
+
+
+def test_fields_of_typed_columns() -> None:
+    """Fields, elements of lists and of maps are let through by name, and none of them counts as plain bytes."""
+    typed = Topics(has=READABLE.__contains__, names=lambda: READABLE, typed=lambda topic: ["value_data", "Flat"])
+
+    def written(sql: str, engine: Engine = Engine.DUCKDB) -> str:
+        return check(sql, engine, typed).sql
+
+    nested = "SELECT value_data.value = 'a', o.value_data.user.key, value_data['x'] FROM orders AS o"
+    expected = (
+        'SELECT "value_data"."value" = \'a\', "o"."value_data"."user"."key", "value_data"[\'x\'] FROM "topic_0" AS "o"'
+    )
+    assert written(nested).replace(" AS \"value_data.value = 'a'\"", "") == expected
+    assert '"my.topic"."value_data"."user"' in written("SELECT my.topic.value_data.user FROM my.topic")
+    assert '"my.topic"."value_data"."a"."b"' in written("SELECT my.topic.value_data.a.b FROM my.topic")
+    assert "`value_data`.`tags`[0]" in written("SELECT value_data.tags[0] FROM orders", Engine.SPARK)
+    assert "encode" not in written("SELECT * FROM orders WHERE flat = 'a' AND value_data.key LIKE 'b%'")
+    # A star gives the typed columns too, so names behind it are still those of bytes.
+    renamed = "SELECT last FROM (SELECT *, value FROM orders) AS t(a, b, c, d, e, f, g, h, i, j, k, l, m, n, last)"
+    assert "encode('x')" in written(f"{renamed} WHERE last = 'x'")

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from headwater.log.segment.schema import FIELD_ID, segment_schema
+from headwater.query.asking import Engine
 from headwater.query.engines.contract import Bound, TaskTable
-from headwater.query.scan import schema_of
+from headwater.query.gate.columns import log_types, type_of
+from headwater.state.commands.columns import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-_FILES = "read_parquet([{}], hive_partitioning = false, union_by_name = false, filename = false)"
+_FILES = "read_parquet([{}], hive_partitioning = false, union_by_name = false, filename = false{})"
 HOT, BOUNDS = "_hot", "_bounds"
 """What names of relations beside a view end with."""
 
@@ -26,15 +29,17 @@ def make_view(
     """
     whole = [place(file.path) for file in table.files if not file.cut]
     cut = [place(file.path) for file in table.files if file.cut]
-    columns = ", ".join(quoted(name) for name in schema_of().names)
+    names = [*segment_schema().names, *(column.name for column in table.columns)]
+    columns = ", ".join(map(quoted, names))
+    shape = _shape(table.columns) if table.columns else ""
     parts = []
     if whole:
-        parts.append(f"SELECT {columns} FROM {_files(whole)}")
+        parts.append(f"SELECT {columns} FROM {_files(whole, shape)}")
     if cut:
         bounds = quoted(table.view + BOUNDS)
         connection.register(table.view + BOUNDS, _bounds(table.bounds))
         parts.append(
-            f"SELECT {columns} FROM {_files(cut)} AS f SEMI JOIN {bounds} AS b ON f.partition = b.own"
+            f"SELECT {columns} FROM {_files(cut, shape)} AS f SEMI JOIN {bounds} AS b ON f.partition = b.own"
             ' AND f."offset" >= b.first AND f."offset" < b.behind'
         )
     if hot is None or hot.num_rows or not parts:
@@ -60,8 +65,21 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _files(paths: Sequence[str]) -> str:
-    return _FILES.format(", ".join(_text(path) for path in paths))
+def _files(paths: Sequence[str], shape: str) -> str:
+    return _FILES.format(", ".join(_text(path) for path in paths), shape)
+
+
+def _shape(columns: Sequence[Column]) -> str:
+    """The columns of files by their ids. What a file lacks is null, fields inside of columns too."""
+    schema = segment_schema()
+    wanted = [
+        (int(schema.field(name).metadata[FIELD_ID]), name, kind) for name, kind in log_types(Engine.DUCKDB).items()
+    ]
+    wanted += [(column.id, column.name, type_of(column, Engine.DUCKDB)) for column in columns]
+    shown = [
+        f"{number}: {{name: {_text(name)}, type: {_text(kind)}, default_value: NULL}}" for number, name, kind in wanted
+    ]
+    return f", schema = MAP {{{', '.join(shown)}}}"
 
 
 def _text(value: str) -> str:

@@ -160,14 +160,14 @@ class Work:
         import pyarrow as pa
 
         from headwater.query.engines.duckdb.tables import hold_hot
-        from headwater.query.scan import schema_of
+        from headwater.query.engines.hot import hot_schema
 
         most, connection = self._engine.setup.hot_bytes, self._connection
 
         async def load() -> pa.Table | None:
             held: list[pa.Table] = []
             size, spilled = 0, False
-            async for piece in self._engine.hot.pieces(table.hot):
+            async for piece in self._engine.hot.pieces(table.hot, table.columns, table.typing):
                 out.check()
                 held.append(piece)
                 size += piece.nbytes
@@ -175,7 +175,7 @@ class Work:
                     hold_hot(connection, table, held)
                     held, size, spilled = [], 0, True
             if not spilled:
-                return pa.concat_tables(held) if held else schema_of().empty_table()
+                return pa.concat_tables(held) if held else hot_schema(table.columns).empty_table()
             hold_hot(connection, table, held)
             return None
 
@@ -183,7 +183,7 @@ class Work:
 
 
 def _empty(table: TaskTable) -> TaskTable:
-    return msgspec.structs.replace(table, files=[], hot=[])
+    return msgspec.structs.replace(table, files=[], hot=[], typing=None)
 
 
 def _plain(text: str, tables: list[TaskTable]) -> str:

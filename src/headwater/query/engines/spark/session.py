@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.lake.spark.archive import with_archive
 from headwater.lake.spark.session import JAVA_OPTIONS, LOCAL_DEFAULTS, LOG_CONFIG
-from headwater.query.scan import schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,12 +97,22 @@ class Session:
         """A statement as Spark understands it, before names are looked up, as a document. Nothing is run."""
         return json.loads(self._own._jsparkSession.sessionState().sqlParser().parsePlan(sql).toJSON())
 
-    def view(self, name: str, whole: Sequence[str], cut: Sequence[str], bounds: Sequence[tuple[int, int, int]]) -> None:
-        """A view of the rows of files. Of those that are cut only rows within bounds count."""
+    def view(
+        self,
+        name: str,
+        columns: pa.Schema,
+        whole: Sequence[str],
+        cut: Sequence[str],
+        bounds: Sequence[tuple[int, int, int]],
+    ) -> None:
+        """A view of the rows of files. Of those that are cut only rows within bounds count.
+
+        Columns and fields that a file does not have are null.
+        """
         from pyspark.sql import functions as f
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        schema = from_arrow_schema(schema_of())
+        schema = from_arrow_schema(columns, prefer_timestamp_ntz=True)
         frame = self._own.createDataFrame([], schema) if not whole else self._read(whole, schema)
         if cut:
             limits = self._own.createDataFrame(

@@ -71,6 +71,8 @@ class Work:
         """Look at the statement, make the views, and run it."""
         import pyarrow as pa
 
+        from headwater.query.engines.hot import hot_schema
+
         session, task, place = self._session, self._task, self._engine.places.of
         session.begin()
         check(session.parsed(task.sql), self._engine.setup.functions)
@@ -81,7 +83,7 @@ class Work:
             if table.hot and not task.columns_only:
                 whole.append(place_of(self._put_aside(table, out)))
             bounds = [(bound.partition, bound.start, bound.end) for bound in table.bounds]
-            session.view(table.view, whole, cut, bounds)
+            session.view(table.view, hot_schema(table.columns), whole, cut, bounds)
             out.check()
         statement = session.prepared(task.sql, task.named)
         if task.explain:
@@ -128,14 +130,14 @@ class Work:
         """The rows of the WAL in a file, so that Spark reads them as it reads the others."""
         from pyarrow import parquet
 
-        from headwater.query.scan import schema_of
+        from headwater.query.engines.hot import hot_schema
 
         path, most = self._directory / f"{table.view}.parquet", self._engine.setup.spill_bytes
 
         async def write() -> None:
             size = 0
-            with parquet.ParquetWriter(path, schema_of(), compression="lz4") as writer:
-                async for piece in self._engine.hot.pieces(table.hot):
+            with parquet.ParquetWriter(path, hot_schema(table.columns), compression="lz4") as writer:
+                async for piece in self._engine.hot.pieces(table.hot, table.columns, table.typing):
                     out.check()
                     writer.write_table(piece)
                     size += piece.nbytes

@@ -12,7 +12,10 @@ from headwater.log.segment.schema import segment_schema
 from headwater.query.engines.contract import Bound, TaskFile, TaskTable
 from headwater.query.engines.duckdb.lockdown import CONFIG, lock_down
 from headwater.query.engines.duckdb.tables import hold_hot, make_view
+from headwater.query.engines.hot import hot_schema
 from headwater.query.scan import schema_of
+from headwater.schemas.conform import arrow_fields
+from headwater.state.commands.columns import Column, up_to
 
 
 def _rows(partition: int, offsets: range) -> pa.Table:
@@ -61,3 +64,72 @@ def test_a_topic_without_rows() -> None:
     with duckdb.connect(config=CONFIG) as connection:  # type: ignore[arg-type]
         make_view(connection, TaskTable("v", "t", [], [], []), str, schema_of().empty_table())
         assert connection.execute("SELECT count(*), max(value) FROM v").fetchall() == [(0, None)]
+
+
+def _column(number: int, name: str, kind: str, *children: Column) -> Column:
+    return Column(number, name, name, kind, "", children)
+
+
+TYPED = (
+    _column(100, "decode_error", "string"),
+    _column(
+        101,
+        "value_data",
+        "struct",
+        _column(102, "user name", "string"),
+        _column(
+            103, "tags", "list", _column(104, "element", "struct", _column(105, "x", "long"), _column(110, "y", "date"))
+        ),
+        _column(106, "by", "map", _column(107, "key", "string"), _column(108, "value", "decimal(9,2)")),
+        _column(109, 'it\'s "new"', "timestamptz"),
+    ),
+    _column(111, "raw", "binary"),
+)
+
+
+def _typed_rows(offsets: range, columns: tuple[Column, ...], value: dict[str, Any] | None) -> pa.Table:
+    table, count = _rows(0, offsets), len(offsets)
+    values = {"value_data": [value] * count}
+    for field in arrow_fields(columns):
+        table = table.append_column(field, pa.array(values.get(field.name, [None] * count), field.type))
+    return table
+
+
+def test_files_that_are_older_than_columns(tmp_path: Path) -> None:
+    """What a file lacks is null: columns, and fields of structs, also inside of lists."""
+    versions = [(), up_to(TYPED, 105), up_to(TYPED, 108), TYPED]
+    value = {"user name": "u", "tags": [{"x": 1}]}
+    files = []
+    for i, columns in enumerate(versions):
+        rows = _typed_rows(range(10 * i, 10 * i + 2), columns, value)
+        name = f"{'cut' if i % 2 else 'whole'}{i}.parquet"
+        schema = pa.schema([*segment_schema(), *arrow_fields(columns)])
+        parquet.write_table(rows.cast(schema), tmp_path / name)
+        files.append(TaskFile(name, 1, cut=bool(i % 2)))
+    table = TaskTable("v", "t", files, [Bound(0, 0, 31)], [], TYPED)
+    hot = _typed_rows(range(40, 41), TYPED, {**value, "by": [("k", None)]}).cast(hot_schema(TYPED))
+    with duckdb.connect(config=CONFIG) as connection:  # type: ignore[arg-type]
+        make_view(connection, table, lambda path: f"{tmp_path}/{path}", hot)
+        lock_down(connection, [f"{tmp_path}/{file.path}" for file in files])
+        found = connection.execute('SELECT "offset", value_data FROM v ORDER BY 1').fetchall()
+        assert [offset for offset, _ in found] == [0, 1, 10, 11, 20, 21, 30, 40]
+        whole = {"user name": "u", "tags": [{"x": 1, "y": None}], "by": None, 'it\'s "new"': None}
+        assert [one for _, one in found] == [None, None, *[whole] * 5, {**whole, "by": {"k": None}}]
+        kinds = dict(connection.execute("SELECT column_name, column_type FROM (DESCRIBE v)").fetchall())
+        told = dict(connection.execute("SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM v)").fetchall())
+        assert kinds == told and list(kinds) == [*schema_of().names, "decode_error", "value_data", "raw"]
+        nested = """SELECT count(*) FROM v WHERE value_data."user name" = 'u' AND value_data.tags[1].x = 1"""
+        assert connection.execute(nested).fetchall() == [(6,)]
+
+
+def test_types_are_named_as_duckdb_names_them() -> None:
+    from headwater.query.asking import Engine
+    from headwater.query.gate.columns import type_of
+
+    with duckdb.connect(config=CONFIG) as connection:  # type: ignore[arg-type]
+        make_view(connection, TaskTable("v", "t", [], [], [], TYPED), str, hot_schema(TYPED).empty_table())
+        told = dict(connection.execute("SELECT column_name, column_type FROM (DESCRIBE v)").fetchall())
+        for column in TYPED:
+            assert connection.execute(f"SELECT typeof(NULL::{type_of(column, Engine.DUCKDB)})").fetchall() == [
+                (told[column.name],)
+            ]
