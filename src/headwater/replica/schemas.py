@@ -116,7 +116,7 @@ class Registry:
         """The text of a schema in the form that a client asks for."""
         if form not in FORMS:
             return schema.content.text
-        return await self._offload(formatted, await self._parsed(schema), schema.content.text, form)
+        return await self._offload(formatted, await self.parsed(schema), schema.content.text, form)
 
     # --- changes -----------------------------------------------------------------------------------
 
@@ -276,10 +276,10 @@ class Registry:
         if level is Level.NONE or not versions:
             return []
         chosen = versions if level.endswith("_TRANSITIVE") else versions[-1:]
-        former = [await self._parsed(self.schemas.schemas[version.id]) for version in chosen]
+        former = [await self.parsed(self.schemas.schemas[version.id]) for version in chosen]
         return await self._offload(incompatibilities, level, ready.parsed, former)
 
-    async def _parsed(self, schema: Schema) -> Parsed:
+    async def parsed(self, schema: Schema) -> Parsed:
         """A stored schema, parsed."""
         parsed = self._sources.kept(schema.guid)
         if parsed is None:

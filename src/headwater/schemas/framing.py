@@ -143,6 +143,21 @@ def message_frames(payloads: pa.BinaryArray) -> tuple[list[MessageFrame], dict[i
     return frames, errors
 
 
+def frame_of(payload: bytes, header: bytes | None) -> tuple[SchemaRef, bytes]:
+    """The schema that one record names, by the content of its header or by a prefix, and the bytes behind the prefix.
+
+    For Protobuf the indexes of the message come first. A header that names no schema raises `ValueError`.
+    """
+    if header is not None:
+        schema, front = _read_header(header)
+        if schema is None:
+            raise ValueError("the header names no schema")
+        return schema, front + payload
+    if len(payload) >= PREFIX_BYTES and payload[0] == MAGIC_ID:
+        return SchemaRef(int.from_bytes(payload[1:PREFIX_BYTES], "big")), payload[PREFIX_BYTES:]
+    return SchemaRef(), payload
+
+
 def read_indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     """The indexes of a message at the start of some bytes, and how many bytes they take. A flaw raises `ValueError`."""
     count, at = _varint(data, 0)

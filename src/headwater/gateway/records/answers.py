@@ -12,6 +12,7 @@ from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import Receive, Scope, Send
 from headwater.gateway.problems import BAD_REQUEST, Refusal, document, refusal_of
 from headwater.gateway.records import forms
+from headwater.gateway.records.decoding import Decoding, View, view_of
 from headwater.gateway.records.forms import Form
 from headwater.gateway.records.positions import encoded
 from headwater.gateway.records.scanning import Scan
@@ -76,6 +77,9 @@ class Streamed:
         self._call = call
         self._reading = reading
         self._allowed = allowed
+        self._view: View = reading.format
+        if reading.format is Format.DECODED:
+            self._view = Decoding(call.services, reading.scan.topic)
 
     def __repr__(self) -> str:
         return f"<Streamed {self._reading.scan!r}>"
@@ -145,13 +149,16 @@ class Streamed:
         before = dict(scan.positions)
         most = min(grown * FIRST_RECORDS, CHUNK_RECORDS)
         step = await scan.step(most if left is None else min(left, most), grown * FIRST_BYTES, look=False)
-        run = self._call.services.offload if len(step.records) > MANY else inline
+        if isinstance(self._view, Decoding):
+            await self._view.prepare(record for _, record in step.records)
+        slow = len(step.records) > MANY or isinstance(self._view, Decoding)
+        run = self._call.services.offload if slow else inline
         # Resets come behind the records that were read before they were noticed.
         if reading.form is Form.EVENTS:
-            data = await run(forms.events, step.records, reading.format, scan.topic, before)
+            data = await run(forms.events, step.records, self._view, scan.topic, before)
             told = [forms.reset_event(reset, scan.topic, scan.positions) for reset in step.resets]
         else:
-            data = await run(forms.lines, step.records, reading.format)
+            data = await run(forms.lines, step.records, self._view)
             told = [forms.reset_line(reset) for reset in step.resets]
         return len(step.records), data + b"".join(told)
 
@@ -173,16 +180,17 @@ async def answer(call: Call, reading: Reading, allowed: Callable[[], None]) -> W
         scan.positions[reset.partition] = reset.wanted
         await scan.check()  # says what is there
     following = None if scan.over else encoded(scan.topic, scan.positions)
-    run = call.services.offload if len(step.records) > MANY else inline
+    view = await view_of(call.services, scan.topic, reading.format, (record for _, record in step.records))
+    run = call.services.offload if len(step.records) > MANY or isinstance(view, Decoding) else inline
     headers: tuple[tuple[str, str], ...] = ((READ, f"requests={read.requests}, bytes={read.bytes}"),)
     if following is not None:
         headers = ((NEXT, following), *headers)
     if reading.form is Form.JSON:
-        body = await run(forms.page, step.records, reading.format, following, not scan.readable)
+        body = await run(forms.page, step.records, view, following, not scan.readable)
     elif reading.form is Form.NDJSON:
-        body = await run(forms.lines, step.records, reading.format)
+        body = await run(forms.lines, step.records, view)
     elif reading.form is Form.EVENTS:
-        body = await run(forms.events, step.records, reading.format, scan.topic, before)
+        body = await run(forms.events, step.records, view, scan.topic, before)
     else:
         body = await run(forms.arrow, step.records)
     return Whole(body, reading.form.value, headers)

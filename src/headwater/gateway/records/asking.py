@@ -88,8 +88,11 @@ Isolation = Annotated[
     QueryParameter(description="Whether records of open and aborted transactions are left out."),
 ]
 Shown = Annotated[
-    Literal["text", "json", "base64"],
-    QueryParameter(name="format", description="How keys and values are shown in JSON, NDJSON and events."),
+    Literal["text", "json", "base64", "decoded"],
+    QueryParameter(
+        name="format",
+        description="How keys and values are shown in JSON, NDJSON and events. `decoded`: by their schemas.",
+    ),
 ]
 Follow = Annotated[
     bool | None,

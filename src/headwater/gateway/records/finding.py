@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.errors import NoRecord, Retriable
 from headwater.gateway.problems import Refusal
+from headwater.gateway.records.decoding import view_of
 from headwater.gateway.records.forms import RecordLine, line_of
 from headwater.gateway.records.scanning import OUT_OF_RANGE
 from headwater.gateway.records.values import Format
@@ -18,6 +19,7 @@ from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
+from headwater.threads import inline
 from headwater.types import Domain
 
 
@@ -65,12 +67,15 @@ async def held(services: Services) -> AsyncIterator[None]:
         yield
 
 
-def found_record(answer: Answer, form: Format, what: str) -> FoundRecord:
+async def found_record(services: Services, topic: Topic, answer: Answer, form: Format, what: str) -> FoundRecord:
     """A record as it is shown. Raises `NoRecord` if there is none."""
     if answer.record is None:
         raise NoRecord(f"{what}: there is no such record")
     read = ReadLine(answer.read.requests, answer.read.bytes)
-    return FoundRecord(line_of(answer.partition, answer.record, form), answer.record.value is None, read)
+    view = await view_of(services, topic, form, [answer.record])
+    run = inline if isinstance(view, Format) else services.offload
+    line = await run(line_of, answer.partition, answer.record, view)
+    return FoundRecord(line, answer.record.value is None, read)
 
 
 def out_of_range(error: OutOfRange) -> Refusal:

@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.client.records import Record
 from headwater.gateway.problems import NOT_ACCEPTABLE, Refusal
+from headwater.gateway.records.decoding import View
 from headwater.gateway.records.positions import encoded
 from headwater.gateway.records.scanning import Reset
 from headwater.gateway.records.values import ABSENT, Format, shown
@@ -83,6 +84,14 @@ class RecordLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """The bytes of the value in base64, if they are not text or base64 was asked for."""
     headers: list[HeaderLine] = []
     """The headers of the record, in order."""
+    key_schema: int | None = None
+    """With `format=decoded`, the id of the schema by which the key was decoded."""
+    key_error: str | None = None
+    """With `format=decoded`, why the key was not decoded."""
+    value_schema: int | None = None
+    """With `format=decoded`, the id of the schema by which the value was decoded."""
+    value_error: str | None = None
+    """With `format=decoded`, why the value was not decoded."""
 
 
 class Page(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,21 +105,37 @@ class Page(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether this was all that there was to read."""
 
 
-def line_of(partition: int, record: Record, form: Format) -> RecordLine:
+def line_of(partition: int, record: Record, form: View) -> RecordLine:
     """A record as it is shown."""
-    headers = [HeaderLine(name, *shown(value, form)) for name, value in record.headers]
+    if isinstance(form, Format):
+        headers = [HeaderLine(name, *shown(value, form)) for name, value in record.headers]
+        return RecordLine(
+            partition, record.offset, record.timestamp, *shown(record.key, form), *shown(record.value, form), headers
+        )
+    key, value = form.key(record), form.value(record)
     return RecordLine(
-        partition, record.offset, record.timestamp, *shown(record.key, form), *shown(record.value, form), headers
+        partition,
+        record.offset,
+        record.timestamp,
+        key.json,
+        key.base64,
+        value.json,
+        value.base64,
+        [HeaderLine(name, *shown(one, Format.TEXT)) for name, one in record.headers],
+        key.schema,
+        key.error,
+        value.schema,
+        value.error,
     )
 
 
-def page(records: Sequence[tuple[int, Record]], form: Format, following: str | None, caught_up: bool) -> bytes:
+def page(records: Sequence[tuple[int, Record]], form: View, following: str | None, caught_up: bool) -> bytes:
     """A page as JSON."""
     lines = [line_of(partition, record, form) for partition, record in records]
     return msgspec.json.encode(Page(lines, following, caught_up))
 
 
-def lines(records: Sequence[tuple[int, Record]], form: Format) -> bytes:
+def lines(records: Sequence[tuple[int, Record]], form: View) -> bytes:
     """Records as NDJSON."""
     return msgspec.json.Encoder().encode_lines([line_of(partition, record, form) for partition, record in records])
 
@@ -120,7 +145,7 @@ def reset_line(reset: Reset) -> bytes:
     return msgspec.json.encode({"reset": _told(reset)}) + b"\n"
 
 
-def events(records: Sequence[tuple[int, Record]], form: Format, topic: Topic, before: Mapping[int, int]) -> bytes:
+def events(records: Sequence[tuple[int, Record]], form: View, topic: Topic, before: Mapping[int, int]) -> bytes:
     """Records as events. The id of each is the position behind it; `before` is the position in front of all."""
     positions = dict(before)
     pieces = []

@@ -32,6 +32,8 @@ class Format(enum.Enum):
     """As the object, list, number or boolean whose JSON text they are, else as `text`."""
     BASE64 = "base64"
     """In base64."""
+    DECODED = "decoded"
+    """As the value that they have by their schema, else as `text` with the reason. See `decoding.Decoding`."""
 
 
 def bytes_of(field: str, given: msgspec.Raw, in_base64: str | None) -> bytes | None:

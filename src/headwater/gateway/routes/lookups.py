@@ -43,7 +43,7 @@ async def find_record(
             found = await own.lookups.at(place_of(own, topic), partition, offset)
     except OutOfRange as error:
         raise out_of_range(error) from None
-    return found_record(found, Format(shown), f"partition {partition}, offset {offset}")
+    return await found_record(own, topic, found, Format(shown), f"partition {partition}, offset {offset}")
 
 
 @get("/v1/topics/{name:str}/latest", operation_id="findLatest", tags=["records"])
@@ -69,7 +69,7 @@ async def find_latest(
     call.usage.reads()
     async with held(own):
         found = await own.lookups.latest(place_of(own, topic), wanted, partition)
-    return found_record(found, Format(shown), "the key")
+    return await found_record(own, topic, found, Format(shown), "the key")
 
 
 ROUTES = (find_record, find_latest)
