@@ -41,6 +41,7 @@ def open_session(jvm: Any) -> Open:
         session = jvm.newSession()
         for name, value in {**catalog_settings(place), **more}.items():
             session.conf.set(name.removeprefix(OF_HADOOP), value)
+        session.createDataFrame([], "none int")  # makes it the active one, whose catalogs `toTable` knows
         return session
 
     return opened

@@ -107,15 +107,16 @@ async def _rows(found: LedgerSession, name: str, limit: int) -> list[tuple[int, 
     from headwater.objects import ObjectMissing
 
     replica = replica_of(found, name)
-    for left in range(TRIES, -1, -1):
+    left = TRIES
+    while True:
         table, _ = table_of(found, name)
         try:
             return [row async for row in undecodable(found.store, replica.state, table, limit)] if table else []
         except ObjectMissing:
+            left -= 1
             if not left:
                 raise
-            await replica.barrier()
-    raise AssertionError("unreachable")
+        await replica.barrier()
 
 
 def _line(found: LedgerSession, name: str) -> dict[str, Any]:

@@ -215,6 +215,8 @@ class Letters:
         self._seen: dict[int, int] = {}
         """By stream, the offset before which there are no letters to write."""
         self._until: dict[uuid.UUID, float] = {}
+        self._last: tuple[int, list[tuple[int, BadRow]]] = (0, [])
+        """The number of the file that was read last, and its rows that could not be decoded."""
         self._duty: Supervised | None = None
         self.written: dict[str, int] = {}
         """Letters that this process has written, by topic."""
@@ -285,9 +287,15 @@ class Letters:
         if not waiting or await self._lease(replica) is None:
             return
         target, demands = self._target(topic)
-        for stream in waiting:
-            while (found := self._due(replica.state, stream)) is not None:
-                await self._append(replica, topic, stream, found, target, demands)
+        self._last = (0, [])
+        while waiting:  # streams take turns, because a file has rows of many of them
+            for stream in list(waiting):
+                found = self._due(replica.state, stream)
+                if found is None:
+                    waiting.remove(stream)
+                else:
+                    await self._append(replica, topic, stream, found, target, demands)
+        self._last = (0, [])
 
     def _due(self, state: StreamsState, stream: Stream) -> Due | None:
         seen = self._seen.get(stream.id, 0)
@@ -338,8 +346,10 @@ class Letters:
     async def _rows(self, state: StreamsState, stream: Stream, found: Due) -> list[BadRow]:
         table, typed = state.tables[stream.topic], state.typed[stream.topic]
         file = table.files[found.file]
-        data = await self._domains.store.get(f"{table.root}/{file.name}")
-        rows = await self._offload(bad_rows, data, file.footer_checksum, typed)
+        if self._last[0] != found.file:
+            data = await self._domains.store.get(f"{table.root}/{file.name}")
+            self._last = found.file, await self._offload(bad_rows, data, file.footer_checksum, typed)
+        rows = self._last[1]
         return [row for own, row in rows if own == stream.partition and found.start <= row.offset < found.end]
 
     async def _judged(self, target: Topic, batches: list[tuple[int, Batch]], cursor: CursorIs) -> None:

@@ -83,6 +83,7 @@ def test_a_topic_without_a_table_yet() -> None:
         async with gateway(NO_FOLLOWERS) as found:
             await found.topic("orders")
             await found.fill("orders", 3)
+            await asyncio.sleep(0.01)  # so that the records have an age
             told = (await found.get(PATH)).json()
             assert (told["version"], told["location"], told["pending_records"]) == (0, None, 3)
             assert told["freshness_seconds"] > 0 and told["followers"] == []
