@@ -101,15 +101,6 @@ class DamagedInput(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reason: str
 
 
-class RowFailure(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A record whose key or value could not be decoded."""
-
-    stream: int
-    offset: int
-    kind: str
-    text: str
-
-
 class TypedFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What became of the typed columns of a file."""
 
@@ -117,8 +108,6 @@ class TypedFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The version of the columns that the rows were decoded with; 0 if they were not."""
     failures: int = 0
     """Rows that could not be decoded."""
-    failed: tuple[RowFailure, ...] = ()
-    """The first of them."""
     wants: Wants = Wants()
     """What is missing. There is no file then."""
     flaw: str = ""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.lake.tasks import RowFailure, TypedFacts
+from headwater.lake.tasks import TypedFacts
 from headwater.schemas.typer import Typed, Typer
-from headwater.schemas.typing import Failure, Typing
+from headwater.schemas.typing import Typing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_FAILED = 1_000
-"""Failures of a file that are told one by one. All are counted."""
 MAX_TEXT = 1_000
-"""Characters of a failure's text."""
+"""Characters of a decoder's error."""
 
 
 class TypedRows:
@@ -23,7 +21,6 @@ class TypedRows:
     def __init__(self, typing: Typing) -> None:
         self._version = typing.version
         self._typer = Typer(typing)
-        self._failed: list[RowFailure] = []
         self._failures = 0
         self._complete = True
         self._flaw = ""
@@ -33,7 +30,7 @@ class TypedRows:
     def __repr__(self) -> str:
         return f"<TypedRows, {self._failures} failures, {self._typer!r}>"
 
-    def typed(self, stream: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    def typed(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Rows with their typed columns. None if something is missing; later rows are looked at all the same."""
         import pyarrow as pa
 
@@ -45,7 +42,7 @@ class TypedRows:
         if found is None:
             return None
         self._complete = self._complete and found.complete
-        self._note(stream, batch, found.failures)
+        self._failures += len(found.failures)
         columns = [*batch.columns, *found.arrays]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*batch.schema, *self.fields]))
 
@@ -56,14 +53,4 @@ class TypedRows:
         if wants:
             return TypedFacts(wants=wants)
         version = self._version if self._complete else 0
-        return TypedFacts(version, self._failures, tuple(self._failed), flaw=self._flaw)
-
-    def _note(self, stream: int, batch: pa.RecordBatch, failures: dict[int, Failure]) -> None:
-        self._failures += len(failures)
-        if not failures or len(self._failed) >= MAX_FAILED:
-            return
-        offsets = batch.column("offset")
-        for row, failure in failures.items():
-            if len(self._failed) >= MAX_FAILED:
-                return
-            self._failed.append(RowFailure(stream, offsets[row].as_py(), failure.kind, failure.text[:MAX_TEXT]))
+        return TypedFacts(version, self._failures, flaw=self._flaw)

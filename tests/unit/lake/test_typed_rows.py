@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headwater.lake import typed_rows
 from headwater.lake.typed_rows import TypedRows
 from headwater.log.segment.rows import plain_rows, plain_schema
 from headwater.schemas.columns import merged
@@ -31,15 +30,13 @@ def ready(batch: pa.RecordBatch) -> Typing:
     return Typing("none", "json", False, False, columns, 1, last)
 
 
-def test_failures_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_rows, "MAX_FAILED", 2)
+def test_failures_are_counted() -> None:
     batch = rows(b'{"a": 1}', b"{", b"[", b"x")
     found = TypedRows(ready(batch))
-    made = found.typed(7, batch)
+    made = found.typed(batch)
     assert made is not None and made.column("value_data").to_pylist() == [{"a": 1}, None, None, None]
     facts = found.facts
     assert (facts.version, facts.failures, facts.flaw) == (1, 3, "")
-    assert [(one.stream, one.offset, one.kind) for one in facts.failed] == [(7, 11, "bad-data"), (7, 12, "bad-data")]
 
 
 def test_a_decoder_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +48,7 @@ def test_a_decoder_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         raise ZeroDivisionError("a mistake")
 
     monkeypatch.setattr(Typer, "typed", broken)
-    made = found.typed(7, batch)
+    made = found.typed(batch)
     assert made is not None and made.column("value_data").null_count == 1
     assert made.column("value").to_pylist() == [b'{"a": 1}']
     assert (found.facts.version, found.facts.failures, found.facts.flaw) == (0, 0, "ZeroDivisionError: a mistake")
@@ -59,5 +56,5 @@ def test_a_decoder_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_missing() -> None:
     found = TypedRows(Typing("none", "json", False, False, (), 0, 99))
-    assert found.typed(7, rows(b'{"a": 1}')) is None
+    assert found.typed(rows(b'{"a": 1}')) is None
     assert found.facts.wants and not found.facts.version

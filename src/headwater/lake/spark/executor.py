@@ -168,13 +168,13 @@ def _settle_part(
 ) -> PartRun:
     runs: Iterator[tuple[Buffer, int, int]] = ((ranges.get(run), run.start, run.append_ms) for run in part.runs)
     for piece in decode_runs(part.partition, runs, part.start, OPENED_LIMIT, sizes, part.aborted):
-        _add(writer, part.partition, part.stream, piece, typed)
+        _add(writer, part.partition, piece, typed)
     return _end_part(writer, part)
 
 
-def _add(writer: SegmentWriter, partition: int, stream: int, rows: pa.RecordBatch, typed: TypedRows | None) -> None:
+def _add(writer: SegmentWriter, partition: int, rows: pa.RecordBatch, typed: TypedRows | None) -> None:
     """Write rows with their typed columns. Nothing is written if something is missing for these."""
-    found = rows if typed is None else typed.typed(stream, rows)
+    found = rows if typed is None else typed.typed(rows)
     if found is not None:
         writer.add(partition, found)
 
@@ -198,7 +198,7 @@ async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter, type
         part = streams.get(partition)
         for piece in sorted((p for p in pieces if p.partition == partition), key=lambda p: p.first_offset):
             for batch in piece.batches(fields):
-                _add(writer, partition, part.stream if part is not None else -1, batch, typed)
+                _add(writer, partition, batch, typed)
         if part is not None:
             runs.append(_end_part(writer, part))
         else:
