@@ -63,6 +63,10 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.http
 	$(BIN)/python -m tests.soak.sql
 	$(BIN)/python -m tests.soak.links
+	$(BIN)/python -m tests.soak.links --records 200000 --kills 4 --away 20 --ledger etcd
+	$(BIN)/python -m tests.soak.links_compacted
+	scripts/setup-tools mirror
+	$(BIN)/python -m tests.soak.mirror_maker
 	$(BIN)/python -m tests.soak.description
 	scripts/setup-tools registry
 	$(BIN)/python -m tests.soak.registry

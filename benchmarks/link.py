@@ -3,7 +3,8 @@
 Four subjects read the same topic of the same Kafka. A link copies it into a log here. MirrorMaker 2 copies it into a
 broker here, whose CPU is not counted: the link stores the records itself. A link and a compactor bring it into a table.
 Iceberg's sink in Kafka Connect does the same, with the values as they are. Figures are per CPU second of the processes
-that do the work; Kafka's own are not counted. Every subject is warm: it has read a small topic before.
+that do the work; Kafka's own are not counted. Every subject is warm: it has read a small topic before. At last records
+come at a steady rate, and are timed until they are seen (`benchmarks/link_freshness.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import psutil
 import typer
 from confluent_kafka import Consumer, TopicPartition
 
+from benchmarks import link_freshness
 from benchmarks.mirror_maker import MirrorMaker
 from benchmarks.report import gather_facts, markdown_table, number, publish_section
 from benchmarks.segments import Case
@@ -166,6 +168,9 @@ def main(
     sink: Annotated[bool, typer.Option(help="Run Iceberg's sink, too.")] = True,
     mirror: Annotated[bool, typer.Option(help="Run MirrorMaker 2, too.")] = True,
     tables: Annotated[bool, typer.Option(help="Bring the topic into tables, too.")] = True,
+    copies: Annotated[bool, typer.Option(help="Measure copies at all, beside freshness.")] = True,
+    fresh: Annotated[float, typer.Option(min=0, help="Seconds for which freshness is measured; 0: not at all.")] = 60,
+    rate: Annotated[float, typer.Option(min=1, help="Records per second meanwhile.")] = 1_000,
     publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks.md.")] = False,
 ) -> None:
     """Copy a topic of Apache Kafka into a log and into tables, beside MirrorMaker 2 and Iceberg's sink."""
@@ -175,8 +180,9 @@ def main(
         directory = Path(name)
         facts = gather_facts(directory)
         with Kafka(directory / "kafka") as kafka:
-            produce(kafka.bootstrap, WARM, JSON_CASES[0], WARM_ROWS)
-            for place, case in enumerate(JSON_CASES):
+            if copies:
+                produce(kafka.bootstrap, WARM, JSON_CASES[0], WARM_ROWS)
+            for place, case in enumerate(JSON_CASES if copies else ()):
                 topic, records = f"json{place}", rows_of(case, megabytes)
                 produce(kafka.bootstrap, topic, case, records)
                 for run in (run for run, wanted in chosen if wanted):
@@ -184,15 +190,26 @@ def main(
                     sample = run(there, kafka.bootstrap, topic, case, records)
                     rows.append([case.name, *sample.row])
                     print("  ".join(rows[-1]), flush=True)
-    head = (
-        f"`make bench-link`: a topic of Apache Kafka with one partition and {megabytes} MB of values, read by a link, "
-        f"MirrorMaker 2 and Iceberg's sink. {facts.machine}, {facts.date}, Headwater {facts.commit}, load average "
-        f"before it {facts.load_average:.1f}."
-    )
-    text = "\n".join(["## Links", "", head, "", markdown_table(["records", *COLUMNS], 2, rows)])
-    print(text)
-    if publish:
-        publish_section("links", text)
+            times = link_freshness.measure(directory / "fresh", kafka.bootstrap, rate, fresh) if fresh else []
+    where = f"{facts.machine}, {facts.date}, Headwater {facts.commit}, load average before it {facts.load_average:.1f}."
+    sections: dict[str, str] = {}
+    if rows:
+        head = (
+            f"`make bench-link`: a topic of Apache Kafka with one partition and {megabytes} MB of values, read by a "
+            f"link, MirrorMaker 2 and Iceberg's sink. {where}"
+        )
+        sections["links"] = "\n".join(["## Links", "", head, "", markdown_table(["records", *COLUMNS], 2, rows)])
+    if times:
+        head = (
+            f"`make bench-link`: {rate:,.0f} records of 1 KB a second for {fresh:.0f} s, into a topic of Apache Kafka "
+            f"with one partition, which a link copies. The time of the question counts. {where}"
+        )
+        table = markdown_table(link_freshness.COLUMNS, 1, times)
+        sections["link freshness"] = "\n".join(["## Freshness of linked topics", "", head, "", table])
+    for section, text in sections.items():
+        print(text)
+        if publish:
+            publish_section(section, text)
 
 
 if __name__ == "__main__":

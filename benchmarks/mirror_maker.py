@@ -20,6 +20,8 @@ from harness.tools import TOOLS
 LIBS = TOOLS / "mirror" / "libs"
 SOURCE, TARGET = "old", "new"
 """The names of the clusters. A topic's copy is called `old.TOPIC`."""
+HEARTBEATS, CHECKPOINTS = "heartbeats", "checkpoints"
+"""Its other connectors."""
 
 
 class MirrorMaker(Daemon):
@@ -61,26 +63,50 @@ plugin.discovery=only_scan
         assert self.process is not None
         return psutil.Process(self.process.pid)
 
-    def mirror(self, topic: str) -> str:
-        """Begin to copy a topic; returns the name of the copy."""
+    def mirror(self, topic: str, *, tasks: int = 1, committed: bool = False) -> str:
+        """Begin to copy a topic; returns the name of the copy. With `committed`, aborted records are left out."""
         config = {
-            "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+            "tasks.max": str(tasks),
+            "topics": topic,
+            "sync.topic.acls.enabled": "false",
+            **({"consumer.isolation.level": "read_committed"} if committed else {}),
+        }
+        self._connect(topic, "MirrorSourceConnector", config)
+        return f"{SOURCE}.{topic}"
+
+    def heartbeats(self) -> None:
+        """Begin to send heartbeats."""
+        self._connect(HEARTBEATS, "MirrorHeartbeatConnector", {"emit.heartbeats.interval.seconds": "1"})
+
+    def checkpoints(self, group: str) -> None:
+        """Begin to translate the offsets of a group, and to commit them at the target."""
+        config = {
             "tasks.max": "1",
+            "groups": group,
+            "emit.checkpoints.interval.seconds": "1",
+            "sync.group.offsets.enabled": "true",
+            "sync.group.offsets.interval.seconds": "1",
+            "refresh.groups.interval.seconds": "1",
+        }
+        self._connect(CHECKPOINTS, "MirrorCheckpointConnector", config)
+
+    def _connect(self, name: str, kind: str, more: dict[str, str]) -> None:
+        own = ("offset-syncs", HEARTBEATS, CHECKPOINTS)
+        factors = ("replication.factor", *(f"{one}.topic.replication.factor" for one in own))
+        config = {
+            "connector.class": f"org.apache.kafka.connect.mirror.{kind}",
             "source.cluster.alias": SOURCE,
             "target.cluster.alias": TARGET,
             "source.cluster.bootstrap.servers": self._source,
             "target.cluster.bootstrap.servers": self._target,
-            "topics": topic,
-            "replication.factor": "1",
-            "offset-syncs.topic.replication.factor": "1",
-            "sync.topic.acls.enabled": "false",
+            **dict.fromkeys(factors, "1"),
+            **more,
         }
-        self._call("PUT", f"/connectors/{topic}/config", config)
-        return f"{SOURCE}.{topic}"
+        self._call("PUT", f"/connectors/{name}/config", config)
 
-    def forget(self, topic: str) -> None:
-        """Copy a topic no more."""
-        self._call("DELETE", f"/connectors/{topic}")
+    def forget(self, name: str) -> None:
+        """Copy a topic no more, or end another connector."""
+        self._call("DELETE", f"/connectors/{name}")
 
     def _call(self, method: str, path: str, body: object = None) -> None:
         data = msgspec.json.encode(body) if body is not None else None

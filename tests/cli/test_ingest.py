@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,12 +18,16 @@ from harness.ports import free_port
 from harness.process import Process, headwater
 from headwater.gateway.catalog import NAMESPACE
 from tests.compat.common import unavailable
+from tests.faults.linking import delete_records
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 PARTITIONS = 3
+REMOVED = 3
+"""Records that the source has removed from its first partition."""
 SETTINGS = """
 [lake]
 interval_ms = 200
+freshness_ms = 600000
 [links]
 metadata_ms = 1000
 """
@@ -51,6 +56,15 @@ class Ingest(Process):
             [[records, places]] = json.load(answer)["rows"]
         return records, places
 
+    def found(self, path: str) -> tuple[int, int, str] | int:
+        """Partition, offset and value of a record that is looked up; the status of the answer if there is none."""
+        try:
+            with urllib.request.urlopen(f"http://{self.gateway}/v1/topics/orders/{path}", timeout=60) as answer:
+                record = json.load(answer)["record"]
+                return record["partition"], record["offset"], record["value"]
+        except urllib.error.HTTPError as refusal:
+            return refusal.code
+
     def has(self, records: int) -> bool:
         """Whether SQL finds all records, each once. Before the topic is linked there is no such table."""
         try:
@@ -70,29 +84,39 @@ def produce(bootstrap: str, numbers: Iterable[int]) -> None:
     """Records in turn over the partitions."""
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4"})
     for number in numbers:
-        producer.produce("orders", b"%d" % number, partition=number % PARTITIONS)
+        producer.produce("orders", b"%d" % number, b"key %d" % number, partition=number % PARTITIONS)
     assert producer.flush(60) == 0
 
 
+def look_ups(server: Ingest) -> list[tuple[int, int, str] | int]:
+    """By key and by offset, also of offsets that the source had removed."""
+    paths = ("latest?key=key%20301", "partitions/1/records/100", "partitions/0/records/3", "partitions/0/records/2")
+    return [server.found(path) for path in paths]
+
+
 def test_from_nothing_to_a_table_by_one_command(tmp_path: Path) -> None:
-    """Records are in SQL before they are settled, those that come later too, and then in the table, each once."""
+    """Records are in SQL and look-ups before they are settled, later ones too, and then in the table, each once."""
     if not kafka.is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     more = f"{kafka.QUICK_GROUPS}num.partitions={PARTITIONS}\n"
     with kafka.Kafka(tmp_path / "kafka", settings=more, heap=kafka.SMALL) as source:
         produce(source.bootstrap, range(600))
+        delete_records(source.bootstrap, "orders", REMOVED)
         server = Ingest(tmp_path, source.bootstrap)
         try:
             server.launch()
             server.wait_until_ready()
-            eventually(lambda: server.has(600), "all records of the source are in SQL", 120, 0.2)
+            eventually(lambda: server.has(600 - REMOVED), "all records of the source are in SQL", 120, 0.2)
             produce(source.bootstrap, range(600, 900))
-            eventually(lambda: server.has(900), "the later records are in SQL", 120, 0.2)
+            eventually(lambda: server.has(900 - REMOVED), "the later records are in SQL", 120, 0.2)
+            wanted = [(1, 100, "301"), (1, 100, "301"), (0, 3, "9"), 404]
+            assert look_ups(server) == wanted, "nothing is settled yet"
             settle = ("table", "settle", "orders", "--data", str(server.data), "--timeout", "300")
             settled = headwater(*settle, timeout=320)
             assert settled.returncode == 0, settled.stderr
-            wanted = [(number % PARTITIONS, number // PARTITIONS, b"%d" % number) for number in range(900)]
-            assert sorted(server.rows()) == sorted(wanted)
+            assert look_ups(server) == wanted
+            places = [(number % PARTITIONS, number // PARTITIONS, b"%d" % number) for number in range(900)]
+            assert sorted(server.rows()) == sorted(place for place in places if place[0] or place[1] >= REMOVED)
             assert server.stop() == 0, server.end_of_log()
         finally:
             server.kill()

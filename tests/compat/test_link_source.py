@@ -41,6 +41,9 @@ pytestmark = pytest.mark.long
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CLEANER = "log.cleaner.backoff.ms=50\n"
+QUOTAS = "quota.window.num=2\n"
+"""A quota counts the last seconds, and not the last eleven."""
+ALTER_CLIENT_QUOTAS = 49
 SETTINGS = Links(fetch_wait_ms=1)
 NOW = int(time.time() * 1000)
 """Markers have the time of their broker. Records of about the same time are in the same segment of a log."""
@@ -61,7 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, authority: Pair) -> Iterato
         directory / "kafka",
         certificate=own.certificate,
         key=own.key,
-        settings=kafka.QUICK_GROUPS + CLEANER,
+        settings=kafka.QUICK_GROUPS + CLEANER + QUOTAS,
         heap=kafka.SMALL,
     ) as started:
         yield started
@@ -353,5 +356,32 @@ def test_tls_and_a_password(server: kafka.SecuredKafka, authority: Pair, tmp_pat
         unknown = await seen(security(stranger, "right"))
         assert isinstance(unknown, SourceRefuses) and "CERTIFICATE_VERIFY_FAILED" in str(unknown)
         assert "right" not in str(unknown) and "wrong" not in str(wrong)
+
+    asyncio.run(run())
+
+
+def test_a_quota_slows_a_link_down(theirs: str) -> None:
+    """It is waited for, and is no failure: Kafka answers a throttled fetch without any partition."""
+    settings = Links(fetch_wait_ms=1, fetch_bytes=20_000, fetch_total_bytes=20_000)
+
+    async def run() -> None:
+        async with Client(theirs) as client:
+            await client.create_topics([NewTopic("throttled", 1)])
+            for number in range(15):
+                produce(theirs, "none", "throttled", 0, [b"%02d" % number * 5_000])
+            entry = {
+                "entity": [{"entity_type": "client-id", "entity_name": "slow"}],
+                "ops": [{"key": "consumer_byte_rate", "value": 40_000.0, "remove": False}],
+            }
+            connection = await client.any_broker()
+            await connection.request(ALTER_CLIENT_QUOTAS, entries=[entry], validate_only=False)
+        own = ClientSecurity()
+        source = open_source(theirs, own, settings, clock=SystemClock(), chance=SystemChance(), client_id="slow")
+        try:
+            pieces, end = await copied(source, await wanted(source, "throttled"))
+        finally:
+            await source.close()
+        assert [record[4] for record in records(0, pieces)] == [b"%02d" % number * 5_000 for number in range(15)]
+        assert end == 15 and source.throttled_s > 0
 
     asyncio.run(run())

@@ -1,9 +1,10 @@
 """L5: link processes die by `kill -9` while they copy a million records. Log and tables then have each one once.
 
-Two link processes share the partitions. After the kills come failures of what a link needs: the source is stopped and
-started, has lost a topic's records, our ledger takes nothing, a catalog takes nothing.
+Two link processes share the partitions. After the kills come failures of what a link needs: our ledger takes nothing, a
+catalog takes nothing, the source is stopped and started, and has lost a topic's records. With a ledger in etcd, all of
+its members are paused for a while, and then killed.
 
-python -m tests.soak.links --records 1000000 --kills 20 --away 60 --seed 1
+python -m tests.soak.links --records 1000000 --kills 20 --away 60 --seed 1 [--ledger etcd]
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from harness import kafka
+from harness.etcd import EtcdCluster
 from harness.patience import eventually
 from harness.process import PROGRAM, environment
 from harness.tools import ROOT
@@ -64,7 +66,7 @@ class Second:
         self._command = [*PROGRAM, "link", "run", "--config", str(server.config), "--http", "127.0.0.1:0"]
         self._log = directory / "second.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._env = {**environment({}), "PYTHONPATH": str(ROOT / "src")}
+        self._env = {**environment(server.variables), "PYTHONPATH": str(ROOT / "src")}
 
     def start(self) -> None:
         with self._log.open("ab") as log:
@@ -165,18 +167,37 @@ def source_away(source: kafka.Kafka, server: Running, seconds: float) -> None:
     eventually(lambda: server.metric("headwater_link_breaker") == 0, "the breaker closes", 120, 0.2)
 
 
-def ledger_away(source: kafka.Kafka, server: Running) -> None:
-    """Our ledger takes nothing while records come."""
-    with locked(server.data / "ledger.db"):
-        fill(source.bootstrap, "orders", PARTITIONS, 5_000, 500)
+@contextmanager
+def etcd_away(etcd: EtcdCluster, *, killed: bool) -> Iterator[None]:
+    """No member of etcd answers: all are paused, or all have died and are started again afterwards."""
+    members = range(len(etcd.names))
+    for member in members:
+        etcd.kill(member) if killed else etcd.pause(member)
+    try:
+        yield
+    finally:
+        for member in members:
+            etcd.spawn(member) if killed else etcd.resume(member)
+        etcd.wait_healthy()
+
+
+def ledger_away(source: kafka.Kafka, server: Running, *, killed: bool = False) -> None:
+    """Our ledger takes nothing while records come. The link says so, and then goes on."""
+    stores = server.stores
+    away = etcd_away(stores.metadata, killed=killed) if stores is not None else locked(server.data / "ledger.db")
+    eventually(lambda: health(server, "link") == "healthy", "the link is healthy", 120, 0.2)
+    with away:
+        fill(source.bootstrap, "orders", PARTITIONS, 5_000, 500 + killed)
         eventually(lambda: health(server, "link") != "healthy", "the link is not healthy", 120, 0.2)
-    eventually(lambda: health(server, "compactor") == "healthy", "the compactor is healthy", 120, 0.2)
+    until_copied(server, source.bootstrap, "orders", PARTITIONS, WAIT_SECONDS)
+    for process in ("link", "compactor"):
+        eventually(lambda one=process: health(server, one) == "healthy", f"the {process} is healthy", 120, 0.2)  # type: ignore[misc]
 
 
 def catalog_away(source: kafka.Kafka, server: Running, file: Path) -> None:
     """Somebody else's catalog takes nothing while records come. The link copies on."""
     with locked(file):
-        fill(source.bootstrap, "orders", PARTITIONS, 5_000, 501)
+        fill(source.bootstrap, "orders", PARTITIONS, 5_000, 502)
         until_copied(server, source.bootstrap, "orders", PARTITIONS, 300)
         eventually(lambda: health(server, "compactor") != "healthy", "the compactor is not healthy", 120, 0.2)
     eventually(lambda: health(server, "compactor") == "healthy", "the compactor is healthy", 120, 0.2)
@@ -193,6 +214,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--away", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ledger", choices=("", "etcd"), default="")
     options = parser.parse_args()
     verdict = Verdict(f"{options.kills} kills of link processes among {options.records:,} records")
     with workplace("links") as directory:
@@ -202,7 +224,7 @@ def main() -> None:
         load_catalog("shared", **own).create_namespace_if_not_exists("headwater")
         with (
             kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS) as source,
-            Running(directory / "headwater", settings=settings, lake=True) as server,
+            Running(directory / "headwater", settings=settings, lake=True, ledger=options.ledger) as server,
         ):
             _run(options, verdict, source, server, Second(server, directory), catalog)
     verdict.leave()
@@ -221,9 +243,11 @@ def _run(
     second.start()
     try:
         _timed(verdict, "kills", lambda: kills(source, server, second, options.records // 2, options.kills))
-        _timed(verdict, "source away", lambda: source_away(source, server, options.away))
         _timed(verdict, "ledger away", lambda: ledger_away(source, server))
+        if options.ledger:
+            _timed(verdict, "ledger dead", lambda: ledger_away(source, server, killed=True))
         _timed(verdict, "catalog away", lambda: catalog_away(source, server, catalog))
+        _timed(verdict, "source away", lambda: source_away(source, server, options.away))
         until_copied(server, source.bootstrap, "orders", PARTITIONS, WAIT_SECONDS)
         eventually(lambda: state_of(server, "loses")["state"] == "stopped", "the lost topic is stopped", 120, 0.5)
         verdict.fact("what the lost topic says", state_of(server, "loses")["reason"])
@@ -235,11 +259,19 @@ def _run(
     wrong = differing(in_log(server.bootstrap, "orders"), theirs)
     verdict.rule("partitions of the log that differ from the source", wrong, 0)
     server.table("settle", "orders", "--timeout", str(int(WAIT_SECONDS)))
-    iceberg = load_catalog("ours", type="rest", uri=f"{server.gateway_url}/iceberg").load_table((NAMESPACE, "orders"))
-    wrong = differing(in_table(iceberg.scan().to_arrow()), theirs)
-    verdict.rule("partitions of the Iceberg table that differ", wrong, 0)
-    delta = DeltaTable(server.place("orders").root).to_pyarrow_table()
-    verdict.rule("partitions of the Delta table that differ", differing(in_table(delta), theirs), 0)
+    for name, table in tables(server, "orders").items():
+        verdict.rule(f"partitions of the {name} table that differ", differing(in_table(table), theirs), 0)
+
+
+def tables(server: Running, topic: str) -> dict[str, Any]:
+    """All rows of a topic's tables."""
+    place = server.place(topic)
+    catalog = load_catalog("ours", type="rest", uri=place.catalog, **(place.access.of_iceberg if place.access else {}))
+    options = place.access.of_delta_rs if place.access else None
+    return {
+        "Iceberg": catalog.load_table((NAMESPACE, topic)).scan().to_arrow(),
+        "Delta": DeltaTable(place.root, storage_options=options).to_pyarrow_table(),
+    }
 
 
 def _timed(verdict: Verdict, what: str, work: Callable[[], None]) -> None:

@@ -79,6 +79,7 @@ class ModelOrigin:
     def __init__(self, source: ModelSource, spec: LinkSpec) -> None:
         self._source = source
         self._spec = spec
+        self.throttled_s = 0.0
 
     def _check(self) -> None:
         if self._source.down is not None:

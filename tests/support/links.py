@@ -44,12 +44,13 @@ class Copied:
         domain = self.core.domains[Domain(self.topic.domain)]
         return domain.state.streams[self.topic.streams[partition]]
 
-    async def copy(self, start: int, values: Sequence[bytes], partition: int = 0) -> UnitResult | HeadwaterError:
+    async def copy(self, start: int, values: Sequence[bytes | Rec], partition: int = 0) -> UnitResult | HeadwaterError:
         """Append records at an offset of the source."""
         decided: asyncio.Future[UnitResult | HeadwaterError] = asyncio.get_running_loop().create_future()
         stream = self.stream(partition)
         now = self.core.domains.clock.wall_ms()
-        data = check_batch(batch([Rec(value, timestamp=now) for value in values]), LAX, now)
+        records = [value if isinstance(value, Rec) else Rec(value, timestamp=now) for value in values]
+        data = check_batch(batch(records), LAX, now)
         conditions = [
             EndIs(stream.id, stream.next_offset),
             StartAt(stream.id, start),

@@ -3,22 +3,25 @@ that are cut, topics that are deleted and created anew."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headwater.client.errors import AnswerLost, ClientError, Unreachable, UnsupportedApi, check
-from headwater.client.fetching import FETCH, OFFSET_FOR_LEADER_EPOCH
+from headwater.client.fetching import FETCH, LAST_WITH_NAMES, OFFSET_FOR_LEADER_EPOCH
 from headwater.client.model import EARLIEST, Broker, Config, FoundOffset, GroupListing
 from headwater.link.source.source import Source
 from headwater.settings.links import Links
 from tests.support.source_logs import SourceLog
 
 FETCH_VERSIONS = 17
+FIRST_WITH_SESSIONS = 7
 
 
 @dataclass(slots=True)
@@ -58,12 +61,24 @@ class ModelTopic:
 
 
 @dataclass(slots=True)
+class ModelSession:
+    """What a broker remembers of a client's fetches."""
+
+    epoch: int = 1
+    asked: dict[tuple[Any, int], dict[str, Any]] = field(default_factory=dict)
+    """By topic, as requests name it, and partition: what the client asked for last."""
+    told: dict[tuple[Any, int], tuple[int, int]] = field(default_factory=dict)
+    """The high watermark and the start of the log that it has told; none after an error."""
+
+
+@dataclass(slots=True)
 class ModelBroker:
     """A broker: whether it answers, and what it knows of topics if that is not the truth."""
 
     node: int
     failure: ClientError | None = None
     stale: dict[str, ModelTopic | None] = field(default_factory=dict)
+    sessions: dict[int, ModelSession] = field(default_factory=dict)
 
 
 class ModelCluster:
@@ -76,7 +91,17 @@ class ModelCluster:
         self.epochs_served = True
         self.fetch_errors: dict[tuple[str, int], ErrorCode] = {}
         self.fetches: list[list[tuple[str, int, int]]] = []
-        """For each fetch the partitions, and the positions in them."""
+        """For each fetch the partitions that it names, and the positions in them."""
+        self.sessions: list[tuple[int, int]] = []
+        """For each fetch the id and the epoch of its session."""
+        self.session_slots = 100
+        """How many sessions a broker has room for."""
+        self.throttle_s: list[float] = []
+        """How long the next fetches are throttled by a quota."""
+        self.fetch_s = 0.0
+        """How long a fetch takes."""
+        self.hidden = False
+        """Fetches answer without records, although there are some, as if a remote store were slow."""
         self.epoch_questions = 0
         self.groups: list[GroupListing] = []
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
@@ -98,6 +123,10 @@ class ModelCluster:
         """A link's client of this cluster."""
         own: Any = [_Client(self), _Client(self)]
         return Source(own[0], own[1], settings or Links())
+
+    def connection(self, node: int) -> Any:
+        """A connection to a broker, as far as fetches use one."""
+        return _Connection(self, node)
 
     def metadata(self, node: int, names: list[str] | None) -> list[Any]:
         """What a broker answers."""
@@ -204,29 +233,81 @@ class _Connection:
             raise failure if not isinstance(failure, Unreachable) else AnswerLost("the connection was lost")
         if api_key == FETCH:
             assert fields["isolation_level"] == 1 and newest is not None
+            await asyncio.sleep(self._cluster.fetch_s)
             return self._fetch(newest, fields)
         assert api_key == OFFSET_FOR_LEADER_EPOCH
         return self._epochs(fields)
 
     def _fetch(self, version: int, fields: dict[str, Any]) -> Any:
-        self._cluster.fetches.append(
+        cluster, broker = self._cluster, self._cluster.brokers[self.node]
+        cluster.fetches.append(
             [(t["topic"], p["partition"], p["fetch_offset"]) for t in fields["topics"] for p in t["partitions"]]
         )
-        topics = []
-        for wanted in fields["topics"]:
-            if version > 12:
-                found = next(((n, t) for n, t in self._cluster.topics.items() if t.id == wanted["topic_id"]), None)
+        id, epoch = (fields["session_id"], fields["session_epoch"]) if version >= FIRST_WITH_SESSIONS else (0, -1)
+        cluster.sessions.append((id, epoch))
+        key = "topic_id" if version > LAST_WITH_NAMES else "topic"
+        named = {(t[key], p["partition"]): p for t in fields["topics"] for p in t["partitions"]}
+        session = None
+        if epoch > 0:
+            session = broker.sessions.get(id)
+            if session is None or session.epoch != epoch:
+                wrong = ErrorCode.invalid_fetch_session_epoch if session else ErrorCode.fetch_session_id_not_found
+                return SimpleNamespace(error_code=wrong, session_id=0, responses=[], throttle_time=timedelta())
+            session.epoch += 1
+            for topic in fields["forgotten_topics_data"]:
+                for partition in topic["partitions"]:
+                    del session.asked[topic[key], partition]
+                    session.told.pop((topic[key], partition), None)
+            session.asked.update(named)
+        elif epoch == 0:
+            broker.sessions.pop(id, None)
+        if cluster.throttle_s:
+            pause = timedelta(seconds=cluster.throttle_s.pop(0))
+            own = id if session else 0
+            return SimpleNamespace(error_code=ErrorCode.none, session_id=own, responses=[], throttle_time=pause)
+        answers = self._answers(version, session.asked if session else named, fields["max_bytes"])
+        if epoch == 0 and len(broker.sessions) < cluster.session_slots:
+            session, id = ModelSession(asked=named), 1 + max(broker.sessions, default=100)
+            broker.sessions[id] = session
+        elif session is None:
+            id = 0
+        if session is not None:
+            answers = self._news(session, answers)
+        topics: dict[Any, list[Any]] = {}
+        for (topic, _), answer in answers.items():
+            topics.setdefault(topic, []).append(answer)
+        responses = [SimpleNamespace(partitions=parts, **{key: topic}) for topic, parts in topics.items()]
+        return SimpleNamespace(error_code=ErrorCode.none, session_id=id, responses=responses, throttle_time=timedelta())
+
+    def _answers(
+        self, version: int, asked: dict[tuple[Any, int], dict[str, Any]], max_bytes: int
+    ) -> dict[tuple[Any, int], Any]:
+        found = {}
+        for (topic, partition), want in asked.items():
+            if version > LAST_WITH_NAMES:
+                known = next(((n, t) for n, t in self._cluster.topics.items() if t.id == topic), None)
                 unknown = ErrorCode.unknown_topic_id
-                own = {"topic_id": wanted["topic_id"]}
             else:
-                found = (wanted["topic"], self._cluster.topics[wanted["topic"]])
-                unknown, own = ErrorCode.unknown_topic_or_partition, {"topic": wanted["topic"]}
-            answers = [
-                self._one(p, unknown) if found is None else self._part(found[0], found[1], p, fields["max_bytes"])
-                for p in wanted["partitions"]
-            ]
-            topics.append(SimpleNamespace(partitions=answers, **own))
-        return SimpleNamespace(error_code=ErrorCode.none, responses=topics)
+                known, unknown = (topic, self._cluster.topics[topic]), ErrorCode.unknown_topic_or_partition
+            one = self._one(want, unknown) if known is None else self._part(known[0], known[1], want, max_bytes)
+            max_bytes -= len(getattr(one, "records", None) or b"")
+            found[topic, partition] = one
+        return found
+
+    @staticmethod
+    def _news(session: ModelSession, answers: dict[tuple[Any, int], Any]) -> dict[tuple[Any, int], Any]:
+        """What a session's answer has: records, errors, and what was not told before."""
+        news = {}
+        for key, answer in answers.items():
+            if answer.error_code is not ErrorCode.none:
+                session.told.pop(key, None)
+                news[key] = answer
+                continue
+            now = (answer.high_watermark, answer.log_start_offset)
+            if answer.records or session.told.get(key) != now:
+                news[key] = answer
+            session.told[key] = now
+        return news
 
     def _part(self, name: str, topic: ModelTopic, asked: dict[str, Any], max_bytes: int) -> Any:
         index = asked["partition"]
@@ -240,6 +321,8 @@ class _Connection:
         if not log.log_start <= offset <= log.end:
             return self._one(asked, ErrorCode.offset_out_of_range)
         fetched = log.fetch(offset, min(max_bytes, asked["partition_max_bytes"]))
+        if self._cluster.hidden or max_bytes <= 0:
+            fetched = replace(fetched, data=b"")
         aborted = [SimpleNamespace(producer_id=p, first_offset=first) for p, first in fetched.aborted]
         return SimpleNamespace(
             partition_index=index,

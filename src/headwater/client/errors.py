@@ -19,6 +19,14 @@ class AnswerLost(ClientError, OutcomeUnknown):
     """A request was sent, but the connection ended or the time limit passed before its answer came."""
 
 
+class Throttled(ClientError, Retriable):
+    """A broker answers nothing for some time, because the client used more than its quota."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
 class NotTrusted(ClientError):
     """TLS failed: one side does not accept the certificate of the other."""
 

@@ -1,7 +1,8 @@
 """Fetching for all partitions of a link that this process copies.
 
-One request to each broker of the source is under way at a time. It names every partition that has room. A partition
-that waits for its own log, for an open transaction or after a failure holds up no other.
+One request to each broker of the source is under way at a time. It is about every partition that has room; those that
+had nothing in the last answers come first, because a full answer leaves out the last ones. A partition that waits for
+its own log, for an open transaction or after a failure holds up no other.
 """
 
 from __future__ import annotations
@@ -156,6 +157,8 @@ class Feed:
                 self._fetches.spawn(self._fetch(node, group), f"fetch-{node}")
 
     async def _fetch(self, node: int, group: Group) -> None:
+        """One request. An answer is for the copier that asked, not for one of the same partition that came later."""
+        asking = {want.place: self._members.get(want.place) for want in group.terms}
         try:
             answers = await self._source.fetch(group)
         except asyncio.CancelledError:
@@ -166,8 +169,11 @@ class Feed:
         else:
             self._breaker.worked()
             self.failures, self.error = 0, ""
-            for want in group.terms:
-                self._deal(want, answers[want.place])
+            for want in sorted(group.terms, key=lambda want: _has_records(answers[want.place])):
+                copier = asking[want.place]
+                if copier is not None and self._members.get(want.place) is copier:
+                    self._deal(want, answers[want.place])
+                    self._members[want.place] = self._members.pop(want.place)  # the others first, next time
         finally:
             del self._busy[node]
             self._wake.set()
@@ -198,3 +204,7 @@ class Feed:
             copier.fail(answer)
             pause = pause_after(copier.failures, self._settings, self._chance.fraction())
             self._not_before[want.place] = self._clock.monotonic() + pause
+
+
+def _has_records(answer: Answer) -> bool:
+    return isinstance(answer, Found) and bool(answer.pieces)

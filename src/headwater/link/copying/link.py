@@ -61,6 +61,10 @@ class Committed:
 class Origin(Fetches, Protocol):
     """What a link needs of its source."""
 
+    @property
+    def throttled_s(self) -> float:
+        """How long quotas of the source have held up requests."""
+
     async def discover(self, also: Sequence[str]) -> Present:
         """The topics that the link takes, and those of these names, as far as they exist."""
 
@@ -117,6 +121,7 @@ class LinkRunner:
         """Groups whose offsets the source does not tell, and why."""
         self._copies: dict[Place, _Copy] = {}
         self._feed: Feed | None = None
+        self._source: Origin | None = None
         self._tasks = Tasks()
         self._shares: frozenset[int] = frozenset()
         self._copied: dict[uuid.UUID, int] = {}
@@ -146,6 +151,11 @@ class LinkRunner:
         """Requests to the source that failed as a whole."""
         return self._failed + (self._feed.failed if self._feed is not None else 0)
 
+    @property
+    def throttled_s(self) -> float:
+        """How long quotas of the source have held up requests."""
+        return self._source.throttled_s if self._source is not None else 0.0
+
     def copiers(self) -> list[Copier]:
         """The partitions that are copied here."""
         return [copy.copier for copy in self._copies.values()]
@@ -162,7 +172,7 @@ class LinkRunner:
 
     async def run(self) -> None:
         """Copy until this is cancelled."""
-        source = self._connect(self.link)
+        source = self._source = self._connect(self.link)
         feed = Feed(source, self, self.breaker, self._tools.ahead, self._settings, self._clock, self._chance)
         loops = [self._reconciling(feed), feed.run(), self._searching(source), self._grouping(source)]
         loops.append(self._promoting())

@@ -19,12 +19,14 @@ def collect(copying: Copying, now_ms: int) -> list[Metric]:
     offsets: list[tuple[Mapping[str, str], float]] = []
     sizes: list[tuple[Mapping[str, str], float]] = []
     failures: list[tuple[Mapping[str, str], float]] = []
+    throttled: list[tuple[Mapping[str, str], float]] = []
     breakers: list[tuple[Mapping[str, str], float]] = []
     groups: list[tuple[Mapping[str, str], float]] = []
     for runner in copying.runners():
         link = {"link": runner.name}
         breakers.append((link, STATES.index(runner.breaker.state)))
         failures.append((link, runner.failed))
+        throttled.append((link, runner.throttled_s))
         groups.append((link, runner.groups_copied))
         for copier in runner.copiers():
             labels = {**link, "topic": copier.topic, "partition": str(copier.partition)}
@@ -48,6 +50,12 @@ def collect(copying: Copying, now_ms: int) -> list[Metric]:
         Metric("headwater_link_offsets_total", "counter", "Offsets that this process copied, gaps included.", offsets),
         Metric("headwater_link_bytes_total", "counter", "Bytes of batches that this process copied.", sizes),
         Metric("headwater_link_failures_total", "counter", "Requests to the source that failed.", failures),
+        Metric(
+            "headwater_link_throttled_seconds_total",
+            "counter",
+            "How long quotas of the source held up requests.",
+            throttled,
+        ),
         Metric("headwater_link_breaker", "gauge", "Breaker of the source: 0 closed, 1 half open, 2 open.", breakers),
         Metric("headwater_link_group_offsets_total", "counter", "Group offsets that this process copied.", groups),
     ]

@@ -46,6 +46,11 @@ class KafkaOrigin:
     def __repr__(self) -> str:
         return f"<KafkaOrigin of {self._spec.name!r} at {','.join(self._spec.bootstrap)}>"
 
+    @property
+    def throttled_s(self) -> float:
+        """See `Origin`."""
+        return self._source.throttled_s
+
     async def discover(self, also: Sequence[str]) -> Present:
         """See `Origin`."""
         found = await self._source.discover(Names((*self._spec.topics, *also), self._spec.patterns))

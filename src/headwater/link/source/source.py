@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 from kio.schema.errors import ErrorCode
 
 from headwater.client.client import Client, ClientSettings
 from headwater.client.connection import Connection
-from headwater.client.errors import ClientError, KafkaError, UnsupportedApi
+from headwater.client.errors import ClientError, KafkaError, Throttled, UnsupportedApi
+from headwater.client.fetch_sessions import FetchSession
 from headwater.client.fetching import (
     UNDEFINED,
     EpochEnd,
+    FetchLimits,
     Place,
     WantedBatches,
     WantedEpoch,
@@ -36,6 +38,7 @@ from headwater.link.source.errors import SourceDamaged, SourceOvertaken, SourceS
 from headwater.link.source.leaders import GONE, Leaders, Linked, NotLinked, as_retriable
 from headwater.link.source.pieces import NO_EPOCH, Piece, pieces
 from headwater.link.source.selection import Discovery, Names, discovered
+from headwater.link.source.silence import Silences, keeps_newest_only
 from headwater.settings.links import Links
 
 RETRY_SECONDS = 2.0
@@ -43,8 +46,10 @@ RETRY_SECONDS = 2.0
 ATTEMPTS = 4
 JUDGE_SECONDS = 5.0
 """How long the partitions of a fetch wait for what became of one that failed. Then that one is retried."""
-MAX_PARTITIONS = 1_000
+MAX_PARTITIONS = 10_000
 """Partitions of one fetch. Those of a leader with more are in several groups."""
+MAX_SESSIONS = 1_000
+"""Fetch sessions, one for each broker that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,10 @@ class Source:
         self._epochs: dict[Place, Epochs] = {}
         self._read_under: dict[Place, int] = {}
         """The last term of a leader under which a partition was read."""
+        self._sessions: dict[tuple[str, int], FetchSession] = {}
+        self._silences = Silences()
+        self.throttled_s = 0.0
+        """How long this client has waited because of quotas of the source."""
 
     def __repr__(self) -> str:
         return f"<Source, {len(self._read_under)} partitions read, {self._leaders!r}>"
@@ -203,6 +212,7 @@ class Source:
         """A partition is not read any more."""
         self._epochs.pop(place, None)
         self._read_under.pop(place, None)
+        self._silences.end(place)
 
     async def by_leader(self, wants: Sequence[Want]) -> tuple[list[Group], dict[Place, HeadwaterError]]:
         """Partitions in groups, each to be given to `fetch`; and the errors of those that have no leader now.
@@ -250,24 +260,36 @@ class Source:
                 doubts[want] = found
             else:
                 answers[want.place] = self._read(want, group.terms[want], found)
+        for want in [want for want in wants if self._is_silent(want, answers.get(want.place))]:
+            with _retriable(), suppress(Throttled):
+                answers[want.place] = await self._asked_alone(connection, want, group.terms[want])
         answers.update(await self._judged(doubts))
         return answers
 
     async def _batches(
         self, connection: Connection, wants: Sequence[Want], group: Group
     ) -> dict[Place, Fetched | KafkaError]:
-        settings = self._settings
-        asked = [
-            WantedBatches(want.topic, want.topic_id, want.partition, want.position, group.terms[want]) for want in wants
-        ]
-        return await fetch_batches(
-            connection,
-            asked,
-            within=settings.request_ms / 1000,
-            max_wait_s=settings.fetch_wait_ms / 1000,
-            max_bytes=settings.fetch_total_bytes,
-            partition_bytes=settings.fetch_bytes,
-        )
+        """Ask a leader for batches. A quota of the source is waited for; it is no failure."""
+        where = (group.broker.host, group.broker.port)
+        if where not in self._sessions and len(self._sessions) >= MAX_SESSIONS:
+            self._sessions.clear()
+        session = self._sessions.setdefault(where, FetchSession())
+        asked = [_wanted(want, group.terms[want]) for want in wants]
+        left = self._settings.request_ms / 1000
+        while True:
+            try:
+                return await session.fetch(connection, asked, self._limits)
+            except Throttled as throttled:
+                if throttled.seconds > left:
+                    raise
+                left -= throttled.seconds
+                self.throttled_s += throttled.seconds
+                await asyncio.sleep(throttled.seconds)
+
+    @property
+    def _limits(self) -> FetchLimits:
+        own = self._settings
+        return FetchLimits(own.request_ms / 1000, own.fetch_wait_ms / 1000, own.fetch_total_bytes, own.fetch_bytes)
 
     def _read(self, want: Want, term: int, fetched: Fetched) -> Answer:
         try:
@@ -280,6 +302,39 @@ class Source:
             epochs.note(piece.start, piece.next, piece.epoch)
         end = fetched.stable if fetched.stable >= 0 else fetched.high_watermark
         return Found(want.position, found, end, fetched.high_watermark, fetched.log_start)
+
+    # --- ends without records ------------------------------------------------------------------------
+
+    def _is_silent(self, want: Want, answer: Answer | None) -> bool:
+        """Whether the source has said often enough that its log goes on, and sent nothing, to ask in another way."""
+        if not isinstance(answer, Found) or answer.pieces or answer.end <= want.position:
+            self._silences.end(want.place)
+            return False
+        return self._silences.note(want.place, want.position)
+
+    async def _asked_alone(self, connection: Connection, want: Want, term: int) -> Answer:
+        """Ask for one partition alone: the first batch of an answer is whole, so no limit leaves it out.
+
+        If there is still nothing, time after time, and the topic is compacted, then compaction has removed the newest
+        records: a gap up to the end. An empty answer of another topic proves nothing: Kafka also gives one if a remote
+        store is slow.
+        """
+        fetched = (await fetch_batches(connection, [_wanted(want, term)], self._limits))[want.place]
+        if isinstance(fetched, KafkaError):
+            return as_retriable(fetched)
+        answer = self._read(want, term, fetched)
+        if not isinstance(answer, Found) or answer.pieces or answer.end <= want.position:
+            return answer
+        if not self._silences.was_alone(want.place):
+            return answer
+        try:
+            if not keeps_newest_only(await self._asking.describe_configs(want.topic)):
+                return answer
+        except ClientError:  # a right is missing: the copy goes on with the next record
+            return answer
+        self._silences.end(want.place)
+        self._epochs.setdefault(want.place, Epochs()).note(want.position, answer.end, term)
+        return replace(answer, pieces=[Piece(want.position, answer.end, None, term)])
 
     # --- doubts --------------------------------------------------------------------------------------
 
@@ -352,6 +407,10 @@ class Source:
                 f"{where} of the source ends at offset {last}, but was copied up to {want.position}", last
             )
         return as_retriable(error)
+
+
+def _wanted(want: Want, term: int) -> WantedBatches:
+    return WantedBatches(want.topic, want.topic_id, want.partition, want.position, term)
 
 
 @contextmanager

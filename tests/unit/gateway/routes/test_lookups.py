@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headwater.errors import NotReady
 from headwater.query.holding import Holding
 from headwater.state.cluster.access import Operation
+from tests.support.batches import Rec
 from tests.support.gateways import ALICE, InGateway, gateway, secured
+from tests.support.links import link
 from tests.support.rules import rule
 
 LATEST = "/v1/topics/orders/latest"
@@ -81,6 +84,25 @@ def test_by_offset() -> None:
             assert (await world.get(f"{ONE}/nine")).status_code == 404
             page = await world.get(ONE, params={"offset": "0", "until": 1})
             assert page.headers["headwater-read"] == "requests=0, bytes=0"
+
+    asyncio.run(main())
+
+
+def test_a_topic_that_a_link_copies() -> None:
+    """Q4, N1: by offset and by key before anything is settled; gaps of the source have no record."""
+
+    async def main() -> None:
+        async with gateway() as world:
+            copied = await link(world.core, "orders", 1)
+            await copied.copy(3, [Rec(b"old", b"a", 10), Rec(b"other", b"b", 20)])
+            await copied.copy(9, [Rec(b"new", b"a", 30)])
+            for query, offset, value in (({"key": "a"}, 9, "new"), ({"key": "b"}, 4, "other")):
+                record = (await world.get(LATEST, params=query)).json()["record"]
+                assert (record["offset"], record["value"]) == (offset, value)
+            found = [(await world.get(f"{ONE}/{offset}")).status_code for offset in range(11)]
+            assert found == [404, 404, 404, 200, 200, 404, 404, 404, 404, 200, 416]
+            rows = pa.ipc.open_stream((await world.get("/v1/topics/orders/rows")).content).read_all()
+            assert rows["offset"].to_pylist() == [3, 4, 9]
 
     asyncio.run(main())
 

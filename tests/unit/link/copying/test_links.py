@@ -10,18 +10,20 @@ from msgspec.structs import replace
 from harness.virtual import run
 from headwater.app.node import Node
 from headwater.client.errors import Unreachable
+from headwater.client.model import Config, ConfigSource
 from headwater.errors import CorruptObject, NotReady, OutcomeUnknown, StoreUnavailable
 from headwater.link.breaker import State as BreakerState
 from headwater.link.copying.appending import Appender
 from headwater.link.copying.link import SHARES
 from headwater.link.copying.links import Copying
 from headwater.link.copying.metrics import collect
+from headwater.link.copying.origin import KafkaOrigin
 from headwater.link.health import Status
 from headwater.link.source.errors import SourceTruncated
 from headwater.replica.link_changes import LinkChanges
 from headwater.replica.linked import LinkedLine, facts_of
 from headwater.state.commands.links import LinkPhase
-from tests.support.batches import batch
+from tests.support.batches import Rec, batch
 from tests.support.link_world import (
     PATIENCE_SECONDS,
     QUICK,
@@ -34,6 +36,7 @@ from tests.support.link_world import (
     linking_of,
     until,
 )
+from tests.support.source_clusters import ModelCluster
 from tests.support.source_logs import ABORT, COMMIT
 from tests.support.virtual_nodes import ONE, NodeWorld, sent, topic, way_of
 
@@ -426,6 +429,28 @@ def test_a_promotion_that_waits_has_all_that_the_source_had() -> None:
         assert end_of(first, "t", 0) == 2
         await first.background.close()
         await second.background.close()
+
+    run(main())
+
+
+def test_a_promotion_that_waits_ends_though_compaction_removed_the_newest_records() -> None:
+    """The copy has a gap up to the end of the source, and producers go on behind it."""
+
+    async def main() -> None:
+        node, cluster = await NodeWorld().node(links=QUICK), ModelCluster()
+        cluster.fetch_s = 0.1
+        cluster.configs = [Config("cleanup.policy", "compact", ConfigSource.TOPIC, False, None)]
+        log = cluster.create("t").partitions[0].log
+        log.append([(0, Rec(b"kept"))], 1)
+        log.skip(3)
+        copying = Copying(
+            node.domains, node.writers, node.settings, lambda link: KafkaOrigin(cluster.source(QUICK), link.spec)
+        )
+        copying.start()
+        await link(node, "t")
+        await promoted(node, finish=True)
+        assert end_of(node, "t") == 4 and await copied(node, "t") == [(0, b"kept")]
+        await node.background.close()
 
     run(main())
 

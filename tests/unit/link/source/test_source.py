@@ -438,3 +438,89 @@ def test_a_source_by_its_address() -> None:
         await source.close()
 
     asyncio.run(ask())
+
+
+def test_a_quota_of_the_source_is_waited_for(cluster: ModelCluster) -> None:
+    """It is no failure, unless it lasts longer than a request may."""
+    cluster.throttle_s = [0.001, 0.001]
+    source = cluster.source()
+    assert len(found(source, want(cluster)).pieces) == 3 and source.throttled_s == 0.002
+    cluster.throttle_s = [31.0]
+    with pytest.raises(Retriable, match="quota"):
+        one(source, want(cluster, position=1))
+
+
+def compacted(cluster: ModelCluster, policy: str = "compact", **more: str) -> None:
+    configs = {"cleanup.policy": policy, **more}
+    cluster.configs = [Config(name, value, ConfigSource.DEFAULT, False, None) for name, value in configs.items()]
+
+
+def looked(source: Source, wanted: Want, fetches: int) -> list[Found]:
+    return [found(source, wanted) for _ in range(fetches)]
+
+
+def test_newest_records_that_compaction_removed_are_a_gap(cluster: ModelCluster) -> None:
+    """Old brokers answer with nothing, before their end. The copy ends where the source ends."""
+    compacted(cluster, "compact,delete")
+    partition = cluster.topics["t"].partitions[0]
+    partition.epoch = partition.log.epoch = 2
+    partition.log.skip(4)
+    source, wanted = cluster.source(), want(cluster, position=3)
+    *before, last = looked(source, wanted, 16)
+    assert not any(answer.pieces for answer in before)
+    assert [(p.start, p.next, p.batch, p.epoch) for p in last.pieces] == [(3, 7, None, 2)]
+    assert last.end == last.high_watermark == 7
+    assert found(source, after(wanted, last)).pieces == []
+    assert [len(fetch) for fetch in cluster.fetches].count(1) == 3 + 2, "three of them for it alone"
+
+
+def test_an_open_transaction_ends_a_gap(cluster: ModelCluster) -> None:
+    compacted(cluster)
+    log = cluster.topics["t"].partitions[0].log
+    log.skip(2)
+    log.append([(0, Rec(b"open"))], 1, producer=7, transactional=True)
+    answer = looked(cluster.source(), want(cluster, position=3), 16)[-1]
+    assert [(p.start, p.next, p.batch) for p in answer.pieces] == [(3, 5, None)] and answer.high_watermark == 6
+
+
+def test_an_empty_answer_of_another_topic_proves_nothing(cluster: ModelCluster) -> None:
+    """A remote store may be slow. Records that are hidden for long are never left out."""
+    cluster.hidden = True
+    for policy, more in (("delete", {}), ("compact", {"remote.storage.enable": "true"})):
+        compacted(cluster, policy, **more)
+        source = cluster.source()
+        assert not any(answer.pieces for answer in looked(source, want(cluster), 70))
+    compacted(cluster)
+    cluster.refused["t"] = ErrorCode.topic_authorization_failed
+    source = cluster.source()
+    assert not any(answer.pieces for answer in looked(source, want(cluster), 70))
+    cluster.hidden = False
+    assert len(found(source, want(cluster)).pieces) == 3
+
+
+def test_a_partition_that_others_leave_no_room_for_is_asked_alone(cluster: ModelCluster) -> None:
+    """It is no gap, however often an answer was full before it came to the partition."""
+    compacted(cluster)
+    source = cluster.source(Links(fetch_total_bytes=1, fetch_bytes=1))
+    wants = [want(cluster, "t", 0), want(cluster, "t", 3)]
+    seen = [asyncio.run(read(source, *wants))["t", 3] for _ in range(4)]
+    assert [len(answer.pieces) for answer in seen if isinstance(answer, Found)] == [0, 0, 0, 1]
+
+
+def test_a_quota_holds_up_the_question_for_one_partition_alone(cluster: ModelCluster) -> None:
+    """It is no failure: the answer of before counts, and the question is asked again later."""
+    compacted(cluster)
+    cluster.topics["t"].partitions[0].log.skip(1)
+    source, wanted = cluster.source(), want(cluster, position=3)
+    looked(source, wanted, 3)
+    cluster.throttle_s = [0.0, 9.0]
+    assert not found(source, wanted).pieces and not cluster.throttle_s
+
+
+def test_a_partition_that_is_left_begins_anew(cluster: ModelCluster) -> None:
+    compacted(cluster)
+    cluster.topics["t"].partitions[0].log.skip(1)
+    source, wanted = cluster.source(), want(cluster, position=3)
+    looked(source, wanted, 15)
+    source.leave(wanted.place)
+    assert not found(source, wanted).pieces
