@@ -155,7 +155,7 @@ def by_sink(directory: Path, source: str, topic: str, case: Case, records: int) 
     """From the source into an Iceberg table, by Iceberg's sink."""
     subject = next(name for name, config in SUBJECTS.items() if config is RAW)
     with Connect(directory, source) as connect:
-        connect.run(subject, WARM, case, WARM_ROWS)
+        connect.run(subject, WARM, JSON_CASES[0], WARM_ROWS)
         found = connect.run(subject, topic, case, records)
     return Sample(
         subject=subject, records=found.rows, value_bytes=case.value_bytes, cpu=found.cpu, wall=found.wall,

@@ -99,7 +99,7 @@ plugin.discovery=only_scan
     def run(self, subject: str, topic: str, case: Case, rows: int) -> Sample:
         """Read a whole topic into a new table."""
         self._runs += 1
-        name = f"{topic}_{self._runs}"
+        name = f"{topic}_{self.directory.name}_{self._runs}".replace("-", "_")  # its group is new to this Kafka
         table = self.directory / "warehouse" / "db" / name
         self._call("PUT", f"/connectors/{name}/config", self._config(name, topic, subject))
         try:
