@@ -363,15 +363,18 @@ def test_tls_and_a_password(server: kafka.SecuredKafka, authority: Pair, tmp_pat
 def test_a_quota_slows_a_link_down(theirs: str) -> None:
     """It is waited for, and is no failure: Kafka answers a throttled fetch without any partition."""
     settings = Links(fetch_wait_ms=1, fetch_bytes=20_000, fetch_total_bytes=20_000)
+    values = [b"%02d" % number * 5_000 for number in range(8)]
 
     async def run() -> None:
         async with Client(theirs) as client:
             await client.create_topics([NewTopic("throttled", 1)])
-            for number in range(15):
-                produce(theirs, "none", "throttled", 0, [b"%02d" % number * 5_000])
+            producer = ck.Producer({"bootstrap.servers": theirs, "batch.num.messages": 1})
+            for value in values:
+                producer.produce("throttled", value, partition=0)
+            assert producer.flush(60) == 0
             entry = {
                 "entity": [{"entity_type": "client-id", "entity_name": "slow"}],
-                "ops": [{"key": "consumer_byte_rate", "value": 40_000.0, "remove": False}],
+                "ops": [{"key": "consumer_byte_rate", "value": 30_000.0, "remove": False}],
             }
             connection = await client.any_broker()
             await connection.request(ALTER_CLIENT_QUOTAS, entries=[entry], validate_only=False)
@@ -381,7 +384,7 @@ def test_a_quota_slows_a_link_down(theirs: str) -> None:
             pieces, end = await copied(source, await wanted(source, "throttled"))
         finally:
             await source.close()
-        assert [record[4] for record in records(0, pieces)] == [b"%02d" % number * 5_000 for number in range(15)]
-        assert end == 15 and source.throttled_s > 0
+        assert [record[4] for record in records(0, pieces)] == values
+        assert end == len(values) and source.throttled_s > 0
 
     asyncio.run(run())

@@ -448,6 +448,7 @@ def test_a_promotion_that_waits_ends_though_compaction_removed_the_newest_record
         )
         copying.start()
         await link(node, "t")
+        await until(lambda: end_of(node, "t") == 1)
         await promoted(node, finish=True)
         assert end_of(node, "t") == 4 and await copied(node, "t") == [(0, b"kept")]
         await node.background.close()
