@@ -33,6 +33,7 @@ from headwater.spark import register
 from tests.engines.conftest import Open
 from tests.engines.spark_stream import NOWHERE, copying, mine
 from tests.support.running import Running
+from tests.support.serving import served
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 # py4j leaves its sockets to the garbage collector.
@@ -117,6 +118,40 @@ def test_rows_of_one_moment(session: Any, server: Running, cluster: Connection, 
         reader.schema("value STRING").load().collect()
     with pytest.raises(Exception, match="there is no topic 'none'"):
         read(session, server, "none")
+
+
+def test_typed_columns(session: Any, tmp_path: Path) -> None:
+    """T7: of settled rows and of rows in the WAL, in batches and in streams; columns that come later are left out."""
+    with served(tmp_path) as gateway:
+        gateway.topic("typed", headwater_value_schema="json")
+        gateway.write("typed", b'{"user": "ann", "at": {"x": 1}}')
+        gateway.settle()
+        gateway.write("typed", b'{"user": "bob", "at": {"x": 2}}')
+        source = session.read.format("headwater").options(url=gateway.url, topic="typed")
+        frame = source.load()
+        assert frame.columns[-2:] == ["decode_error", "value_data"]
+        users = frame.selectExpr("value_data.user", "value_data.at.x").orderBy("offset")
+        assert [tuple(row) for row in users.collect()] == [("ann", 1), ("bob", 2)]
+        stream = session.readStream.format("headwater").options(url=gateway.url, topic="typed").load()
+        copied = stream.writeStream.format("memory").queryName("copied_types").start()
+        try:
+            copied.processAllAvailable()
+            gateway.write("typed", b'{"user": "cy", "at": {"x": 3, "y": 1}, "more": 1}')
+            gateway.settle()
+            assert [tuple(row) for row in users.collect()][:2] == [("ann", 1), ("bob", 2)], "one moment"
+            copied.processAllAvailable()
+        finally:
+            copied.stop()
+        rows = session.sql("SELECT value_data.* FROM copied_types ORDER BY value_data.user").collect()
+        assert [row.asDict(recursive=True) for row in rows] == [
+            {"user": name, "at": {"x": number}} for number, name in enumerate(("ann", "bob", "cy"), 1)
+        ]
+        chosen = source.schema("value_data STRUCT<at: STRUCT<y: BIGINT>>").load()
+        assert sorted(str(row.value_data["at"]["y"]) for row in chosen.collect()) == ["1", "None", "None"]
+        with pytest.raises(Exception, match="value_data has the type"):
+            source.schema("value_data STRUCT<user: BIGINT>").load().collect()
+        with pytest.raises(Exception, match="there is no column 'value_date'"):
+            source.schema("value_date STRING").load().collect()
 
 
 def test_each_row_once_after_kill_9(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from duckdb_extensions import import_extension
 from pyiceberg.catalog.rest import RestCatalog
 
+import headwater
 from harness.storage import Place
-from tests.faults.lake_running import FRESHNESS, LakeRunning, patiently
+from tests.faults.lake_running import FRESHNESS, SETTINGS, LakeRunning, patiently
+from tests.support.certificates import Pair, issue
+from tests.support.registries import FakeRegistry, serving, with_certificate
+from tests.unit.schemas.test_typer import POINT, avro, framed
 
 # pyiceberg's HTTP sessions leave their sockets to the garbage collector.
 pytestmark = [
@@ -22,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-TOPIC, LETTERS = "orders", "letters"
+TOPIC, LETTERS, POINTS = "orders", "letters", "points"
 BEFORE, AFTER = 3, 2
 BAD = b"no JSON"
 
@@ -32,10 +37,26 @@ def order(number: int) -> bytes:
     return json.dumps({"n": number, "item": {"name": f"i{number}"}, f"only{number}": number}).encode()
 
 
-def produce(server: LakeRunning, value: bytes) -> bytes:
+def settings_of(registry: FakeRegistry, directory: Path, issuer: Pair, client: Pair) -> str:
+    """T6: an external registry with TLS, for clients with a certificate and a password."""
+    registry.wanted = f"Basic {b64encode(b'compactor:secret').decode()}"
+    password = directory / "password"
+    password.write_text("secret")
+    return f"""
+[schema_registry]
+url = "{registry.url}"
+user = "compactor"
+password_file = "{password}"
+ca = "{issuer.certificate}"
+certificate = "{client.certificate}"
+key = "{client.key}"
+"""
+
+
+def produce(server: LakeRunning, value: bytes, topic: str = TOPIC) -> bytes:
     """One record."""
     producer = Producer({"bootstrap.servers": server.bootstrap})
-    producer.produce(TOPIC, value, partition=0)
+    producer.produce(topic, value, partition=0)
     assert producer.flush(60) == 0
     return value
 
@@ -82,7 +103,12 @@ def test_json_becomes_columns(tmp_path: Path) -> None:
 
     A record that cannot be decoded is a dead letter, once.
     """
-    with LakeRunning(tmp_path) as server:
+    issuer = issue(tmp_path, "issuer")
+    own, client = issue(tmp_path, "registry", issuer), issue(tmp_path, "client", issuer)
+    with (
+        serving(with_certificate(own, clients_of=issuer)) as registry,
+        LakeRunning(tmp_path, settings=f"{SETTINGS}{settings_of(registry, tmp_path, issuer, client)}") as server,
+    ):
         server.create(TOPIC, 1, **FRESHNESS)
         server.create(LETTERS, 1)
         sent = []
@@ -122,4 +148,20 @@ def test_json_becomes_columns(tmp_path: Path) -> None:
         patiently(lambda: server.look().tables[TOPIC].version > version, "the file is decoded again")
         server.settle(TOPIC)
         assert end_of(server, LETTERS) == 1
+        external(server, registry)
         server.doctor()
+
+
+def external(server: LakeRunning, registry: FakeRegistry) -> None:
+    """T6, T7: the compactor and the gateway get schemas of the external registry. Rows are decoded in either place."""
+    registry.has(1, POINT)
+    server.create(POINTS, 1, **FRESHNESS, **{"headwater.value.schema": "auto"})
+    with headwater.connect(server.gateway_url) as cluster:
+        for number in range(2):
+            produce(server, framed(1, avro(POINT, {"x": number})), POINTS)
+            if not number:
+                server.settle(POINTS)
+            answer = cluster.sql(f"SELECT value_data.x FROM {POINTS} ORDER BY offset")
+            assert answer.rows() == [(known,) for known in range(number + 1)] and not answer.notes
+        table = cluster.scan(POINTS, columns=["offset", "value_data"]).to_arrow().sort_by("offset")
+        assert table["value_data"].to_pylist() == [{"x": 0}, {"x": 1}]

@@ -25,6 +25,7 @@ from headwater.lake.metrics import collect
 from headwater.lake.registries import BuiltIn, RegistryUnavailable
 from headwater.replica.schema_sources import Draft
 from headwater.replica.schemas import Registry
+from headwater.schemas.columns import LIMITS
 from headwater.schemas.typing import KnownSchema
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.columns import WantDecoded
@@ -95,6 +96,28 @@ def test_json_is_decoded_when_it_settles(tmp_path: Path) -> None:
         assert values_by_name["headwater_table_files_not_decoded"] == [0]
         assert values_by_name["headwater_schema_registry_unreachable"] == [0]
         assert [row[4] for row in await log_rows(node, made)][:3] == [b'{"a": 1}', b'{"a": 2, "b": "x"}', b"{bad"]
+        await compaction.close()
+        await node.stop()
+
+    run(story())
+
+
+def test_fields_without_a_column_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """T7: what is beyond the limits is in one column. The log names it, and the table says so."""
+
+    async def story() -> None:
+        world = LakeWorld(tmp_path / "objects")
+        node = await world.node()
+        made = await topic(node, headwater_value_schema="json")
+        compaction = await world.compaction()
+        await produce(node, made, *told({f"f{number}": number for number in range(LIMITS.columns + 5)}))
+        await compaction.round()
+        state = node.domains[ONE].state
+        totals = typed_of(state, state.tables[made.id], TopicConfig.of({"headwater.value.schema": "json"}, {}))
+        assert totals is not None and totals.rest
+        [row] = await rows_of(world, node, made, ["_rest"])
+        [line] = [record for record in caplog.records if "_rest" in record.message]
+        assert line.__dict__["fields"][-1] == f"value_data.f{LIMITS.columns + 4}" and "f2004" in row["_rest"]
         await compaction.close()
         await node.stop()
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from headwater.app.core import Core
 from headwater.clock import SystemChance, SystemClock
 from headwater.lake.compactor import Compactor
+from headwater.lake.external_registry import ExternalRegistry
 from headwater.lake.following import Following
 from headwater.lake.spark.executor import perform
 from headwater.lake.tables import make_followers
@@ -24,13 +25,16 @@ from headwater.query.asking import PRESENT, AsOf, Engine, Limits, Query, Questio
 from headwater.query.engines.duckdb.pool import DuckDB
 from headwater.query.holding import Holding
 from headwater.query.queries import Queries
+from headwater.query.typings import Typings
 from headwater.replica.domains import Domains
 from headwater.replica.topics import Topics
 from headwater.settings.objects import StoreOptions
-from headwater.settings.settings import Lake, Settings, Sql
+from headwater.settings.schema_registry import SchemaRegistry
+from headwater.settings.settings import Gateway, Lake, Settings, Sql
 from headwater.state.cluster.domain import Topic
 from headwater.state.results import Verdict
 from headwater.state.streams.tables import TopicTable
+from headwater.threads import inline
 from headwater.types import Domain
 from tests.support.batches import Rec, batch
 from tests.support.virtual_nodes import LAX, One
@@ -44,12 +48,20 @@ class QueryWorld:
     """What a test of queries works with."""
 
     def __init__(
-        self, directory: Path, lake: Mapping[str, Any], sql: Mapping[str, Any], store: tuple[str, StoreOptions] | None
+        self,
+        directory: Path,
+        lake: Mapping[str, Any],
+        sql: Mapping[str, Any],
+        store: tuple[str, StoreOptions] | None,
+        registry: SchemaRegistry,
     ) -> None:
         own = Sql(**({"memory_bytes": 256 * MIB, "warm": 0, "niceness": 0} | dict(sql)))
         self.objects = directory / "objects"
         url, options = store or (self.objects.as_uri(), StoreOptions())
-        self.settings = Settings(data=str(directory), objects=url, object_store=options, sql=own)
+        gateway = Gateway(http="127.0.0.1:0")
+        self.settings = Settings(
+            data=str(directory), objects=url, object_store=options, sql=own, schema_registry=registry, gateway=gateway
+        )
         ledger, clock, chance = MemoryLedger(), SystemClock(), SystemChance()
         self.store = open_store(url, options)
         self.core = Core(self.settings, ledger, self.store, clock, chance)
@@ -59,9 +71,17 @@ class QueryWorld:
         self.topics = Topics(self.core.cluster, self.core.domains, chance)
         self._other = Domains(ledger, self.store, clock, chance)
         chosen = Lake(**({"freshness_ms": 1, "merge_files": 4} | dict(lake)))
-        self._compactor = Compactor(self._other, self._run_job, chosen, slots=2)
+        external = ExternalRegistry(registry, inline, clock) if registry.url else None
+        self._compactor = Compactor(self._other, self._run_job, chosen, slots=2, registry=external)
         self._followers = make_followers(self.store, chosen)
         self._following = Following(self._other, self._followers, self._compactor.lease, chosen)
+
+    def ask_through(self, typings: Typings) -> Queries:
+        """Let queries decode as a gateway does."""
+        self.queries = Queries(
+            self.core.domains, self.holding, self.settings.sql, {Engine.DUCKDB: self.duckdb}, typings=typings
+        )
+        return self.queries
 
     async def _run_job(self, tag: str, tasks: Sequence[Task]) -> list[TaskFacts]:
         return [await perform(self.store, task) for task in tasks]
@@ -145,9 +165,10 @@ async def query_world(
     directory: Path,
     lake: Mapping[str, Any] | None = None,
     store: tuple[str, StoreOptions] | None = None,
+    registry: SchemaRegistry | None = None,
     **sql: Any,
 ) -> AsyncIterator[QueryWorld]:
-    world = QueryWorld(directory, lake or {}, sql, store)
+    world = QueryWorld(directory, lake or {}, sql, store, registry or SchemaRegistry())
     await world.start()
     try:
         yield world

@@ -36,6 +36,7 @@ class FakeQuery:
         self.engine = question.engine
         self.schema = schema
         self.versions: Mapping[str, int] = {}
+        self.notes: tuple[str, ...] = ()
         self.progress = Progress(phase=Phase.RUNNING)
         self.cancelled = asyncio.Event()
         self.why = ""

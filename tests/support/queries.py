@@ -12,6 +12,8 @@ from headwater.settings.settings import Gateway, Settings
 from tests.support.gateways import gateway, listening
 
 REASON = "The answer is written down here."
+NOTED, NOTES = "noted", ("Some values are null.", "Nobody knows why.")
+"""A statement whose answer has notes."""
 
 
 class WrittenQuery:
@@ -26,6 +28,7 @@ class WrittenQuery:
         self.engine = Engine.DUCKDB
         self.reason = REASON
         self.versions: Mapping[str, int] = {"orders": 3}
+        self.notes = NOTES if question.sql == NOTED else ()
         self.progress = Progress(phase=Phase.RUNNING, files=2, file_bytes=100, hot_bytes=10)
         self.schema = batches[0].schema
         self.cancelled = asyncio.Event()

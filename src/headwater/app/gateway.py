@@ -35,6 +35,7 @@ from headwater.query.engines.duckdb.pool import DuckDB
 from headwater.query.engines.spark.runner import Spark
 from headwater.query.queries import Queries
 from headwater.settings.settings import HttpSecurity, Settings
+from headwater.threads import Threads
 
 if TYPE_CHECKING:
     from headwater.gateway.flight.server import FlightServer
@@ -87,16 +88,17 @@ class GatewayProcess:
         self.core.membership.gone = nobody_serves
         opener = own.openers[0]
         properties = catalog_properties(settings)
-        self.services = Services(settings, self.core.domains, self.core.writers, self.core.reader, properties, opener)
+        self._asking = Threads(4, "registry")
+        self.services = Services(
+            settings, self.core.domains, self.core.writers, self.core.reader, properties, opener, self._asking.run
+        )
         self.duckdb = DuckDB(settings, own.chance, opener)
         engines: dict[Engine, EngineRunner] = {Engine.DUCKDB: self.duckdb}
         self.spark = Spark(settings, own.chance, opener)
         if Spark.can_read(settings):
             engines[Engine.SPARK] = self.spark
-        own_registry = not settings.schema_registry.url
-        self.queries = Queries(
-            self.core.domains, self.services.holding, settings.sql, engines, opener, own_registry=own_registry
-        )
+        services = self.services
+        self.queries = Queries(self.core.domains, services.holding, settings.sql, engines, opener, services.typings)
         if settings.sql.enabled:
             self.services.asking = self.queries
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)
@@ -149,6 +151,7 @@ class GatewayProcess:
         await self.services.load.close()
         await self.core.stop()
         await self.http.close()
+        await self._asking.close()
         await self._own.close()
 
     def _metrics(self) -> list[Metric]:

@@ -115,6 +115,8 @@ def describe(
             f"files that are not decoded yet: {document['files_not_decoded']}; "
             f"rows that could not be decoded: {document['rows_not_decodable']}\n\n".encode()
         )
+        if document["rest"]:
+            put(b"some fields have no column: they are in _rest, as JSON, and the log of the compactor names them\n\n")
     put_table(
         ["PARTITION", "START", "SETTLED", "STABLE", "END"],
         [(p["partition"], p["start"], p["settled"], p["stable"], p["end"]) for p in document["partitions"]],

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 from litestar.di import NamedDependency
 
 from headwater.background import Background, launch
@@ -20,11 +21,13 @@ from headwater.gateway.load import Load
 from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refusal
 from headwater.gateway.quotas import CallerQuotas, Usage
+from headwater.lake.external_registry import ExternalRegistry
 from headwater.log.reader import Reader
 from headwater.log.write.writers import Writers
 from headwater.query.asking import Asking
 from headwater.query.holding import Holding
 from headwater.query.lookups.lookups import Lookups
+from headwater.query.typings import Typings, schemas_of
 from headwater.replica.domains import Domains
 from headwater.replica.patience import catch_up
 from headwater.replica.replica import Replica
@@ -47,6 +50,8 @@ MAX_SCANS = 16
 """Scans of topics that a gateway answers at once. Further ones get 429."""
 MAX_CHUNKS = 4
 """Chunks of streams that are made at once. Other streams wait."""
+REGISTRY_MS = 2_000
+"""How long a query waits for an external schema registry."""
 CATCH_UP_SECONDS = 2.0
 """How long a request waits for the ledger before it is refused."""
 
@@ -66,8 +71,12 @@ class Services:
         reader: Reader,
         properties: Mapping[str, str] = NOTHING,
         offload: Offload = inline,
+        asking: Offload = inline,
     ) -> None:
-        """Readers of tables get `properties` from the catalog; see `reader_properties`."""
+        """Readers of tables get `properties` from the catalog; see `reader_properties`.
+
+        `asking` runs requests to an external schema registry, which block.
+        """
         self.settings = settings
         self.offload = offload
         """Runs long work, such as encoding many records, beside the event loop."""
@@ -83,6 +92,9 @@ class Services:
         self.topics = Topics(domains.cluster, domains, domains.chance)
         self.registry = Registry(domains.cluster, offload)
         """The schema registry."""
+        known = schemas_of(domains.cluster, domains.clock, hasty(settings, domains, asking))
+        self.typings = Typings(known, offload)
+        """How rows are decoded by their schemas."""
         access = domains.cluster.state.access
         self.guard = Guard(settings.security, access)
         self.logins = Logins(settings.security, access, self.clock, self.chance, domains.cluster.barrier)
@@ -173,6 +185,15 @@ class Services:
         except Retriable as error:
             return type(error).__name__
         return ""
+
+
+def hasty(settings: Settings, domains: Domains, asking: Offload) -> ExternalRegistry | None:
+    """The external schema registry, if there is one, for readers of rows: they wait for it once, and not long."""
+    own = settings.schema_registry
+    if not own.url:
+        return None
+    quick = msgspec.structs.replace(own, retries=0, timeout_ms=min(own.timeout_ms, REGISTRY_MS))
+    return ExternalRegistry(quick, asking, domains.clock)
 
 
 class Taken(Protocol):

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
-from headwater.background import each
 from headwater.clock import Clock
 from headwater.configs.topics import KEY_SCHEMA, VALUE_SCHEMA, TopicConfig
+from headwater.lake.known import KnownSchemas
 from headwater.lake.planning import Job
-from headwater.lake.registries import Registry, RegistryUnavailable
+from headwater.lake.registries import Registry
 from headwater.lake.tasks import FileFacts, Task, TaskFacts
 from headwater.replica.replica import Replica
-from headwater.schemas.columns import FLAT, VALUE, merged
+from headwater.schemas.columns import FLAT, REST, VALUE, merged
+from headwater.schemas.plans import plan
 from headwater.schemas.shapes import Shape
-from headwater.schemas.typing import SUBJECT, KnownSchema, Typing
+from headwater.schemas.typing import Typing
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.columns import AddColumns, Column, additions
 from headwater.state.machine import TYPED_LEVEL
@@ -33,16 +33,8 @@ from headwater.state.streams.stored.typed import TypedTable
 log = logging.getLogger("headwater.compactor")
 TRIES = 6
 """How often the tasks of a job run again because schemas or columns are missing. Then they run without decoding."""
-KEPT_SCHEMAS = 10_000
-KEPT_PER_TOPIC = 1_000
-"""Schemas that are known, of all topics and of one topic. Others are fetched again when records name them."""
-ABSENT_SECONDS = 30.0
-"""How long a schema that the registry does not have is not asked for again."""
-NEWEST_SECONDS = 5.0
-"""How long the newest version of a subject is believed to be the newest."""
-
-RETRY_SECONDS = 5.0
-"""How long a registry that did not answer is not asked again. Jobs must not wait for its time-outs one by one."""
+LOGGED_FIELDS = 20
+"""Fields without a column that the log names."""
 POSTPONED_SECONDS = 30.0
 """How long settled files that could not be decoded wait before that is tried again."""
 
@@ -53,19 +45,17 @@ class Decoding:
     """Schemas and columns for the jobs of a compactor."""
 
     def __init__(self, registry: Registry, clock: Clock) -> None:
-        self._registry = registry
         self._clock = clock
-        self._known: OrderedDict[str, tuple[KnownSchema | None, float]] = OrderedDict()
-        """By name, with the time of the answer. None: the registry has no such schema."""
-        self._named: dict[uuid.UUID, OrderedDict[str, None]] = {}
-        """By topic, the names that its records had lately."""
+        self._schemas = KnownSchemas(registry, clock)
         self._postponed: dict[uuid.UUID, float] = {}
-        self._asked_again = 0.0
-        self.unreachable = ""
-        """Why the registry does not answer; empty if it does, or was not asked."""
 
     def __repr__(self) -> str:
-        return f"<Decoding, {len(self._known)} schemas, {self.unreachable or 'registry reachable'}>"
+        return f"<Decoding by {self._schemas!r}>"
+
+    @property
+    def unreachable(self) -> str:
+        """Why the registry does not answer; empty if it does, or was not asked."""
+        return self._schemas.unreachable
 
     async def typings(
         self, state: StreamsState, cluster: ClusterState, topics: Iterable[uuid.UUID]
@@ -80,10 +70,9 @@ class Decoding:
                 continue
             config = TopicConfig.of(topic.configs, cluster.resources.common)
             if config.typed:
-                await self._refresh(name, config)
+                await self._schemas.refresh(name, (config.key_schema, config.value_schema))
                 found[name] = self._typing(state, name, config)
-        for gone in [name for name in self._named if name not in cluster.topics]:
-            del self._named[gone]
+        self._schemas.forget(cluster.topics)
         return found
 
     def postpone(self, topic: uuid.UUID) -> None:
@@ -96,7 +85,7 @@ class Decoding:
 
     def _typing(self, state: StreamsState, topic: uuid.UUID, config: TopicConfig) -> Typing:
         columns = state.typed.get(topic, TypedTable()).columns
-        known, absent = self._schemas(topic)
+        known, absent = self._schemas.of(topic)
         return Typing(
             key=config.key_schema,
             value=config.value_schema,
@@ -156,7 +145,7 @@ class Decoding:
 
     def _renewed(self, state: StreamsState, topic: uuid.UUID, typing: Typing, cut_off: bool) -> Typing:
         columns = state.typed.get(topic, TypedTable()).columns
-        known, absent = self._schemas(topic)
+        known, absent = self._schemas.of(topic)
         return msgspec.structs.replace(
             typing,
             flatten=is_flat(columns.newest, typing.flatten),
@@ -168,58 +157,10 @@ class Decoding:
             cut_off=cut_off,
         )
 
-    # --- schemas -------------------------------------------------------------------------------------------
-
-    def _schemas(self, topic: uuid.UUID) -> tuple[tuple[KnownSchema, ...], tuple[str, ...]]:
-        """The schemas that records of a topic named lately, and the names that are no schemas."""
-        answers = {name: self._known[name][0] for name in self._named.get(topic, ()) if name in self._known}
-        known = tuple(schema for schema in answers.values() if schema is not None)
-        return known, tuple(name for name, schema in answers.items() if schema is None)
-
-    async def _refresh(self, topic: uuid.UUID, config: TopicConfig) -> None:
-        """Ask again for what may have changed: the newest version of a subject, schemas that were not there."""
-        pinned = [source for source in (config.key_schema, config.value_schema) if source.startswith(SUBJECT)]
-        now, old = self._clock.monotonic(), []
-        for name in dict.fromkeys([*pinned, *self._named.get(topic, ())]):
-            found, at = self._known.get(name, (None, float("-inf")))
-            limit = ABSENT_SECONDS if found is None else NEWEST_SECONDS
-            if now - at >= limit and (found is None or name.startswith(SUBJECT)):
-                old.append(name)
-        if old:
-            await self._fetch(topic, old)
-
     async def _learn(self, topic: uuid.UUID, files: list[FileFacts]) -> bool:
         """Fetch the schemas that tasks did not know. Returns whether the registry answered."""
-        return await self._fetch(topic, dict.fromkeys(name for file in files for name in file.typed.wants.schemas))
-
-    async def _fetch(self, topic: uuid.UUID, wanted: Iterable[str]) -> bool:
-        names = list(wanted)
-        if not names:
-            return True
-        own = self._named.setdefault(topic, OrderedDict())
-        for name in names:
-            own[name] = None
-            own.move_to_end(name)
-        while len(own) > KEPT_PER_TOPIC:
-            own.popitem(last=False)
-        if self.unreachable and self._clock.monotonic() < self._asked_again:
-            return False
-        try:
-            found = await each(self._registry.schema, names)
-        except RegistryUnavailable as error:
-            if not self.unreachable:
-                log.warning("a schema registry cannot be asked", extra={"reason": str(error)})
-            self.unreachable = str(error)
-            self._asked_again = self._clock.monotonic() + RETRY_SECONDS
-            return False
-        self.unreachable = ""
-        now = self._clock.monotonic()
-        for name, schema in zip(names, found, strict=True):
-            self._known[name] = (schema, now)
-            self._known.move_to_end(name)
-        while len(self._known) > KEPT_SCHEMAS:
-            self._known.popitem(last=False)
-        return True
+        names = dict.fromkeys(name for file in files for name in file.typed.wants.schemas)
+        return await self._schemas.learn(topic, names)
 
     # --- columns -------------------------------------------------------------------------------------------
 
@@ -233,11 +174,21 @@ class Decoding:
                 return True
             command = AddColumns(lease, topic, known.version, additions(known.newest, columns))
             [result] = await replica.submit([command])
-            if not isinstance(result, Done):
+            if isinstance(result, Done):
+                _tell_left_out(topic, columns, roots)
+            else:
                 log.warning("typed columns were refused", extra={"topic": str(topic), "reason": str(result)})
                 if replica.state.typed.get(topic, TypedTable()).columns.version == known.version:
                     return False
         return False
+
+
+def _tell_left_out(topic: uuid.UUID, columns: tuple[Column, ...], roots: Iterable[Shape]) -> None:
+    """Log which fields have no column, because the table has too many."""
+    left = dict.fromkeys(name for root in roots for name in plan(columns, root).left_out)
+    if left:
+        told = {"topic": str(topic), "count": len(left), "fields": list(left)[:LOGGED_FIELDS]}
+        log.warning(f"fields have no column of their own and go into {REST} as JSON", extra=told)
 
 
 def is_flat(columns: Iterable[Column], wanted: bool) -> bool:

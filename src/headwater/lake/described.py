@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.configs.topics import TopicConfig
 from headwater.lake.planning import lag_ms
+from headwater.schemas.columns import REST
 from headwater.state.commands.columns import walk
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
@@ -70,6 +71,8 @@ class TypedTotals(msgspec.Struct, frozen=True):
     """Files of the newest version whose rows are not decoded, or are to be decoded again."""
     rows_not_decodable: int
     """Rows of the newest version whose key or value could not be decoded: see `decode_error`."""
+    rest: bool = False
+    """Whether some fields have no column of their own: they are in `_rest`. The compactor's log names them."""
 
 
 def typed_of(state: StreamsState, table: TopicTable | None, config: TopicConfig) -> TypedTotals | None:
@@ -81,7 +84,9 @@ def typed_of(state: StreamsState, table: TopicTable | None, config: TopicConfig)
     live = list(table.live()) if table is not None else []
     waiting = sum(1 for _ in known.undecoded(live)) if config.typed else 0
     failed = sum(known.files[file.number].failures for file in live if file.number in known.files)
-    return TypedTotals(sum(1 for _ in walk(known.columns.newest)), known.columns.version, waiting, failed)
+    columns = known.columns.newest
+    rest = any(column.name == REST for column in columns)
+    return TypedTotals(sum(1 for _ in walk(columns)), known.columns.version, waiting, failed, rest)
 
 
 def freshness_ms(state: StreamsState, table: TopicTable | None, streams: Sequence[Stream], now_ms: int) -> int:

@@ -160,6 +160,11 @@ class Query(Protocol):
         ...
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the caller should know about the answer, in sentences: such as why values are null."""
+        ...
+
+    @property
     def progress(self) -> Progress: ...
 
     @property

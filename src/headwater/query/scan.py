@@ -1,4 +1,4 @@
-"""From a snapshot to rows: Arrow record batches in the columns of the topic's tables.
+"""From a snapshot to rows: Arrow record batches in the columns of the topic's tables, the typed ones too.
 
 Files give only the row groups and the columns that are needed. Runs of the WAL are decoded by the loops that settling
 uses. Memory is bounded: at most one row group, or `HOT_BYTES` of runs, is held at once.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headwater.errors import BadInput, CorruptObject, Retriable
 from headwater.lake.tasks import StreamPart, WalRun
@@ -16,9 +16,12 @@ from headwater.log.segment.cache import Segment
 from headwater.log.segment.decode import decode_runs
 from headwater.log.segment.read import SegmentReader, open_segment
 from headwater.log.segment.schema import FIELD_ID, segment_schema
+from headwater.log.segment.typed import aligned
 from headwater.log.wal.runs import RunBytes, load_runs
 from headwater.objects import ObjectMissing, ObjectStore
 from headwater.query.snapshot import FOREVER, Offsets, Snapshot
+from headwater.schemas.conform import arrow_fields
+from headwater.state.commands.columns import Column
 from headwater.threads import Offload, inline
 from headwater.types import Buffer
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 HOT_BYTES = 8 << 20
 """Bytes of objects that are read together, from the first one needed to the last one. A single larger run is read
 alone."""
+MAX_NAMED = 50
+"""Columns that an error names."""
 MAX_ROWS = 65_536
 """Rows of one batch."""
 OPENED_LIMIT = 64 << 20
@@ -38,25 +43,43 @@ class SnapshotGone(Retriable):
     """A file or an object of the snapshot was deleted while it was read. Take a new snapshot."""
 
 
-def columns_of(names: Sequence[str] | None) -> list[str]:
-    """The columns by their names; all if there are none. Raises `BadInput` for an unknown one, or one given twice."""
-    known = segment_schema().names
+class RowTyper(Protocol):
+    """Gives rows of the WAL their typed columns."""
+
+    async def typed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with their typed columns behind the others."""
+        ...
+
+
+def columns_of(names: Sequence[str] | None, typed: Sequence[Column] = ()) -> list[str]:
+    """The columns by their names; all if there are none. Raises `BadInput` for an unknown one, or one given twice.
+
+    `typed` are the typed columns of the table.
+    """
+    known = [*segment_schema().names, *(column.name for column in typed)]
     if names is None:
-        return list(known)
+        return known
+    check_names(names)
     for name in names:
         if name not in known:
-            raise BadInput(f"there is no column {name!r}: the columns are {', '.join(known)}")
-    if not names or len(set(names)) < len(names):
-        raise BadInput("a scan has at least one column, and each of them once")
+            told = ", ".join(known[:MAX_NAMED]) + (", …" if len(known) > MAX_NAMED else "")
+            raise BadInput(f"there is no column {name!r}: the columns are {told}")
     return list(names)
 
 
-def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
+def check_names(names: Sequence[str]) -> None:
+    """Raise `BadInput` unless these can be the columns of a scan."""
+    if not names or len(set(names)) < len(names):
+        raise BadInput("a scan has at least one column, and each of them once")
+
+
+def schema_of(names: Sequence[str] | None = None, typed: Sequence[Column] = ()) -> pa.Schema:
     """The schema of a scan: the columns of the topic's tables, without the numbers that files give them."""
     import pyarrow as pa
 
-    full = segment_schema()
-    return pa.schema([_plain(full.field(name)) for name in columns_of(names)])
+    chosen = columns_of(names, typed)
+    fields = {field.name: field for field in (*segment_schema(), *arrow_fields(typed))}
+    return pa.schema([_plain(fields[name]) for name in chosen])
 
 
 def _plain(field: pa.Field) -> pa.Field:
@@ -66,6 +89,8 @@ def _plain(field: pa.Field) -> pa.Field:
     kind = field.type
     if pa.types.is_list(kind):
         kind = pa.list_(_plain(kind.value_field))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_plain(kind.key_field), _plain(kind.item_field))
     elif pa.types.is_struct(kind):
         kind = pa.struct([_plain(kind.field(i)) for i in range(kind.num_fields)])
     metadata = {key: value for key, value in (field.metadata or {}).items() if key != FIELD_ID}
@@ -73,41 +98,49 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 async def scan(
-    store: ObjectStore, snapshot: Snapshot, names: Sequence[str] | None = None, offload: Offload = inline
+    store: ObjectStore,
+    snapshot: Snapshot,
+    names: Sequence[str] | None = None,
+    offload: Offload = inline,
+    columns: Sequence[Column] = (),
+    typing: RowTyper | None = None,
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """The rows of a snapshot, file by file, then those of the WAL. Within each of them a partition's offsets rise.
 
-    `offload` says where decoding happens. Raises `SnapshotGone` if something was deleted meanwhile, and `CorruptObject`
-    for what cannot be read; never fewer rows.
+    `columns` are the typed columns of the table, and `typing` makes them for rows of the WAL. A row has nulls in those
+    that its file lacks. `offload` says where decoding happens. Raises `SnapshotGone` if something was deleted
+    meanwhile, and `CorruptObject` for what cannot be read; never fewer rows.
     """
-    shape = _Shape(snapshot, columns_of(names))
+    shape = _Shape(snapshot, columns_of(names, columns), columns)
     for file in snapshot.files:
         async for batch in _file(store, file, snapshot, shape, offload):
             yield batch
     for group in grouped(snapshot.hot):
         loaded = await load_runs(store, [run for _, part in group for run in part.runs])
         for _, part in group:
-            rows = _rows(part, loaded, shape)
-            while (batches := await offload(_next, rows)) is not None:
-                for batch in batches:
-                    yield batch
+            async for batch in _hot(decoded(part, loaded), shape, offload, typing if shape.is_typed else None):
+                yield batch
 
 
 class _Shape:
     """Which columns are read, which rows stay, and how the result looks."""
 
-    def __init__(self, snapshot: Snapshot, names: list[str]) -> None:
-        self.schema = schema_of(names)
+    def __init__(self, snapshot: Snapshot, names: list[str], typed: Sequence[Column]) -> None:
+        self.schema = schema_of(names, typed)
         self.names = names
+        self._typed = {column.name for column in typed}
+        self.is_typed = not self._typed.isdisjoint(names)
+        """Whether typed columns are wanted."""
         self._snapshot = snapshot
         self._timed = snapshot.from_ms > -FOREVER or snapshot.until_ms < FOREVER
 
     def read(self, bounded: bool) -> list[str]:
         """The columns to read: also those that decide which rows stay."""
-        needed = [*(["offset"] if bounded else []), *(["timestamp_ms"] if self._timed else [])]
+        alone = self._typed.issuperset(self.names)  # the file may have none of them
+        needed = [*(["offset"] if bounded or alone else []), *(["timestamp_ms"] if self._timed else [])]
         return [*self.names, *(name for name in needed if name not in self.names)]
 
-    def shaped(self, rows: pa.Table, offsets: Offsets | None) -> list[pa.RecordBatch]:
+    def shaped(self, rows: pa.Table | pa.RecordBatch, offsets: Offsets | None) -> list[pa.RecordBatch]:
         """The rows that stay, in the columns of the result. Without `offsets` all of them are within bounds."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -122,9 +155,21 @@ class _Shape:
             if snapshot.until_ms < FOREVER:
                 masks.append(pc.less(times, snapshot.until_ms))
         kept = rows.filter(functools.reduce(pc.and_, masks)) if masks else rows
-        chosen = [kept[name].cast(self.schema.field(name).type) for name in self.names]
-        shaped = pa.Table.from_arrays(chosen, schema=self.schema)
+        shaped = pa.Table.from_arrays([self._column(kept, name) for name in self.names], schema=self.schema)
         return [batch for batch in shaped.to_batches(max_chunksize=MAX_ROWS) if batch.num_rows]
+
+    def _column(self, rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array:
+        """A column as it is in the result. A typed column that the rows lack, or fields of it, are null."""
+        import pyarrow as pa
+
+        kind = self.schema.field(name).type
+        if name not in self._typed:
+            return rows[name].cast(kind)
+        if name not in rows.schema.names:
+            return pa.nulls(rows.num_rows, kind)
+        found = rows[name]
+        chunks = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
+        return pa.chunked_array([aligned(chunk, kind) for chunk in chunks], kind)
 
 
 # --- files ---------------------------------------------------------------------------------------------
@@ -223,13 +268,6 @@ def part_of(part: StreamPart, runs: list[WalRun]) -> StreamPart:
     return StreamPart(part.stream, part.partition, start, end, runs, aborted)
 
 
-def _rows(part: StreamPart, loaded: RunBytes, shape: _Shape) -> Iterator[list[pa.RecordBatch]]:
-    import pyarrow as pa
-
-    for batch in decoded(part, loaded):
-        yield shape.shaped(pa.Table.from_batches([batch]), None)
-
-
 def decoded(part: StreamPart, loaded: RunBytes) -> Iterator[pa.RecordBatch]:
     """The rows of a part whose bytes are loaded, in all columns of a segment, without those beyond its end."""
     import pyarrow.compute as pc
@@ -252,5 +290,24 @@ def decoded(part: StreamPart, loaded: RunBytes) -> Iterator[pa.RecordBatch]:
         raise
 
 
-def _next(rows: Iterator[list[pa.RecordBatch]]) -> list[pa.RecordBatch] | None:
+async def _hot(
+    rows: Iterator[pa.RecordBatch], shape: _Shape, offload: Offload, typing: RowTyper | None
+) -> AsyncIterator[pa.RecordBatch]:
+    """Rows of the WAL in the columns of the result."""
+    if typing is None:
+        while (batches := await offload(_next_shaped, rows, shape)) is not None:
+            for batch in batches:
+                yield batch
+        return
+    while (found := await offload(_next, rows)) is not None:
+        for batch in await offload(shape.shaped, await typing.typed(found), None):
+            yield batch
+
+
+def _next(rows: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
     return next(rows, None)
+
+
+def _next_shaped(rows: Iterator[pa.RecordBatch], shape: _Shape) -> list[pa.RecordBatch] | None:
+    found = next(rows, None)
+    return None if found is None else shape.shaped(found, None)

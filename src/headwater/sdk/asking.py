@@ -154,6 +154,7 @@ def info_of(response: http.client.HTTPResponse) -> QueryInfo:
         response.getheader("Headwater-Engine") or "",
         response.getheader("Headwater-Reason") or "",
         versions,
+        response.getheader("Headwater-Notes") or "",
     )
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, Self
 
 from headwater.errors import BadInput
-from headwater.query.scan import columns_of
+from headwater.query.scan import check_names
 from headwater.query.snapshot import FOREVER, Wanted
 from headwater.sdk.asking import body_of
 from headwater.sdk.consumer import Consumer, Source
@@ -142,21 +142,23 @@ class Connection(ABC):
         group: str | None = None,
         start: Start = "earliest",
         follow: bool = True,
+        decode: bool = False,
     ) -> Consumer:
         """The committed records of a topic, partition by partition in order of their offsets.
 
         `start` is `"earliest"`, `"latest"`, a `datetime`, or offsets by partition. With a `group` the records behind
         the group's committed offsets come first, and `start` counts only where there are none; `commit()` of the
-        result commits what was read. Without `follow` the iteration ends where the topic ended when it began.
+        result commits what was read. Without `follow` the iteration ends where the topic ended when it began. With
+        `decode` records have their keys and values by their schemas, too (`Record.decoded_value`).
         """
-        return Consumer(self.source(topic, group, start), group=group, follow=follow)
+        return Consumer(self.source(topic, group, start, decode), group=group, follow=follow)
 
     @abstractmethod
-    def source(self, topic: str, group: str | None, start: Start) -> Source:
+    def source(self, topic: str, group: str | None, start: Start, decode: bool) -> Source:
         """What a consumer reads. See `consume`."""
 
     @abstractmethod
-    def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str]) -> Scan:
+    def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str] | None) -> Scan:
         """See `scan`."""
 
     def scan(
@@ -173,7 +175,8 @@ class Connection(ABC):
     ) -> Scan:
         """The rows of a topic: all that is in its tables, and what is not settled yet.
 
-        `columns` are those of the tables. Offsets are for all partitions, or by partition; those `until` are not
+        `columns` are those of the tables; by default all, the typed ones too. A name that the table does not have
+        raises `BadInput` when rows are read. Offsets are for all partitions, or by partition; those `until` are not
         included. Times are of records. With a `version` the rows are those of that version of the table.
         """
         for number in partitions or ():
@@ -191,23 +194,26 @@ class Connection(ABC):
             until_ms=FOREVER if until_time is None else as_ms(until_time),
             version=version,
         )
-        return self.scan_wanted(topic, wanted, columns_of(columns))
+        if columns is not None:
+            check_names(columns)
+        return self.scan_wanted(topic, wanted, None if columns is None else list(columns))
 
     # --- looking up ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def get(self, topic: str, partition: int, offset: int) -> Record | None:
+    def get(self, topic: str, partition: int, offset: int, *, decode: bool = False) -> Record | None:
         """The committed record at an offset; None if the offset has no record, as where a transaction ended.
 
+        With `decode` it has its key and its value by their schemas, too.
         Raises `BadInput` for an offset that the partition does not have.
         """
 
     @abstractmethod
-    def latest(self, topic: str, key: Data, *, partition: int | None = None) -> Record | None:
+    def latest(self, topic: str, key: Data, *, partition: int | None = None, decode: bool = False) -> Record | None:
         """The newest committed record with a key; None if there is none. A tombstone is a record whose value is None.
 
         Every record acknowledged before the call counts. If several partitions have the key, the newest by timestamp
-        counts; `partition` looks in one only.
+        counts; `partition` looks in one only. With `decode` it has its key and its value by their schemas, too.
         """
 
     # --- asking ----------------------------------------------------------------------------------------
@@ -270,9 +276,9 @@ class Topic:
         """See `Connection.consume`."""
         return self._connection.consume(self.name, **options)
 
-    def get(self, partition: int, offset: int) -> Record | None:
+    def get(self, partition: int, offset: int, *, decode: bool = False) -> Record | None:
         """See `Connection.get`."""
-        return self._connection.get(self.name, partition, offset)
+        return self._connection.get(self.name, partition, offset, decode=decode)
 
     def latest(self, key: Data, **options: Any) -> Record | None:
         """See `Connection.latest`."""

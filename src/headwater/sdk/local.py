@@ -5,19 +5,26 @@ To write, and to follow a topic, a server is needed: the cluster's gateway, at t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.app.session import LedgerSession, ledger_session
+from headwater.clock import SystemClock
 from headwater.errors import NotFound, NotReady
+from headwater.lake.external_registry import ExternalRegistry
+from headwater.lake.known import KnownSchemas
+from headwater.lake.registries import BuiltIn
 from headwater.log.segment.cache import SegmentCache
 from headwater.log.wal.cache import WalCache
 from headwater.objects import open_store
 from headwater.query.lookups.lookups import Answer, Lookups
 from headwater.query.lookups.lookups import Place as Placed
-from headwater.query.scan import scan
+from headwater.query.scan import scan, schema_of
 from headwater.query.snapshot import Snapshot, Wanted, take
+from headwater.query.typings import RowTyping, TopicTyping, Typings, columns_of, shown
+from headwater.schemas.typing import KnownSchema
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
 from headwater.sdk.consumer import Source
 from headwater.sdk.http import Http, Login
@@ -25,9 +32,11 @@ from headwater.sdk.loops import Loop
 from headwater.sdk.records import Appended, Data, NewRecord, Place, Record, Start, key_of
 from headwater.sdk.remote import RemoteConnection
 from headwater.sdk.result import Result
-from headwater.sdk.scan import Scan
+from headwater.sdk.scan import Rows, Scan
 from headwater.settings.settings import Settings, load
+from headwater.state.commands.columns import Column
 from headwater.state.streams.stream import Stream
+from headwater.threads import inline
 from headwater.types import Domain
 
 if TYPE_CHECKING:
@@ -51,6 +60,30 @@ def settings_of(place: Path) -> Settings:
     return settings
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a scan reads."""
+
+    snapshot: Snapshot
+    columns: tuple[Column, ...]
+    """The typed columns."""
+    typing: TopicTyping | None
+
+
+class Visited:
+    """The schema registry of a cluster whose ledger is read when it is asked."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return f"<Visited {self._settings.ledger_url}>"
+
+    async def schema(self, name: str) -> KnownSchema | None:
+        async with ledger_session(self._settings) as found:
+            return await BuiltIn(found.cluster).schema(name)
+
+
 class LocalConnection(Connection):
     """See `Connection`. The log-in is for the gateway."""
 
@@ -60,6 +93,9 @@ class LocalConnection(Connection):
         self._timeout = timeout
         self._loop = Loop()
         self._served: RemoteConnection | None = None
+        own = settings.schema_registry
+        registry = ExternalRegistry(own, inline, SystemClock()) if own.url else Visited(settings)
+        self._typings = Typings(KnownSchemas(registry, SystemClock()), inline)
 
     def __repr__(self) -> str:
         return f"<Connection to {self._settings.ledger_url}>"
@@ -102,8 +138,8 @@ class LocalConnection(Connection):
     ) -> Appended:
         return self._reached().append_many(topic, records, count, size, key)
 
-    def source(self, topic: str, group: str | None, start: Start) -> Source:
-        return self._reached().source(topic, group, start)
+    def source(self, topic: str, group: str | None, start: Start, decode: bool) -> Source:
+        return self._reached().source(topic, group, start, decode)
 
     def ask(self, body: Mapping[str, Any]) -> Result:
         return self._reached().ask(body)
@@ -133,10 +169,14 @@ class LocalConnection(Connection):
 
     # --- looking up ------------------------------------------------------------------------------------
 
-    def get(self, topic: str, partition: int, offset: int) -> Record | None:
+    def get(self, topic: str, partition: int, offset: int, *, decode: bool = False) -> Record | None:
+        if decode:
+            return self._reached().get(topic, partition, offset, decode=True)
         return self._loop.run(self._found(topic, lambda own, place: own.at(place, partition, offset)))
 
-    def latest(self, topic: str, key: Data, *, partition: int | None = None) -> Record | None:
+    def latest(self, topic: str, key: Data, *, partition: int | None = None, decode: bool = False) -> Record | None:
+        if decode:
+            return self._reached().latest(topic, key, partition=partition, decode=True)
         wanted = key_of(key)
         return self._loop.run(self._found(topic, lambda own, place: own.latest(place, wanted, partition)))
 
@@ -161,26 +201,34 @@ class LocalConnection(Connection):
 
     # --- scanning --------------------------------------------------------------------------------------
 
-    def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str]) -> Scan:
-        def begin() -> Iterator[pa.RecordBatch]:
-            return self._loop.each(self._rows(topic, wanted, columns))
+    def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str] | None) -> Scan:
+        def begin() -> Rows:
+            taken = self._loop.run(self._taken(topic, wanted))
+            schema = schema_of(columns, taken.columns)
+            return Rows(schema, self._loop.each(self._rows(taken, schema.names)))
 
-        return Scan(begin, columns, f"topic {topic!r}")
+        def look() -> pa.Schema:
+            return schema_of(columns, self._loop.run(self._taken(topic, wanted)).columns)
 
-    async def _rows(self, topic: str, wanted: Wanted, columns: list[str]) -> AsyncGenerator[pa.RecordBatch, None]:
-        snapshot = await self._snapshot(topic, wanted)
+        return Scan(begin, look, f"topic {topic!r}")
+
+    async def _rows(self, taken: _Taken, names: list[str]) -> AsyncGenerator[pa.RecordBatch, None]:
         store = open_store(self._settings.objects_url, self._settings.object_store)
+        typing = RowTyping(taken.typing, inline) if taken.typing is not None else None
         try:
-            async for batch in scan(store, snapshot, columns):
+            async for batch in scan(store, taken.snapshot, names, inline, taken.columns, typing):
                 yield batch
         finally:
             await store.close()
 
-    async def _snapshot(self, topic: str, wanted: Wanted) -> Snapshot:
+    async def _taken(self, topic: str, wanted: Wanted) -> _Taken:
         async with ledger_session(self._settings) as found:
             known = found.topic(topic)
             state = found.domains[Domain(known.domain)].state
-            return take(state, known.id, _streams(found, topic), wanted)
+            snapshot = take(state, known.id, _streams(found, topic), wanted)
+            columns, cluster = columns_of(state, known), found.cluster.state
+            typing = await self._typings.of(cluster, known, columns) if snapshot.hot else None
+            return _Taken(snapshot, shown(columns, wanted.version), typing)
 
 
 def _streams(found: LedgerSession, topic: str) -> list[Stream]:

@@ -13,7 +13,7 @@ import msgspec
 from headwater.errors import BadInput, NotFound
 from headwater.sdk.consumer import Page
 from headwater.sdk.http import Http
-from headwater.sdk.records import Record, Start, as_ms, record_of
+from headwater.sdk.records import Record, Start, as_ms, format_of, record_of
 
 PAGE_RECORDS = 1_000
 PAGE_ITEMS = 1_000
@@ -24,7 +24,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 class Reading:
     """A topic, for a consumer. It remembers where pages end, so that gaps in the offsets are crossed once."""
 
-    def __init__(self, http: Http, topic: str, group: str | None, start: Start) -> None:
+    def __init__(self, http: Http, topic: str, group: str | None, start: Start, *, decode: bool = False) -> None:
         if not isinstance(topic, str) or not topic:
             raise BadInput("the name of a topic is missing")
         if group is not None and not group:
@@ -38,6 +38,7 @@ class Reading:
         self._path = f"/v1/topics/{quote(topic, safe='')}"
         self._group = group
         self._start = start
+        self._decode = decode
         self._next: dict[int, tuple[int, str]] = {}
         """By partition, a position and the word of the gateway for it."""
 
@@ -113,7 +114,7 @@ class Reading:
         known, word = self._next.get(number, (-1, ""))
         where: dict[str, object] = {"next": word} if known == position else {"offset": position}
         page = self._page(number, {**where, "limit": PAGE_RECORDS})
-        records = [record_of(self._topic, line) for line in page["records"]]
+        records = [record_of(self._topic, line, self._decode) for line in page["records"]]
         if records:
             position = records[-1].offset + 1
         elif page.get("caught_up"):
@@ -123,7 +124,7 @@ class Reading:
         return records, position
 
     def _page(self, number: int, query: Mapping[str, object]) -> Any:
-        return self._http.get(f"{self._path}/partitions/{number}/records", {**query, "format": "base64"})
+        return self._http.get(f"{self._path}/partitions/{number}/records", {**query, "format": format_of(self._decode)})
 
     def _lines(self) -> dict[int, Mapping[str, Any]]:
         return {line["partition"]: line for line in self._http.get(self._path)["partitions"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -64,6 +64,16 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    decoded_key: Any = None
+    """With `decode=True`, the key by its schema, as plain data such as a dict. Without a schema: its JSON, or text."""
+    decoded_value: Any = None
+    """With `decode=True`, the value by its schema, as the key."""
+    key_schema: int | None = None
+    value_schema: int | None = None
+    """With `decode=True`, the ids of the schemas, if there are any and the registry tells them."""
+    key_error: str | None = None
+    value_error: str | None = None
+    """With `decode=True`, why the key or the value could not be decoded. The decoded one is None then."""
 
     @property
     def text(self) -> str | None:
@@ -159,8 +169,24 @@ def bytes_of(found: Mapping[str, Any], field: str) -> bytes | None:
     return None if value is None else str(value).encode()
 
 
-def record_of(topic: str, line: Mapping[str, Any]) -> Record:
+def format_of(decode: bool) -> str:
+    """The `format` of a request for records."""
+    return "both" if decode else "base64"
+
+
+def record_of(topic: str, line: Mapping[str, Any], decode: bool = False) -> Record:
     """A record of an answer."""
     headers = tuple((header["name"], bytes_of(header, "value")) for header in line.get("headers", ()))
     key, value = bytes_of(line, "key"), bytes_of(line, "value")
-    return Record(topic, line["partition"], line["offset"], line["timestamp"], key, value, headers)
+    record = Record(topic, line["partition"], line["offset"], line["timestamp"], key, value, headers)
+    if not decode:
+        return record
+    return replace(
+        record,
+        decoded_key=None if "key_error" in line else line.get("key"),
+        decoded_value=None if "value_error" in line else line.get("value"),
+        key_schema=line.get("key_schema"),
+        value_schema=line.get("value_schema"),
+        key_error=line.get("key_error"),
+        value_error=line.get("value_error"),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -18,9 +18,20 @@ from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
 from headwater.sdk.consumer import Source
 from headwater.sdk.http import Http
 from headwater.sdk.reading import Reading
-from headwater.sdk.records import Appended, Data, NewRecord, Place, Record, Start, document, key_of, record_of
+from headwater.sdk.records import (
+    Appended,
+    Data,
+    NewRecord,
+    Place,
+    Record,
+    Start,
+    document,
+    format_of,
+    key_of,
+    record_of,
+)
 from headwater.sdk.result import Result
-from headwater.sdk.scan import Scan
+from headwater.sdk.scan import Rows, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,42 +128,54 @@ class RemoteConnection(Connection):
 
     # --- reading ---------------------------------------------------------------------------------------
 
-    def source(self, topic: str, group: str | None, start: Start) -> Source:
-        return Reading(self._http, topic, group, start)
+    def source(self, topic: str, group: str | None, start: Start, decode: bool) -> Source:
+        return Reading(self._http, topic, group, start, decode=decode)
 
-    def get(self, topic: str, partition: int, offset: int) -> Record | None:
+    def get(self, topic: str, partition: int, offset: int, *, decode: bool = False) -> Record | None:
         for number in (partition, offset):
             if not isinstance(number, int) or number < 0:
                 raise BadInput(f"{number!r} is not the number of a partition or an offset")
-        return self._found(topic, f"/partitions/{partition}/records/{offset}", {})
+        return self._found(topic, f"/partitions/{partition}/records/{offset}", {}, decode)
 
-    def latest(self, topic: str, key: Data, *, partition: int | None = None) -> Record | None:
+    def latest(self, topic: str, key: Data, *, partition: int | None = None, decode: bool = False) -> Record | None:
         query: dict[str, object] = {"key_base64": b64encode(key_of(key)).decode()}
         if partition is not None:
             query["partition"] = partition
-        return self._found(topic, "/latest", query)
+        return self._found(topic, "/latest", query, decode)
 
-    def _found(self, topic: str, path: str, query: Mapping[str, object]) -> Record | None:
+    def _found(self, topic: str, path: str, query: Mapping[str, object], decode: bool) -> Record | None:
         try:
-            answer = self._http.get(f"{path_of(topic)}{path}", {**query, "format": "base64"})
+            answer = self._http.get(f"{path_of(topic)}{path}", {**query, "format": format_of(decode)})
         except NoRecord:
             return None
-        return record_of(topic, answer["record"])
+        return record_of(topic, answer["record"], decode)
 
-    def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str]) -> Scan:
-        path, query = f"{path_of(topic)}/rows", query_of(wanted, columns)
+    def scan_wanted(self, topic: str, wanted: Wanted, columns: list[str] | None) -> Scan:
+        nothing = replace(wanted, until_offset=0, until_offsets={}, kept={})
 
-        def begin() -> Iterator[pa.RecordBatch]:
-            import pyarrow as pa
+        def look() -> pa.Schema:
+            found = self._rows(topic, nothing, columns)
+            list(found.batches)
+            return found.schema
 
+        return Scan(lambda: self._rows(topic, wanted, columns), look, f"topic {topic!r}")
+
+    def _rows(self, topic: str, wanted: Wanted, columns: list[str] | None) -> Rows:
+        """Begin to read rows. The connection is closed behind the last one, or when nobody reads on."""
+        import pyarrow as pa
+
+        def items() -> Iterator[Any]:
+            path, query = f"{path_of(topic)}/rows", query_of(wanted, columns)
             with self._http.stream(path, query, {"Accept": ARROW}) as response:
                 try:
                     with pa.ipc.open_stream(pa.PythonFile(response, mode="r")) as reader:
+                        yield reader.schema
                         yield from reader
                 except pa.ArrowInvalid as error:
                     raise NotReady(f"the rows of topic {topic!r} ended early: scan again ({error})") from error
 
-        return Scan(begin, columns, f"topic {topic!r}")
+        found = items()
+        return Rows(next(found), found)
 
     # --- asking ----------------------------------------------------------------------------------------
 

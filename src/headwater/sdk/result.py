@@ -29,6 +29,8 @@ class QueryInfo:
     """Why this engine, in a sentence."""
     versions: Mapping[str, int]
     """By topic, the version of its table that is shown. Records that were not settled are shown too."""
+    notes: str = ""
+    """What the caller should know about the result, such as why values are null; empty if there is nothing."""
 
 
 class Answering(Protocol):
@@ -86,6 +88,11 @@ class Result:
     def versions(self) -> Mapping[str, int]:
         """By topic, the version of its table that is shown. Records that were not settled are shown too."""
         return self._answer.info.versions
+
+    @property
+    def notes(self) -> str:
+        """What the caller should know about the result, such as why values are null; empty if there is nothing."""
+        return self._answer.info.notes
 
     @property
     def schema(self) -> pa.Schema:

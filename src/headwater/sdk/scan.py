@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headwater.errors import ConfigError
-from headwater.query.scan import SnapshotGone, schema_of
+from headwater.query.scan import SnapshotGone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
 ATTEMPTS = 3
 """How often a whole scan is tried if files are deleted while they are read."""
 
-Batches: TypeAlias = Callable[[], "Iterator[pa.RecordBatch]"]
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a snapshot."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+Begin: TypeAlias = Callable[[], Rows]
 """Begins to read: takes a new snapshot and returns its rows."""
 
 
@@ -30,46 +40,52 @@ class _Spark(Protocol):
 class Scan:
     """The rows of a topic. Each method reads anew, as of the moment at which it is called.
 
-    The columns are those of the topic's tables (`docs/tables.md`). Rows come in no particular order; `partition` and
-    `offset` say theirs. Records that are not settled yet are included, those of aborted transactions are not, and a
-    partition ends where its oldest open transaction begins.
+    The columns are those of the topic's tables (`docs/tables.md`), the typed ones too (`docs/typed-tables.md`). A table
+    gets more columns with time. Rows come in no particular order; `partition` and `offset` say theirs. Records that are
+    not settled yet are included, those of aborted transactions are not, and a partition ends where its oldest open
+    transaction begins.
     """
 
-    def __init__(self, begin: Batches, columns: Sequence[str] | None, what: str) -> None:
+    def __init__(self, begin: Begin, look: Callable[[], pa.Schema], what: str) -> None:
+        """`look` gets the columns without rows."""
         self._begin = begin
-        self._columns = columns
+        self._look = look
         self._what = what
-        schema_of(columns)
 
     def __repr__(self) -> str:
         return f"<Scan of {self._what}>"
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns and their types."""
-        return schema_of(self._columns)
+        """The columns and their types, as they are now."""
+        return self._look()
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches, one after the other. Only a few of them are in memory.
 
         Raises a `Retriable` error if a file is deleted while it is read. Then begin again.
         """
-        return self._begin()
+        yield from self._begin().batches
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as an Arrow reader, which other libraries can take over without a copy."""
         import pyarrow as pa
 
-        return pa.RecordBatchReader.from_batches(self.schema, self._begin())
+        rows = self._begin()
+        return pa.RecordBatchReader.from_batches(rows.schema, rows.batches)
 
     def to_arrow(self) -> pa.Table:
         """All rows as an Arrow table in memory."""
-        import pyarrow as pa
-
         for _ in range(ATTEMPTS - 1):
             with contextlib.suppress(SnapshotGone):
-                return pa.Table.from_batches(list(self._begin()), schema=self.schema)
-        return pa.Table.from_batches(list(self._begin()), schema=self.schema)
+                return self._read()
+        return self._read()
+
+    def _read(self) -> pa.Table:
+        import pyarrow as pa
+
+        rows = self._begin()
+        return pa.Table.from_batches(list(rows.batches), schema=rows.schema)
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """All rows as a pandas data frame. The options are those of `pyarrow.Table.to_pandas`."""

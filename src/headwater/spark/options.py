@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from headwater.errors import BadInput, ConfigError
-from headwater.query.scan import columns_of, schema_of
+from headwater.log.segment.schema import segment_schema
+from headwater.query.scan import MAX_NAMED
 from headwater.query.snapshot import FOREVER, Wanted
 from headwater.sdk.http import Http, Login
 from headwater.sdk.records import as_ms
@@ -191,24 +192,31 @@ def _time(text: str) -> int:
     return int(text) if text.lstrip("-").isdecimal() else as_ms(datetime.fromisoformat(text))
 
 
-def checked_columns(names: Sequence[str], kinds: Sequence[Any]) -> list[str]:
-    """The columns that a user's schema chooses. Their types must be those of the tables."""
-    chosen = columns_of(names)
-    for wanted, kind in zip(schema_of(chosen), kinds, strict=True):
-        if not wanted.type.equals(_plain(kind)):
-            raise ConfigError(f"the column {wanted.name} has the type {wanted.type}, not {kind}: cast it after reading")
-    return chosen
+def checked(wanted: pa.Schema, own: pa.Schema) -> pa.Schema:
+    """The columns that a user's schema chooses, of those that a topic has. Their types must be those of the tables.
+
+    Of a struct in a typed column some fields may be chosen.
+    """
+    log = segment_schema().names
+    for name, chosen in zip(wanted.names, wanted.types, strict=True):
+        if name not in own.names:
+            raise BadInput(f"there is no column {name!r}: the columns are {', '.join(own.names[:MAX_NAMED])}")
+        kind = own.field(name).type
+        if not _fits(chosen, kind) or (name in log and not _fits(kind, chosen)):
+            raise ConfigError(f"the column {name} has the type {kind}, not {chosen}: cast it after reading")
+    return wanted
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type with the names and nulls of ours inside, which do not matter."""
+def _fits(wanted: pa.DataType, own: pa.DataType) -> bool:
+    """Whether a type is one of ours, perhaps with fewer fields. Names inside lists, and nulls, do not matter."""
     import pyarrow as pa
 
-    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
-        return schema_of(["headers"]).field(0).type if _same_fields(kind.value_type) else kind
-    return kind
-
-
-def _same_fields(kind: pa.DataType) -> bool:
-    own = schema_of(["headers"]).field(0).type.value_type
-    return [(f.name, f.type) for f in kind] == [(f.name, f.type) for f in own]
+    if pa.types.is_struct(own) and pa.types.is_struct(wanted):
+        known = {own.field(i).name: own.field(i).type for i in range(own.num_fields)}
+        chosen = [wanted.field(i) for i in range(wanted.num_fields)]
+        return all(one.name in known and _fits(one.type, known[one.name]) for one in chosen)
+    if pa.types.is_list(own) and pa.types.is_list(wanted):
+        return _fits(wanted.value_type, own.value_type)
+    if pa.types.is_map(own) and pa.types.is_map(wanted):
+        return wanted.key_type.equals(own.key_type) and _fits(wanted.item_type, own.item_type)
+    return bool(wanted.equals(own))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from headwater.log.segment.schema import segment_schema
+from headwater.log.segment.typed import aligned
 from headwater.query.snapshot import Wanted
 from headwater.spark.options import Options
 
@@ -25,8 +27,11 @@ class Part(InputPartition):
         """By partition, the offset from which on no row may have been removed meanwhile."""
 
 
-def read_part(own: Options, columns: Sequence[str], part: Part | None) -> Iterator[pa.RecordBatch]:
-    """The rows of a part. Spark gives None if there are no parts."""
+def read_part(own: Options, columns: pa.Schema, part: Part | None) -> Iterator[pa.RecordBatch]:
+    """The rows of a part. Spark gives None if there are no parts.
+
+    The table may have got columns and fields since the columns were planned. Those are left out.
+    """
     if part is None:
         return
     wanted = Wanted(
@@ -39,4 +44,17 @@ def read_part(own: Options, columns: Sequence[str], part: Part | None) -> Iterat
         kept=part.kept,
     )
     with own.connected() as connection:
-        yield from connection.scan_wanted(own.topic, wanted, list(columns)).to_batches()
+        for batch in connection.scan_wanted(own.topic, wanted, columns.names).to_batches():
+            yield _planned(batch, columns)
+
+
+def _planned(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Rows in the types that Spark has planned with, if they are typed columns."""
+    import pyarrow as pa
+
+    log = set(segment_schema().names)
+    if log.issuperset(columns.names):
+        return batch
+    pairs = zip(batch.columns, columns, strict=True)
+    arrays = [array if field.name in log else aligned(array, field.type) for array, field in pairs]
+    return pa.RecordBatch.from_arrays(arrays, names=columns.names)

@@ -14,7 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headwater.query.scan import schema_of
-from headwater.spark.options import Options, checked_columns, options_of
+from headwater.query.snapshot import Wanted
+from headwater.spark.options import Options, checked, options_of
 from headwater.spark.parts import Part, read_part
 from headwater.spark.streaming import TopicStream
 
@@ -30,27 +31,34 @@ class HeadwaterSource(DataSource):
         return "headwater"
 
     def schema(self) -> StructType:
-        """The columns of the topic's tables. Raises `NotFound` if there is no such topic."""
-        own = options_of(self.options)
-        with own.connected() as connection:
-            connection.describe(own.topic)
-        return from_arrow_schema(schema_of())
+        """The columns of the topic's tables, the typed ones too. Raises `NotFound` if there is no such topic."""
+        return from_arrow_schema(_columns(options_of(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TopicReader(options_of(self.options, streaming=False), _columns(schema))
+        own = options_of(self.options, streaming=False)
+        return TopicReader(own, _chosen(own, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return TopicStream(options_of(self.options, streaming=True), _columns(schema))
+        own = options_of(self.options, streaming=True)
+        return TopicStream(own, _chosen(own, schema))
 
 
-def _columns(schema: StructType) -> list[str]:
-    return checked_columns(schema.names, [field.type for field in to_arrow_schema(schema)])
+def _columns(own: Options) -> pa.Schema:
+    """The columns that a topic has now, or at the version of the options."""
+    with own.connected() as connection:
+        return connection.scan_wanted(own.topic, Wanted(version=own.version), None).schema
+
+
+def _chosen(own: Options, schema: StructType) -> pa.Schema:
+    """The columns that Spark wants. The gateway is asked only for typed ones."""
+    wanted, known = to_arrow_schema(schema), schema_of()
+    return checked(wanted, known if set(wanted.names) <= set(known.names) else _columns(own))
 
 
 class TopicReader(DataSourceReader):
     """Reads the rows of one moment."""
 
-    def __init__(self, own: Options, columns: Sequence[str]) -> None:
+    def __init__(self, own: Options, columns: pa.Schema) -> None:
         self._own = own
         self._columns = columns
 

@@ -27,7 +27,7 @@ LOST = "With the option failOnDataLoss=false the stream goes on with what is lef
 class TopicStream(DataSourceStreamReader):
     """Plans the batches of a stream. Spark keeps one while a query runs, and calls its methods one after the other."""
 
-    def __init__(self, own: Options, columns: Sequence[str]) -> None:
+    def __init__(self, own: Options, columns: pa.Schema) -> None:
         self._own = own
         self._columns = columns
         self._at: Places | None = None

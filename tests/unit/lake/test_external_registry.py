@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,63 +16,24 @@ from headwater.lake.registries import RegistryUnavailable
 from headwater.schemas.typing import KnownSchema
 from headwater.settings.schema_registry import SchemaRegistry
 from headwater.threads import inline
+from tests.support.certificates import issue
+from tests.support.registries import FakeRegistry, serving, with_certificate
 
 GUID = "00000000-0000-0000-0000-00000000000a"
-ABSENT = (404, {"error_code": 40403, "message": "Schema not found"})
-
-
-class Fake(ThreadingHTTPServer):
-    """Answers by path, and remembers what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: dict[str, tuple[int, Any]] = {}
-        self.asked: list[tuple[str, str]] = []
-        self.failures = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/registry/"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Fake
-
-    def do_GET(self) -> None:
-        self.server.asked.append((self.path, self.headers.get("Authorization", "")))
-        status, body = self.server.answers.get(self.path, ABSENT)
-        if self.server.failures:
-            self.server.failures -= 1
-            status, body = 503, {"message": "not now"}
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
-def fake() -> Iterator[Fake]:
-    server = Fake()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def fake() -> Iterator[FakeRegistry]:
+    with serving() as server:
+        yield server
 
 
-def ask(fake: Fake, name: str, **settings: Any) -> KnownSchema | None:
+def ask(fake: FakeRegistry, name: str, **settings: Any) -> KnownSchema | None:
     own = SchemaRegistry(url=fake.url, **{"retries": 0} | settings)
     return asyncio.run(ExternalRegistry(own, inline, SystemClock(), {"SECRET": "s3"}).schema(name))
 
 
-def test_ids_guids_and_subjects(fake: Fake) -> None:
+def test_ids_guids_and_subjects(fake: FakeRegistry) -> None:
     fake.answers["/registry/schemas/ids/7"] = (200, {"schema": '"long"', "more": 1})
     fake.answers[f"/registry/schemas/guids/{GUID}"] = (200, {"schema": "{}", "schemaType": "JSON"})
     fake.answers["/registry/subjects/a%2Fb/versions/latest"] = (200, {"schema": '"int"', "version": 3, "id": 9})
@@ -86,7 +44,7 @@ def test_ids_guids_and_subjects(fake: Fake) -> None:
     assert fake.asked[0] == ("/registry/schemas/ids/7", "")
 
 
-def test_references_come_before_those_that_need_them(fake: Fake) -> None:
+def test_references_come_before_those_that_need_them(fake: FakeRegistry) -> None:
     def refers(name: str, subject: str) -> dict[str, Any]:
         return {"name": name, "subject": subject, "version": 2}
 
@@ -103,7 +61,7 @@ def test_references_come_before_those_that_need_them(fake: Fake) -> None:
     assert ask(fake, "1") is None
 
 
-def test_users_and_tokens(fake: Fake, tmp_path: Path) -> None:
+def test_users_and_tokens(fake: FakeRegistry, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("t0\n")
     ask(fake, "1", user="u", password_env="SECRET")
@@ -126,18 +84,50 @@ def test_users_and_tokens(fake: Fake, tmp_path: Path) -> None:
         ((200, {"schema": "x" * 2000}), "more than 1000 bytes"),
     ],
 )
-def test_what_is_no_answer(fake: Fake, answer: tuple[int, Any], words: str) -> None:
+def test_what_is_no_answer(fake: FakeRegistry, answer: tuple[int, Any], words: str) -> None:
     """T6: none of these makes a record a failure: the registry cannot be asked."""
     fake.answers["/registry/schemas/ids/1"] = answer
     with pytest.raises(RegistryUnavailable, match=words):
         ask(fake, "1", answer_bytes=1000)
 
 
-def test_requests_are_repeated(fake: Fake) -> None:
+def test_requests_are_repeated(fake: FakeRegistry) -> None:
     fake.answers["/registry/schemas/ids/1"] = (200, {"schema": '"long"'})
     fake.failures = 1
     assert ask(fake, "1", retries=1) is not None
     assert len(fake.asked) == 2
+
+
+def test_tls(tmp_path: Path) -> None:
+    """T6: a registry with a certificate of its own issuer, for clients with a certificate, a password or a token."""
+    ours, theirs = issue(tmp_path, "ours"), issue(tmp_path, "theirs")
+    server, client = issue(tmp_path, "registry", ours), issue(tmp_path, "client", ours)
+    stranger = issue(tmp_path, "stranger", theirs)
+    ca = {"ca": str(ours.certificate)}
+    known = {"certificate": str(client.certificate), "key": str(client.key)}
+    with serving(with_certificate(server)) as plain:
+        plain.has(1, '"long"')
+        plain.wanted = f"Basic {base64.b64encode(b'u:s3').decode()}"
+        assert ask(plain, "1", user="u", password_env="SECRET", **ca) is not None
+        plain.wanted = "Bearer s3"
+        assert ask(plain, "1", token_env="SECRET", **ca) is not None
+        with pytest.raises(RegistryUnavailable, match="refuses the user or the token"):
+            ask(plain, "1", **ca)
+        count = len(plain.asked)
+        for more in ({}, {"ca": str(theirs.certificate)}):
+            with pytest.raises(RegistryUnavailable, match="certificate verify failed"):
+                ask(plain, "1", token_env="SECRET", **more)
+        with pytest.raises(RegistryUnavailable, match="No such file"):
+            ask(plain, "1", ca=str(tmp_path / "none.pem"))
+        assert len(plain.asked) == count, "nobody else gets the token"
+    with serving(with_certificate(server, clients_of=ours)) as strict:
+        strict.has(1, '"long"')
+        assert ask(strict, "1", **ca, **known) is not None
+        others = {"certificate": str(stranger.certificate), "key": str(stranger.key)}
+        for more in ({}, others):
+            with pytest.raises(RegistryUnavailable, match="does not answer"):
+                ask(strict, "1", **ca, **more)
+        assert len(strict.asked) == 1
 
 
 def test_nobody_there() -> None:

@@ -10,7 +10,7 @@ import pytest
 from headwater.errors import BadInput, ConfigError
 from headwater.query.scan import schema_of
 from headwater.query.snapshot import FOREVER
-from headwater.spark.options import SPLIT_BYTES, Bound, checked_columns, options_of
+from headwater.spark.options import SPLIT_BYTES, Bound, checked, options_of
 
 PLAIN = {"url": "http://127.0.0.1:8081", "topic": "orders"}
 
@@ -78,12 +78,26 @@ def test_a_stream_has_no_end() -> None:
 def test_columns_keep_their_types() -> None:
     own = schema_of(["headers"]).field(0).type
     inner = pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())])
-    assert checked_columns(["value", "headers"], [pa.binary(), pa.list_(pa.field("item", inner))]) == [
-        "value",
-        "headers",
-    ]
-    assert checked_columns(["headers"], [own]) == ["headers"]
+    log = schema_of()
+    chosen = pa.schema([("value", pa.binary()), ("headers", pa.list_(pa.field("item", inner)))])
+    assert checked(chosen, log) is chosen and checked(pa.schema([("headers", own)]), log).names == ["headers"]
     with pytest.raises(ConfigError, match="value has the type binary, not string: cast it"):
-        checked_columns(["value"], [pa.string()])
+        checked(pa.schema([("value", pa.string())]), log)
+    with pytest.raises(ConfigError, match="headers has the type"):
+        checked(pa.schema([("headers", pa.list_(pa.struct([inner.field(0)])))]), log)
     with pytest.raises(BadInput, match="no column 'amount'"):
-        checked_columns(["amount"], [pa.int32()])
+        checked(pa.schema([("amount", pa.int32())]), log)
+
+
+def test_fields_of_typed_columns() -> None:
+    """Some of them may be chosen, at every level."""
+
+    def data(*fields: tuple[str, pa.DataType]) -> pa.DataType:
+        return pa.list_(pa.map_(pa.string(), pa.struct(fields)))
+
+    own = pa.schema([("value_data", data(("a", pa.int64()), ("b", pa.string())))])
+    for kind in (data(("b", pa.string())), data(("b", pa.string()), ("a", pa.int64()))):
+        assert checked(pa.schema([("value_data", kind)]), own).types == [kind]
+    for kind in (data(("a", pa.string())), data(("c", pa.int64())), pa.list_(pa.string()), pa.string()):
+        with pytest.raises(ConfigError, match="value_data has the type"):
+            checked(pa.schema([("value_data", kind)]), own)

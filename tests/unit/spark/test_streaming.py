@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headwater.errors import BadInput
@@ -34,7 +35,8 @@ def parts(*ranges: tuple[int, int, int], kept: dict[int, int] | None = None) -> 
 
 
 def stream(gateway: Fake, **options: str) -> TopicStream:
-    return TopicStream(options_of({"url": gateway.url, "topic": "orders", **options}, streaming=True), ["value"])
+    own = options_of({"url": gateway.url, "topic": "orders", **options}, streaming=True)
+    return TopicStream(own, pa.schema([("value", pa.binary())]))
 
 
 def place(*offsets: int, id: str = "t1") -> dict[str, Any]:

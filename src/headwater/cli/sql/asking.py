@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -56,6 +57,8 @@ class Asker:
                 except KeyboardInterrupt:
                     cancel(result)
                     raise
+        if result.notes:
+            print(f"Note: {result.notes}", file=sys.stderr)
         if wish.timing:
             told = f"Time: {(self.clock.monotonic() - began) * 1000:.1f} ms ({result.engine})"
             self.put_lines(iter([told]))
@@ -72,6 +75,7 @@ class Asker:
             reason=result.reason,
             versions=dict(result.versions),
             columns=columns_of(result.schema),
+            notes=[result.notes] if result.notes else [],
         )
         for piece in pieces(Form(wish.output), result.schema, about, batches):
             self.put(piece)

@@ -16,7 +16,7 @@ from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import Receive, Scope, Send
 from headwater.gateway.problems import document, refusal_of
 from headwater.gateway.queries.bodies import about_of
-from headwater.gateway.results.forms import MEDIA, Form, Writer, writer_of
+from headwater.gateway.results.forms import MAX_HEADER, MEDIA, NOTES, Form, Writer, header_text, writer_of
 from headwater.gateway.services import Call, Left
 from headwater.query.asking import Asking, Query, Question
 from headwater.threads import inline
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY, ENGINE, REASON, VERSIONS = "Headwater-Query", "Headwater-Engine", "Headwater-Reason", "Headwater-Versions"
-"""Headers of the answer."""
-MAX_HEADER = 4_096
-"""Characters of a header. Versions that need more are left out; those of JSON are in the document too."""
+"""Headers of the answer, and `NOTES`."""
 HELD_BYTES = 64 << 10
 """What is gathered before the head of the answer is sent."""
 MANY = 1_000
@@ -131,7 +129,9 @@ class _Body:
 
 def headers_of(query: Query) -> list[tuple[str, str]]:
     """What the headers of an answer say about its query."""
-    told = [(QUERY, query.id), (ENGINE, str(query.engine)), (REASON, " ".join(query.reason.split())[:MAX_HEADER])]
+    told = [(QUERY, query.id), (ENGINE, str(query.engine)), (REASON, header_text(query.reason))]
+    if query.notes:
+        told.append((NOTES, header_text(" ".join(query.notes))))
     versions = ",".join(f"{topic}={version}" for topic, version in sorted(query.versions.items()))
     return [*told, (VERSIONS, versions)] if len(versions) <= MAX_HEADER else told
 

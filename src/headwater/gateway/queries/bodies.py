@@ -111,7 +111,7 @@ class SqlAnswer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The problem that ended the query early. If it is there, the rows are not all that were asked for."""
 
 
-class QueryLine(msgspec.Struct, frozen=True, kw_only=True):
+class QueryLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A query that runs, or has ended a while ago."""
 
     id: str
@@ -126,6 +126,8 @@ class QueryLine(msgspec.Struct, frozen=True, kw_only=True):
     """Why this engine, in a sentence."""
     versions: dict[str, int]
     """By topic, the version of its table that is shown."""
+    notes: list[str] = []
+    """What the caller should know about the answer, in sentences."""
     phase: str
     """`waiting`, `running`, `done`, `failed` or `cancelled`."""
     percent: float
@@ -185,6 +187,7 @@ def about_of(query: Query) -> About:
         reason=query.reason,
         versions=dict(query.versions),
         columns=columns,
+        notes=list(query.notes),
     )
 
 
@@ -198,6 +201,7 @@ def line_of(query: Query, shown: int = SHOWN_SQL) -> QueryLine:
         engine=str(query.engine),
         reason=query.reason,
         versions=dict(query.versions),
+        notes=list(query.notes),
         phase=str(progress.phase),
         percent=round(progress.percent, 1),
         rows=progress.rows,

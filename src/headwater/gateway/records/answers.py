@@ -78,8 +78,9 @@ class Streamed:
         self._reading = reading
         self._allowed = allowed
         self._view: View = reading.format
-        if reading.format is Format.DECODED:
+        if reading.format.by_schema:
             self._view = Decoding(call.services, reading.scan.topic)
+            self._view.with_bytes = reading.format is Format.BOTH
 
     def __repr__(self) -> str:
         return f"<Streamed {self._reading.scan!r}>"

@@ -88,10 +88,11 @@ Isolation = Annotated[
     QueryParameter(description="Whether records of open and aborted transactions are left out."),
 ]
 Shown = Annotated[
-    Literal["text", "json", "base64", "decoded"],
+    Literal["text", "json", "base64", "decoded", "both"],
     QueryParameter(
         name="format",
-        description="How keys and values are shown in JSON, NDJSON and events. `decoded`: by their schemas.",
+        description="How keys and values are shown in JSON, NDJSON and events. `decoded`: by their schemas. `both`: "
+        "so, and in base64.",
     ),
 ]
 Follow = Annotated[

@@ -61,6 +61,8 @@ class Decoding:
         self._known: dict[str, _Known | str | None] = {}
         """By the name that records have for it, a schema, or why it cannot be used; None if there is none."""
         self._codecs: dict[tuple[str, tuple[int, ...]], Codec] = {}
+        self.with_bytes = False
+        """Whether the bytes are shown, too."""
 
     def __repr__(self) -> str:
         return f"<Decoding, {len(self._known)} schemas>"
@@ -170,8 +172,9 @@ View = Format | Decoding
 
 async def view_of(services: Services, topic: Topic, form: Format, records: Iterable[Record]) -> View:
     """How these records of a topic are shown."""
-    if form is not Format.DECODED:
+    if not form.by_schema:
         return form
     decoding = Decoding(services, topic)
+    decoding.with_bytes = form is Format.BOTH
     await decoding.prepare(records)
     return decoding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import io
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -118,15 +119,19 @@ def line_of(partition: int, record: Record, form: View) -> RecordLine:
         record.offset,
         record.timestamp,
         key.json,
-        key.base64,
+        _base64(record.key) if form.with_bytes else key.base64,
         value.json,
-        value.base64,
+        _base64(record.value) if form.with_bytes else value.base64,
         [HeaderLine(name, *shown(one, Format.TEXT)) for name, one in record.headers],
         key.schema,
         key.error,
         value.schema,
         value.error,
     )
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
 
 
 def page(records: Sequence[tuple[int, Record]], form: View, following: str | None, caught_up: bool) -> bytes:

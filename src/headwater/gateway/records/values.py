@@ -34,6 +34,13 @@ class Format(enum.Enum):
     """In base64."""
     DECODED = "decoded"
     """As the value that they have by their schema, else as `text` with the reason. See `decoding.Decoding`."""
+    BOTH = "both"
+    """As `decoded`, and in base64 beside it."""
+
+    @property
+    def by_schema(self) -> bool:
+        """Whether schemas are needed."""
+        return self in (Format.DECODED, Format.BOTH)
 
 
 def bytes_of(field: str, given: msgspec.Raw, in_base64: str | None) -> bytes | None:

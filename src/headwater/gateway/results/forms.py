@@ -61,7 +61,18 @@ class Column(msgspec.Struct, frozen=True):
     """The type of the column, as Arrow names it."""
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+NOTES = "Headwater-Notes"
+"""The header with what the caller should know about a result."""
+MAX_HEADER = 4_096
+"""Characters of a header. Versions that need more are left out; those of JSON are in the document too."""
+
+
+def header_text(text: str) -> str:
+    """A text as a header has it."""
+    return " ".join(text.split()).encode("latin-1", "replace").decode("latin-1")[:MAX_HEADER]
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a query before its first row."""
 
     query: str
@@ -74,6 +85,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """By topic, the version of its table that is shown."""
     columns: list[Column]
     """The columns of the result."""
+    notes: list[str] = []
+    """What the caller should know about the result, in sentences: such as why values are null."""
 
 
 class Writer(ABC):

@@ -13,11 +13,13 @@ from litestar.response import Stream
 
 from headwater.errors import BadInput, NotReady
 from headwater.gateway.parameters import TopicName
-from headwater.gateway.results.forms import Pieces
+from headwater.gateway.results.forms import NOTES, Pieces, header_text
 from headwater.gateway.services import Call, TheCall
-from headwater.query.scan import columns_of, scan, schema_of
+from headwater.query.scan import check_names, scan, schema_of
 from headwater.query.snapshot import FOREVER, Wanted, take
 from headwater.query.splits import plan
+from headwater.query.typings import RowTyping, shown
+from headwater.query.typings import columns_of as typed_columns
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.domain import Topic
 from headwater.state.streams.state import StreamsState
@@ -34,7 +36,11 @@ LAST = FOREVER - 1
 SPLIT_BYTES = 64 << 20
 """The size of a part of a scan, if the caller does not choose one."""
 Columns = Annotated[
-    str | None, QueryParameter(max_length=MAX_LIST, description="Columns of the table, separated by commas.")
+    str | None,
+    QueryParameter(
+        max_length=MAX_LIST,
+        description="Columns of the table, separated by commas. By default all, also typed ones.",
+    ),
 ]
 Partitions = Annotated[
     str | None, QueryParameter(max_length=MAX_LIST, description="Numbers of partitions, separated by commas.")
@@ -153,11 +159,15 @@ async def scan_topic(call: TheCall, name: TopicName, wanted: TheWanted, columns:
     """The rows of a topic: all that is in its table, and what is not settled yet, each once. An Arrow IPC stream.
 
     The caller needs the right to READ the topic. Rows come in no particular order. Records of aborted transactions are
-    left out, and a partition ends at its oldest open transaction. An answer that cannot be completed is cut off.
+    left out, and a partition ends at its oldest open transaction. A topic with schemas has its typed columns behind the
+    others, also for records that are not settled; the header `Headwater-Notes` says why values are null, as far as that
+    is known when the answer begins. An answer that cannot be completed is cut off.
     """
     topic = await call.topic(name, Operation.READ)
     own = call.services
-    names = await own.offload(columns_of, None if columns is None else _items(columns))
+    chosen = None if columns is None else _items(columns)
+    if chosen is not None:
+        check_names(chosen)
     call.usage.reads()
     call.as_stream()
     call.places.append(own.scans.enter())
@@ -167,10 +177,16 @@ async def scan_topic(call: TheCall, name: TopicName, wanted: TheWanted, columns:
     if wanted.version is not None:
         await held.pin(topic.id, wanted.version)
     state, streams = _streams(call, topic)
-    snapshot = take(state, topic.id, streams, wanted)
-    rows = scan(own.domains.store, snapshot, names, own.offload)
+    snapshot, known = take(state, topic.id, streams, wanted), typed_columns(state, topic)
+    typed = shown(known, wanted.version)
+    schema = await own.offload(schema_of, chosen, typed)
+    typing = await own.typings.of(own.state, topic, known) if snapshot.hot else None
+    maker = RowTyping(typing, own.offload) if typing is not None else None
+    rows = scan(own.domains.store, snapshot, schema.names, own.offload, typed, maker)
     first = await anext(rows, None)  # what fails here is still told as a problem document
-    return Stream(_sent(call, names, first, rows), media_type=MEDIA_TYPE)
+    notes = " ".join(typing.notes) if typing is not None else ""
+    headers = {NOTES: header_text(notes)} if notes else None
+    return Stream(_sent(call, schema, first, rows), media_type=MEDIA_TYPE, headers=headers)
 
 
 @get("/v1/topics/{name:str}/splits", operation_id="planScan", tags=["records"], dependencies=QUERY)
@@ -208,14 +224,14 @@ def _streams(call: Call, topic: Topic) -> tuple[StreamsState, list[LogStream]]:
 
 
 async def _sent(
-    call: Call, names: list[str], first: pa.RecordBatch | None, rows: AsyncGenerator[pa.RecordBatch, None]
+    call: Call, schema: pa.Schema, first: pa.RecordBatch | None, rows: AsyncGenerator[pa.RecordBatch, None]
 ) -> AsyncGenerator[bytes, None]:
     """The batches in Arrow's stream format."""
     import pyarrow as pa
 
     sink, batch = Pieces(), first
     try:
-        with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema_of(names)) as writer:
+        with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
             while batch is not None:
                 if call.services.stopping.is_set():
                     raise NotReady("the gateway stops")  # cuts the answer off: a part must not look like the whole

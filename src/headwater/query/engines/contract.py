@@ -130,7 +130,8 @@ class EngineRunner(Protocol):
     async def run(self, task: EngineTask) -> Answer:
         """Start a task and wait until its columns are known. May wait for a free place.
 
-        Raises what `Answer.batches` raises. A caller that is cancelled while it waits leaves nothing behind.
+        Raises what `Answer.batches` raises, and `SchemasMissing` if rows of the WAL name schemas that the task does not
+        have. A caller that is cancelled while it waits leaves nothing behind.
         """
         ...
 

@@ -69,6 +69,7 @@ class Why(enum.StrEnum):
     GONE = "gone"
     CORRUPT = "corrupt"
     UNAVAILABLE = "unavailable"
+    SCHEMAS = "schemas"
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -76,6 +77,9 @@ class Failure(msgspec.Struct, frozen=True):
 
     why: Why
     message: str
+    table: str = ""
+    names: tuple[str, ...] = ()
+    """With `SCHEMAS`, the view and the names of the schemas that its rows need."""
 
 
 class FrameTooLong(BadInput):

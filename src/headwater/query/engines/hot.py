@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from headwater.lake.tasks import StreamPart, WalRun
 from headwater.log.wal.runs import load_runs
 from headwater.objects import ObjectStore
-from headwater.query.engines.typed import HotTyper
 from headwater.query.scan import decoded, grouped, part_of, schema_of
+from headwater.query.typed import HotTyper, SchemasMissing
 from headwater.schemas.conform import arrow_fields
 from headwater.schemas.typing import Typing
 from headwater.state.commands.columns import Column
@@ -46,12 +46,13 @@ class HotRows:
         return f"<HotRows: {len(self._kept)} pieces, {self._size} bytes>"
 
     async def pieces(
-        self, parts: Iterable[StreamPart], columns: Sequence[Column] = (), typing: Typing | None = None
+        self, parts: Iterable[StreamPart], columns: Sequence[Column] = (), typing: Typing | None = None, view: str = ""
     ) -> AsyncIterator[pa.Table]:
         """The rows of parts in the columns of `hot_schema(columns)`, piece by piece, in no particular order.
 
         `typing` says how the typed columns are made, which are then those of `columns`; without it they are null.
-        Raises `SnapshotGone` for a missing object and `CorruptObject` for what cannot be read; never fewer rows.
+        Raises `SnapshotGone` for a missing object and `CorruptObject` for what cannot be read; never fewer rows. Behind
+        the last piece it raises `SchemasMissing`, for the table `view`, if rows name schemas that `typing` lacks.
         """
         typer = HotTyper(typing) if typing is not None else None
         token = typer.token if typer is not None else b""
@@ -67,6 +68,8 @@ class HotRows:
                 yield _whole(found, columns)
         async for table in self._decode(missing, typer):
             yield _whole(table, columns)
+        if typer is not None and typer.missing:
+            raise SchemasMissing(typer.missing, view)
 
     async def _decode(
         self, missing: Sequence[tuple[_Key, StreamPart]], typer: HotTyper | None
@@ -87,7 +90,8 @@ class HotRows:
                     del begun[i]
                     table = pa.Table.from_batches(rows).cast(schema) if rows else schema.empty_table()
                     self.decoded += 1
-                    self._keep(missing[i][0], table)
+                    if typer is None or not typer.missing:
+                        self._keep(missing[i][0], table)
                     yield table
 
     def _keep(self, key: _Key, table: pa.Table) -> None:

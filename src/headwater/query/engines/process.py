@@ -19,6 +19,7 @@ from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, To
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.frames import HEAD, Failure, FrameTooLong, Kind, Setup, Why, framed, head_of
 from headwater.query.scan import SnapshotGone
+from headwater.query.typed import SchemasMissing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,4 +255,6 @@ def _error(failure: Failure) -> Exception:
             return SnapshotGone(failure.message)
         case Why.CORRUPT:
             return CorruptObject(failure.message)
+        case Why.SCHEMAS:
+            return SchemasMissing(failure.names, failure.table)
     return QueryFailed(failure.message)

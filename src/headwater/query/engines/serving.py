@@ -30,6 +30,7 @@ from headwater.query.asking import Refused
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.frames import Channel, Failure, Kind, Setup, Why
 from headwater.query.engines.sending import pieces_of, stream_of
+from headwater.query.typed import SchemasMissing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -234,6 +235,8 @@ class Worker:
             return Failure(Why.CORRUPT, str(error))
         except Retriable as error:  # SnapshotGone, and a store that does not answer
             return Failure(Why.GONE, str(error))
+        except SchemasMissing as error:
+            return Failure(Why.SCHEMAS, str(error), error.table, error.names)
         except Refused as error:
             return Failure(Why.REFUSED, str(error))
         except BadInput as error:

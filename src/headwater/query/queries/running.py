@@ -50,6 +50,7 @@ class RunningQuery:
         self.engine = question.engine
         self.reason = ""
         self.versions: Mapping[str, int] = {}
+        self.notes: tuple[str, ...] = ()
         self._progress = Progress()
         self._limits = limits
         self._clock = clock

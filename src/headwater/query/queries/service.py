@@ -11,8 +11,10 @@ import logging
 import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from headwater.background import Tasks
 from headwater.errors import BadInput, HeadwaterError
@@ -24,9 +26,10 @@ from headwater.query.gate.statement import Statement, Topics
 from headwater.query.holding import Held, Holding
 from headwater.query.queries.counts import BUSY, QueryCounts, collect, outcome_of
 from headwater.query.queries.running import Plan, RunningQuery
-from headwater.query.queries.typings import Typings, columns_of, shown
 from headwater.query.queries.versions import wanted_of
 from headwater.query.snapshot import Snapshot, take
+from headwater.query.typed import SchemasMissing
+from headwater.query.typings import TRIES, TopicTyping, Typings, columns_of, schemas_of, shown
 from headwater.replica.domains import Domains
 from headwater.replica.patience import catch_up
 from headwater.settings.sql import Sql
@@ -57,6 +60,17 @@ class _Taken:
     columns: Columns
     version: int | None
     """The version that is asked for; None for the present."""
+    typing: TopicTyping | None = None
+    """How rows of the WAL are decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A statement, its tables, and the task that an engine gets."""
+
+    statement: Statement
+    taken: list[_Taken]
+    task: EngineTask
 
 
 class Queries:
@@ -69,14 +83,13 @@ class Queries:
         own: Sql,
         engines: Mapping[Engine, EngineRunner],
         offload: Offload = inline,
-        *,
-        own_registry: bool = True,
+        typings: Typings | None = None,
     ) -> None:
         """`holding` keeps what queries read. `offload` says where statements are parsed.
 
-        `own_registry` says whether records name schemas of the cluster's own registry, or of another one.
+        `typings` says how rows of the WAL are decoded; without it, by schemas of the cluster's own registry.
         """
-        self._typings = Typings(offload, built_in=own_registry)
+        self._typings = typings or Typings(schemas_of(domains.cluster, domains.clock), offload)
         self._holding = holding
         self._offload = offload
         self._domains = domains
@@ -97,10 +110,7 @@ class Queries:
         query = self._enter(question)
         query.watch()
         try:
-            task = await self._planned(query, question)
-            query.check()
-            starting = self._tasks.spawn(self._engines[query.engine].run(task), f"sql-{query.id}")
-            await query.begin(starting)
+            await self._begin(query, await self._planned(query, question))
         except HeadwaterError as error:
             query.fail(error)
             await query.close()
@@ -115,9 +125,7 @@ class Queries:
         query = self._enter(question)
         query.watch()
         try:
-            task = await self._planned(query, question, columns_only=True)
-            query.check()
-            await query.begin(self._tasks.spawn(self._engines[query.engine].run(task), f"sql-{query.id}"))
+            await self._begin(query, await self._planned(query, question, columns_only=True))
             return query.schema
         except HeadwaterError as error:
             query.fail(error)
@@ -226,7 +234,7 @@ class Queries:
 
     # --- from a question to a task -----------------------------------------------------------------
 
-    async def _planned(self, query: RunningQuery, question: Question, *, columns_only: bool = False) -> EngineTask:
+    async def _planned(self, query: RunningQuery, question: Question, *, columns_only: bool = False) -> _Planned:
         """Check the statement, take the snapshot and choose the engine."""
         log.info(
             "a query was asked",
@@ -253,16 +261,49 @@ class Queries:
                 hot_bytes=sum(one.wal_bytes for one in snapshots),
             )
         )
+        taken = [await self._typed(one) for one in taken]
         # An engine must not take a query for an earlier one whose id it has, and which was cancelled.
-        name = f"{query.id}-{self._domains.chance.uuid().hex}" if question.id else query.id
-        return EngineTask(
+        name = self._task_name(query) if question.id else query.id
+        task = EngineTask(
             id=name,
             sql=statement.sql,
             parameters=question.parameters,
-            tables=await self._tables(statement, taken),
+            tables=_tables(statement, taken),
             explain=statement.explain,
             columns_only=columns_only,
         )
+        return _Planned(statement, taken, task)
+
+    def _task_name(self, query: RunningQuery) -> str:
+        return f"{query.id}-{self._domains.chance.uuid().hex}"
+
+    async def _typed(self, taken: _Taken) -> _Taken:
+        """A table, with what is known for decoding its rows of the WAL."""
+        if not taken.snapshot.hot:
+            return taken
+        return replace(taken, typing=await self._typings.of(self._domains.cluster.state, taken.topic, taken.columns))
+
+    async def _begin(self, query: RunningQuery, planned: _Planned) -> None:
+        """Start a query, again if rows of the WAL name schemas that its engine was not given."""
+        task, again = planned.task, Counter[str]()
+        while True:
+            query.check()
+            starting = self._tasks.spawn(self._engines[query.engine].run(task), f"sql-{query.id}")
+            try:
+                await query.begin(starting)
+                break
+            except SchemasMissing as missing:
+                views = [table.view for table in planned.statement.tables]
+                typing = planned.taken[views.index(missing.table)].typing
+                assert typing is not None
+                await typing.learn(missing.names)
+                again[missing.table] += 1
+                if again[missing.table] >= TRIES:
+                    typing.give_up()
+                tables = _tables(planned.statement, planned.taken)
+                task = msgspec.structs.replace(task, id=self._task_name(query), tables=tables)
+        typings = [one.typing for one in planned.taken if one.typing is not None]
+        query.notes = tuple(dict.fromkeys(note for typing in typings for note in typing.notes))
 
     async def _catch_up(self, *domains: Domain) -> None:
         """Read the ledger to its end: of the cluster's domain, or of those of streams."""
@@ -326,16 +367,6 @@ class Queries:
             taken.append(_Taken(topic, snapshot, columns_of(state, topic), wanted.version))
         return taken
 
-    async def _tables(self, statement: Statement, taken: Sequence[_Taken]) -> list[TaskTable]:
-        """The tables of a task, and how their rows of the WAL are decoded."""
-        found = []
-        for table, one in zip(statement.tables, taken, strict=True):
-            hot, cluster = bool(one.snapshot.hot), self._domains.cluster.state
-            typing = await self._typings.of(cluster, one.topic, one.columns) if hot else None
-            columns = shown(one.columns, one.version)
-            found.append(table_of(table.view, one.topic.name, one.snapshot, columns, typing))
-        return found
-
     # --- engines -----------------------------------------------------------------------------------
 
     def _first_choice(self, wanted: Engine) -> Engine:
@@ -364,3 +395,12 @@ class Queries:
         except Refused as error:
             return first, f"There are {size} bytes, but Spark would refuse the statement: {error}", statement
         return Engine.SPARK, f"There are {size} bytes; from {most} on (sql.spark_bytes) Spark answers.", other
+
+
+def _tables(statement: Statement, taken: Sequence[_Taken]) -> list[TaskTable]:
+    """The tables of a task, and how their rows of the WAL are decoded."""
+    found = []
+    for table, one in zip(statement.tables, taken, strict=True):
+        columns, typing = shown(one.columns, one.version), one.typing.typing if one.typing is not None else None
+        found.append(table_of(table.view, one.topic.name, one.snapshot, columns, typing))
+    return found

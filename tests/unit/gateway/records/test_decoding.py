@@ -102,6 +102,13 @@ def test_json_and_no_schema() -> None:
             assert [bool(one.get("value_error")) for one in records] == [False, False, True, True]
             assert records[3]["value_base64"] == text(b"\xff")
             assert [one.get("key") for one in records] == [5, "k", None, None] and records[2]["key_base64"]
+            both = (await world.get(PATH, params={"format": "both"})).json()["records"]
+            values = [b'{"a": [1, 2]}', b'"text"', b"{bad", b"\xff"]
+            assert [one["value_base64"] for one in both] == [text(value) for value in values]
+            plain = [{name: one[name] for name in one if "base64" not in name} for one in (*both, *records)]
+            assert plain[:4] == plain[4:] and "key_base64" not in both[3]
+            found = (await world.get("/v1/topics/t/latest", params={"format": "both", "key": "5"})).json()["record"]
+            assert found == both[0]
 
     asyncio.run(main())
 

@@ -17,7 +17,7 @@ from headwater.query.asking import AsOf, Engine, Limits, NoEngine, QueryExists, 
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from tests.support.gateways import ALICE, InGateway, gateway, listening, secured
-from tests.support.queries import REASON, WrittenAnswers
+from tests.support.queries import NOTED, NOTES, REASON, WrittenAnswers
 from tests.support.rules import rule
 
 ROWS = pa.record_batch({"user": ["ann", "bob"], "orders": [3, None], "raw": [b"a", b"\xff"]})
@@ -39,7 +39,7 @@ def _answers(world: InGateway) -> WrittenAnswers:
 def test_forms() -> None:
     async def main() -> None:
         async with gateway() as world:
-            _answers(world).write("s", ROWS, ROWS)
+            _answers(world).write("s", ROWS, ROWS).write(NOTED, ROWS)
             answer = await _ask(world, "s")
             assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
             found = answer.json()
@@ -49,6 +49,9 @@ def test_forms() -> None:
             assert found["columns"][0] == {"name": "user", "type": "string"}
             assert answer.headers["headwater-query"] == "q0" and answer.headers["headwater-engine"] == "duckdb"
             assert answer.headers["headwater-versions"] == "orders=3"
+            assert "notes" not in found and "headwater-notes" not in answer.headers
+            noted = await _ask(world, NOTED)
+            assert noted.json()["notes"] == list(NOTES) and noted.headers["headwater-notes"] == " ".join(NOTES)
             lines = await _ask(world, "s", headers={"Accept": "application/x-ndjson"})
             assert json.loads(lines.text.splitlines()[1]) == {"user": "bob", "orders": None, "raw_base64": "/w=="}
             text = await _ask(world, "s", headers={"Accept": "text/csv, application/json;q=0.5"})

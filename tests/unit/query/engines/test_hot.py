@@ -8,7 +8,11 @@ from headwater.query.engines import hot
 from headwater.query.engines.hot import HotRows
 from headwater.query.scan import SnapshotGone, schema_of
 from headwater.query.snapshot import Snapshot
+from headwater.query.typed import SchemasMissing
+from headwater.schemas.typing import Typing
 from tests.unit.query.test_snapshot import APPEND_TIME, PLAIN, PLAIN_TIME, History, Row
+from tests.unit.query.test_typed import columns_of
+from tests.unit.schemas.test_typer import POINT, avro, framed, known
 
 
 async def _written() -> History:
@@ -41,6 +45,28 @@ def test_pieces(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
         assert await _rows(rows, cut) == [row for row in made.visible() if row[0] != PLAIN_TIME or row[1] < 5]
         await made.step("write", [(PLAIN_TIME, PLAIN, 4, 5)])
         assert await _rows(rows, made.take()) == made.visible()
+
+    run(main())
+
+
+def test_missing_schemas_are_told_behind_the_rows() -> None:
+    """Rows that were read without them are not kept."""
+    values = [framed(1, avro(POINT, {"x": 1})), framed(2, avro(POINT, {"x": 2}))]
+    columns, last = columns_of(values[:1], "auto", known("1"))
+
+    async def main() -> None:
+        made = await _written()
+        snapshot = made.take()
+        rows = HotRows(made.store, 1 << 20)
+        typing = Typing("none", "subject:s", False, False, columns, 1, last, (known("1"),))
+        for tries in (1, 2):
+            found = []
+            with pytest.raises(SchemasMissing) as caught:
+                async for piece in rows.pieces(snapshot.hot, columns, typing, "view"):
+                    found.append(piece)
+            assert caught.value.names == ("subject:s",) and caught.value.table == "view"
+            assert sum(piece.num_rows for piece in found) == len(made.visible())
+            assert rows.decoded == tries * len(found)
 
     run(main())
 

@@ -167,7 +167,7 @@ class Work:
         async def load() -> pa.Table | None:
             held: list[pa.Table] = []
             size, spilled = 0, False
-            async for piece in self._engine.hot.pieces(table.hot, table.columns, table.typing):
+            async for piece in self._engine.hot.pieces(table.hot, table.columns, table.typing, table.view):
                 out.check()
                 held.append(piece)
                 size += piece.nbytes

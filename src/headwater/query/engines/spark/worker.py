@@ -137,7 +137,7 @@ class Work:
         async def write() -> None:
             size = 0
             with parquet.ParquetWriter(path, hot_schema(table.columns), compression="lz4") as writer:
-                async for piece in self._engine.hot.pieces(table.hot, table.columns, table.typing):
+                async for piece in self._engine.hot.pieces(table.hot, table.columns, table.typing, table.view):
                     out.check()
                     writer.write_table(piece)
                     size += piece.nbytes

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.query.engines.typed import HotTyper
+from headwater.query.typed import HotTyper
 from headwater.schemas.columns import merged
 from headwater.schemas.typer import Typer
 from headwater.schemas.typing import KnownSchema, Typing
@@ -55,12 +55,23 @@ def test_fields_without_a_column_are_left_out() -> None:
 
 
 def test_schemas_that_are_not_known() -> None:
-    """A null, and no error: it is decoded when it is settled."""
+    """If nobody can be asked for them: a null, and no error. They are decoded when they are settled."""
     one = framed(1, avro(POINT, {"x": 1}))
     typer = HotTyper(typing_of(*columns_of([one], "auto", known("1")), "auto", known("1")))
     assert [row["value_data"] for row in typed(typer, one, framed(2, b"\x02"))] == [{"x": 1}, None]
     assert [row["decode_error"] for row in typed(typer, framed(2, b"\x02"))] == [None]
     assert "no-schema" in typed(typer, b"plain")[0]["decode_error"]
+
+
+def test_schemas_that_are_missing_are_named() -> None:
+    """All of them, also if columns are missing too. Until they are there, the rows have nulls."""
+    one = framed(1, avro(POINT, {"x": 1}))
+    columns, last = columns_of([one], "auto", known("1"))
+    typer = HotTyper(Typing("none", "auto", False, False, columns, 1, last, (known("1"),)))
+    assert typed(typer, one)[0]["value_data"] == {"x": 1} and typer.missing == ()
+    assert [row["value_data"] for row in typed(typer, one, framed(2, b"\x02"))] == [None, None]
+    assert typed(typer, framed(3, b"\x02"), framed(2, b"\x02"))[0]["decode_error"] is None
+    assert typer.missing == ("2", "3")
 
 
 def test_a_mistake_in_a_decoder(monkeypatch: pytest.MonkeyPatch) -> None:

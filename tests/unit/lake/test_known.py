@@ -1,0 +1,114 @@
+"""T6: schemas that a registry was asked for: kept for a while, within limits; a silent registry is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from harness.virtual import VirtualClock, run
+from headwater.lake import known
+from headwater.lake.known import KnownSchemas
+from headwater.lake.registries import RegistryUnavailable
+from headwater.schemas.typing import KnownSchema
+
+ONE, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
+
+
+class Answering:
+    """A registry that has some schemas, or does not answer."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = set(names)
+        self.asked: list[str] = []
+        self.away = False
+
+    async def schema(self, name: str) -> KnownSchema | None:
+        self.asked.append(name)
+        if self.away:
+            raise RegistryUnavailable("it is away")
+        return KnownSchema((name,), "AVRO", f"text of {name}", ()) if name in self.names else None
+
+
+def told(story: Callable[[Answering, KnownSchemas], Coroutine[Any, Any, None]]) -> None:
+    registry = Answering("1", "2", "subject:s")
+    run(story(registry, KnownSchemas(registry, VirtualClock())))
+
+
+def names(schemas: KnownSchemas, topic: uuid.UUID = ONE) -> tuple[list[str], tuple[str, ...]]:
+    found, absent = schemas.of(topic)
+    return [schema.names[0] for schema in found], absent
+
+
+def test_what_records_of_a_topic_name() -> None:
+    """T6: what may change is asked for again after a while, and nothing else."""
+
+    async def story(registry: Answering, schemas: KnownSchemas) -> None:
+        assert await schemas.learn(ONE, ["1", "9"]) and await schemas.learn(ONE, [])
+        assert names(schemas) == (["1"], ("9",)) and names(schemas, OTHER) == ([], ())
+        await schemas.refresh(ONE, ("auto", "subject:s"))
+        assert names(schemas) == (["1", "subject:s"], ("9",)) and registry.asked == ["1", "9", "subject:s"]
+        await schemas.refresh(ONE, ("auto", "subject:s"))
+        assert len(registry.asked) == 3
+        await asyncio.sleep(known.NEWEST_SECONDS)
+        await schemas.refresh(ONE, ("auto", "subject:s"))
+        assert registry.asked[3:] == ["subject:s"]
+        registry.names.add("9")
+        await asyncio.sleep(known.ABSENT_SECONDS)
+        await schemas.refresh(ONE, ("auto",))
+        assert names(schemas) == (["1", "9", "subject:s"], ()) and sorted(registry.asked[4:]) == ["9", "subject:s"]
+        schemas.forget([OTHER])
+        assert names(schemas) == ([], ()) and "4 schemas" not in repr(schemas)
+
+    told(story)
+
+
+def test_single_schemas() -> None:
+    async def story(registry: Answering, schemas: KnownSchemas) -> None:
+        for _ in range(2):
+            found = await schemas.find("2")
+            assert found is not None and found.text == "text of 2" and await schemas.find("9") is None
+        assert registry.asked == ["2", "9"]
+        registry.away = True
+        assert await schemas.find("2") is found
+        with pytest.raises(RegistryUnavailable, match="it is away"):
+            await schemas.find("1")
+
+    told(story)
+
+
+def test_a_registry_that_does_not_answer() -> None:
+    """T6: it is asked again after some seconds, not by every caller."""
+
+    async def story(registry: Answering, schemas: KnownSchemas) -> None:
+        registry.away = True
+        assert not await schemas.learn(ONE, ["1"]) and schemas.unreachable == "it is away" and schemas.resting
+        assert not await schemas.learn(ONE, ["1"]) and len(registry.asked) == 1
+        registry.away = False
+        await asyncio.sleep(known.RETRY_SECONDS)
+        assert not schemas.resting and await schemas.learn(ONE, ["1"]) and not schemas.unreachable
+        assert names(schemas) == (["1"], ())
+
+    told(story)
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were asked for longest ago are forgotten."""
+    monkeypatch.setattr(known, "KEPT_PER_TOPIC", 3)
+    monkeypatch.setattr(known, "KEPT_CHARACTERS", 2 * len("text of 1"))
+
+    async def story(registry: Answering, schemas: KnownSchemas) -> None:
+        registry.names |= {"3", "4"}
+        for name in ("1", "2", "3", "8", "9"):
+            await schemas.learn(ONE, [name])
+        assert names(schemas) == (["3"], ("8", "9"))
+        assert (await schemas.find("2")) is not None and len(registry.asked) == 5
+        assert (await schemas.find("1")) is not None and len(registry.asked) == 6
+        monkeypatch.setattr(known, "KEPT_SCHEMAS", 1)
+        await schemas.learn(ONE, ["4"])
+        assert names(schemas) == (["4"], ())
+
+    told(story)
