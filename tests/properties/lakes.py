@@ -16,7 +16,8 @@ import msgspec
 
 from harness.virtual import run
 from headwater.lake.commands import replace_command, settle_command
-from headwater.lake.planning import Job, Limits, TopicPlan, plan_merge, plan_settle
+from headwater.lake.merging import plan_merge
+from headwater.lake.planning import Job, Limits, TopicPlan, plan_settle
 from headwater.lake.tasks import FileFacts
 from headwater.query.snapshot import Snapshot
 from headwater.state.commands.columns import Replace, SettleFiles
@@ -164,6 +165,7 @@ def any_step(chance: random.Random) -> tuple[Any, ...]:
             *[("write", parts)] * 5,
             *[("settle", chance.choice((1, 150, 1 << 20)))] * 4,
             *[("merge",)] * 2,
+            ("recut",),
             *[("end", chance.choice(IDS), chance.random() < 0.5)] * 2,
             ("leap", streams[0], chance.randint(0, 4)),
             ("reserve", [streams[0]], chance.randint(1, 3)),

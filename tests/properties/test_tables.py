@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from harness.virtual import run
-from headwater.lake.planning import Limits, mergeable, table_root
+from headwater.lake.merging import mergeable
+from headwater.lake.planning import Limits, table_root
 from headwater.log.segment.schema import segment_schema
 from headwater.objects.store import checked_path
 from headwater.state.commands.columns import FillFiles, Replace, SettleFiles

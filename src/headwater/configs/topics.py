@@ -33,6 +33,9 @@ KEY_INDEX = "headwater.key.index"
 KEY_SCHEMA, VALUE_SCHEMA = "headwater.key.schema", "headwater.value.schema"
 TABLE_FLATTEN, TABLE_TYPES = "headwater.table.flatten", "headwater.table.types"
 BACKFILL_CHANGE = "headwater.table.backfill.change"
+INDEX_COLUMNS = "headwater.table.index.columns"
+MAX_INDEX_COLUMNS, MAX_COLUMN_PATH = 32, 1_000
+"""The number of columns in `headwater.table.index.columns`, and the characters of each."""
 DLQ_TOPIC = "headwater.dlq.topic"
 NO_SCHEMA, AUTO_SCHEMA, JSON_SCHEMA, SUBJECT_PREFIX = "none", "auto", "json", "subject:"
 MAX_SUBJECT = 255
@@ -87,6 +90,16 @@ def _optional_topic(value: str) -> str:
     return given
 
 
+def _columns(value: str) -> str:
+    paths = list(dict.fromkeys(elements(value)))
+    if len(paths) > MAX_INDEX_COLUMNS:
+        raise ConfigError(f"Value must be a list of up to {MAX_INDEX_COLUMNS} columns")
+    for path in paths:
+        if len(path) > MAX_COLUMN_PATH or not all(path.split(".")):
+            raise ConfigError("Each column must be a name, with dots between the levels: value_data.customer.id")
+    return ",".join(paths)
+
+
 def _schema(value: str) -> str:
     given = value.strip()
     if given in (NO_SCHEMA, AUTO_SCHEMA, JSON_SCHEMA):
@@ -128,6 +141,10 @@ _KEYS = [
               "table has such columns."),
     ConfigKey("headwater.table.freshness.ms", Kind.LONG, "", _optional_duration,
               "How far the table may lag behind the log. Empty: `lake.freshness_ms`."),
+    ConfigKey(INDEX_COLUMNS, Kind.LIST, "", _columns,
+              "Typed columns by which queries look for rows, such as `value_data.customer.id`, up to 32. New files "
+              "have bounds and bloom filters of them, so that engines pass over files. A column inside a list or a map "
+              "gets none."),
     ConfigKey(TABLE_RETENTION, Kind.LONG, "-1", _duration,
               "How long the table keeps its rows, independent of the log. -1: without limit."),
     ConfigKey(TABLE_TYPES, Kind.STRING, "merged", one_of("merged", "separate"),
@@ -267,6 +284,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
     flatten: bool
     separate_types: bool
     backfill_change: bool
+    index_columns: tuple[str, ...]
 
     @property
     def typed(self) -> bool:
@@ -305,4 +323,5 @@ class TopicConfig(msgspec.Struct, frozen=True):
             flatten=value(TABLE_FLATTEN) == "true",
             separate_types=value(TABLE_TYPES) == "separate",
             backfill_change=value(BACKFILL_CHANGE) == "true",
+            index_columns=tuple(elements(value(INDEX_COLUMNS))),
         )

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from headwater.lake.planning import Job, Limits, job_of, merge_file
+from headwater.lake.merging import merge_file
+from headwater.lake.planning import Job, Limits, job_of
 from headwater.lake.tasks import FileTask
 from headwater.schemas.typing import Typing
 from headwater.state.streams.state import StreamsState

@@ -62,15 +62,19 @@ def failures_of(command: Swap) -> int:
 
 
 def _typings(facts: Sequence[FileFacts]) -> list[FileTyping]:
-    return [FileTyping(fact.digest, fact.typed.version, fact.typed.failures) for fact in facts if fact.file is not None]
+    return [
+        FileTyping(fact.digest, fact.typed.version, fact.typed.failures, fact.bounds)
+        for fact in facts
+        if fact.file is not None
+    ]
 
 
 def _merged(state: StreamsState, topic: uuid.UUID, removed: list[int], fact: FileFacts) -> FileTyping:
-    """A merged file is decoded if all of its sources are."""
+    """A merged file is decoded if all files are whose place it takes."""
     known = state.typed.get(topic, TypedTable()).files
-    sources = [known.get(number, FileTyping(0, 0, 0)) for number in removed]
+    sources = [known.get(number, FileTyping(0, 0, 0, ())) for number in removed]
     version = max(one.version for one in sources) if all(one.version for one in sources) else 0
-    return FileTyping(fact.digest, version, sum(one.failures for one in sources))
+    return FileTyping(fact.digest, version, fact.typed.failures, fact.bounds)
 
 
 def _files_and_runs(facts: list[FileFacts]) -> tuple[list[NewFile], list[SegmentRun], list[int]]:

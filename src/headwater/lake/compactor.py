@@ -25,7 +25,9 @@ from headwater.lake.backfill import plan_rewrite
 from headwater.lake.commands import Swap, facts_by_topic, failures_of, replace_command, settle_command
 from headwater.lake.damaged import DamagedInputs
 from headwater.lake.decoding import Decoding
-from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, lag_ms, plan_merge, plan_settle, table_root
+from headwater.lake.indexing import indexed
+from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, lag_ms, plan_settle, table_root
+from headwater.lake.recutting import plan_merges
 from headwater.lake.registries import BuiltIn, Registry
 from headwater.lake.retiring import outdated
 from headwater.lake.tasks import DamagedInput, FileFacts, Task, TaskFacts
@@ -88,11 +90,14 @@ class Compactor:
             job_bytes=settings.job_bytes,
             merge_files=settings.merge_files,
             small_file_bytes=settings.small_file_bytes,
+            partition_bytes=settings.partition_bytes,
         )
         self.decoding = Decoding(registry or BuiltIn(domains.cluster), domains.clock)
         self.damage = Damage(domains)
         self._damaged = DamagedInputs(self.damage, domains.store)
         self._jobs = 0
+        self._looked: dict[uuid.UUID, int] = {}
+        """The versions of tables in which there are no files to cut by partition."""
         self._running: set[int] = set()
         self._swept: dict[Domain, float] = {}
         self._duties: list[Supervised] = []
@@ -261,7 +266,7 @@ class Compactor:
         job, facts = await self._work(
             replica,
             lease,
-            lambda prefix: plan_merge(
+            lambda prefix: plan_merges(
                 tables,
                 lambda topic: streams.get(topic, []),
                 store=self._store.url,
@@ -271,6 +276,7 @@ class Compactor:
                 damaged=self._damaged.files(replica.domain) if self.damage else (),
                 typed=state.typed,
                 typings={topic: one for topic, one in typings.items() if not self.decoding.is_postponed(topic)},
+                looked=self._looked,
             ),
         )
         roots = {table.topic: table.root for table in tables}
@@ -336,7 +342,7 @@ class Compactor:
         """Run a job. Its number is part of the names of the files it writes."""
         self._jobs += 1
         number = self._jobs
-        job = plan(f"{replica.epoch:010d}-{number:08d}-")
+        job = indexed(plan(f"{replica.epoch:010d}-{number:08d}-"), self._cluster.state)
         if not job:
             return job, []
         self._running.add(number)

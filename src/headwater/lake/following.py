@@ -32,7 +32,7 @@ from headwater.state.commands.tables import Expired, Follow, Pin, Unfollow
 from headwater.state.records import Command
 from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored.typed import NO_COLUMNS, Columns
+from headwater.state.streams.stored.typed import NO_COLUMNS, TypedTable
 from headwater.state.streams.tables import Follower, JournalEntry, TopicTable
 
 log = logging.getLogger("headwater.followers")
@@ -219,17 +219,13 @@ class Following:
             await self._unfollow(replica, lease, follower, table)
             known = _NOTHING
         while standing.cursor < table.last_sequence and not table.dropped:
-            columns, changes = self._columns(replica, table), self._rewrites_change(table)
-            batch = batch_of(table, standing.cursor, columns, changes=changes)
+            typed = replica.state.typed.get(table.topic)
+            batch = batch_of(table, standing.cursor, typed, changes=self._rewrites_change(table))
             standing = await follower.commit(ref, known.location, batch)
             known = await self._enter(replica, lease, follower, table, known, standing)
             self.commits[follower.name] += 1
         if standing.cursor > known.cursor:  # the table was ahead of the ledger's copy
             await self._enter(replica, lease, follower, table, known, standing)
-
-    def _columns(self, replica: Replica[StreamsState], table: TopicTable) -> Columns:
-        typed = replica.state.typed.get(table.topic)
-        return typed.columns if typed is not None else NO_COLUMNS
 
     def _rewrites_change(self, table: TopicTable) -> bool:
         """Whether readers of changes get rows that are decoded again, by the topic's config."""
@@ -297,8 +293,9 @@ class Following:
         return Follower(cursor, oldest, location, standing.recent, standing.pinned)
 
 
-def batch_of(table: TopicTable, after: int, columns: Columns = NO_COLUMNS, *, changes: bool = True) -> Batch:
+def batch_of(table: TopicTable, after: int, typed: TypedTable | None = None, *, changes: bool = True) -> Batch:
     """What a follower that has committed the journal up to a sequence commits next."""
+    columns, typings = (typed.columns, typed.files) if typed is not None else (NO_COLUMNS, {})
     entries = table.entries_after(after)
     if entries is None:
         upto, entries = table.last_sequence, []
@@ -316,7 +313,9 @@ def batch_of(table: TopicTable, after: int, columns: Columns = NO_COLUMNS, *, ch
     files = {number: table.files[number] for number in named if number in table.files}
     live = [f for f in table.files.values() if f.added <= upto and (not f.removed or f.removed > upto)]
     ms = table.journal[-1].ms if table.journal else 0
-    return Batch(after, upto, entries, files, live, entries[-1].ms if entries else ms, columns, changes)
+    new = files if entries else [file.number for file in live]
+    bounds = {number: typings[number].bounds for number in new if number in typings and typings[number].bounds}
+    return Batch(after, upto, entries, files, live, entries[-1].ms if entries else ms, columns, changes, bounds)
 
 
 def _kind(entry: JournalEntry) -> tuple[str, int]:

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-
-import msgspec
 
 from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
 from headwater.log.wal import format as wal
@@ -22,9 +20,8 @@ from headwater.schemas.typing import Typing
 from headwater.state.streams.domain import U32_MAX, UNITS_LEVEL
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored.typed import TypedTable
 from headwater.state.streams.stream import Stream
-from headwater.state.streams.tables import DataFile, TopicTable
+from headwater.state.streams.tables import DataFile
 
 DATA = "_data/"
 """Delta's VACUUM skips directories with a leading underscore, whatever retention it is given."""
@@ -42,11 +39,20 @@ class Limits:
     merge_files: int = 8
     """The number of small files of a table that are merged into one."""
     small_file_bytes: int = 8 << 20
+    partition_bytes: int = 8 << 20
+    """A partition with this many bytes in a job gets files of its own; 0 for never. See `lake.partition_bytes`."""
+    read_bytes: int = 64 << 10
+    """Files of single partitions take parts of WAL objects. They are not written if the parts would be smaller."""
     merges_per_job: int = 64
-    """Tables of one merging job. Tables that settle together need merging together, and settling waits for the job."""
+    """Merges of one merging job. Tables that settle together need merging together, and settling waits for the job."""
     files_per_job: int = 5_000
     parts_per_topic: int = 20_000
     """Streams times files of a topic in one job. They have to fit into one ledger record."""
+
+    def stays_apart(self, file: DataFile) -> bool:
+        """Whether a file of one partition is large enough to be merged with files of that partition only."""
+        alone = file.first_partition == file.last_partition
+        return alone and 0 < self.partition_bytes <= 2 * file.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,34 +168,98 @@ def plan_settle(
     return job_of([(topic, task) for _, topic, task in files], store, slots, total, limits)
 
 
+_Key = tuple[int, int, int]
+"""When an entry was written, as far as files are ordered by it."""
+_Entries = list[tuple[_Key, int, IndexEntry]]
+"""Entries with their keys and the places of their streams in the plan."""
+
+
 def _files_of(
     state: StreamsState, plan: TopicPlan, prefix: str, limits: Limits, room: int
-) -> Iterator[tuple[tuple[int, int, int], FileTask]]:
-    """A topic's pending entries, cut into files in the order of their objects."""
-    ordered: list[tuple[tuple[int, int, int], int, IndexEntry]] = []
-    for i, stream in enumerate(plan.streams):
+) -> Iterator[tuple[_Key, FileTask]]:
+    """A topic's pending entries, cut into files in the order of their objects; large partitions have their own."""
+    ordered = _ordered(state, plan, room)
+    shared: _Entries = []
+    lanes: dict[int, _Entries] = {place: [] for place in sorted(_large(ordered, limits))}
+    for item in ordered:
+        lanes.get(item[1], shared).append(item)
+    parts = 0
+    for entries in lanes.values():
+        for number, piece in enumerate(_evenly(entries, limits.file_bytes)):
+            # All of them begin with the job. So tasks take neighbouring partitions, which are neighbours in objects.
+            yield (piece if number else ordered)[0][0], _file(state, plan, prefix, _by_stream(piece))
+            parts += 1
+    taken: _Entries = []
+    size = 0
+    for item in shared:
+        length = item[2].length
+        if size and size + length > limits.file_bytes:
+            found = _by_stream(taken)
+            yield _first(taken), _file(state, plan, prefix, found)
+            parts += len(found)
+            taken, size = [], 0
+            if parts + len(plan.streams) > limits.parts_per_topic:
+                return
+        taken.append(item)
+        size += length
+    if size:
+        yield _first(taken), _file(state, plan, prefix, _by_stream(taken))
+
+
+def _ordered(state: StreamsState, plan: TopicPlan, room: int) -> _Entries:
+    """Pending entries in the order of their objects, about as many bytes as there is room for."""
+    found: _Entries = []
+    for place, stream in enumerate(plan.streams):
         newest = (0, 0, 0)
         for entry in plan.pending(state, stream):
-            place = (entry.object.epoch, entry.object.sequence) if entry.in_wal else (0, 0)
-            newest = max(newest, (_created_ms(state, entry), *place))
-            ordered.append((newest, i, entry))
-    ordered.sort(key=lambda item: (item[0], item[1], item[2].start))
-    taken: dict[int, list[IndexEntry]] = {}
-    size, parts, first = 0, 0, (0, 0, 0)
-    for key, i, entry in ordered:
-        if size and size + entry.length > limits.file_bytes:
-            yield first, _file(state, plan, prefix, taken)
-            room -= size
-            parts += len(taken)
-            taken, size = {}, 0
-            if room <= 0 or parts + len(plan.streams) > limits.parts_per_topic:
-                return
-        if not size:
-            first = key
-        taken.setdefault(i, []).append(entry)
-        size += entry.length
-    if size:
-        yield first, _file(state, plan, prefix, taken)
+            names = (entry.object.epoch, entry.object.sequence) if entry.in_wal else (0, 0)
+            newest = max(newest, (_created_ms(state, entry), *names))
+            found.append((newest, place, entry))
+    found.sort(key=lambda item: (item[0], item[1], item[2].start))
+    for at, item in enumerate(found):
+        if room <= 0:
+            return found[:at]
+        room -= item[2].length
+    return found
+
+
+def _large(entries: _Entries, limits: Limits) -> set[int]:
+    """The places of streams whose entries become files of their own."""
+    sizes: dict[int, int] = {}
+    objects = set()
+    for _, place, entry in entries:
+        sizes[place] = sizes.get(place, 0) + entry.length
+        if entry.in_wal:
+            objects.add(entry.object)
+    if not limits.partition_bytes or min(sum(sizes.values()), limits.file_bytes) < limits.read_bytes * len(objects):
+        return set()
+    return {place for place, size in sizes.items() if size >= limits.partition_bytes}
+
+
+def _evenly(entries: _Entries, limit: int) -> Iterator[_Entries]:
+    """Entries in as few pieces as the limit allows, all of about the same size."""
+    left = sum(entry.length for _, _, entry in entries)
+    pieces = -(-left // limit)
+    share, size, taken = left / pieces, 0, list[tuple[_Key, int, IndexEntry]]()
+    for item in entries:
+        if size and pieces > 1 and size + item[2].length / 2 > share:
+            yield taken
+            taken, size, pieces = [], 0, pieces - 1
+        taken.append(item)
+        size += item[2].length
+    yield taken
+
+
+def _first(entries: _Entries) -> _Key:
+    """The key of the first entry with records or a marker."""
+    return next(key for key, _, entry in entries if entry.length)
+
+
+def _by_stream(entries: _Entries) -> dict[int, list[IndexEntry]]:
+    found: dict[int, list[IndexEntry]] = {}
+    for _, place, entry in entries:
+        found.setdefault(place, []).append(entry)
+    return found
 
 
 def run_of(state: StreamsState, entry: IndexEntry) -> WalRun:
@@ -238,121 +308,3 @@ def job_of(files: list[tuple[uuid.UUID, FileTask]], store: str, slots: int, tota
         size += task.wal_bytes
     close()
     return job
-
-
-# --- merging -----------------------------------------------------------------------------------------------
-
-
-def mergeable(
-    table: TopicTable, streams: list[Stream], limits: Limits, damaged: Collection[str] = ()
-) -> Iterator[list[DataFile]]:
-    """Runs of small files that are worth a rewrite, oldest first. Files with a damaged path are left alone.
-
-    Files are numbered in the order in which they were committed. That is not always the order of their offsets: a
-    bulk append may be committed before the WAL records in front of it are settled.
-    """
-    numbers = _small(table, limits, damaged)
-    if len(numbers) < limits.merge_files:
-        return
-    before = _things_before(streams, numbers)
-    run: list[DataFile] = []
-    size, places = 0, dict[int, int]()
-    for file in sorted(table.live(), key=lambda f: f.number):
-        place = before.get(file.number, {})
-        apart = any(places.get(stream, count) != count for stream, count in place.items())
-        if file.number not in numbers or apart or size + file.size > limits.file_bytes:
-            if len(run) >= limits.merge_files:
-                yield run
-            run, size, places = [], 0, {}
-        if file.number in numbers:
-            run.append(file)
-            size += file.size
-            places |= place
-    if len(run) >= limits.merge_files:
-        yield run
-
-
-def _small(table: TopicTable, limits: Limits, damaged: Collection[str]) -> set[int]:
-    small = [f for f in table.live() if f.size < limits.small_file_bytes and f.references]
-    return {f.number for f in small if not damaged or f"{table.root}/{f.name}" not in damaged}
-
-
-def _things_before(streams: list[Stream], numbers: set[int]) -> dict[int, dict[int, int]]:
-    """For each of these files, by stream, the number of other entries in front of it.
-
-    It also rises where the offsets become more than one index entry covers.
-    """
-    found: dict[int, dict[int, int]] = {}
-    for stream in streams:
-        others = start = 0
-        for entry in stream.index:
-            if entry.end - start > U32_MAX:
-                others, start = others + 1, entry.start
-            if entry.file in numbers:
-                found.setdefault(entry.file, {})[stream.id] = others
-            elif entry.file or not entry.settled:
-                others += 1
-    return found
-
-
-def plan_merge(
-    tables: list[TopicTable],
-    streams_of: Callable[[uuid.UUID], list[Stream]],
-    *,
-    store: str,
-    prefix: str,
-    slots: int,
-    limits: Limits,
-    damaged: Collection[str] = (),
-    typed: Mapping[uuid.UUID, TypedTable] | None = None,
-    typings: Mapping[uuid.UUID, Typing] | None = None,
-) -> Job:
-    """Tasks that rewrite small files as larger ones. The tables with most small files come first, so all get a turn.
-
-    Typed columns are taken over. If a file lacks those that its topic has by `typings`, all of its task are decoded.
-    """
-    chosen: list[tuple[uuid.UUID, FileTask]] = []
-    removed: dict[uuid.UUID, list[int]] = {}
-    rewrites: set[uuid.UUID] = set()
-    total = 0
-    for table in sorted(tables, key=lambda table: len(_small(table, limits, damaged)), reverse=True):
-        streams = streams_of(table.topic)
-        for files in mergeable(table, streams, limits, damaged):
-            task = merge_file(table, streams, files, prefix)
-            if task is not None and task.parts:
-                known = (typed or {}).get(table.topic, TypedTable())
-                typing = (typings or {}).get(table.topic)
-                if typing is not None and any(True for _ in known.undecoded(files)):
-                    task = msgspec.structs.replace(task, typing=typing)
-                    rewrites.add(table.topic)
-                elif any(file.number in known.files and known.files[file.number].version for file in files):
-                    task = msgspec.structs.replace(task, columns=known.columns.newest)
-                chosen.append((table.topic, task))
-                removed[table.topic] = [file.number for file in files]
-                total += sum(file.size for file in files)
-                break
-        if total >= limits.job_bytes or len(removed) >= limits.merges_per_job:
-            break
-    job = job_of(chosen, store, slots, total, limits)
-    job.removed, job.rewrites = removed, rewrites
-    return job
-
-
-def merge_file(table: TopicTable, streams: list[Stream], files: list[DataFile], prefix: str) -> FileTask | None:
-    """A task for all rows of these files; None if the index has other entries between theirs."""
-    numbers = {file.number for file in files}
-    parts, named = [], 0
-    for stream in sorted(streams, key=lambda s: s.partition):
-        places = [i for i, entry in enumerate(stream.index) if entry.file in numbers]
-        if not places:
-            continue
-        between = [stream.index[i] for i in range(places[0], places[-1] + 1)]
-        if not all(entry.settled and (not entry.file or entry.file in numbers) for entry in between):
-            return None
-        parts.append(StreamPart(stream.id, stream.partition, between[0].start, between[-1].end, [], []))
-        named += len(places)
-    if named != sum(file.references for file in files):
-        return None
-    return FileTask(
-        table.topic.bytes, table.root, f"{DATA}{prefix}", parts, [(f.name, f.footer_checksum) for f in files]
-    )

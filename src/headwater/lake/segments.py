@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.clock import Chance
 from headwater.log.segment.read import FOOTER_END, footer_bytes, footer_checksum
 from headwater.log.segment.write import SegmentWriter
+from headwater.state.commands.columns import Bounds
 from headwater.state.commands.tables import NewFile
 from headwater.types import Buffer
 
@@ -31,13 +32,15 @@ class _Pieces:
 class NewSegment:
     """Collects what a segment's writer writes."""
 
-    def __init__(self, typed: Sequence[pa.Field] = ()) -> None:
-        """`typed` are the typed columns of its rows."""
+    def __init__(self, typed: Sequence[pa.Field] = (), index: Iterable[int] = ()) -> None:
+        """`typed` are the typed columns of its rows, `index` the ids of those that get bounds and bloom filters."""
         sink = _Pieces()
         self.pieces = sink.written
-        self.writer = SegmentWriter(sink, typed)
+        self.writer = SegmentWriter(sink, typed, index)
         self.digest = 0
         """The digest of the rows, once the segment is closed."""
+        self.bounds: tuple[Bounds, ...] = ()
+        """The bounds of its columns, once the segment is closed."""
 
     def __repr__(self) -> str:
         return f"<NewSegment, {sum(map(len, self.pieces))} bytes of {self.writer!r}>"
@@ -45,7 +48,7 @@ class NewSegment:
     def close(self, prefix: str, chance: Chance) -> NewFile | None:
         """End the segment and give it a unique name; None if there are no rows."""
         facts = self.writer.close()
-        self.digest = facts.digest
+        self.digest, self.bounds = facts.digest, facts.bounds
         if not facts.rows:
             return None
         return NewFile(

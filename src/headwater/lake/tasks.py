@@ -9,10 +9,10 @@ import msgspec
 
 from headwater.schemas.typing import Typing, Wants
 from headwater.settings.objects import StoreOptions
-from headwater.state.commands.columns import Column
+from headwater.state.commands.columns import Bounds, Column
 from headwater.state.commands.tables import NewFile
 
-VERSION = 5
+VERSION = 6
 """Both sides must agree: an executor refuses a task of another version."""
 _ADDRESSES = ("endpoint", "endpoint_url", "region", "virtual_hosted_style_request", "account_name")
 
@@ -55,11 +55,21 @@ class FileTask(msgspec.Struct, frozen=True, array_like=True, gc=False):
     parts: list[StreamPart]
     sources: list[tuple[str, int]]
     """The files to merge: paths below the root, with the checksums of their footers. All of their rows go into this
-    file. Empty when settling."""
+    file, unless `only` or `without` says less. Empty when settling."""
     typing: Typing | None = None
     """How the rows get their typed columns. None: they are not decoded."""
     columns: tuple[Column, ...] = ()
     """The typed columns that a merge takes over from its sources."""
+    index: tuple[str, ...] = ()
+    """The typed columns that get bounds and bloom filters: names, with dots between the levels."""
+    only: tuple[int, ...] = ()
+    """If there are any, a merge takes the rows of these partitions."""
+    without: tuple[int, ...] = ()
+    """A merge leaves the rows of these partitions to other files."""
+
+    def takes(self, partition: int) -> bool:
+        """Whether a merge takes rows of a partition."""
+        return partition not in self.without and (not self.only or partition in self.only)
 
     @property
     def wal_bytes(self) -> int:
@@ -124,6 +134,8 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     typed: TypedFacts = TypedFacts()
     digest: int = 0
     """The sum, modulo 2^64, of a hash of each row's log columns."""
+    bounds: tuple[Bounds, ...] = ()
+    """Bounds of the key and of the columns in `FileTask.index`."""
 
 
 class TaskFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -233,6 +233,9 @@ class Lake(_Section, frozen=True):
     """Number of neighbouring small segments from which on they are merged into one. At least 2."""
     small_file_bytes: int = 8 * MIB
     """A segment below this many bytes counts as small."""
+    partition_bytes: int = 8 * MIB
+    """A partition that has this many bytes in a job gets segments of its own, so that engines pass over those of other
+    partitions. Segments that partitions share are cut later, when there are enough. 0: partitions share them."""
     keep_versions: int = 50
     """Newest versions of a table that stay readable."""
     version_age_ms: int = 0
@@ -450,8 +453,8 @@ def _check_lake(lake: Lake) -> None:
         )
     if not 0 <= lake.niceness <= 19:
         raise ConfigError("settings: lake.niceness must be between 0 and 19")
-    if min(lake.version_age_ms, lake.tag_hours) < 0:
-        raise ConfigError("settings: lake.version_age_ms and lake.tag_hours must not be negative")
+    if min(lake.version_age_ms, lake.tag_hours, lake.partition_bytes) < 0:
+        raise ConfigError("settings: lake.version_age_ms, tag_hours and partition_bytes must not be negative")
     unknown = set(lake.followers) - {"iceberg", "delta"}
     if unknown:
         raise ConfigError(f"settings: lake.followers may contain iceberg and delta, not {sorted(unknown)[0]!r}")

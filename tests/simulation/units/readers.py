@@ -7,7 +7,7 @@ import uuid
 
 from headwater.app.node import Node
 from headwater.client.records import decode_batches
-from headwater.lake import planning
+from headwater.lake import merging, planning
 from headwater.lake.commands import replace_command, settle_command
 from headwater.lake.spark.executor import perform
 from headwater.lake.tasks import FileFacts
@@ -123,7 +123,7 @@ class Compactor:
             return
         streams = [stream for stream in replica.state.streams.values() if stream.topic == topic]
         limits = planning.Limits(merge_files=3)
-        found = planning.plan_merge([table], lambda _: streams, store="", prefix=prefix, slots=1, limits=limits)
+        found = merging.plan_merge([table], lambda _: streams, store="", prefix=prefix, slots=1, limits=limits)
         for task in found.tasks:
             facts = (await perform(node.domains.store, task)).files
             [result] = await replica.submit([replace_command(replica.state, lease, topic, found.removed[topic], facts)])

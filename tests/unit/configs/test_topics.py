@@ -157,6 +157,7 @@ def test_typed() -> None:
         flatten=False,
         separate_types=False,
         backfill_change=False,
+        index_columns=(),
     )
     given = {
         "cleanup.policy": "compact,delete",
@@ -177,17 +178,25 @@ def test_typed() -> None:
         "headwater.table.flatten": "true",
         "headwater.table.types": "separate",
         "headwater.table.backfill.change": "true",
+        "headwater.table.index.columns": " value_data.a, key_data ,value_data.a",
     }
     config = TopicConfig.of({name: checked(name, value) for name, value in given.items()}, {})
     assert config == TopicConfig(
         ("compact", "delete"), "zstd", 7, "latency", 7, 8, 9, True, 10, -1, False, 5_000, 6_000,
-        "json", "subject:orders-value", True, True, True,
+        "json", "subject:orders-value", True, True, True, ("value_data.a", "key_data"),
     )  # fmt: skip
     assert config.compacted
     assert config.typed
     assert TopicConfig.of({"headwater.key.schema": "auto"}, {}).typed
     assert not TopicConfig.of({}, {}).typed
     assert not TopicConfig.of({}, {}).compacted
+
+
+@pytest.mark.parametrize("value", ["a..b", ".a", "a" * 1_001, ",".join(f"c{i}" for i in range(33))])
+def test_columns_to_index(value: str) -> None:
+    """T17: a bounded list of names."""
+    with pytest.raises(ConfigError, match="column"):
+        checked("headwater.table.index.columns", value)
 
 
 @pytest.mark.parametrize("value", ["", "avro", "subject:", "subject:" + "x" * 256, "subject:a\nb", "JSON"])

@@ -3,7 +3,7 @@
 from headwater.lake.commands import failures_of, replace_command, settle_command
 from headwater.lake.tasks import FileFacts, PartRun, TypedFacts
 from headwater.state.commands.base import SetLevel
-from headwater.state.commands.columns import FileTyping, Replace, SettleFiles
+from headwater.state.commands.columns import Bounds, FileTyping, Replace, SettleFiles
 from headwater.state.commands.tables import Merge, NewFile, SegmentRun, Settle, SettleRuns
 from headwater.state.machine import LEVELS, TYPED_LEVEL
 from headwater.state.streams.state import StreamsState
@@ -38,14 +38,18 @@ def test_what_is_told_of_files() -> None:
     """T7: a settled or rewritten file is as decoded as its task says, a merged one as its sources were."""
     state = StreamsState(Domain(1))
     Scribe(state).do(1, SetLevel(TYPED_LEVEL, LEVELS[TYPED_LEVEL]))
-    facts = [FileFacts(NEW, [], [], TypedFacts(3, 1), 77), FileFacts(None, [], [])]
+    bounds = (Bounds(5, 0, b"a", b"b"),)
+    facts = [FileFacts(NEW, [], [], TypedFacts(3, 1), 77, bounds), FileFacts(None, [], [])]
     settled = settle_command(state, 3, TOPIC, "root", facts)
-    assert isinstance(settled, SettleFiles) and settled.typings == [FileTyping(77, 3, 1)]
+    assert isinstance(settled, SettleFiles) and settled.typings == [FileTyping(77, 3, 1, bounds)]
     assert failures_of(settled) == 1
     rewritten = replace_command(state, 3, TOPIC, [8], facts, rewrites=True)
-    assert isinstance(rewritten, Replace) and rewritten.typings == [FileTyping(77, 3, 1)]
+    assert isinstance(rewritten, Replace) and rewritten.typings == [FileTyping(77, 3, 1, bounds)]
     state.typed[TOPIC] = TypedTable()
-    state.typed[TOPIC].files.update({8: FileTyping(1, 2, 1), 9: FileTyping(1, 1, 4), 10: FileTyping(1, 0, 0)})
-    for removed, told in (([8, 9], FileTyping(77, 2, 5)), ([8, 10], FileTyping(77, 0, 1)), ([7], FileTyping(77, 0, 0))):
+    state.typed[TOPIC].files.update(
+        {8: FileTyping(1, 2, 1, ()), 9: FileTyping(1, 1, 4, ()), 10: FileTyping(1, 0, 0, ())}
+    )
+    for removed, version in (([8, 9], 2), ([8, 10], 0), ([7], 0)):
         merged = replace_command(state, 3, TOPIC, removed, facts)
-        assert isinstance(merged, Replace) and merged.typings == [told] and not merged.rewrites
+        assert isinstance(merged, Replace) and not merged.rewrites
+        assert merged.typings == [FileTyping(77, version, 1, bounds)]

@@ -1,8 +1,10 @@
 """T1, T13: what goes into which task, decided over the state alone."""
 
+import dataclasses
 import uuid
 
 from harness.virtual import run
+from headwater.lake.merging import plan_merge
 from headwater.lake.planning import (
     Job,
     Limits,
@@ -11,7 +13,6 @@ from headwater.lake.planning import (
     lag_ms,
     pending,
     pending_bytes,
-    plan_merge,
     plan_settle,
     table_root,
 )
@@ -87,6 +88,37 @@ def test_streams_stay_in_order() -> None:
                 assert part.end == part.start + 5 * len(part.runs)
                 at[part.stream] = part.end
     assert at == {1: 60, 2: 60, 3: 60}
+
+
+APART = Limits(file_bytes=1_000, job_bytes=10_000, min_task_bytes=100, partition_bytes=600, read_bytes=0)
+
+
+def test_large_partitions_have_files_of_their_own() -> None:
+    """T17: from a size on, in as few files of even size as there can be; the others share."""
+    made = scribe(3)
+    interleaved(made, 5, 96)
+    for _ in range(10):
+        made.append(1, 2, [(96, 5, 10)])
+    job = plan_settle(state_of(made), [plan_of(made)], store="m://", prefix="x", slots=2, limits=APART)
+    files = [file for task in job.tasks for file in task.files]
+    assert [[part.stream for part in file.parts] for file in files] == [[2], [1, 3], [2]]
+    assert [file.wal_bytes for file in files] == [800, 1_000, 700]
+    assert [(file.parts[0].start, file.parts[0].end) for file in (files[0], files[2])] == [(0, 40), (40, 75)]
+    for limits in (LIMITS, dataclasses.replace(APART, partition_bytes=0), dataclasses.replace(APART, read_bytes=100)):
+        job = plan_settle(state_of(made), [plan_of(made)], store="m://", prefix="x", slots=2, limits=limits)
+        streams = [{part.stream for part in file.parts} for task in job.tasks for file in task.files]
+        assert streams[0] == {1, 2, 3}, limits
+
+
+def test_neighbouring_partitions_are_in_a_task() -> None:
+    """T17: so a task reads one piece of each object, whatever order the partitions were written in first."""
+    made = scribe(4)
+    for stream in (4, 2, 3, 1):
+        made.append(1, stream, [(96, 5, 10)])
+    interleaved(made, 5, 96)
+    limits = dataclasses.replace(APART, min_task_bytes=1_200, file_bytes=1_200)
+    job = plan_settle(state_of(made), [plan_of(made)], store="m://", prefix="x", slots=1, limits=limits)
+    assert [[file.parts[0].stream for file in task.files] for task in job.tasks] == [[1, 2], [3, 4]]
 
 
 def test_a_job_is_bounded() -> None:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from harness.virtual import SeededChance, run
 from headwater.errors import BadInput
 from headwater.lake.commands import replace_command, settle_command
-from headwater.lake.planning import Limits, TopicPlan, plan_merge, plan_settle, table_root
+from headwater.lake.merging import plan_merge
+from headwater.lake.planning import Limits, TopicPlan, plan_settle, table_root
+from headwater.lake.recutting import plan_merges
 from headwater.lake.segments import NewSegment
 from headwater.lake.spark.executor import perform
 from headwater.lake.tasks import FileFacts
@@ -57,6 +59,7 @@ steps = st.one_of(
     st.tuples(st.just("fill"), st.integers(0, 2), st.booleans()),
     st.tuples(st.just("settle"), st.sampled_from([1, 150, 400, 1 << 20])),
     st.tuples(st.just("merge")),
+    st.tuples(st.just("recut")),
     st.tuples(st.just("retire"), st.integers(0, 3)),
     st.tuples(st.just("trim"), streams, st.integers(1, 6)),
     st.tuples(st.just("restore")),
@@ -116,6 +119,8 @@ class History:
                 await self.settle(file_bytes)
             case "merge", ():
                 await self._merge()
+            case "recut", ():
+                await self._recut()
             case "retire", (which,):
                 self._retire(which)
             case "trim", (name, count):
@@ -184,7 +189,10 @@ class History:
 
     async def settle(self, file_bytes: int) -> None:
         plan = TopicPlan(TOPIC, ROOT, list(self.state.streams.values()), 1_000)
-        limits = Limits(file_bytes=file_bytes, job_bytes=4 * file_bytes, min_task_bytes=1)
+        own = int(file_bytes == 150)  # then each partition has files of its own
+        limits = Limits(
+            file_bytes=file_bytes, job_bytes=4 * file_bytes, min_task_bytes=1, partition_bytes=own, read_bytes=0
+        )
         job = plan_settle(self.state, [plan], store=self.store.url, prefix="1-1-", slots=2, limits=limits)
         if facts := await self._perform(job.tasks):
             self._do(settle_command(self.state, self._lease, TOPIC, ROOT, facts))
@@ -198,6 +206,14 @@ class History:
             [table], lambda _: list(self.state.streams.values()), store=self.store.url, prefix="1-2-", slots=1,
             limits=limits,
         )  # fmt: skip
+        if facts := await self._perform(job.tasks):
+            self._do(replace_command(self.state, self._lease, TOPIC, job.removed[TOPIC], facts))
+
+    async def _recut(self) -> None:
+        """Cut files of both partitions in two."""
+        limits = Limits(merge_files=1 << 30, file_bytes=1 << 30, small_file_bytes=1, partition_bytes=1)
+        tables, streams = list(self.state.tables.values()), list(self.state.streams.values())
+        job = plan_merges(tables, lambda _: streams, store=self.store.url, prefix="1-3-", slots=1, limits=limits)
         if facts := await self._perform(job.tasks):
             self._do(replace_command(self.state, self._lease, TOPIC, job.removed[TOPIC], facts))
 

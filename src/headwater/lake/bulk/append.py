@@ -35,7 +35,7 @@ from headwater.log.segment.rows import plain_rows
 from headwater.objects import ObjectStore
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
-from headwater.state.commands.columns import FileTyping, FillFiles
+from headwater.state.commands.columns import Bounds, FileTyping, FillFiles
 from headwater.state.commands.tables import Fill, NewFile, Release, Reserve, SegmentRun
 from headwater.state.machine import TYPED_LEVEL
 from headwater.state.results import Done, Reason, Refused, Result
@@ -132,6 +132,7 @@ class _Segment:
     runs: list[SegmentRun]
     newest: list[int]
     digest: int
+    bounds: tuple[Bounds, ...]
 
 
 class BulkAppend:
@@ -291,7 +292,7 @@ class BulkAppend:
             newest.append(largest)
         file = segment.close(prefix, self._chance)
         assert file is not None, "gathered records have rows"
-        return _Segment(file, segment.pieces, runs, newest, segment.digest)
+        return _Segment(file, segment.pieces, runs, newest, segment.digest, segment.bounds)
 
     async def _fill(self, reservation: Reservation, root: str, segment: _Segment) -> None:
         command = fill_command(self._replica.state.level, reservation, root, segment)
@@ -330,7 +331,7 @@ class BulkAppend:
 def fill_command(level: int, reservation: Reservation, root: str, segment: _Segment) -> Fill | FillFiles:
     """The command for a segment, as a level of the state knows it. Its rows are decoded later."""
     told = (reservation.number, root, [segment.file], segment.runs, segment.newest)
-    return FillFiles(*told, [FileTyping(segment.digest, 0, 0)]) if level >= TYPED_LEVEL else Fill(*told)
+    return FillFiles(*told, [FileTyping(segment.digest, 0, 0, segment.bounds)]) if level >= TYPED_LEVEL else Fill(*told)
 
 
 def key_partitions(keys: pa.Array, partitions: int, keyless: int) -> Array:

@@ -38,6 +38,7 @@ from headwater.log.wal.format import PREFIX_BYTES, sound_batches
 from headwater.log.wal.runs import RunBytes, load_runs
 from headwater.objects import ObjectMissing, ObjectStore, open_store
 from headwater.settings.objects import from_environment
+from headwater.state.commands.columns import column_at
 from headwater.types import Buffer
 
 if TYPE_CHECKING:
@@ -81,17 +82,42 @@ async def _run(task: Task) -> TaskFacts:
 async def perform(store: ObjectStore, task: Task) -> TaskFacts:
     """Do a task on an open store."""
     ranges = await load_runs(store, [run for file in task.files for run in _runs(file)])
-    return TaskFacts([await _attempt(store, file, ranges) for file in task.files])
+    sources = _Sources(store)
+    return TaskFacts([await _attempt(store, file, ranges, sources) for file in task.files])
 
 
-async def _attempt(store: ObjectStore, task: FileTask, ranges: RunBytes) -> FileFacts:
+class _Sources:
+    """The files that a merge reads. They are kept for the next file, which may be cut from the same ones."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._held: dict[str, list[Piece]] = {}
+        self._more = False
+        """Whether the next file has the same sources, or some of them."""
+
+    def __repr__(self) -> str:
+        return f"<_Sources, {len(self._held)} held>"
+
+    async def pieces(self, task: FileTask) -> list[Piece]:
+        """The row groups of all sources of a file."""
+        wanted = {f"{task.root}/{name}": checksum for name, checksum in task.sources}
+        if not self._more:
+            self._held = {}
+        self._more = bool(task.only)  # the last file of those that are cut is told what the others have
+        missing = [path for path in wanted if path not in self._held]
+        for path, data in zip(missing, await each(self._store.get, missing), strict=True):
+            self._held[path] = read_pieces(data, wanted[path])
+        return [piece for path in wanted for piece in self._held[path]]
+
+
+async def _attempt(store: ObjectStore, task: FileTask, ranges: RunBytes, sources: _Sources) -> FileFacts:
     """Write a file. If an input cannot be read, all inputs are read a second time, and those that fail are named."""
     try:
-        return await _write(store, task, ranges)
+        return await _write(store, task, ranges, sources)
     except _UNREADABLE:
         ranges = await load_runs(store, _runs(task))
         damaged = [*await _damaged_sources(store, task), *_damaged_runs(task, ranges)]
-    return FileFacts(None, [], damaged) if damaged else await _write(store, task, ranges)
+    return FileFacts(None, [], damaged) if damaged else await _write(store, task, ranges, _Sources(store))
 
 
 async def _damaged_sources(store: ObjectStore, task: FileTask) -> list[DamagedInput]:
@@ -126,21 +152,21 @@ def _runs(task: FileTask) -> list[WalRun]:
     return [run for part in task.parts for run in part.runs]
 
 
-async def _write(store: ObjectStore, task: FileTask, ranges: RunBytes) -> FileFacts:
+async def _write(store: ObjectStore, task: FileTask, ranges: RunBytes, sources: _Sources) -> FileFacts:
     typed = _typed_rows(task)
-    segment = NewSegment(_typed_fields(task, typed))
+    segment = NewSegment(_typed_fields(task, typed), _indexed(task))
     if task.sources:
-        runs = await _merge(store, task, segment.writer, typed)
+        runs = _merge(task, await sources.pieces(task), segment.writer, typed)
     else:
         sizes = Sizes()
         runs = [_settle_part(segment.writer, part, ranges, sizes, typed) for part in task.parts]
-    facts = typed.facts if typed is not None else TypedFacts()
+    facts = typed.facts if typed is not None else TypedFacts(failures=segment.writer.failures)
     file = segment.close(task.prefix, SystemChance())
     if facts.wants:
         return FileFacts(None, [], [], facts)
     if file is not None:
         await store.put(f"{task.root}/{file.name}", segment.pieces)
-    return FileFacts(file, runs, [], facts, segment.digest)
+    return FileFacts(file, runs, [], facts, segment.digest, segment.bounds)
 
 
 def _typed_rows(task: FileTask) -> TypedRows | None:
@@ -161,6 +187,13 @@ def _typed_fields(task: FileTask, typed: TypedRows | None) -> Sequence[pa.Field]
     from headwater.schemas.conform import arrow_fields
 
     return arrow_fields(task.columns)
+
+
+def _indexed(task: FileTask) -> list[int]:
+    """The ids of the columns that get bounds and bloom filters, as far as the table has them."""
+    columns = task.columns if task.typing is None else task.typing.columns
+    found = (column_at(columns, path) for path in task.index)
+    return [column.id for column in found if column is not None and not column.children]
 
 
 def _settle_part(
@@ -185,13 +218,10 @@ def _end_part(writer: SegmentWriter, part: StreamPart) -> PartRun:
     return PartRun(part.stream, part.start, part.end, first, groups, newest)
 
 
-async def _merge(store: ObjectStore, task: FileTask, writer: SegmentWriter, typed: TypedRows | None) -> list[PartRun]:
-    """Write all rows of the sources, by partition and offset. Row groups of a partition never overlap between files."""
+def _merge(task: FileTask, held: Sequence[Piece], writer: SegmentWriter, typed: TypedRows | None) -> list[PartRun]:
+    """Write the rows of the sources, by partition and offset. Row groups of a partition never overlap between files."""
     fields = _typed_fields(task, None)
-    pieces: list[Piece] = []
-    sources = await each(lambda source: store.get(f"{task.root}/{source[0]}"), task.sources)
-    for (_, checksum), data in zip(task.sources, sources, strict=True):
-        pieces += read_pieces(data, checksum)
+    pieces = [piece for piece in held if task.takes(piece.partition)]
     streams = {part.partition: part for part in task.parts}
     runs = []
     for partition in sorted({piece.partition for piece in pieces}):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from headwater.errors import INSTEAD_OF_A_COMMIT, HeadwaterError
+from headwater.state.commands.columns import Bounds
 from headwater.state.streams.stored.typed import NO_COLUMNS, Columns
 from headwater.state.streams.tables import DataFile, JournalEntry, TopicTable
 
@@ -125,6 +126,8 @@ class Batch:
     """The table's typed columns, with their history. The commit has those of `upto`."""
     changes: bool = True
     """Whether files that were decoded again are a change of data, for readers of changes."""
+    bounds: Mapping[int, Sequence[Bounds]] = field(default_factory=dict)
+    """Bounds of columns in the new files, by number."""
 
 
 class TableFollower(Protocol):

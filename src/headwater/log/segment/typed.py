@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,21 +20,29 @@ def typed_schema(fields: Sequence[pa.Field]) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Pruning:
-    """What typed columns have for engines that pass over row groups. Names have dots between the levels."""
+class Leaf:
+    """A Parquet column: a field without fields."""
 
-    bounds: Collection[str] = ()
-    """Columns and fields that get statistics."""
-    filters: Collection[str] = ()
-    """Those that get bloom filters."""
+    way: tuple[str, ...]
+    """The names of the fields that lead to it."""
+    path: str
+    """Its path in the file."""
+    type: pa.DataType
+    metadata: Mapping[bytes, bytes]
+    repeated: bool
+    """Whether it is inside a list or a map."""
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.way)
 
 
-def leaves(fields: Sequence[pa.Field]) -> list[tuple[str, str, pa.DataType]]:
-    """The Parquet columns of fields: the name as in `Pruning`, the path in the file, and the type."""
-    return [leaf for field in fields for leaf in _leaves(field, field.name, field.name)]
+def leaves(fields: Iterable[pa.Field]) -> list[Leaf]:
+    """The Parquet columns of fields."""
+    return [leaf for field in fields for leaf in _leaves(field, (field.name,), field.name, False)]
 
 
-def _leaves(field: pa.Field, name: str, path: str) -> list[tuple[str, str, pa.DataType]]:
+def _leaves(field: pa.Field, way: tuple[str, ...], path: str, repeated: bool) -> list[Leaf]:
     import pyarrow as pa
 
     kind, inner = field.type, list[tuple[Any, str]]()
@@ -45,15 +53,16 @@ def _leaves(field: pa.Field, name: str, path: str) -> list[tuple[str, str, pa.Da
     elif pa.types.is_list(kind):
         inner = [(kind.value_field, "list.element")]
     if not inner:
-        return [(name, path, kind)]
-    return [leaf for child, way in inner for leaf in _leaves(child, f"{name}.{child.name}", f"{path}.{way}")]
+        return [Leaf(way, path, kind, field.metadata or {}, repeated)]
+    repeated = repeated or not pa.types.is_struct(kind)
+    return [leaf for child, to in inner for leaf in _leaves(child, (*way, child.name), f"{path}.{to}", repeated)]
 
 
 def leaf_places(schema: pa.Schema) -> dict[str, range]:
     """The numbers of the Parquet columns of each column of a file."""
     places, at = dict[str, range](), 0
     for field in schema:
-        end = at + len(_leaves(field, "", ""))
+        end = at + len(_leaves(field, (), "", False))
         places[field.name], at = range(at, end), end
     return places
 

@@ -9,16 +9,18 @@ behind those of the log, so the columns that serve records stay next to each oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import CorruptObject
+from headwater.log.segment.bounds import Bounded, bounded, bounds_of
 from headwater.log.segment.decode import Sizes, compile_kernels, decode_runs
 from headwater.log.segment.digest import MASK, digest
 from headwater.log.segment.read import check_footer
 from headwater.log.segment.schema import segment_schema
-from headwater.log.segment.typed import Pruning, aligned, leaf_places, leaves, typed_schema
+from headwater.log.segment.typed import aligned, leaf_places, leaves, typed_schema
+from headwater.state.commands.columns import Bounds
 from headwater.types import Buffer
 
 if TYPE_CHECKING:
@@ -35,18 +37,20 @@ TYPED_BYTES = 4 * GROUP_BYTES
 
 WRITE_BYTES = 1 << 20
 
+ERROR = "decode_error"
+"""The typed column that says why a row could not be decoded."""
+
 NONE = [-1, -1]
 
 _SETTINGS: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
     "use_dictionary": ["partition", "attributes", "producer_id", "producer_epoch"],
-    "write_statistics": ["partition", "offset", "timestamp_ms", "timestamp"],
+    "write_statistics": ["partition", "offset", "timestamp_ms", "timestamp", "key"],
     "write_page_checksum": True,
     "store_schema": False,
     "bloom_filter_options": {"key": {"ndv": GROUP_ROWS, "fpp": 0.01}},
 }
-_NO_PRUNING = Pruning()
 
 
 class Sink(Protocol):
@@ -71,6 +75,8 @@ class SegmentFacts:
     timestamp_nulls: int
     digest: int
     """See `log/segment/digest.py`."""
+    bounds: tuple[Bounds, ...]
+    """Bounds of the key and of the indexed columns."""
 
 
 class _CountingFile:
@@ -96,16 +102,26 @@ class _CountingFile:
 class SegmentWriter:
     """Writes one segment, row group by row group, holding no more than one row group."""
 
-    def __init__(self, sink: Sink, typed: Sequence[pa.Field] = (), pruning: Pruning = _NO_PRUNING) -> None:
-        """`typed` are the typed columns, which the batches have behind those of the log."""
+    def __init__(self, sink: Sink, typed: Sequence[pa.Field] = (), index: Iterable[int] = ()) -> None:
+        """`typed` are the typed columns, which the batches have behind those of the log.
+
+        Those that `index` names by their field ids get statistics and bloom filters.
+        """
         import pyarrow as pa
         from pyarrow import parquet
 
         self._file = _CountingFile(sink)
         self._typed = bool(typed)
+        self._errors = any(field.name == ERROR for field in typed)
         # A row group is dozens of small writes. The buffer gathers them, so that Python is not called for each.
         self._gathering = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), WRITE_BYTES)
-        self._parquet = parquet.ParquetWriter(self._gathering, typed_schema(typed), **_settings(typed, pruning))
+        self._bounded = bounded(typed, index)
+        self._unordered: set[int] = set()
+        self._written: list[Any] = []
+        settings = _settings(typed, self._bounded)
+        self._parquet = parquet.ParquetWriter(
+            self._gathering, typed_schema(typed), metadata_collector=self._written, **settings
+        )
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = self._pending_typed = 0
         self._digest = 0
@@ -113,6 +129,8 @@ class SegmentWriter:
         self._last = (-1, -1)
         self.newest = -1
         """The largest timestamp since the last `end_part`, or -1."""
+        self.failures = 0
+        """Rows that could not be decoded: those with an error in their typed columns."""
         self._partitions: list[int] = []
         self._offsets: list[int] = []
         self._timestamps: list[int] = []
@@ -158,6 +176,9 @@ class SegmentWriter:
         self._rows += batch.num_rows
         self._digest = self._digest + digest(batch) & MASK
         self._last = (partition, last)
+        if self._errors:
+            self.failures += batch.num_rows - batch.column(ERROR).null_count
+        self._unordered.update(one.column for one in self._bounded if one.has_nan(batch))
 
     def _flush(self) -> None:
         """Write the pending rows as a row group."""
@@ -181,28 +202,27 @@ class SegmentWriter:
         self._flush()
         self._parquet.close()
         self._gathering.close()
+        bounds = bounds_of(self._written[0], self._bounded, self._unordered) if self._groups else ()
         partitions, offsets, times = (self._partitions or NONE), (self._offsets or NONE), (self._timestamps or NONE)
         return SegmentFacts(
             self._rows, self._groups, self._file.size, partitions[0], partitions[1], offsets[0], offsets[1],
-            times[0], times[1], self._nulls, self._digest,
+            times[0], times[1], self._nulls, self._digest, bounds,
         )  # fmt: skip
 
 
-def _settings(typed: Sequence[pa.Field], pruning: Pruning) -> dict[str, Any]:
+def _settings(typed: Sequence[pa.Field], index: Iterable[Bounded]) -> dict[str, Any]:
     """The settings of the file's writer. Texts of typed columns often repeat, so they get dictionaries."""
     import pyarrow as pa
 
     if not typed:
         return _SETTINGS
-    found = leaves(typed)
-    texts = [path for _, path, kind in found if pa.types.is_string(kind)]
-    bounds = [path for name, path, _ in found if name in pruning.bounds]
-    filters = {path: _SETTINGS["bloom_filter_options"]["key"] for name, path, _ in found if name in pruning.filters}
+    filters = _SETTINGS["bloom_filter_options"]
+    texts = [leaf.path for leaf in leaves(typed) if pa.types.is_string(leaf.type)]
     return {
         **_SETTINGS,
         "use_dictionary": [*_SETTINGS["use_dictionary"], *texts],
-        "write_statistics": [*_SETTINGS["write_statistics"], *bounds],
-        "bloom_filter_options": {**_SETTINGS["bloom_filter_options"], **filters},
+        "write_statistics": [*_SETTINGS["write_statistics"], *(one.path for one in index)],
+        "bloom_filter_options": {**filters, **{one.path: filters["key"] for one in index if one.has_filter}},
     }
 
 

@@ -10,6 +10,9 @@ from headwater.errors import CorruptObject
 from headwater.objects import ObjectMissing, ObjectStore
 from headwater.types import Buffer
 
+MAX_GAP = 256 << 10
+"""Runs of an object with at most this many bytes between them are read at once."""
+
 
 class Run(Protocol):
     """A run of batches: its object, and its place in it."""
@@ -53,15 +56,11 @@ class RunBytes:
 
 
 async def load_runs(store: ObjectStore, runs: Sequence[Run]) -> RunBytes:
-    """Read each object once, from the first byte that is needed to the last. Those that cannot be read are noted."""
-    spans: dict[str, tuple[int, int]] = {}
-    for run in runs:
-        low, high = spans.get(run.path, (run.position, run.position))
-        spans[run.path] = (min(low, run.position), max(high, run.position + run.length))
+    """Read runs, those that are close together at once. Objects that cannot be read are noted."""
     found = RunBytes()
 
-    async def load(path: str) -> None:
-        low, high = spans[path]
+    async def load(span: tuple[str, int, int]) -> None:
+        path, low, high = span
         try:
             found.add(path, low, await store.get(path, low, high - low))
         except ObjectMissing:
@@ -70,5 +69,18 @@ async def load_runs(store: ObjectStore, runs: Sequence[Run]) -> RunBytes:
         except CorruptObject as error:
             found.lack(path, str(error))
 
-    await each(load, spans)
+    await each(load, _spans(runs))
+    return found
+
+
+def _spans(runs: Sequence[Run]) -> list[tuple[str, int, int]]:
+    """Paths and ranges of bytes with all runs, and with few other bytes."""
+    found: list[tuple[str, int, int]] = []
+    for run in sorted(runs, key=lambda run: (run.path, run.position)):
+        end = run.position + run.length
+        if found and found[-1][0] == run.path and run.position - found[-1][2] <= MAX_GAP:
+            path, low, high = found[-1]
+            found[-1] = (path, low, max(high, end))
+        else:
+            found.append((run.path, run.position, end))
     return found

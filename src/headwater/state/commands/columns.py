@@ -17,6 +17,8 @@ from headwater.state.commands.tables import NewFile, SegmentRun
 
 FIRST_COLUMN = 100
 """Ids of typed columns begin here. Those below are the log's."""
+KEY_COLUMN = 5
+"""The id of the log's column `key`."""
 
 
 class Column(Fields, frozen=True):
@@ -43,6 +45,21 @@ class Addition(Fields, frozen=True):
     column: Column
 
 
+class Bounds(Fields, frozen=True, gc=False):
+    """The least and the greatest value of a column in a file, so that engines can pass over the file.
+
+    Values are in Iceberg's binary form. Long ones are cut short: then `upper` is greater than all values.
+    """
+
+    column: int
+    """The id of the column: that of a typed column, or `KEY_COLUMN`."""
+    nulls: int
+    """Rows in which it is null."""
+    lower: bytes | None
+    upper: bytes | None
+    """None if it is not known, or if all values are null."""
+
+
 class FileTyping(Fields, frozen=True, gc=False):
     """What is known of the rows of a file, beside `NewFile`."""
 
@@ -52,6 +69,8 @@ class FileTyping(Fields, frozen=True, gc=False):
     """The version of the columns that the file was decoded with; 0 if it is not decoded."""
     failures: int
     """Rows that could not be decoded."""
+    bounds: tuple[Bounds, ...]
+    """Bounds of the key and of chosen columns, by rising ids."""
 
 
 class AddColumns(Command, frozen=True, tag="columns+"):
@@ -124,6 +143,17 @@ def walk(columns: Sequence[Column]) -> Iterator[Column]:
         column = waiting.pop()
         yield column
         waiting.extend(reversed(column.children))
+
+
+def column_at(columns: Sequence[Column], path: str) -> Column | None:
+    """The column with this name, with dots between the levels; None if there is none."""
+    found: Column | None = None
+    for name in path.split("."):
+        found = next((column for column in columns if column.name == name), None)
+        if found is None:
+            return None
+        columns = found.children
+    return found
 
 
 def additions(before: Sequence[Column], after: Sequence[Column]) -> list[Addition]:

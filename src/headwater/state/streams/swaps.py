@@ -10,14 +10,18 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from headwater.state.commands.columns import FileTyping
+from headwater.state.commands.columns import FIRST_COLUMN, KEY_COLUMN, Bounds, FileTyping
 from headwater.state.commands.tables import NewFile, SegmentRun
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import U32_MAX, StreamsDomain
 from headwater.state.streams.index import MAX_GROUPS, IndexEntry, SettledEntry
-from headwater.state.streams.stored.typed import DIGEST_MASK, TypedTable
+from headwater.state.streams.stored.typed import DIGEST_MASK, NO_COLUMNS, TypedTable
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import DataFile, TopicTable
+
+MAX_BOUNDS = 64
+"""Columns of a file with bounds."""
+MAX_BOUND_BYTES = 256
 
 
 class Swap:
@@ -56,12 +60,28 @@ def check_typings(state: StreamsDomain, topic: uuid.UUID, files: list[DataFile],
     """Check what is told of new files."""
     if len(typings) != len(files):
         raise Flaw(Reason.INVALID, "the numbers of files and of their typings differ")
-    newest = state.typed[topic].columns.version if topic in state.typed else 0
+    columns = state.typed[topic].columns if topic in state.typed else NO_COLUMNS
+    newest, last_id = columns.version, columns.last_id
     for file, typing in zip(files, typings, strict=True):
         if not 0 <= typing.digest <= DIGEST_MASK or not 0 <= typing.failures <= file.rows:
             raise Flaw(Reason.INVALID, f"file {file.name!r} cannot have {typing}")
         if not 0 <= typing.version <= newest:
             raise Flaw(Reason.INVALID, f"file {file.name!r} has columns of version {typing.version}, not {newest}")
+        _check_bounds(file, typing.bounds, last_id)
+
+
+def _check_bounds(file: DataFile, bounds: Sequence[Bounds], last_id: int) -> None:
+    """Check bounds of a file in a table whose columns have ids up to `last_id`."""
+    if len(bounds) > MAX_BOUNDS:
+        raise Flaw(Reason.INVALID, f"file {file.name!r} has bounds of {len(bounds)} columns, more than {MAX_BOUNDS}")
+    before = 0
+    for one in bounds:
+        known = one.column == KEY_COLUMN or FIRST_COLUMN <= one.column <= last_id
+        if not known or one.column <= before or not 0 <= one.nulls <= file.rows:
+            raise Flaw(Reason.INVALID, f"file {file.name!r} cannot have bounds of column {one.column}")
+        if max(len(one.lower or b""), len(one.upper or b"")) > MAX_BOUND_BYTES:
+            raise Flaw(Reason.INVALID, f"file {file.name!r}: a bound of column {one.column} is too long")
+        before = one.column
 
 
 def note_typings(state: StreamsDomain, topic: uuid.UUID, files: list[DataFile], typings: Sequence[FileTyping]) -> None:
@@ -69,7 +89,11 @@ def note_typings(state: StreamsDomain, topic: uuid.UUID, files: list[DataFile], 
     if typings:
         typed = state.typed.setdefault(topic, TypedTable())
         typed.files.update((file.number, typing) for file, typing in zip(files, typings, strict=True))
-        state.roll("typings", [(typing.digest, typing.version, typing.failures) for typing in typings])
+        state.roll("typings", [(one.digest, one.version, one.failures, _plain(one.bounds)) for one in typings])
+
+
+def _plain(bounds: Sequence[Bounds]) -> list[tuple[object, ...]]:
+    return [msgspec.structs.astuple(one) for one in bounds]
 
 
 def check_run(name: int, run: SegmentRun, expected: int, files: list[DataFile]) -> None:

@@ -22,6 +22,7 @@ from headwater.log.segment.encode import compile_encoder
 from headwater.log.segment.read import SegmentReader, footer_bytes, footer_checksum, open_segment
 from headwater.log.segment.schema import segment_schema
 from headwater.log.segment.write import SegmentFacts, SegmentWriter, Sizes, compile_kernels, decode_runs, read_pieces
+from headwater.state.commands.columns import KEY_COLUMN, Bounds
 from tests.support.batches import NO_PRODUCER, Rec, batch
 
 OPENED_LIMIT = 64 << 20
@@ -209,7 +210,8 @@ def test_schema_and_settings_of_the_file() -> None:
     assert b"ARROW:schema" not in (file.metadata.metadata or {})
     group = file.metadata.row_group(0)
     chunks = [group.column(i) for i in range(group.num_columns)]
-    assert [c.path_in_schema for c in chunks if c.is_stats_set] == ["partition", "offset", "timestamp_ms", "timestamp"]
+    bounded = [c.path_in_schema for c in chunks if c.is_stats_set]
+    assert bounded == ["partition", "offset", "timestamp_ms", "timestamp", "key"]
     for chunk in chunks:
         assert chunk.compression == "ZSTD"
         assert set(chunk.encodings) <= {"PLAIN", "RLE", "RLE_DICTIONARY"}
@@ -261,7 +263,8 @@ def test_facts_and_parts() -> None:
     writer.add(4, second[0])
     assert writer.end_part() == (1, 1)
     facts = writer.close()
-    assert facts == SegmentFacts(3, 2, len(out.getvalue()), 1, 4, 7, 101, -1, 9, 1, facts.digest)
+    keys = Bounds(KEY_COLUMN, 3, None, None)
+    assert facts == SegmentFacts(3, 2, len(out.getvalue()), 1, 4, 7, 101, -1, 9, 1, facts.digest, (keys,))
     pieces = read_pieces(out.getvalue(), footer_checksum(out.getvalue()))
     assert [(piece.partition, piece.first_offset) for piece in pieces] == [(1, 100), (4, 7)]
     assert list(pieces[0].batches()) == first
@@ -289,7 +292,7 @@ def test_columns_begin_as_large_as_the_last_ones(monkeypatch: pytest.MonkeyPatch
 def test_a_segment_without_rows() -> None:
     """T2"""
     data, facts = segment_of({0: rows_of(run_of([batch([Rec(b"x")], attributes=0x20)]))})
-    assert facts == SegmentFacts(0, 0, len(data), -1, -1, -1, -1, -1, -1, 0, 0)
+    assert facts == SegmentFacts(0, 0, len(data), -1, -1, -1, -1, -1, -1, 0, 0, ())
     assert read_pieces(data, footer_checksum(data)) == []
 
 

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from headwater.log.segment.schema import segment_schema
 from headwater.state.commands.base import SetLevel, TakeLease, Tick
 from headwater.state.commands.columns import (
+    KEY_COLUMN,
     AddColumns,
     Addition,
+    Bounds,
     Column,
     FileTyping,
     FillFiles,
@@ -113,9 +115,9 @@ def refused(result: Result, reason: Reason, text: str = "") -> None:
 def test_columns_are_added_and_their_history_is_kept(story: Story) -> None:
     """T6: a version holds for the journal entries after it, and every version can be looked up."""
     assert story.add(ERROR, DATA) == Done(1)
-    assert story.settle(3, FileTyping(5, 1, 0)) == Done(1)
+    assert story.settle(3, FileTyping(5, 1, 0, ())) == Done(1)
     assert story.add(column(103, "b", "double"), parent=101) == Done(2)
-    assert story.settle(3, FileTyping(5, 2, 0)) == Done(2)
+    assert story.settle(3, FileTyping(5, 2, 0, ())) == Done(2)
     columns = story.state.typed[TOPIC].columns
     assert columns.versions == (ColumnsVersion(102, 0), ColumnsVersion(103, 1))
     assert [columns.at(sequence) for sequence in range(4)] == [0, 1, 2, 2]
@@ -123,6 +125,27 @@ def test_columns_are_added_and_their_history_is_kept(story: Story) -> None:
     wider = msgspec.structs.replace(DATA, children=(*DATA.children, column(103, "b", "double")))
     assert columns.of(2) == columns.newest == (ERROR, wider)
     assert (columns.version, columns.last_id) == (2, 103)
+
+
+def test_bounds_of_columns_are_kept_and_bounded(story: Story) -> None:
+    """T17: of the key and of columns that the table has, few and short."""
+    story.add(ERROR, DATA)
+    kept = (Bounds(KEY_COLUMN, 1, b"a", None), Bounds(102, 0, b"1" * 256, b"2"))
+    assert story.settle(3, FileTyping(5, 1, 0, kept)) == Done(1)
+    assert story.state.typed[TOPIC].files[1].bounds == kept
+    many = tuple(Bounds(number, 0, None, None) for number in (KEY_COLUMN, *range(100, 164)))
+    for wrong in (
+        (Bounds(6, 0, None, None),),
+        (Bounds(103, 0, None, None),),
+        (Bounds(102, 4, None, None),),
+        (Bounds(102, -1, None, None),),
+        (Bounds(102, 0, b"x" * 257, None),),
+        (Bounds(102, 0, None, b"x" * 257),),
+        (Bounds(102, 0, None, None), Bounds(KEY_COLUMN, 0, None, None)),
+        (Bounds(102, 0, None, None), Bounds(102, 0, None, None)),
+        many,
+    ):
+        refused(story.settle(3, FileTyping(5, 1, 0, wrong)), Reason.INVALID, "_data/")
 
 
 def test_a_topic_has_columns_before_it_has_a_table(story: Story) -> None:
@@ -246,26 +269,26 @@ def test_every_version_is_found_again(rounds: list[list[tuple[int, str, bool]]])
 def test_a_merge_has_the_digest_of_its_files(story: Story) -> None:
     """T17: the sums are compared modulo 2^64; one that differs changes nothing."""
     story.add(ERROR)
-    story.settle(3, FileTyping(MASK, 1, 0))
-    story.settle(4, FileTyping(3, 1, 2))
+    story.settle(3, FileTyping(MASK, 1, 0, ()))
+    story.settle(4, FileTyping(3, 1, 2, ()))
     before = story.state.image()
     for digest in (0, 1, 3, MASK):
-        refused(story.replace([1, 2], FileTyping(digest, 1, 2)), Reason.INVALID, "digests")
+        refused(story.replace([1, 2], FileTyping(digest, 1, 2, ())), Reason.INVALID, "digests")
     story.scribe.do(9, Tick())
     assert story.state.tables[TOPIC].last_sequence == 2 and len(before) <= len(story.state.image()) + 16
-    assert story.replace([1, 2], FileTyping(2, 1, 2)) == Done(3)
+    assert story.replace([1, 2], FileTyping(2, 1, 2, ())) == Done(3)
     assert story.state.tables[TOPIC].journal[-1].operation == "merge"
-    assert story.state.typed[TOPIC].files[3] == FileTyping(2, 1, 2)
+    assert story.state.typed[TOPIC].files[3] == FileTyping(2, 1, 2, ())
 
 
 def test_a_rewrite_changes_rows_of_the_table(story: Story) -> None:
     """T17: it is a kind of entry of its own, and has the log's rows too."""
-    story.settle(3, FileTyping(7, 0, 0))
+    story.settle(3, FileTyping(7, 0, 0, ()))
     assert [f.number for f in story.state.typed[TOPIC].undecoded(story.state.tables[TOPIC].live())] == [1]
     story.add(ERROR)
-    refused(story.replace([1], FileTyping(8, 1, 0), rewrites=True), Reason.INVALID)
-    refused(story.replace([1], FileTyping(7, 1, 0)), Reason.INVALID, "a merge decodes none")
-    assert story.replace([1], FileTyping(7, 1, 0), rewrites=True) == Done(2)
+    refused(story.replace([1], FileTyping(8, 1, 0, ()), rewrites=True), Reason.INVALID)
+    refused(story.replace([1], FileTyping(7, 1, 0, ())), Reason.INVALID, "a merge decodes none")
+    assert story.replace([1], FileTyping(7, 1, 0, ()), rewrites=True) == Done(2)
     entry = story.state.tables[TOPIC].journal[-1]
     assert (entry.operation, entry.replaces, entry.added, entry.removed) == ("rewrite", False, (2,), (1,))
     assert not list(story.state.typed[TOPIC].undecoded(story.state.tables[TOPIC].live()))
@@ -273,8 +296,8 @@ def test_a_rewrite_changes_rows_of_the_table(story: Story) -> None:
 
 def test_a_rewrite_reaches_rows_that_the_log_has_left(story: Story) -> None:
     """T17: files of which the table alone is left have no runs. A merge of them is refused, and so are half truths."""
-    story.settle(3, FileTyping(7, 0, 0))
-    story.settle(4, FileTyping(8, 0, 0))
+    story.settle(3, FileTyping(7, 0, 0, ()))
+    story.settle(4, FileTyping(8, 0, 0, ()))
     story.add(ERROR)
     story.scribe.do(1, TrimStreams([(A, 3)]))
     assert [file.references for file in story.state.tables[TOPIC].live()] == [0, 1]
@@ -284,10 +307,10 @@ def test_a_rewrite_reaches_rows_that_the_log_has_left(story: Story) -> None:
         ([1], 2, 7, True, Reason.INVALID),
         ([2], 4, 8, True, Reason.STALE),  # the log has it
     ):
-        typings = [FileTyping(digest, 1 if rewrites else 0, 0)]
+        typings = [FileTyping(digest, 1 if rewrites else 0, 0, ())]
         command = Replace(story.lease, TOPIC, removed, [story.file(rows)], [], typings, rewrites)
         refused(story.scribe.do(9, command), reason)
-    command = Replace(story.lease, TOPIC, [1], [story.file(3)], [], [FileTyping(7, 1, 0)], True)
+    command = Replace(story.lease, TOPIC, [1], [story.file(3)], [], [FileTyping(7, 1, 0, ())], True)
     assert story.scribe.do(9, command) == Done(3)
     assert [file.number for file in story.state.tables[TOPIC].live()] == [2, 3]
     assert story.state.tables[TOPIC].journal[-1].operation == "rewrite"
@@ -296,22 +319,22 @@ def test_a_rewrite_reaches_rows_that_the_log_has_left(story: Story) -> None:
 def test_files_of_earlier_levels_are_compared_by_their_rows(story: Story) -> None:
     """T17: they have no digest. Once they have one, a merge without digests is refused."""
     story.settle(3, None)
-    story.settle(4, FileTyping(9, 0, 0))
+    story.settle(4, FileTyping(9, 0, 0, ()))
     run = SegmentRun(A, 0, 7, 0, 0, 1)
     refused(story.scribe.do(9, Merge(story.lease, TOPIC, [1, 2], [story.file(7)], [run])), Reason.STALE, "digests")
-    assert story.replace([1, 2], FileTyping(123, 0, 0)) == Done(3)
+    assert story.replace([1, 2], FileTyping(123, 0, 0, ())) == Done(3)
     refused(story.scribe.do(9, Merge(story.lease, TOPIC, [3], [story.file(7)], [run])), Reason.STALE, "digests")
-    assert story.replace([3], FileTyping(123, 0, 0)) == Done(4)
+    assert story.replace([3], FileTyping(123, 0, 0, ())) == Done(4)
 
 
 @pytest.mark.parametrize(
     "typing",
     [
-        FileTyping(-1, 0, 0),
-        FileTyping(1 << 64, 0, 0),
-        FileTyping(1, -1, 0),
-        FileTyping(1, 2, 0),
-        FileTyping(1, 1, 4),
+        FileTyping(-1, 0, 0, ()),
+        FileTyping(1 << 64, 0, 0, ()),
+        FileTyping(1, -1, 0, ()),
+        FileTyping(1, 2, 0, ()),
+        FileTyping(1, 1, 4, ()),
     ],
 )
 def test_typings_that_cannot_be(story: Story, typing: FileTyping) -> None:
@@ -333,17 +356,17 @@ def test_every_file_has_a_typing(story: Story) -> None:
     assert story.scribe.do(9, Reserve(TOPIC, [(A, 2)], 1_000)) == Done(1)
     filled = SegmentRun(A, 3, 5, 0, 0, 1)
     refused(story.scribe.do(9, FillFiles(1, ROOT, [story.file(2)], [filled], [5], [])), Reason.INVALID)
-    assert story.scribe.do(9, FillFiles(1, ROOT, [story.file(2)], [filled], [5], [FileTyping(4, 0, 0)])) == Done(1)
-    assert story.state.typed[TOPIC].files == {1: FileTyping(4, 0, 0)}
+    assert story.scribe.do(9, FillFiles(1, ROOT, [story.file(2)], [filled], [5], [FileTyping(4, 0, 0, ())])) == Done(1)
+    assert story.state.typed[TOPIC].files == {1: FileTyping(4, 0, 0, ())}
 
 
 def test_callers_want_files_decoded_again(story: Story) -> None:
     """T6: those with failures, or all. Files that come later are not meant."""
     refused(story.scribe.do(1, WantDecoded(TOPIC, False)), Reason.UNKNOWN)
     story.add(ERROR)
-    story.settle(3, FileTyping(1, 1, 0))
-    story.settle(3, FileTyping(2, 1, 2))
-    story.settle(3, FileTyping(3, 0, 0))
+    story.settle(3, FileTyping(1, 1, 0, ()))
+    story.settle(3, FileTyping(2, 1, 2, ()))
+    story.settle(3, FileTyping(3, 0, 0, ()))
 
     def waiting() -> list[int]:
         return [file.number for file in story.state.typed[TOPIC].undecoded(story.state.tables[TOPIC].live())]
@@ -351,7 +374,7 @@ def test_callers_want_files_decoded_again(story: Story) -> None:
     assert waiting() == [3]
     assert story.scribe.do(1, WantDecoded(TOPIC, False)) == Done(2)
     assert waiting() == [2, 3]
-    assert story.replace([2], FileTyping(2, 1, 2), rewrites=True) == Done(4)
+    assert story.replace([2], FileTyping(2, 1, 2, ()), rewrites=True) == Done(4)
     assert waiting() == [3], "a file that fails again is not tried again"
     assert story.scribe.do(1, WantDecoded(TOPIC, True)) == Done(3)
     assert waiting() == [1, 3, 4]
@@ -364,9 +387,9 @@ def test_callers_want_files_decoded_again(story: Story) -> None:
 def test_typings_go_with_their_files_and_columns_with_their_table(story: Story) -> None:
     """T6: nothing is left of a table that is deleted."""
     story.add(ERROR)
-    story.settle(3, FileTyping(1, 1, 0))
-    story.settle(3, FileTyping(2, 1, 0))
-    story.replace([1, 2], FileTyping(3, 1, 0))
+    story.settle(3, FileTyping(1, 1, 0, ()))
+    story.settle(3, FileTyping(2, 1, 0, ()))
+    story.replace([1, 2], FileTyping(3, 1, 0, ()))
     assert story.scribe.do(9, ForgetFiles(story.lease, TOPIC, [1, 3])) == Done(1)
     assert set(story.state.typed[TOPIC].files) == {2, 3}
     assert story.scribe.do(9, Follow(story.lease, TOPIC, "delta", "", "", 3, 3)) == Done()
@@ -407,7 +430,7 @@ class History(Story):
             assert self.add(column(self.last_id, f"c{self.last_id}"), expected=version) == Done(version + 1)
         elif what in ("settle", "old"):
             digest = (a * 8 + b) * 0x123456789ABCDEF & MASK
-            typing = FileTyping(digest, min(a, version), 0) if what == "settle" else None
+            typing = FileTyping(digest, min(a, version), 0, ()) if what == "settle" else None
             assert isinstance(self.settle(a + 1, typing), Done)
             self.digests[self.state.last_file] = digest
         elif what in ("merge", "rewrite") and live:
@@ -418,7 +441,7 @@ class History(Story):
             sums = known.digest(chosen) if known is not None else None
             assert sums in (None, total)
             decoded = known is not None and all(n in known.files and known.files[n].version for n in chosen)
-            told = FileTyping(total + (b == 7) & MASK, version if rewrites or decoded else 0, 0)
+            told = FileTyping(total + (b == 7) & MASK, version if rewrites or decoded else 0, 0, ())
             result = self.replace(chosen, told, rewrites=rewrites)
             assert isinstance(result, Refused) == (b == 7 and sums is not None)
             if isinstance(result, Done):
@@ -466,7 +489,7 @@ def test_below_the_level_nothing_is_different() -> None:
     run = SegmentRun(A, 0, 7, 0, 0, 1)
     assert story.scribe.do(9, Merge(story.lease, TOPIC, [1, 2], [story.file(7)], [run])) == Done(3)
     before = story.state.digest
-    refused(story.settle(1, FileTyping(1, 0, 0)), Reason.INVALID, "headwater cluster upgrade")
+    refused(story.settle(1, FileTyping(1, 0, 0, ())), Reason.INVALID, "headwater cluster upgrade")
     refused(story.add(ERROR), Reason.INVALID, "headwater cluster upgrade")
     assert not story.state.typed and b"typed" not in story.state.image() and story.state.clock_ms == START_MS
     assert before != story.state.digest, "the append of the settle that was refused"

@@ -11,17 +11,14 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from urllib.parse import quote
 
 import msgspec
 
 from headwater.errors import CorruptObject
 from headwater.state.streams.tables import DataFile
-from headwater.types import LAST_MS
 
 CHECKPOINT_EVERY = 10
-"""The end of the year 9999."""
 _WRITABLE_FEATURES = {"appendOnly", "invariants", "domainMetadata", "vacuumProtocolCheck", "timestampNtz"}
 """Features that another writer may switch on without a change to how Headwater writes."""
 _NAME = re.compile(r"\.?(\d{20})\.(.+)")
@@ -192,14 +189,14 @@ def action_path(name: str) -> str:
     return quote(name, safe="/=")
 
 
-def add_action(file: DataFile, *, data_change: bool) -> Add:
+def add_action(file: DataFile, stats: str, *, data_change: bool) -> Add:
     return Add(
         path=action_path(file.name),
         partition_values={},
         size=file.size,
         modification_time=file.created_ms,
         data_change=data_change,
-        stats=statistics(file),
+        stats=stats,
     )
 
 
@@ -212,25 +209,6 @@ def remove_action(path: str, size: int | None, ms: int, *, data_change: bool) ->
         partition_values={},
         size=size,
     )
-
-
-def statistics(file: DataFile) -> str:
-    """Row count and bounds, by which engines skip files."""
-    lowest: dict[str, object] = {}
-    highest: dict[str, object] = {}
-    if file.rows:
-        lowest = {"partition": file.first_partition, "offset": file.first_offset, "timestamp_ms": file.min_timestamp}
-        highest = {"partition": file.last_partition, "offset": file.last_offset, "timestamp_ms": file.max_timestamp}
-        if not file.timestamp_nulls and 0 <= file.min_timestamp <= file.max_timestamp <= LAST_MS:
-            lowest["timestamp"], highest["timestamp"] = _iso(file.min_timestamp), _iso(file.max_timestamp)
-    nulls = {"partition": 0, "offset": 0, "timestamp_ms": 0, "timestamp": file.timestamp_nulls}
-    facts = {"numRecords": file.rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
-    return msgspec.json.encode(facts).decode()
-
-
-def _iso(ms: int) -> str:
-    moment = datetime.fromtimestamp(ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}000Z"
 
 
 def objection(actions: Iterable[Action]) -> str | None:

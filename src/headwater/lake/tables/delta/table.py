@@ -9,7 +9,7 @@ for one that failed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -41,9 +41,10 @@ from headwater.lake.tables.delta.log import (
     remove_action,
     table_metadata,
 )
+from headwater.lake.tables.delta.statistics import Places, places_of, statistics
 from headwater.lake.tables.follower import Batch, Expiry, ForeignCommit, Keeping, Standing, TableRef, Version
 from headwater.objects import ObjectMissing, ObjectStore
-from headwater.state.commands.columns import Column
+from headwater.state.commands.columns import Bounds, Column
 from headwater.state.streams.stored.typed import Columns
 from headwater.state.streams.tables import DataFile, JournalEntry
 from headwater.threads import Offload, inline
@@ -72,6 +73,9 @@ class Step:
     grows: bool = False
     """Whether the version before may have had others."""
     rewrites: bool = False
+    bounds: Mapping[int, Sequence[Bounds]] = field(default_factory=dict)
+    """Bounds of columns, by the number of the file."""
+    places: Places = field(default_factory=dict)
     adds: dict[str, Add] = field(default_factory=dict)
     removes: dict[str, Remove] = field(default_factory=dict)
 
@@ -97,9 +101,14 @@ class Step:
             if self.adds.pop(path, None) is None:
                 self.removes[path] = remove_action(path, file.size, entry.ms, data_change=not quiet)
         for number in entry.added:
-            add = add_action(files[number], data_change=not moved)
-            self.adds[add.path] = add
+            self.show(files[number], data_change=not moved)
         self.upto, self.ms = entry.sequence, entry.ms
+
+    def show(self, file: DataFile, *, data_change: bool) -> None:
+        """Add a file."""
+        stats = statistics(file, self.bounds.get(file.number, ()), self.places)
+        add = add_action(file, stats, data_change=data_change)
+        self.adds[add.path] = add
 
     def mixes(self, entry: JournalEntry, files: Mapping[int, DataFile]) -> bool:
         """Whether an entry cannot be in this version, because a file is marked only as a whole as having new rows.
@@ -123,14 +132,19 @@ class Step:
 
 def steps(batch: Batch) -> Iterator[Step]:
     """The versions of a batch: one, unless new and old rows would mix."""
-    step = Step(batch.after, batch.after, batch.ms, batch.changes)
+    step = _new_step(batch, batch.after, batch.after, batch.ms)
     for entry in batch.entries:
         if step.mixes(entry, batch.files):
             yield _with_columns(step, batch.columns)
-            step = Step(step.upto, step.upto, step.ms, batch.changes)
+            step = _new_step(batch, step.upto, step.upto, step.ms)
         step.include(entry, batch.files)
     step.upto = batch.upto
     yield _with_columns(step, batch.columns)
+
+
+def _new_step(batch: Batch, after: int, upto: int, ms: int) -> Step:
+    places = places_of(batch.columns.newest) if batch.bounds else {}
+    return Step(after, upto, ms, batch.changes, bounds=batch.bounds, places=places)
 
 
 def _with_columns(step: Step, columns: Columns) -> Step:
@@ -143,12 +157,14 @@ def _with_columns(step: Step, columns: Columns) -> Step:
 def step_to(batch: Batch, present: Mapping[str, Add]) -> Step:
     """Bring a table that shows `present` to exactly the batch's live files."""
     live = {action_path(file.name): file for file in batch.live}
-    step = _with_columns(Step(batch.after, batch.upto, batch.ms), batch.columns)
-    step.grows = True
+    step = _with_columns(_new_step(batch, batch.after, batch.upto, batch.ms), batch.columns)
+    step.grows, step.changes = True, True
     for path, add in present.items():
         if path not in live:
             step.removes[path] = remove_action(path, add.size, batch.ms, data_change=True)
-    step.adds = {path: add_action(file, data_change=True) for path, file in live.items() if path not in present}
+    for path, file in live.items():
+        if path not in present:
+            step.show(file, data_change=True)
     return step
 
 

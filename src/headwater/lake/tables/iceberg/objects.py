@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 from urllib.parse import unquote
 
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
 
@@ -26,6 +26,7 @@ from headwater.lake.tables.iceberg.io import MemoryFiles
 from headwater.lake.tables.iceberg.manifests import Change, Names
 from headwater.lake.tables.iceberg.schema import data_file
 from headwater.objects import ObjectStore
+from headwater.state.streams import tables
 
 DELETES_AT_ONCE = 32
 LISTS_CACHED = 2_000
@@ -134,13 +135,13 @@ class TableObjects:
             removed = {number for entry in batch.entries for number in entry.removed}
             gone = [batch.files[number] for number in sorted(removed - added)]
             return Change(
-                [data_file(batch.files[number], root) for number in sorted(added - removed)],
+                [_data_file(batch, batch.files[number], root) for number in sorted(added - removed)],
                 frozenset(f"{root}/{file.name}" for file in gone),
                 min((file.added for file in gone), default=0),
             )
         shown = await self._shown(listed)
         live = {f"{root}/{file.name}": file for file in batch.live}
-        new = [data_file(file, root) for url, file in live.items() if url not in shown]
+        new = [_data_file(batch, file, root) for url, file in live.items() if url not in shown]
         return Change(new, frozenset(shown - live.keys()), 0)
 
     async def _shown(self, listed: list[ManifestFile]) -> set[str]:
@@ -173,6 +174,10 @@ class TableObjects:
                 raise Retriable(f"{url} is missing: the table has changed; if this repeats, run `headwater doctor`")
             found[url] = data
         return found
+
+
+def _data_file(batch: Batch, file: tables.DataFile, root: str) -> DataFile:
+    return data_file(file, root, batch.bounds.get(file.number, ()))
 
 
 def table_url(store: ObjectStore) -> str:

@@ -6,6 +6,7 @@ Field ids 1 to 99 are the columns of the log. The segments contain these ids, an
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
@@ -26,6 +27,7 @@ from pyiceberg.types import (
 )
 
 from headwater.lake.tables.follower import TableRef
+from headwater.state.commands.columns import Bounds
 from headwater.state.streams import tables
 from headwater.types import LAST_MS
 
@@ -80,16 +82,21 @@ def properties(table: TableRef, metadata_url: str) -> dict[str, str]:
     }
 
 
-def data_file(file: tables.DataFile, root_url: str) -> DataFile:
+def data_file(file: tables.DataFile, root_url: str, bounds: Sequence[Bounds] = ()) -> DataFile:
     """A segment as manifests describe it."""
-    bounds = {
+    own = {
         PARTITION: ("<i", file.first_partition, file.last_partition),
         OFFSET: ("<q", file.first_offset, file.last_offset),
         TIMESTAMP_MS: ("<q", file.min_timestamp, file.max_timestamp),
     }
     if not file.timestamp_nulls and _FIRST_MS <= file.min_timestamp <= file.max_timestamp <= LAST_MS:
-        bounds[TIMESTAMP] = ("<q", file.min_timestamp * 1000, file.max_timestamp * 1000)
-    counted = (PARTITION, OFFSET, TIMESTAMP_MS, TIMESTAMP)
+        own[TIMESTAMP] = ("<q", file.min_timestamp * 1000, file.max_timestamp * 1000)
+    nulls = {PARTITION: 0, OFFSET: 0, TIMESTAMP_MS: 0, TIMESTAMP: file.timestamp_nulls}
+    nulls.update((one.column, one.nulls) for one in bounds)
+    lower = {column: struct.pack(kind, low) for column, (kind, low, _) in own.items()}
+    upper = {column: struct.pack(kind, high) for column, (kind, _, high) in own.items()}
+    lower.update((one.column, one.lower) for one in bounds if one.lower is not None)
+    upper.update((one.column, one.upper) for one in bounds if one.upper is not None)
     found = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"{root_url}/{file.name}",
@@ -97,10 +104,10 @@ def data_file(file: tables.DataFile, root_url: str) -> DataFile:
         partition=Record(),
         record_count=file.rows,
         file_size_in_bytes=file.size,
-        value_counts=dict.fromkeys(counted, file.rows),
-        null_value_counts={**dict.fromkeys(counted, 0), TIMESTAMP: file.timestamp_nulls},
-        lower_bounds={column: struct.pack(kind, low) for column, (kind, low, _) in bounds.items()},
-        upper_bounds={column: struct.pack(kind, high) for column, (kind, _, high) in bounds.items()},
+        value_counts=dict.fromkeys(nulls, file.rows),
+        null_value_counts=nulls,
+        lower_bounds=lower,
+        upper_bounds=upper,
         sort_order_id=SORT_ORDER,
     )
     found.spec_id = SPEC.spec_id

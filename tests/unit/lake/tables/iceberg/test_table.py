@@ -18,6 +18,7 @@ from headwater.lake.tables.iceberg.schema import data_file
 from headwater.lake.tables.iceberg.table import FOLDER, IcebergFollower
 from headwater.objects import ObjectInfo
 from headwater.objects.memory import MemoryStore
+from headwater.state.commands.columns import Bounds
 from headwater.state.streams.tables import Follower
 from headwater.types import Pieces
 from tests.unit.lake.tables.iceberg.reading import entries, read, shown
@@ -203,6 +204,17 @@ def test_statistics_of_a_file() -> None:
     found = data_file(file, "s3://b/t")
     assert 4 not in found.lower_bounds
     assert found.null_value_counts[4] == 2
+
+
+def test_bounds_of_other_columns() -> None:
+    """T17: of the key and of typed columns, as far as they are known."""
+    story = Story()
+    story.settle(3, 5)
+    [file] = story.batch(0).live
+    found = data_file(file, "s3://b/t", [Bounds(5, 2, b"a", None), Bounds(120, 5, None, None)])
+    assert (found.lower_bounds[5], found.value_counts[5], found.null_value_counts[5]) == (b"a", 5, 2)
+    assert 5 not in found.upper_bounds and 120 not in found.lower_bounds
+    assert (found.value_counts[120], found.null_value_counts[120]) == (5, 5)
 
 
 @pytest.mark.parametrize("stamp", [-(1 << 63), (1 << 63) - 1, 253_402_300_800_000])
