@@ -24,7 +24,6 @@ from headwater.gateway.origins import Origins, Raw
 from headwater.gateway.problems import BAD_REQUEST, INTERNAL, TOO_LARGE, TOO_SLOW, Refusal, Style, refusal_of, style_of
 from headwater.gateway.quotas import Usage
 from headwater.gateway.services import Call, Services, Taken
-from headwater.security.http_logins import HttpLogins
 from headwater.security.quotas import QuotaExceeded
 from headwater.settings.settings import parse_address
 
@@ -51,7 +50,7 @@ class Front:
         self._app = app
         self._services = services
         self._styles = styles
-        self._callers = Callers(HttpLogins(services.settings.security, services.logins))
+        self._callers = Callers(services.http_logins)
         self._origins = Origins(services.own.origins, parse_address(services.own.http)[0], services.own.url)
         self._rates = Rates(services.own.requests_per_second, services.clock)
         self._date = (0, b"")

@@ -34,6 +34,7 @@ from headwater.replica.replica import Replica
 from headwater.replica.schemas import Registry
 from headwater.replica.topics import Topics
 from headwater.security.guard import Guard
+from headwater.security.http_logins import HttpLogins
 from headwater.security.logins import Logins
 from headwater.settings.settings import Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
@@ -98,6 +99,7 @@ class Services:
         access = domains.cluster.state.access
         self.guard = Guard(settings.security, access)
         self.logins = Logins(settings.security, access, self.clock, self.chance, domains.cluster.barrier)
+        self.http_logins = HttpLogins(settings.security, self.logins)
         self.catalog = RestCatalog(LedgerTables(domains.cluster, domains), domains.store, self.guard, properties)
         self.stats = Stats()
         self.load = Load(self.own.late_ms, self.clock)

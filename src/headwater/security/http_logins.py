@@ -5,6 +5,8 @@ a wrong password get the same answer, a fixed time after the request, and count 
 
 Every request carries the password, and the salted keys are slow to derive on purpose. So a password that was right is
 remembered for a while, as a hash under a key that only this process has, and for as long as the user's keys stay.
+
+Clients that send a password once get a token for it (`grant`); see `LoginTokens`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from headwater.errors import BadInput
+from headwater.security.login_tokens import MARK, LoginTokens
 from headwater.security.logins import MAX_PLAIN_CHARACTERS, TOO_MANY, LoginFailed, Logins
 from headwater.security.tokens import TokenRefused
 from headwater.settings.settings import Security
@@ -31,6 +34,7 @@ REMEMBER_SECONDS = 60.0
 MAX_REMEMBERED = 1_000
 NOT_KNOWN = "the caller is not authenticated"
 Headers = tuple[tuple[str, str], ...]
+_USER = "User:"
 _CHALLENGES = {"basic": 'Basic realm="headwater", charset="UTF-8"', "bearer": 'Bearer realm="headwater"'}
 
 
@@ -80,8 +84,10 @@ class HttpLogins:
         wanted = security.http.authentication
         self._required = wanted != "none"
         self._schemes: dict[str, Callable[[str], Awaitable[str]]] = {}
+        self._given: LoginTokens | None = None
         if wanted in ("basic", "any"):
             self._schemes["basic"] = self._basic
+            self._given = LoginTokens(security, logins)
         if wanted in ("bearer", "any") and security.oauth.configured:
             self._schemes["bearer"] = self._bearer
 
@@ -102,6 +108,20 @@ class HttpLogins:
         if self._required:
             raise Unwelcome(401, NOT_KNOWN, self._challenges())
         return ANONYMOUS
+
+    @property
+    def takes_passwords(self) -> bool:
+        """Whether callers may log in by password, and so get tokens for it."""
+        return self._given is not None
+
+    async def grant(self, host: str, authorization: str) -> tuple[str, int]:
+        """Log in, by password or by an earlier token of it. Returns a token, and the seconds that it lasts."""
+        assert self._given is not None
+        principal = await self._log_in(host, authorization)
+        try:
+            return self._given.give(principal.removeprefix(_USER)), self._given.seconds
+        except TokenRefused:
+            raise Unwelcome(401, NOT_KNOWN, self._challenges()) from None  # a token of another issuer
 
     def _challenges(self) -> Headers:
         """The accepted schemes, in one header, so that a proxy does not drop some of them."""
@@ -128,10 +148,13 @@ class HttpLogins:
 
     async def _judge(self, authorization: str) -> str:
         scheme, _, given = authorization.partition(" ")
-        judge = self._schemes.get(scheme.lower())
+        scheme, given = scheme.lower(), given.strip()
+        if scheme == "bearer" and given.startswith(MARK) and self._given is not None:
+            return f"{_USER}{self._given.check(given)}"
+        judge = self._schemes.get(scheme)
         if judge is None:
             raise LoginFailed("this authentication scheme is not accepted here")
-        return await judge(given.strip())
+        return await judge(given)
 
     async def _basic(self, given: str) -> str:
         """A user's name and password (RFC 7617)."""
@@ -145,8 +168,8 @@ class HttpLogins:
             if not await self._logins.check_password(name, password):
                 raise LoginFailed("an unknown user or a wrong password")
             self._right.keep(name, password)
-        return f"User:{name}"
+        return f"{_USER}{name}"
 
     async def _bearer(self, given: str) -> str:
         """A token (RFC 6750)."""
-        return f"User:{(await self._logins.tokens.check(given)).name}"
+        return f"{_USER}{(await self._logins.tokens.check(given)).name}"

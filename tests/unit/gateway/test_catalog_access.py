@@ -14,12 +14,17 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.exceptions import ForbiddenError, NoSuchTableError, UnauthorizedError
 
+from headwater.clock import SystemChance
+from headwater.gateway.callers import TOKENS
 from headwater.gateway.catalog import MOUNT
+from headwater.gateway.routes.iceberg import BY_TOKEN
+from headwater.replica.users import put_user
 from headwater.security.http_logins import NOT_KNOWN
+from headwater.security.login_tokens import SECONDS, LoginTokens
 from headwater.settings.settings import HttpSecurity, Oauth, Settings
 from headwater.state.cluster.access import Operation
 from tests.support.certificates import Signer, key_document
-from tests.support.gateways import ALICE, InGateway, gateway, listening, secured
+from tests.support.gateways import ALICE, InGateway, basic, gateway, listening, secured
 from tests.support.rules import rule
 from tests.support.secured import PASSWORDS
 from tests.unit.gateway.test_catalog import World
@@ -108,13 +113,124 @@ def test_pyiceberg_logs_in(tmp_path: Path) -> None:
             assert catalog.load_table("topics.orders").metadata.properties["headwater.topic"] == "orders"
             with pytest.raises(NoSuchTableError):
                 catalog.load_table(("topics", "a_b"))
-        with client(url, auth=password("alice", PASSWORDS["alice"])) as catalog:
-            assert catalog.list_tables("topics") == [("topics", "orders")]
-            with pytest.raises(ForbiddenError):
-                catalog.load_table("topics.orders")
+        ways: tuple[dict[str, Any], ...] = (
+            {"auth": password("alice", PASSWORDS["alice"])},
+            {"credential": f"alice:{PASSWORDS['alice']}", "oauth2-server-uri": url.removesuffix("/iceberg") + TOKENS},
+        )
+        for by in ways:
+            _check_alice(url, by)
         for unknown in ({}, {"token": token[:-4] + "AAAA"}, {"auth": password("alice", "wrong")}):
             with pytest.raises(UnauthorizedError), client(url, **unknown):
                 pass
+
+    def _check_alice(url: str, by: dict[str, Any]) -> None:
+        with client(url, **by) as catalog:
+            assert catalog.list_tables("topics") == [("topics", "orders")]
+            with pytest.raises(ForbiddenError):
+                catalog.load_table("topics.orders")
+
+    asyncio.run(story())
+
+
+def by_password(name: str, text: str) -> dict[str, str]:
+    """The form by which Iceberg's clients ask for a token."""
+    return {"grant_type": "client_credentials", "client_id": name, "client_secret": text, "scope": "catalog"}
+
+
+def by_token(token: str) -> dict[str, str]:
+    kind = "urn:ietf:params:oauth:token-type:access_token"
+    return {"grant_type": BY_TOKEN, "subject_token": token, "subject_token_type": kind, "scope": "catalog"}
+
+
+def test_a_token_for_a_password() -> None:
+    """S2: Java's clients log in by this only. The token is the user's, can be renewed, and ends with the password."""
+
+    async def story() -> None:
+        async with with_tables(secured()) as found:
+            await found.allow(rule(ALICE, Operation.READ, "orders"))
+            given = await found.ask("POST", TOKENS, data=by_password("alice", PASSWORDS["alice"]))
+            told = given.json()
+            assert given.status_code == 200 and given.headers["cache-control"] == "no-store"
+            assert (told["token_type"], told["expires_in"]) == ("bearer", SECONDS)
+            bearer = {"Authorization": f"Bearer {told['access_token']}"}
+            listed = (await found.get(TABLES, headers=bearer)).json()["identifiers"]
+            assert [row["name"] for row in listed] == ["orders"]
+            assert (await found.get("/v1", headers=bearer)).status_code == 200
+            found.clock.moved += SECONDS - 60
+            # Iceberg's client sends the old token twice, and in place of an expired one its name and password.
+            for headers in (bearer, basic("alice")):
+                form = by_token(told["access_token"])
+                newer = (await found.ask("POST", TOKENS, data=form, headers=headers)).json()["access_token"]
+                assert newer != told["access_token"]
+            found.clock.moved += 61
+            assert (await found.get(TABLES, headers=bearer)).status_code == 401
+            assert (await found.ask("POST", TOKENS, data=by_token(told["access_token"]))).status_code == 401
+            bearer = {"Authorization": f"Bearer {newer}"}
+            assert (await found.get(TABLES, headers=bearer)).status_code == 200
+            await put_user(found.core.cluster, SystemChance(), "alice", "SCRAM-SHA-256", "changed", 4096)
+            assert (await found.get(TABLES, headers=bearer)).status_code == 401
+
+    asyncio.run(story())
+
+
+def test_who_gets_no_token() -> None:
+    """S2: the same answer for an unknown user and a wrong password, in OAuth's form; guesses are counted."""
+    wrong = [
+        ({}, 400, "unsupported_grant_type"),
+        ({"grant_type": "password"}, 400, "unsupported_grant_type"),
+        ({"grant_type": "client_credentials", "client_id": "alice"}, 400, "invalid_request"),
+        ({"grant_type": "client_credentials", "client_secret": "x"}, 400, "invalid_request"),
+        (by_password("alice:x", "x"), 400, "invalid_request"),
+        ({"grant_type": BY_TOKEN}, 400, "invalid_request"),
+        (by_password("alice", "wrong"), 401, "invalid_client"),
+        (by_password("nobody", "wrong"), 401, "invalid_client"),
+        (by_token("x.y.z"), 401, "invalid_client"),
+    ]
+
+    async def story() -> None:
+        async with with_tables(secured()) as found:
+            for form, status, kind in wrong:
+                answer = await found.ask("POST", TOKENS, data=form)
+                assert (answer.status_code, answer.json()["error"]) == (status, kind)
+                assert answer.json()["error_description"] == NOT_KNOWN or status == 400
+            for body in (b"\xff", b"&" * 100, b"a" * 100_000):
+                answer = await found.ask("POST", TOKENS, content=body)
+                assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+            tries = [await found.ask("POST", TOKENS, data=by_password("alice", f"{i}")) for i in range(60)]
+            assert tries[-1].status_code == 429 and "retry-after" in tries[-1].headers
+            assert tries[-1].json()["error"]["type"] == "TooManyRequestsException"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("authentication", ["none", "bearer"])
+def test_no_tokens_where_no_passwords_are_taken(authentication: str, tmp_path: Path) -> None:
+    """S2"""
+    (tmp_path / "keys.json").write_text(key_document(SIGNER))
+    oauth = Oauth(jwks=str(tmp_path / "keys.json"), issuer="i", audience="a")
+
+    async def story() -> None:
+        async with with_tables(secured(HttpSecurity(authentication=authentication), oauth)) as found:
+            answer = await found.ask("POST", TOKENS, data=by_password("alice", PASSWORDS["alice"]))
+            assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_grant_type")
+            token = LoginTokens(found.core.settings.security, found.services.logins).give("alice")
+            answer = await found.get("/v1", headers={"Authorization": f"Bearer {token}"})
+            assert answer.status_code == (401 if authentication == "bearer" else 200)
+
+    asyncio.run(story())
+
+
+def test_a_token_of_another_issuer_is_not_renewed_here(tmp_path: Path) -> None:
+    """S2"""
+    (tmp_path / "keys.json").write_text(key_document(SIGNER))
+    oauth = Oauth(jwks=str(tmp_path / "keys.json"), issuer="i", audience="a")
+
+    async def story() -> None:
+        async with with_tables(secured(HttpSecurity(authentication="any"), oauth)) as found:
+            expires = found.clock.wall_ms() // 1000 + 600
+            token = SIGNER.token({"iss": "i", "aud": "a", "sub": "carol", "exp": expires})
+            answer = await found.ask("POST", TOKENS, data=by_token(token))
+            assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
 
     asyncio.run(story())
 

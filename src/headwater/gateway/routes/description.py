@@ -16,10 +16,10 @@ from headwater.gateway.services import TheCall
 
 TheDescription = NamedDependency[Description]
 FileName = Annotated[str, PathParameter(description="The name of a file of the page.")]
-FILES = {"page.js": "text/javascript", "page.css": "text/css"}
+FILES = {"page.js": "text/javascript", "page.css": "text/css", "icon.svg": "image/svg+xml"}
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 """The page loads nothing but its own files and the document."""
 HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"}
