@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.errors import BadSchema
-from headwater.schemas.protobuf import compiling
+from headwater.schemas.protobuf import compiling, entries
 from headwater.schemas.protobuf.options import Options, quoted
 from headwater.schemas.protobuf.printing import Printer
 
@@ -44,12 +44,12 @@ def parse(text: str, references: tuple[tuple[str, str], ...]) -> tuple[str, str,
     for name, one in references:
         # Types that Google publishes are those of the compiler, whatever the registry has.
         if not name.startswith("google/protobuf/"):
-            texts[name] = _proto_text(one, texts)
+            texts[name] = entries.hidden(_proto_text(one, texts))
     name = "schema.proto"
     while name in texts:
         name = f"_{name}"
-    texts[name] = _proto_text(text, texts)
-    descriptors = compiling.compiled(name, texts, compiling.child)
+    texts[name] = entries.hidden(_proto_text(text, texts))
+    descriptors = entries.restored(compiling.compiled(name, texts, compiling.child))
     files = files_of(descriptors)
     _check_size(files)
     own = files[-1]
@@ -92,6 +92,7 @@ def serialized(model: ProtobufModel) -> str:
     """The schema's own file as a FileDescriptorProto in Base64, which clients ask for by `format=serialized`."""
     own = files_of(model.descriptors)[-1]
     own.ClearField("source_code_info")
+    entries.unmarked(own)
     return base64.b64encode(own.SerializeToString(deterministic=True)).decode()
 
 
@@ -103,7 +104,7 @@ def message_name(model: ProtobufModel, indexes: tuple[int, ...]) -> str:
         if not 0 <= index < len(messages):
             raise IndexError(f"The schema has no message with the indexes {list(indexes)}")
         names.append(messages[index].name)
-        messages = messages[index].nested_type
+        messages = entries.counted(messages[index].nested_type)
     return ".".join(names)
 
 
@@ -117,7 +118,7 @@ def message_indexes(model: ProtobufModel, name: str) -> tuple[int, ...]:
         if part not in names:
             raise KeyError(f"The schema has no message {name}")
         indexes.append(names.index(part))
-        messages = messages[indexes[-1]].nested_type
+        messages = entries.counted(messages[indexes[-1]].nested_type)
     return tuple(indexes)
 
 
@@ -139,6 +140,7 @@ def _proto_text(text: str, texts: dict[str, str]) -> str:
         pool = pool_of(compiling.compiled("_", {**texts, "_": f'syntax = "proto3";\n{imports}'}, compiling.child))
         with contextlib.suppress(TypeError):  # the compiler finds the flaw again, and its place
             pool.AddSerializedFile(file.SerializeToString())
+    entries.marked(file)
     return Printer(file, Options(pool), normal=False).text()
 
 

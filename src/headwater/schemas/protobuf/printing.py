@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from headwater.schemas.protobuf.entries import are_shown
 from headwater.schemas.protobuf.options import Options, quoted
 
 _SCALARS = {
@@ -90,6 +91,13 @@ class Printer:
         yield from _indented(self._body(message, path))
         yield "}"
 
+    def _entry(self, entry: Any) -> Iterator[str]:
+        """The entry of a map as a message of its own."""
+        yield f"message {entry.name} {{"
+        yield "  option map_entry = true;"
+        yield from (f"  {self._label(one)}{_type(one)} {one.name} = {one.number};" for one in entry.field)
+        yield "}"
+
     def _body(self, message: Any, path: tuple[int, ...]) -> Iterator[str]:
         for option in self._options.of("MessageOptions", message.options, without=("map_entry",)):
             yield f"option {option};"
@@ -98,7 +106,8 @@ class Printer:
             options = self._options.of("ExtensionRangeOptions", span.options)
             yield f"extensions {_span(span.start, span.end - 1, _MAX_FIELD - 1)}{_bracketed(options)};"
         nested = {f".{name.name}": (at, name) for at, name in enumerate(message.nested_type)}
-        maps = {name: kind for name, (_, kind) in nested.items() if kind.options.map_entry}
+        shown = not self._normal and are_shown(message)
+        maps = {name: kind for name, (_, kind) in nested.items() if kind.options.map_entry and not shown}
         groups = {_last(field.type_name) for field in (*message.field, *message.extension) if field.type == _GROUP}
         done: set[int] = set()
         for at, field in self._ordered(message.field):
@@ -110,7 +119,9 @@ class Printer:
             yield from self._field(field, (*path, 2, at), maps, nested, path)
         yield from self._extensions(message.extension, (*path, 6), path, nested)
         for at, inner in enumerate(message.nested_type):
-            if not inner.options.map_entry and f".{inner.name}" not in groups:
+            if inner.options.map_entry:
+                yield from self._entry(inner) if shown else ()
+            elif f".{inner.name}" not in groups:
                 yield from self._message(inner, (*path, 3, at))
         for at, enum in enumerate(message.enum_type):
             yield from self._enum(enum, (*path, 4, at))

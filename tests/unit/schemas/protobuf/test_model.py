@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headwater.errors import BadSchema
 from headwater.schemas.parsing import Parsed, ProtobufModel, SchemaKind, Source, parse
 from headwater.schemas.protobuf import model as models
-from headwater.schemas.protobuf.model import files_of, message_name, pool_of, serialized
+from headwater.schemas.protobuf.model import files_of, message_indexes, message_name, pool_of, serialized
 from tests.support.protobuf import compile_in_process
 
 EVERYTHING = """
@@ -159,6 +159,69 @@ def test_message_indexes() -> None:
     for wrong in ((2,), (1, 0), (-1,)):
         with pytest.raises(IndexError, match="no message with the indexes"):
             message_name(found, wrong)
+
+
+JAVA = """syntax = "proto3";
+package p;
+message Outer {
+  repeated .p.Outer.FirstEntry first = 1;
+  repeated Outer.SecondEntry second = 2;
+  message FirstEntry { option map_entry = true; string key = 1; int32 value = 2; }
+  message A { string s = 1; }
+  message SecondEntry { option  map_entry=true; string key = 1; .p.Outer.A value = 2; }
+  message B { int32 n = 1; }
+}
+"""
+"""Maps as Java's serializer writes them. protoc refuses the option."""
+BY_HAND = """syntax = "proto3"; package p;
+message Outer { map<string, int32> first = 1; map<string, A> second = 2;
+  message A { string s = 1; } message B { int32 n = 1; } }"""
+
+
+def test_maps_as_java_writes_them_are_maps_and_count_in_indexes() -> None:
+    """Java's serializer numbers messages as its descriptor has them, entries of maps among them."""
+    found, by_hand = parsed(JAVA), parsed(BY_HAND)
+    assert isinstance(found.model, ProtobufModel)
+    assert isinstance(by_hand.model, ProtobufModel)
+    names = {(0, 1): "p.Outer.A", (0, 3): "p.Outer.B"}
+    assert {indexes: message_name(found.model, indexes) for indexes in names} == names
+    assert {indexes: message_indexes(found.model, name) for indexes, name in names.items()} == {
+        indexes: indexes for indexes in names
+    }
+    kind = message_factory.GetMessageClass(pool_of(found.model.descriptors).FindMessageTypeByName("p.Outer"))
+    assert dict(kind.FromString(b"\x0a\x05\x0a\x01k\x10\x07").first) == {"k": 7}
+    assert found.normalized == by_hand.normalized
+    stored = parsed(found.canonical)
+    assert isinstance(stored.model, ProtobufModel)
+    assert stored.canonical == found.canonical
+    assert message_name(stored.model, (0, 3)) == "p.Outer.B"
+
+
+def test_maps_of_a_text_do_not_count_and_those_of_a_descriptor_do() -> None:
+    """Java numbers the messages of a text that has maps without their entries. Python and Go send descriptors."""
+    by_hand = model(BY_HAND)
+    assert [message_name(by_hand, (0, at)) for at in range(2)] == ["p.Outer.A", "p.Outer.B"]
+    sent = parsed(serialized(by_hand))
+    assert isinstance(sent.model, ProtobufModel)
+    order = [one.name for one in files_of(by_hand.descriptors)[-1].message_type[0].nested_type]
+    assert order == ["FirstEntry", "SecondEntry", "A", "B"]
+    assert message_name(sent.model, (0, 3)) == message_name(model(sent.canonical), (0, 3)) == "p.Outer.B"
+    plain = 'syntax = "proto3"; message M { message A {} map<string, A> all = 1; }'
+    assert "map<string, .M.A> all = 1;" in parsed(serialized(model(plain))).canonical
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "message E { option map_entry = true; string key = 1; string value = 2; }",
+        "message M { message E { option map_entry = true; string key = 1; string value = 2; } }",
+        "message M { repeated E e = 1; message E { option map_entry = true; bytes key = 1; string value = 2; } }",
+        "message M { repeated E e = 1; message E { option map_entry = true; string key = 1; } }",
+    ],
+)
+def test_what_is_no_entry_of_a_map_is_refused(text: str) -> None:
+    with pytest.raises(BadSchema, match="option map_entry is for"):
+        parsed(f'syntax = "proto3"; {text}')
 
 
 @pytest.mark.parametrize(
