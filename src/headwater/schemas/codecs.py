@@ -36,24 +36,6 @@ class Codec(Protocol):
         """Values, and their shape. No payload raises."""
 
 
-class JsonCodec:
-    """JSON without a schema: the shape is found in the values. It begins with what the table's columns have."""
-
-    record = ""
-
-    def __init__(self, known: Shape | None) -> None:
-        self._known = known
-
-    def __repr__(self) -> str:
-        return f"<JsonCodec of {self._known!r}>"
-
-    def decode(self, payloads: pa.BinaryArray) -> tuple[Shape, Decoded]:
-        from headwater.schemas.decoding.json_plain import decode
-
-        self._known, decoded = decode(payloads, self._known)
-        return self._known, decoded
-
-
 class SchemaCodec:
     """Payloads of a schema."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import BadSchema
-from headwater.schemas.codecs import Codec, JsonCodec, codec_of, shape_in
+from headwater.schemas.codecs import Codec, codec_of, shape_in
 from headwater.schemas.columns import KEY, VALUE, merged, root_of
 from headwater.schemas.conform import arrow_fields, conform, root_array
 from headwater.schemas.framing import (
@@ -31,6 +31,9 @@ from headwater.schemas.typing import JSON, MAX_UNKNOWN, NO_SCHEMA, SUBJECT, Fail
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
+
+    from headwater.schemas.decoding.decoded import Decoded
+    from headwater.schemas.decoding.json_plain import Shapes
 
     Array = npt.NDArray[Any]
 
@@ -91,7 +94,7 @@ class Typer:
         self._unknown: dict[str, None] = {}
         self._roots: dict[Shape, None] = {}
         self._plans: dict[tuple[object, ...], Plan | None] = {}
-        self._json: dict[str, JsonCodec] = {}
+        self._json: dict[str, Shapes] = {}
 
     def __repr__(self) -> str:
         return f"<Typer of columns {self._typing.version}, {len(self._schemas)} schemas, {self.wants!r}>"
@@ -141,15 +144,20 @@ class Typer:
         known = True
         for frame in found.frames:
             if source == JSON:
-                self._decode(side, self._json_codec(column), frame.rows, frame.payloads)
+                self._decode_json(side, column, frame)
             else:
                 known = self._frame(side, frame, source) and known
         return side if known else None
 
-    def _json_codec(self, column: str) -> JsonCodec:
+    def _decode_json(self, side: _Side, column: str, frame: Frame) -> None:
+        """Decode JSON without a schema: shapes are found in the values, and begin with the columns of the table."""
+        from headwater.schemas.decoding.json_plain import Shapes
+
         if column not in self._json:
-            self._json[column] = JsonCodec(shape_in(self._typing.columns, column))
-        return self._json[column]
+            self._json[column] = Shapes(shape_in(self._typing.columns, column))
+        for part in self._json[column].decode(frame.payloads):
+            rows = frame.rows if part.rows is None else frame.rows[part.rows]
+            self._enter(side, rows, part.shape, "", part.decoded)
 
     def _pinned(self, found: Frames, payloads: pa.Array) -> Frames:
         """Rows without an id have the schema of the subject. So do those whose prefix is no id of the registry."""
@@ -208,14 +216,18 @@ class Typer:
         self._decode(side, codec, rows, payloads)
 
     def _decode(self, side: _Side, codec: Codec, rows: Array, payloads: pa.Array) -> None:
+        shape, decoded = codec.decode(payloads)
+        self._enter(side, rows, shape, codec.record if self._typing.separate else "", decoded)
+
+    def _enter(self, side: _Side, rows: Array, shape: Shape, record: str, decoded: Decoded) -> None:
+        """Note the values of some rows."""
         import numpy as np
 
         assert side.group is not None
         assert side.place is not None
-        shape, decoded = codec.decode(payloads)
         side.group[rows] = len(side.groups)
         side.place[rows] = np.arange(len(rows), dtype=np.int64)
-        side.groups.append(_Group(shape, codec.record if self._typing.separate else "", decoded.array))
+        side.groups.append(_Group(shape, record, decoded.array))
         for place, text in decoded.errors.items():
             side.failures[int(rows[place])] = Failure("bad-data", text)
 

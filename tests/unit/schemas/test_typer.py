@@ -145,6 +145,33 @@ def test_a_pinned_subject() -> None:
     assert found["decode_error"] == [None, None, None]
 
 
+def test_lists_of_json_with_other_elements_get_columns_of_their_own() -> None:
+    """What went into a column goes there still: a query that works keeps working."""
+    columns: tuple[Column, ...] = ()
+    last = 99
+    expected: list[Any] = []
+    lists: list[list[Any]] = [[["x"], []], [[1], ["y"], None], [[2, "z"], [3], ["w"]]]
+    for values in lists:
+        batch = rows([json.dumps({"tags": value}).encode() for value in values])
+        for _ in range(3):
+            typer = Typer(Typing("none", "json", False, False, columns, 1, last))
+            found = typer.typed(batch)
+            for root in typer.wants.roots:
+                columns, last = merged(columns, last, root)
+        assert found is not None and not found.failures
+        expected.append(found.arrays[-1].to_pylist())
+    string, long, mixed = "tags", "tags__list_long", "tags__list_json"
+    assert expected == [
+        [{string: ["x"]}, {string: []}],
+        [{string: None, long: [1]}, {string: ["y"], long: None}, {string: None, long: None}],
+        [
+            {string: None, long: None, mixed: ["2", '"z"']},
+            {string: None, long: [3], mixed: None},
+            {string: ["w"], long: None, mixed: None},
+        ],
+    ]
+
+
 def once(batch: pa.RecordBatch, *schemas: KnownSchema, **more: Any) -> tuple[Typer, Typed | None]:
     typer = Typer(Typing("none", "auto", False, False, (), 0, 99, schemas, **more))
     return typer, typer.typed(batch)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from headwater.schemas.shapes import BOOLEAN, DOUBLE, JSON, LONG, NULL, STRING, Field, Shape, decimal, list_of, struct
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_LEVELS = 40
 """A value that is nested more deeply is JSON text."""
@@ -109,16 +112,17 @@ class Seen:
         return next((shape for shape in found if shape.kind == "struct"), self.only())
 
 
-def read(texts: Iterable[bytes | None]) -> Iterable[Any]:
-    """The values of JSON texts; those that are none are left out."""
-    for text in texts:
+def read(payloads: pa.Array, rows: Iterable[int]) -> Iterator[tuple[int, Any]]:
+    """The values of some JSON texts, with their rows; those that are none are left out."""
+    for row in rows:
+        text = payloads[row].as_py()
         if text is None:
             continue
         try:
             value = json.loads(text, parse_int=_whole, parse_constant=_no_constant)
         except (ValueError, RecursionError):
             continue
-        yield value
+        yield row, value
 
 
 class _Number(str):
