@@ -70,6 +70,8 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.description
 	scripts/setup-tools registry
 	$(BIN)/python -m tests.soak.registry
+	scripts/setup-tools spark
+	$(BIN)/python -m tests.soak.evolution
 	for faults in brokers metadata objects compactor everything; do \
 		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done
 	$(BIN)/python -m tests.soak.kills --kills 40 --ledger etcd

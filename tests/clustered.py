@@ -66,6 +66,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/compat/test_link_source.py": "about how a source is read; no store of ours matters",
     "tests/compat/test_zones.py": "chooses the zones of its brokers itself",
     "tests/engines/test_everyone.py": "reads a table by the paths of a local directory",
+    "tests/engines/test_evolution.py": "reads a table by the paths of a local directory",
     "tests/engines/test_external_catalog.py": "reads a table by the paths of a local directory",
     "tests/engines/test_typed_settling.py": "reads a table by the paths of a local directory",
     "tests/gateway/test_schemas.py": "about one gateway's answers; its stores do not matter",

@@ -1,0 +1,69 @@
+"""What engines give for typed columns, as plain values that compare alike whatever engine gave them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from tests.support.evolving.model import Column
+
+
+def plain_rows(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of an engine, with the columns that the model has; all others must be missing."""
+    return [{column.name: plain(column, row[column.name]) for column in columns} for row in rows]
+
+
+def plain(column: Column, value: Any) -> Any:
+    """One value. Maps are dicts, moments are in UTC and have no zone, JSON text is what it says."""
+    if value is None:
+        return None
+    match column.kind:
+        case "struct":
+            given = dict(value)
+            assert set(given) == {child.name for child in column.children}, (column.name, sorted(given))
+            return {child.name: plain(child, given[child.name]) for child in column.children}
+        case "list":
+            return [plain(column.children[0], one) for one in value]
+        case "map":
+            return {key: plain(column.children[1], one) for key, one in _pairs(value)}
+        case "json":
+            return json.loads(value)
+        case "binary":
+            return bytes(value)
+        case "timestamp" | "timestamptz":
+            return _moment(value)
+        case kind if kind.startswith("decimal"):
+            return Decimal(value)
+    return value
+
+
+def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
+    """The entries of a map, which are a dict, pairs, or structs of key and value."""
+    if isinstance(value, dict):
+        return value.items()
+    return [(one["key"], one["value"]) if isinstance(one, dict) else tuple(one) for one in value]
+
+
+def _moment(value: datetime.datetime) -> datetime.datetime:
+    return value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
+
+
+def drawn(columns: Sequence[Column], within: str = "") -> list[str]:
+    """Columns as lines with their paths and kinds, in order of the paths."""
+    found = []
+    for column in columns:
+        path = f"{within}{column.name}"
+        found += [f"{path} {column.kind}", *drawn(column.children, f"{path}.")]
+    return sorted(found)
+
+
+def without_empty(value: Any) -> Any:
+    """The same with null for lists and maps that are empty."""
+    if isinstance(value, dict):
+        return {name: without_empty(one) for name, one in value.items()} or None
+    if isinstance(value, list):
+        return [without_empty(one) for one in value] or None
+    return value
