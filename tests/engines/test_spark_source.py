@@ -138,7 +138,6 @@ def test_typed_columns(session: Any, tmp_path: Path) -> None:
             copied.processAllAvailable()
             gateway.write("typed", b'{"user": "cy", "at": {"x": 3, "y": 1}, "more": 1}')
             gateway.settle()
-            assert [tuple(row) for row in users.collect()][:2] == [("ann", 1), ("bob", 2)], "one moment"
             copied.processAllAvailable()
         finally:
             copied.stop()
@@ -150,8 +149,6 @@ def test_typed_columns(session: Any, tmp_path: Path) -> None:
         assert sorted(str(row.value_data["at"]["y"]) for row in chosen.collect()) == ["1", "None", "None"]
         with pytest.raises(Exception, match="value_data has the type"):
             source.schema("value_data STRUCT<user: BIGINT>").load().collect()
-        with pytest.raises(Exception, match="there is no column 'value_date'"):
-            source.schema("value_date STRING").load().collect()
 
 
 def test_each_row_once_after_kill_9(

@@ -17,7 +17,7 @@ from headwater.sdk.asking import body_of
 from headwater.sdk.connection import Connection
 from headwater.settings.settings import Gateway, Settings
 from tests.support.gateways import gateway, listening
-from tests.support.queries import REASON, WrittenAnswers, answering
+from tests.support.queries import NOTED, NOTES, REASON, WrittenAnswers, answering
 
 ROWS = pa.record_batch({"user": ["ann", "bob"], "orders": [3, None]})
 MANY = pa.record_batch({"n": list(range(20_000))})
@@ -35,7 +35,7 @@ def with_answers(story: Callable[[Connection, WrittenAnswers], None]) -> None:
 
 def test_results() -> None:
     def story(cluster: Connection, written: WrittenAnswers) -> None:
-        written.write("s", ROWS, ROWS)
+        written.write("s", ROWS, ROWS).write(NOTED, ROWS)
         with cluster.sql("s", parameters=[1, b"\xff", None], as_of={0: 7}, timeout=9) as result:
             assert (result.query_id, result.engine, result.reason) == ("q0", "duckdb", REASON)
             assert result.versions == {"orders": 3} and result.schema == ROWS.schema
@@ -46,6 +46,8 @@ def test_results() -> None:
         [question] = written.questions
         assert question.parameters == (1, b"\xff", None) and question.as_of == AsOf(offsets={0: 7})
         assert question.limits is not None and question.limits.seconds == 9
+        with cluster.sql(NOTED) as noted:
+            assert not result.notes and noted.notes == " ".join(NOTES)
         with cluster.sql("s") as once:
             assert next(iter(once.batches())).num_rows == 2
             with pytest.raises(BadInput, match="read once"):

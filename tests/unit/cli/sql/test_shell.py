@@ -27,7 +27,8 @@ class Answer:
     """An answer that is written down. Statements with `interrupt` are interrupted while they are read."""
 
     def __init__(self, sql: str) -> None:
-        self.info = QueryInfo("q1", "duckdb", "It is small.", {"orders": 3})
+        notes = "Some values are null." if "noted" in sql else ""
+        self.info = QueryInfo("q1", "duckdb", "It is small.", {"orders": 3}, notes)
         self.batch = pa.record_batch({"n": [1, 2], "text": ["a", None]})
         self.schema = self.batch.schema
         self.sql = sql
@@ -92,6 +93,16 @@ def test_statements() -> None:
     assert world.run("SELECT 1; SELECT 2;").count("(2 rows)") == 2
     assert [body["sql"] for body in world.cluster.bodies] == ["SELECT 1", "SELECT 2"]
     assert all(answer.closed and not answer.cancelled for answer in world.cluster.answers)
+
+
+def test_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are beside the result, so that what reads it gets nothing else."""
+    world = World()
+    assert "null" not in world.run("SELECT 'noted';") and "(2 rows)" in "".join(world.out)
+    world.run("\\format json")
+    assert json.loads(world.run("SELECT 'noted';"))["notes"] == ["Some values are null."]
+    assert capsys.readouterr().err == "Note: Some values are null.\n" * 2
+    assert "notes" not in json.loads(world.run("SELECT 1;")) and not capsys.readouterr().err
 
 
 def test_settings_of_the_shell() -> None:
