@@ -7,7 +7,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query bench-link demo clean docs
+.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query bench-typed bench-link demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -67,6 +67,7 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.links_compacted
 	scripts/setup-tools mirror
 	$(BIN)/python -m tests.soak.mirror_maker
+	$(BIN)/python -m tests.soak.backfill
 	$(BIN)/python -m tests.soak.description
 	scripts/setup-tools registry
 	$(BIN)/python -m tests.soak.registry
@@ -89,7 +90,7 @@ bench: install tools ## Apache Kafka and Headwater side by side, an hour at most
 bench-paths: install ## the CPU cost of produce and apply, without disk or network
 	$(BIN)/python -m benchmarks.paths
 
-bench-settle: install ## settling end to end, beside a plain PySpark append and Iceberg's Kafka Connect sink
+bench-settle: install ## settling end to end, untyped and typed, beside a plain PySpark append and Iceberg's Kafka Connect sink
 	scripts/setup-tools kafka spark connect
 	$(BIN)/python -m benchmarks.settle $(ARGS)
 
@@ -109,6 +110,10 @@ bench-lookups: install ## look-ups of records that are not settled, in milliseco
 bench-query: install ## SQL beside DuckDB and Spark on the plain files, rows that are not settled, producers beside queries
 	scripts/setup-tools spark
 	$(BIN)/python -m benchmarks.query $(ARGS)
+
+bench-typed: install ## two million JSON events by a typed column, beside the same out of their bytes
+	scripts/setup-tools spark
+	$(BIN)/python -m benchmarks.typed $(ARGS)
 
 bench-link: install ## a topic of Apache Kafka copied into a log and into tables, beside MirrorMaker 2 and Iceberg's Kafka Connect sink
 	scripts/setup-tools kafka spark connect mirror

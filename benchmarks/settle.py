@@ -1,7 +1,7 @@
 """Settling end to end, WAL in the object store to both tables committed: ``make bench-settle``.
 
-Beside it a plain PySpark append of the same rows and, for JSON values, Iceberg's sink for Kafka Connect. How it is
-measured stands in `settle_report.TEXT`.
+Beside it a plain PySpark append of the same rows and, for JSON values, Iceberg's sink for Kafka Connect. Then topics
+with typed columns (`--part typed`). How it is measured stands in `settle_report.TEXT` and `settle_typed.TEXT`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ import pyspark
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
+from benchmarks import settle_typed
 from benchmarks.report import NOISY_PERCENT, PAGE_FILE, gather_facts, publish_section, save
 from benchmarks.segments import CASES, Case
 from benchmarks.settle_connect import COMMIT_MS, LIBS, SUBJECTS, Connect, produce
@@ -31,11 +33,14 @@ from benchmarks.settle_measure import Sample
 from benchmarks.settle_ours import open_bench
 from benchmarks.settle_plain import JARS, open_plain
 from benchmarks.settle_report import SECTION, Results, markdown, noise, terminal_table
+from benchmarks.settle_typed import TypedPlan, TypedResults
 from benchmarks.systems import BenchError
+from benchmarks.typed_inputs import VALUE_BYTES
 from harness.kafka import Kafka
 from harness.process import ServerFailed
 from harness.tools import ROOT
 
+PARTS = ("all", "untyped", "typed")
 STREAMS = (1, 64)
 BESIDE_PLAIN = (CASES[0], CASES[2])
 WARM_RUNS, WARM_APPENDS, WARM_SINKS = 2, 4, 4
@@ -84,14 +89,34 @@ class Plan:
 class Run:
     """All of a plan, one thing after the other; keeps the results on disk after each."""
 
-    def __init__(self, plan: Plan, workdir: Path, console: Console, progress: Progress) -> None:
+    def __init__(self, plan: Plan, typed: TypedPlan, workdir: Path, console: Console, progress: Progress) -> None:
         self._plan = plan
+        self._typed = typed
         self._workdir = workdir
         self._console = console
         self._progress = progress
         self._task: TaskID = progress.add_task("make the records", total=plan.steps())
         self._facts = gather_facts(workdir)
         self._samples: list[Sample] = []
+        self._typed_samples: list[Sample] = []
+
+    def run_typed(self) -> TypedResults:
+        """The part with typed columns."""
+        self._progress.update(self._task, total=self._typed.steps(), completed=0)
+        with self._scratch() as directory:
+            settle_typed.run(self._typed, directory, self._collect_typed, self._say)
+        return self.typed_results()
+
+    def typed_results(self) -> TypedResults:
+        return TypedResults(
+            facts=self._facts, size=self._typed.size(), master=self._typed.master, samples=self._typed_samples
+        )
+
+    def _collect_typed(self, sample: Sample, count: bool) -> None:
+        self._show(sample, count)
+        if count:
+            self._typed_samples.append(sample)
+            save(self.typed_results(), self._workdir / "settle-typed.json")
 
     def results(self) -> Results:
         return Results(facts=self._facts, size=self._plan.size(), samples=self._samples)
@@ -168,6 +193,12 @@ class Run:
         self._progress.update(self._task, description=what)
 
     def _collect(self, sample: Sample, *, count: bool = True) -> None:
+        self._show(sample, count)
+        if count:
+            self._samples.append(sample)
+            save(self.results(), self._workdir / "settle.json")
+
+    def _show(self, sample: Sample, count: bool) -> None:
         self._progress.advance(self._task)
         shares = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in sample.cpu_of.items())
         self._console.print(
@@ -177,9 +208,6 @@ class Run:
             f"CPU {sample.cpu:.2f} s{': ' if shares else ''}{shares}, others {sample.others:.2f})[/]",
             highlight=False,
         )
-        if count:
-            self._samples.append(sample)
-            save(self.results(), self._workdir / "settle.json")
 
 
 def _versions() -> str:
@@ -198,6 +226,8 @@ def main(
     only: Annotated[str, typer.Option(help="Cases whose name contains this.")] = "",
     plain: Annotated[bool, typer.Option(help="The plain PySpark append.")] = True,
     sink: Annotated[bool, typer.Option(help="Iceberg's sink for Kafka Connect.")] = True,
+    part: Annotated[str, typer.Option(help="`untyped`, `typed` columns, or `all`.")] = "all",
+    before: Annotated[Path | None, typer.Option(help="A tree with an earlier build, for the typed part.")] = None,
     workdir: Annotated[Path, typer.Option(help="Data, logs and settle.json.")] = Path("build/bench"),
     quick: Annotated[bool, typer.Option("--quick", help="Little of everything, once, to see that it works.")] = False,
     publish: Annotated[bool, typer.Option("--publish", help="Write the section in docs/benchmarks.md.")] = False,
@@ -212,7 +242,19 @@ def main(
         sink_megabytes=min(sink_megabytes, 60) if quick else sink_megabytes,
         repeats=1 if quick else repeats,
     )
-    if not plan.cases:
+    typed = TypedPlan(
+        master=masters.split(",")[0],
+        rows=plan.megabytes * 1_000_000 // VALUE_BYTES,
+        repeats=1 if quick else repeats,
+        before=before.resolve() if before is not None else None,
+        sink_megabytes=plan.sink_megabytes if sink else 0,
+        only=only,
+    )
+    if part not in PARTS:
+        raise typer.BadParameter(f"{part} is no part: {', '.join(PARTS)}")
+    if before is not None and not (before / "src" / "headwater").is_dir():
+        raise typer.BadParameter(f"{before} has no src/headwater")
+    if not plan.cases and part != "typed":
         raise typer.BadParameter(f"no case is called {only}: {', '.join(c.name for c in [*CASES, *JSON_CASES])}")
     console = Console(width=None if sys.stdout.isatty() else 200)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # unwinds, so servers are stopped
@@ -221,17 +263,40 @@ def main(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with Progress(*columns, console=console) as progress:
-            results = Run(plan, workdir, console, progress).run()
+            runner = Run(plan, typed, workdir, console, progress)
+            results = runner.run() if part != "typed" else None
+            typed_results = runner.run_typed() if part != "untyped" else None
     except (BenchError, ServerFailed) as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from None
-    console.print(terminal_table(results.samples))
-    console.print(f"raw results: {workdir / 'settle.json'}", highlight=False)
-    if (others := noise(results.samples, results.facts.cores)) > NOISY_PERCENT:
+    sections: dict[str, str] = {}
+    if results is not None:
+        console.print(terminal_table(results.samples))
+        _tell_noise(console, noise(results.samples, results.facts.cores))
+        sections[SECTION] = markdown(results, _versions(), COMMIT_MS / 1000)
+    if typed_results is not None:
+        others = noise(typed_results.samples, typed_results.facts.cores)
+        _tell_typed(console, typed_results.samples)
+        _tell_noise(console, others)
+        sections[settle_typed.SECTION] = settle_typed.markdown(typed_results, _versions(), others)
+    console.print(f"raw results: {workdir}", highlight=False)
+    for name, text in sections.items() if publish else ():
+        publish_section(name, text)
+        console.print(f"written: {name} in {PAGE_FILE.relative_to(ROOT)}", highlight=False)
+
+
+def _tell_noise(console: Console, others: float) -> None:
+    if others > NOISY_PERCENT:
         console.print(f"others used {others:.0f} % of the machine: do not trust these figures", style="yellow")
-    if publish:
-        publish_section(SECTION, markdown(results, _versions(), COMMIT_MS / 1000))
-        console.print(f"written: {PAGE_FILE.relative_to(ROOT)}", highlight=False)
+
+
+def _tell_typed(console: Console, samples: list[Sample]) -> None:
+    table = Table(*settle_typed.COLUMNS, title="typed settling: medians (min..max)", title_justify="left")
+    for row in settle_typed.rows(samples):
+        table.add_row(*row)
+    console.print(table)
+    for missed in settle_typed.short_of(samples):
+        console.print(f"less than wanted: {missed}", style="yellow", highlight=False)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ LOOK = 0.02
 TYPED: Mapping[str, str] = {
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
+    "iceberg.tables.evolve-schema-enabled": "true",
 }
 _TRANSFORMS = "org.apache.kafka.connect.transforms"
 RAW: Mapping[str, str] = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from benchmarks.segments import Case
 from benchmarks.settle_inputs import Input
 from benchmarks.settle_measure import DELTA, ICEBERG, LOG_SUMS, Meter, Sample, check
 from benchmarks.systems import BenchError
@@ -21,6 +22,7 @@ from headwater.log.batch import Batch
 from headwater.log.wal import format as wal
 from headwater.objects import open_store
 from headwater.replica.domains import Domains
+from headwater.replica.levels import settle_level
 from headwater.replica.topics import Topics
 from headwater.settings.settings import Lake, Spark
 from headwater.state.cluster.domain import Topic
@@ -33,6 +35,7 @@ SUBJECT = "Headwater"
 ONE = Domain(1)
 ZONE = "bench"
 JOB_SECONDS = 600
+NO_CONFIGS: Mapping[str, str] = {}
 
 
 class Bench:
@@ -60,6 +63,7 @@ class Bench:
     async def start(self) -> None:
         await self._domains.follow()
         await self._domains.join()
+        await settle_level(self._domains.cluster, self._domains)
 
     async def stop(self) -> None:
         await self._domains.leave()
@@ -68,16 +72,28 @@ class Bench:
         await self._following.close()
         await self._store.close()
 
-    async def write(self, name: str, data: Input, streams: int) -> Topic:
+    async def register(self, subject: str, kind: str, text: str) -> int:
+        """Register a schema; returns its id."""
+        from headwater.replica.schema_sources import Draft
+        from headwater.replica.schemas import Registry
+
+        _, schema = await Registry(self._domains.cluster).register(subject, Draft(kind, text))
+        return schema.id
+
+    async def write(self, name: str, data: Input, streams: int, configs: Mapping[str, str] = NO_CONFIGS) -> Topic:
         """A topic whose records lie in WAL objects, interleaved over its streams."""
-        topic = await self._topics.create(name, streams, {"headwater.table.freshness.ms": "1"})
+        topic = await self._topics.create(name, streams, {"headwater.table.freshness.ms": "1", **configs})
+        await self.append(topic, data, streams)
+        return topic
+
+    async def append(self, topic: Topic, data: Input, streams: int) -> None:
+        """More records of a topic."""
         for number, batches in enumerate(data.objects):
             share = -(-len(batches) // streams)
             parts = [
                 (topic.streams[(i + number) % streams], batches[i * share : (i + 1) * share]) for i in range(streams)
             ]
             await self._put(sorted((stream, part) for stream, part in parts if part))
-        return topic
 
     async def _put(self, parts: list[tuple[int, list[Batch]]]) -> None:
         self._sequence += 1
@@ -90,8 +106,11 @@ class Bench:
         ]
         await self._replica.submit([AppendWal(object_id.sequence, image.size, now, ZONE, chunks)])
 
-    async def settle(self, topic: Topic, data: Input, streams: int) -> Sample:
-        """Everything that waits, into both tables; they are then read by somebody else."""
+    async def settle(self, topic: Topic, data: Input, streams: int, earlier: int = 0) -> Sample:
+        """Everything that waits, into both tables; they are then read by somebody else.
+
+        The tables have `earlier` rows already.
+        """
         meter = Meter()
         while await self._compactor.round():
             pass
@@ -99,7 +118,7 @@ class Bench:
             await self._following.round(follower)
         spent = meter.read()
         table = self._replica.state.tables[topic.id]
-        await asyncio.to_thread(self._verify, table, data)
+        await asyncio.to_thread(self._verify, table, data.case, data.rows + earlier)
         sizes = [file.size for file in table.live()]
         return Sample(
             subject=SUBJECT, master=self._master, case=data.case.name, streams=streams, rows=data.rows,
@@ -107,14 +126,21 @@ class Bench:
             wall=spent.wall, cpu_of=spent.cpu_of, others=spent.others,
         )  # fmt: skip
 
-    def _verify(self, table: TopicTable, data: Input) -> None:
+    def _verify(self, table: TopicTable, case: Case, rows: int) -> None:
         behind = [name for name, follower in table.followers.items() if follower.cursor != table.last_sequence]
         if behind or len(table.followers) != len(self._followers):
             raise BenchError(f"{table.root} is not committed everywhere: {self._following.alerts or behind}")
-        wanted = (data.rows, data.rows * data.case.value_bytes, data.rows)
-        metadata = self._directory / table.followers["iceberg"].location
-        check(f"{table.root} in Iceberg", f"iceberg_scan('{metadata}')", ICEBERG, LOG_SUMS, wanted)
+        wanted = (rows, rows * case.value_bytes, rows)
+        check(f"{table.root} in Iceberg", self._iceberg(table), ICEBERG, LOG_SUMS, wanted)
         check(f"{table.root} in Delta", f"delta_scan('{self._directory / table.root}')", DELTA, LOG_SUMS, wanted)
+
+    def _iceberg(self, table: TopicTable) -> str:
+        return f"iceberg_scan('{self._directory / table.followers['iceberg'].location}')"
+
+    async def check_typed(self, topic: Topic, columns: str, wanted: tuple[int, ...]) -> None:
+        """Have DuckDB add up typed columns of a settled topic, and compare."""
+        table = self._replica.state.tables[topic.id]
+        await asyncio.to_thread(check, f"{table.root} in Iceberg", self._iceberg(table), ICEBERG, columns, wanted)
 
     def segments(self, topic: Topic) -> list[Path]:
         """The files that hold a settled topic."""

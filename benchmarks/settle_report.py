@@ -59,8 +59,8 @@ Targets: {targets}, and no slower per CPU-second than the plain append.
   an idle wait of 1 s instead of a minute, and zstd level 1. The topic is in Kafka, in one partition, before it
   starts; the clock runs from the first record to the last commit that came while it was still reading. Only the
   worker's CPU counts, Kafka's and the producer's do not. *JSON opened* parses values into columns, which is what the
-  sink is made for and settling does not do; *raw values* keeps them as bytes with partition, offset and timestamp, as
-  settling does. Runs before let the JVM compile.
+  sink is made for and settling does not do here; *raw values* keeps them as bytes with partition, offset and
+  timestamp, as settling does. Runs before let the JVM compile.
 - After every run DuckDB reads the tables: rows, bytes of values and distinct offsets must be those that were written.
 """
 
