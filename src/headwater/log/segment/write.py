@@ -18,8 +18,9 @@ from headwater.log.segment.bounds import Bounded, bounded, bounds_of
 from headwater.log.segment.decode import Sizes, compile_kernels, decode_runs
 from headwater.log.segment.digest import MASK, digest
 from headwater.log.segment.read import check_footer
+from headwater.log.segment.repeats import repeating
 from headwater.log.segment.schema import segment_schema
-from headwater.log.segment.typed import aligned, leaf_places, leaves, typed_schema
+from headwater.log.segment.typed import aligned, leaf_places, typed_schema
 from headwater.state.commands.columns import Bounds
 from headwater.types import Buffer
 
@@ -108,20 +109,16 @@ class SegmentWriter:
         Those that `index` names by their field ids get statistics and bloom filters.
         """
         import pyarrow as pa
-        from pyarrow import parquet
 
         self._file = _CountingFile(sink)
-        self._typed = bool(typed)
+        self._typed = list(typed)
         self._errors = any(field.name == ERROR for field in typed)
         # A row group is dozens of small writes. The buffer gathers them, so that Python is not called for each.
         self._gathering = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), WRITE_BYTES)
         self._bounded = bounded(typed, index)
         self._unordered: set[int] = set()
         self._written: list[Any] = []
-        settings = _settings(typed, self._bounded)
-        self._parquet = parquet.ParquetWriter(
-            self._gathering, typed_schema(typed), metadata_collector=self._written, **settings
-        )
+        self._parquet: Any = None
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = self._pending_typed = 0
         self._digest = 0
@@ -186,9 +183,21 @@ class SegmentWriter:
 
         if not self._pending:
             return
-        self._parquet.write_table(pa.Table.from_batches(self._pending), row_group_size=self._pending_rows)
+        self._opened().write_table(pa.Table.from_batches(self._pending), row_group_size=self._pending_rows)
         self._groups += 1
         self._pending, self._pending_rows, self._pending_bytes, self._pending_typed = [], 0, 0, 0
+
+    def _opened(self) -> Any:
+        """The file's writer. It begins with the first row group, whose rows say which texts repeat."""
+        from pyarrow import parquet
+
+        if self._parquet is None:
+            texts = repeating(self._pending, self._typed)
+            settings = _settings(self._typed, self._bounded, texts)
+            self._parquet = parquet.ParquetWriter(
+                self._gathering, typed_schema(self._typed), metadata_collector=self._written, **settings
+            )
+        return self._parquet
 
     def end_part(self) -> tuple[int, int]:
         """Close the row group; returns (first, number) of the row groups since the last call."""
@@ -200,7 +209,7 @@ class SegmentWriter:
     def close(self) -> SegmentFacts:
         """Write the footer; returns what the segment holds. The sink stays open."""
         self._flush()
-        self._parquet.close()
+        self._opened().close()
         self._gathering.close()
         bounds = bounds_of(self._written[0], self._bounded, self._unordered) if self._groups else ()
         partitions, offsets, times = (self._partitions or NONE), (self._offsets or NONE), (self._timestamps or NONE)
@@ -210,14 +219,11 @@ class SegmentWriter:
         )  # fmt: skip
 
 
-def _settings(typed: Sequence[pa.Field], index: Iterable[Bounded]) -> dict[str, Any]:
-    """The settings of the file's writer. Texts of typed columns often repeat, so they get dictionaries."""
-    import pyarrow as pa
-
+def _settings(typed: Sequence[pa.Field], index: Iterable[Bounded], texts: Sequence[str]) -> dict[str, Any]:
+    """The settings of the file's writer. `texts` get dictionaries."""
     if not typed:
         return _SETTINGS
     filters = _SETTINGS["bloom_filter_options"]
-    texts = [leaf.path for leaf in leaves(typed) if pa.types.is_string(leaf.type)]
     return {
         **_SETTINGS,
         "use_dictionary": [*_SETTINGS["use_dictionary"], *texts],
