@@ -207,7 +207,8 @@ class _Sink(ExitStack):
         super().__enter__()
         try:
             self._kafka = self.enter_context(Kafka(self._directory / "kafka"))
-            self._connect = self.enter_context(Connect(self._directory / "connect", self._kafka.bootstrap))
+            self._connect = Connect(self._directory / "connect", self._kafka.bootstrap)
+            self.enter_context(self._connect)
         except BaseException:
             self.close()
             raise

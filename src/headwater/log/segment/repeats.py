@@ -56,6 +56,6 @@ def _repeat(values: pa.Array) -> bool:
     from pyarrow import compute
 
     seen = values.slice(0, 2 * SAMPLE_ROWS)
-    present = len(seen) - seen.null_count
+    present: int = len(seen) - seen.null_count
     distinct: int = compute.count_distinct(seen, mode="only_valid").as_py()
     return distinct <= max(FEW, REPEATING * present)
