@@ -70,6 +70,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/engines/test_external_catalog.py": "reads a table by the paths of a local directory",
     "tests/engines/test_typed_settling.py": "reads a table by the paths of a local directory",
     "tests/gateway/test_schemas.py": "about one gateway's answers; its stores do not matter",
+    "tests/gateway/test_encoding.py": "about one gateway's answers; its stores do not matter",
     "tests/engines/test_s3.py": "chooses its stores itself",
     "tests/engines/test_spark_source.py": "about the client of a gateway; its stores do not matter",
     "tests/faults/test_backup.py": "backups are of embedded ledgers and local objects only",

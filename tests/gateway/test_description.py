@@ -15,7 +15,8 @@ import pytest
 
 from harness.patience import eventually
 from harness.ports import free_port
-from headwater.gateway.description.samples import NEXT, QUERY, SAMPLES, Sample
+from headwater.gateway.description.sample import Sample
+from headwater.gateway.description.samples import NEXT, QUERY, SAMPLES
 from tests.support.described import probe
 from tests.support.running import Running
 
@@ -83,15 +84,22 @@ def operation(document: dict[str, Any], name: str) -> tuple[str, str, dict[str, 
 
 
 def send(
-    server: Running, document: dict[str, Any], sample: Sample, position: str, query: str, repeats: list[str]
+    server: Running,
+    document: dict[str, Any],
+    sample: Sample,
+    position: str,
+    query: str,
+    schema: int,
+    repeats: list[str],
 ) -> tuple[int, bytes, str]:
-    """The answer to an example. `position` and `query` are of the cluster, instead of those that the example shows.
+    """The answer to an example. `position`, `query` and `schema` are of the cluster, instead of those that it shows.
 
     `repeats` gets what was answered with 503. Only lost contact with the cluster is a reason for another attempt.
     """
     path, method, _ = operation(document, sample.call)
     for name, value in sample.path.items():
-        path = path.replace(f"{{{name}}}", quote(query if value == QUERY else str(value), safe=""))
+        own = query if value == QUERY else schema if name == "schema_id" else value
+        path = path.replace(f"{{{name}}}", quote(str(own), safe=""))
     headers = {**LOGIN, **sample.headers}
     body = None
     if sample.body is not None:
@@ -133,12 +141,12 @@ def same_shape(shown: Any, found: Any, at: str = "answer") -> None:
 
 def test_every_example_gets_the_answer_that_it_shows(server: Running, document: dict[str, Any]) -> None:
     """All examples, one after the other, on an empty cluster. One of them aborts a transaction, which is begun here."""
-    position, query, producer = "", "", None
+    position, query, schema, producer = "", "", 0, None
     repeats: list[str] = []
     for sample in SAMPLES:
         if sample.call == "listTransactions":
             producer = begin_transaction(server, "payments-1")
-        status, data, media = send(server, document, sample, position, query, repeats)
+        status, data, media = send(server, document, sample, position, query, schema, repeats)
         assert status == sample.status, (sample.call, sample.title, status, data)
         if status == 204:
             assert data == b""
@@ -152,10 +160,12 @@ def test_every_example_gets_the_answer_that_it_shows(server: Running, document: 
             continue
         found = json.loads(data)
         same_shape(sample.answer, found, sample.call)
-        schema = operation(document, sample.call)[2]["responses"][str(status)]["content"][media]["schema"]
-        jsonschema_rs.Draft202012Validator({**schema, "components": document["components"]}).validate(found)
+        promised = operation(document, sample.call)[2]["responses"][str(status)]["content"][media]["schema"]
+        jsonschema_rs.Draft202012Validator({**promised, "components": document["components"]}).validate(found)
         if sample.call == "readAsGroup":
             position = found["next"]
+        if sample.call == "registerSchema" and sample.title == "registered":
+            schema = found["id"]
         if sample.call == "askSql":
             query = found["query"]
     assert producer is not None

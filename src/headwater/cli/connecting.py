@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +21,17 @@ from headwater.errors import ConfigError, HeadwaterError
 if TYPE_CHECKING:
     from headwater.client.client import Client
     from headwater.client.security import ClientSecurity
+    from headwater.lake.finding import SchemaFinder
 
 DEFAULT_MECHANISM = "SCRAM-SHA-512"
+DEFAULT_REGISTRY = "http://127.0.0.1:8081"
+RegistryOption = Annotated[
+    str,
+    typer.Option(
+        "--registry", metavar="URL", help="The schema registry: a gateway, or another one with Confluent's API."
+    ),
+]
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _OPTIONS: dict[str, Any] = {
     "user": Annotated[str | None, typer.Option("--user", metavar="NAME", help="User to log in as.")],
@@ -90,6 +101,43 @@ def open_client(bootstrap: str) -> Client:
     from headwater.client.security import ClientSecurity
 
     return Client(bootstrap, settings=ClientSettings(security=_chosen.get() or ClientSecurity()))
+
+
+@asynccontextmanager
+async def open_finder(url: str) -> AsyncIterator[SchemaFinder]:
+    """Schemas of a registry. The user and the certificates of the command are used there too."""
+    from urllib.parse import urlsplit
+
+    from headwater.client.security import ClientSecurity
+    from headwater.clock import SystemClock
+    from headwater.lake.external_registry import ExternalRegistry
+    from headwater.lake.finding import SchemaFinder
+    from headwater.settings.schema_registry import SchemaRegistry, check_schema_registry
+    from headwater.threads import Threads
+
+    own = _chosen.get() or ClientSecurity()
+    settings = SchemaRegistry(url=url, ca=own.ca, certificate=own.certificate, key=own.key)
+    try:
+        check_schema_registry(settings)
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError(f"--registry {url!r} is not http://HOST:PORT or https://HOST:PORT") from None
+    except ConfigError as error:
+        raise ConfigError(f"--registry {url!r}: {error}") from None
+    login = ""
+    if own.token:
+        login = f"Bearer {own.token}"
+    elif own.user:
+        login = "Basic " + b64encode(f"{own.user}:{own.password}".encode()).decode()
+    if login and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise ConfigError(f"--registry {url} would get a password or token unencrypted: use https://")
+    threads = Threads(2, "registry")
+    try:
+        clock = SystemClock()
+        registry = ExternalRegistry(settings, threads.run, clock, authorization=login)
+        yield SchemaFinder(registry, clock, threads.run, near=False)
+    finally:
+        await threads.close()
 
 
 def _security(given: dict[str, Any]) -> ClientSecurity | None:

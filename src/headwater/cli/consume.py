@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,13 +24,14 @@ from headwater.cli.common import (
     put_json,
     run,
 )
-from headwater.cli.connecting import connecting, open_client
+from headwater.cli.connecting import DEFAULT_REGISTRY, RegistryOption, connecting, open_client, open_finder
 from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
     from headwater.client.client import Client
     from headwater.client.reader import Reset
     from headwater.client.records import Record
+    from headwater.gateway.records.decoding import Decoding, Shown
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _MAX_OFFSET = (1 << 63) - 1
@@ -94,12 +95,18 @@ def consume(
     key_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="With text output: print the key and this text before the value.")
     ] = None,
+    decode: Annotated[
+        bool, typer.Option(help="With JSON output: show keys and values by the schemas that the topic has.")
+    ] = True,
+    registry: RegistryOption = DEFAULT_REGISTRY,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Print records. Without --follow, those that exist when the command starts.
 
-    As text, each value is a line. As JSON, each record is an object on a line, with all its fields.
+    As text, each value is a line. As JSON, each record is an object on a line, with all its fields. Keys and values of
+    topics with schemas are decoded then, and `value_schema` is the id of the schema; what cannot be decoded is shown as
+    it is, with the reason in `value_error`.
     """
     try:
         start = parse_origin(origin)
@@ -108,11 +115,9 @@ def consume(
         fail(error)
     except UnicodeEncodeError as error:
         fail(ConfigError(f"--key-separator is not text: {error}"))
-    write = _json_writer(topic) if output is Output.JSON else _text_writer(separator)
-    run(_consume(bootstrap, topic, start, partition, count, follow, write, committed))
-
-
-Write = Callable[[int, "Record"], None]
+    printer = Printer(topic, separator, as_json=output is Output.JSON)
+    wanted = registry if decode and output is Output.JSON else ""
+    run(_consume(bootstrap, topic, start, partition, count, follow, printer, committed, wanted))
 
 
 async def _consume(
@@ -122,20 +127,23 @@ async def _consume(
     chosen: Sequence[int] | None,
     count: int | None,
     follow: bool,
-    write: Write,
+    printer: Printer,
     committed: bool,
+    registry: str,
 ) -> None:
+    """`registry`: where the schemas of records are; empty: nothing is decoded."""
     from headwater.client.reader import Reader
 
     left = count
-    async with open_client(bootstrap) as client:
+    async with open_client(bootstrap) as client, AsyncExitStack() as stack:
         partitions = await _partitions(client, topic, chosen)
         starts, ends = await bounds(client, topic, partitions, origin, committed=committed)
+        if registry:
+            printer.decoding = await _decoding(client, topic, registry, stack)
         reader = Reader(client, topic, starts, None if follow else ends, committed=committed, on_reset=_tell)
         async with aclosing(reader.chunks()) as chunks:
             async for chunk in chunks:
-                for record in chunk.records[:left]:
-                    write(chunk.partition, record)
+                await printer.put(chunk.partition, chunk.records[:left])
                 flush()
                 if left is not None:
                     left -= min(left, len(chunk.records))
@@ -183,25 +191,66 @@ def _tell(reset: Reset) -> None:
     complain(f"partition {reset.partition} no longer holds offset {reset.wanted}: going on at {reset.resumed}")
 
 
-def _text_writer(separator: bytes | None) -> Write:
-    def write(partition: int, record: Record) -> None:
-        key = b"" if separator is None else (record.key or b"") + separator
-        put(key + (record.value or b"") + b"\n")
+async def _decoding(client: Client, topic: str, registry: str, stack: AsyncExitStack) -> Decoding | None:
+    """What decodes records of a topic; None if the topic has no schemas, or the caller may not know."""
+    from headwater.client.errors import KafkaError
+    from headwater.configs.topics import KEY_SCHEMA, NO_SCHEMA, VALUE_SCHEMA
 
-    return write
+    try:
+        configs = {
+            config.name: config.value for config in await client.describe_configs(topic, [KEY_SCHEMA, VALUE_SCHEMA])
+        }
+    except KafkaError:
+        return None
+    key, value = (configs.get(name) or NO_SCHEMA for name in (KEY_SCHEMA, VALUE_SCHEMA))
+    if key == value == NO_SCHEMA:
+        return None
+    from headwater.gateway.records.decoding import Decoding
+
+    return Decoding(await stack.enter_async_context(open_finder(registry)), key, value)
 
 
-def _json_writer(topic: str) -> Write:
-    def write(partition: int, record: Record) -> None:
-        document: dict[str, Any] = {
-            "topic": topic,
+class Printer:
+    """Prints records."""
+
+    def __init__(self, topic: str, separator: bytes | None = None, *, as_json: bool) -> None:
+        self._topic = topic
+        self._separator = separator
+        self._as_json = as_json
+        self.decoding: Decoding | None = None
+        """What decodes keys and values; None: they are shown as they are."""
+
+    def __repr__(self) -> str:
+        return f"<Printer for {self._topic}>"
+
+    async def put(self, partition: int, records: Sequence[Record]) -> None:
+        """Print records of a partition."""
+        if self.decoding is not None:
+            await self.decoding.prepare(records)
+        for record in records:
+            if self._as_json:
+                put_json(self._document(partition, record))
+            else:
+                key = b"" if self._separator is None else (record.key or b"") + self._separator
+                put(key + (record.value or b"") + b"\n")
+
+    def _document(self, partition: int, record: Record) -> dict[str, Any]:
+        decoding = self.decoding
+        return {
+            "topic": self._topic,
             "partition": partition,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            **json_bytes("key", record.key),
-            **json_bytes("value", record.value),
+            **_field("key", record.key, decoding.key(record) if decoding is not None else None),
+            **_field("value", record.value, decoding.value(record) if decoding is not None else None),
             "headers": [{"name": name, **json_bytes("value", value)} for name, value in record.headers],
         }
-        put_json(document)
 
-    return write
+
+def _field(name: str, data: bytes | None, shown: Shown | None) -> dict[str, Any]:
+    """A key or a value: decoded if it could be, else as bytes."""
+    if shown is None or not shown.decoded:
+        error = {f"{name}_error": shown.error} if shown is not None and shown.error else {}
+        return {**json_bytes(name, data), **error}
+    schema = {f"{name}_schema": shown.schema} if shown.schema is not None else {}
+    return {name: shown.json, **schema}

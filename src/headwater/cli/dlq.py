@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -111,7 +112,15 @@ async def _rows(found: LedgerSession, name: str, limit: int) -> list[tuple[int, 
     while True:
         table, _ = table_of(found, name)
         try:
-            return [row async for row in undecodable(found.store, replica.state, table, limit)] if table else []
+            rows: list[tuple[int, BadRow]] = []
+            if table is None:
+                return rows
+            async with aclosing(undecodable(found.store, replica.state, table)) as all_rows:
+                async for _, partition, row in all_rows:
+                    rows.append((partition, row))
+                    if len(rows) == limit:
+                        break
+            return rows
         except ObjectMissing:
             left -= 1
             if not left:
@@ -121,16 +130,14 @@ async def _rows(found: LedgerSession, name: str, limit: int) -> list[tuple[int, 
 
 def _line(found: LedgerSession, name: str) -> dict[str, Any]:
     from headwater.configs.topics import DLQ_TOPIC
-    from headwater.lake.letters import due
+    from headwater.lake.letters import due, failed_rows
 
     topic, state = found.topic(name), replica_of(found, name).state
     table, streams = table_of(found, name)
-    typed = state.typed.get(topic.id)
-    live = table.live() if table is not None and typed is not None else ()
     named = topic.configs.get(DLQ_TOPIC, "")
     return {
         "topic": name,
         "dead_letter_topic": named,
-        "rows": sum(typed.files[file.number].failures for file in live if file.number in typed.files) if typed else 0,
+        "rows": failed_rows(state, table),
         "waiting": bool(named) and any(due(state, stream) is not None for stream in streams),
     }

@@ -25,13 +25,15 @@ from headwater.cli.common import (
     put_json,
     run,
 )
-from headwater.cli.connecting import connecting, open_client
-from headwater.errors import BadInput, ConfigError
+from headwater.cli.connecting import DEFAULT_REGISTRY, RegistryOption, connecting, open_client, open_finder
+from headwater.errors import BadInput, BadSchema, BadValue, ConfigError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from headwater.client.producer import Producer
+    from headwater.lake.finding import SchemaFinder
+    from headwater.schemas.payloads import Writing
 
 MAX_LINE_BYTES = 32 << 20
 _CHUNK_BYTES = 256 << 10
@@ -56,6 +58,17 @@ class _Shape:
     separator: bytes | None
     headers: tuple[tuple[str, bytes], ...]
     partition: int | None
+    key_schema: str | None = None
+    value_schema: str | None = None
+    """Names of schemas, as the options have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Schemas:
+    """What encodes keys and values. None: they are written as they are."""
+
+    key: Writing | None = None
+    value: Writing | None = None
 
 
 def register(app: typer.Typer) -> None:
@@ -75,16 +88,30 @@ def produce(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A header for every record; repeatable.")
     ] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="By default as Kafka's partitioner chooses.")] = None,
+    key_schema: Annotated[
+        str | None,
+        typer.Option(metavar="SCHEMA", help="Keys are JSON; encode them by a subject's newest schema, or by id:N."),
+    ] = None,
+    value_schema: Annotated[
+        str | None,
+        typer.Option(metavar="SCHEMA", help="Values are JSON; encode them by a subject's newest schema, or by id:N."),
+    ] = None,
+    registry: RegistryOption = DEFAULT_REGISTRY,
     compression: Annotated[Compression, typer.Option(help="Codec of batches.")] = Compression.NONE,
     create: Annotated[bool, typer.Option(help="Let the broker create a missing topic, if it allows that.")] = True,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Write each line of standard input, or of a file, as a record. All are durable when the command exits with 0."""
+    """Write each line of standard input, or of a file, as a record. All are durable when the command exits with 0.
+
+    A line that does not fit its schema ends the command. The lines before it are written.
+    """
     try:
         separator = key_separator.encode() if key_separator is not None else None
         if separator == b"":
             raise ConfigError("--key-separator must not be empty")
+        if key_schema is not None and separator is None:
+            raise ConfigError("--key-schema needs --key-separator: without it lines have no keys")
         headers = tuple((name, value.encode()) for name, value in pairs(header or (), "--header"))
         source: BinaryIO = file.open("rb", buffering=0) if file else sys.stdin.buffer
     except (ConfigError, UnicodeEncodeError) as error:
@@ -92,9 +119,9 @@ def produce(
     except OSError as error:
         fail(ConfigError(f"cannot read {file}: {error.strerror}"))
     size = file.stat().st_size if file and file.is_file() else None
-    shape = _Shape(topic, separator, headers, partition)
+    shape = _Shape(topic, separator, headers, partition, key_schema, value_schema)
     try:
-        records, taken = run(_produce(bootstrap, source, size, shape, compression.value, create))
+        records, taken = run(_produce(bootstrap, source, size, shape, compression.value, create, registry))
     finally:
         if file:
             source.close()
@@ -105,13 +132,14 @@ def produce(
 
 
 async def _produce(
-    bootstrap: str, source: BinaryIO, size: int | None, shape: _Shape, codec: str, create: bool
+    bootstrap: str, source: BinaryIO, size: int | None, shape: _Shape, codec: str, create: bool, registry: str
 ) -> tuple[int, int]:
     """Returns the number of records and of input bytes."""
     from headwater.client.producer import Producer, ProducerSettings
 
     settings = ProducerSettings(codec=codec, create_topics=create)
     records = taken = 0
+    schemas = await _schemas(shape, registry)
     async with (
         open_client(bootstrap) as client,
         Producer(client, settings) as producer,
@@ -125,7 +153,7 @@ async def _produce(
                     taken += chunk_bytes
                     for line in lines:
                         records += 1
-                        await _send(producer, shape, line, records)
+                        await _send(producer, shape, schemas, line, records)
                     if producer.failure is not None:
                         break
                     progress.update(task, completed=taken, records=records)
@@ -137,13 +165,65 @@ async def _produce(
     return records, taken
 
 
-async def _send(producer: Producer, shape: _Shape, line: bytes, number: int) -> None:
-    key, value = None, line
+async def _schemas(shape: _Shape, registry: str) -> _Schemas:
+    """What encodes keys and values, by the schemas that the options name."""
+    if shape.key_schema is None and shape.value_schema is None:
+        return _Schemas()
+    async with open_finder(registry) as finder:
+        return _Schemas(
+            await _writing(finder, "--key-schema", shape.key_schema),
+            await _writing(finder, "--value-schema", shape.value_schema),
+        )
+
+
+async def _writing(finder: SchemaFinder, option: str, name: str | None) -> Writing | None:
+    from headwater.client.errors import Unreachable
+    from headwater.gateway.records.choosing import choice_of
+    from headwater.lake.registries import RegistryUnavailable
+
+    if name is None:
+        return None
+    choice = choice_of(option, name)
+    try:
+        if choice.id:
+            schema = await finder.find(str(choice.id))
+        else:
+            found = await finder.version(choice.subject)
+            schema = found[1] if found is not None else None
+        if schema is None:
+            raise ConfigError(f"{option}: the registry has no {choice}")
+        return await finder.writing(schema)
+    except (BadSchema, BadValue) as error:
+        raise ConfigError(f"{option}: {choice} cannot be used: {error}") from error
+    except RegistryUnavailable as error:
+        raise Unreachable(f"{option}: the schema registry cannot be asked: {error}") from error
+
+
+async def _send(producer: Producer, shape: _Shape, schemas: _Schemas, line: bytes, number: int) -> None:
+    key: bytes | None = None
+    value: bytes | None = line
     if shape.separator is not None:
-        key, found, value = value.partition(shape.separator)
+        key, found, value = line.partition(shape.separator)
         if not found:
             raise BadInput(f"line {number} has no key separator {shape.separator.decode()!r}")
+    key = _encoded(schemas.key, key, number, "key")
+    value = _encoded(schemas.value, value, number, "value")
     await producer.send(shape.topic, value, key=key, headers=shape.headers, partition=shape.partition)
+
+
+def _encoded(writing: Writing | None, text: bytes | None, number: int, what: str) -> bytes | None:
+    """The bytes of a JSON value. Null is no key, or no value."""
+    if writing is None or text is None:
+        return text
+    import msgspec
+
+    try:
+        value = msgspec.json.decode(text)
+        return writing.encode(value) if value is not None else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"line {number}: the {what} is no JSON: {error}") from None
+    except BadValue as error:
+        raise BadInput(f"line {number}: the {what} does not fit its schema: {error}") from None
 
 
 def _progress(size: int | None) -> Progress:

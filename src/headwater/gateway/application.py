@@ -23,7 +23,8 @@ A family of calls is one module in `headwater/gateway/routes/` and one line in `
 - An answer that goes on until the client leaves calls `call.as_stream()` first, and ends when `services.stopping` is
   set. So does a call whose body goes on, before it reads it. The front limits bodies, rates and slow clients; a module
   limits what it gathers in memory.
-- A module whose clients expect errors in another form has `STYLES`: a function for the paths below a prefix.
+- A module whose clients expect errors in another form has `STYLES`: a function for the paths below a prefix. The
+  OpenAPI document leaves its calls out, but for those in `DESCRIBED`.
 - Module names, paths and `operation_id`s are public: they are in the OpenAPI document. Every call has an example in
   `headwater/gateway/description/samples.py`.
 """
@@ -52,6 +53,7 @@ from headwater.gateway.routes import (
     explanations,
     groups,
     iceberg,
+    letters,
     links,
     lookups,
     processes,
@@ -92,6 +94,7 @@ MODULES: tuple[RouteModule, ...] = (
     groups,
     tables,
     transactions,
+    letters,
     links,
     users,
     rules,
@@ -142,8 +145,9 @@ def calls_of(modules: Sequence[RouteModule] = MODULES) -> App:
 
 
 def description_of(modules: Sequence[RouteModule] = MODULES) -> Description:
-    """The OpenAPI document, without the modules that imitate another product: they have another form of errors."""
-    return Description([route for module in modules if not hasattr(module, "STYLES") for route in module.ROUTES])
+    """The OpenAPI document. Of modules that imitate another product it has what they call `DESCRIBED`."""
+    own = [route for module in modules if not hasattr(module, "STYLES") for route in module.ROUTES]
+    return Description([*own, *(route for module in modules for route in getattr(module, "DESCRIBED", ()))])
 
 
 def _rooted(app: App) -> App:

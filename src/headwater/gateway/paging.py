@@ -49,12 +49,12 @@ def paged(
     """A page of items that are sorted by their keys, and the cursor of the next page. `of` names the listing."""
     begin = 0
     if cursor and found:
-        after = _after(of, cursor, type(key(found[0])))
+        after = key_of(of, cursor, type(key(found[0])))
         begin = bisect_right(found, after, key=key)
     count = min(limit, most)
     items = list(found[begin : begin + count])
     more = begin + count < len(found)
-    return items, _cursor(of, key(items[-1])) if more and items else None
+    return items, cursor_of(of, key(items[-1])) if more and items else None
 
 
 def bounded(text: str) -> str:
@@ -64,12 +64,13 @@ def bounded(text: str) -> str:
     return f"{text[:MAX_KEY]}\0{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _cursor(of: str, key: Key) -> str:
+def cursor_of(of: str, key: Key) -> str:
+    """The cursor that leads behind the item with a key. `of` names the listing."""
     return urlsafe_b64encode(msgspec.json.encode((of, key))).rstrip(b"=").decode()
 
 
-def _after(of: str, cursor: str, kind: type[Key]) -> Key:
-    """The key in a cursor."""
+def key_of(of: str, cursor: str, kind: type[Key]) -> Key:
+    """The key in a cursor of a listing. Raises a refusal if it is none."""
     try:
         data = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
         listing, key = msgspec.json.decode(data, type=tuple[str, Key])

@@ -22,6 +22,8 @@ from headwater.gateway.metrics import Stats
 from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refusal
 from headwater.gateway.quotas import CallerQuotas, Usage
 from headwater.lake.external_registry import ExternalRegistry
+from headwater.lake.finding import SchemaFinder
+from headwater.lake.registries import BuiltIn
 from headwater.log.reader import Reader
 from headwater.log.write.writers import Writers
 from headwater.query.asking import Asking
@@ -49,6 +51,8 @@ log = logging.getLogger("headwater.gateway")
 _T = TypeVar("_T")
 MAX_SCANS = 16
 """Scans of topics that a gateway answers at once. Further ones get 429."""
+MAX_UNDECODED = 2
+"""Readers of rows that could not be decoded at once. Each has a file in memory."""
 MAX_CHUNKS = 4
 """Chunks of streams that are made at once. Other streams wait."""
 REGISTRY_MS = 2_000
@@ -92,8 +96,11 @@ class Services:
         self.reader = reader
         self.topics = Topics(domains.cluster, domains, domains.chance)
         self.registry = Registry(domains.cluster, offload)
-        """The schema registry."""
-        known = schemas_of(domains.cluster, domains.clock, hasty(settings, domains, asking))
+        """The schema registry of this cluster."""
+        external = hasty(settings, domains, asking)
+        self.schemas = SchemaFinder(external or BuiltIn(domains.cluster), domains.clock, offload, near=external is None)
+        """Finds the schemas of records: in this cluster's registry, or in an external one."""
+        known = schemas_of(domains.cluster, domains.clock, external)
         self.typings = Typings(known, offload)
         """How rows are decoded by their schemas."""
         access = domains.cluster.state.access
@@ -108,6 +115,7 @@ class Services:
         self.streams = Places("streams", self.own.streams, self.own.streams_per_caller)
         self.scans = Places("scans", MAX_SCANS)
         """Scans under way. Each holds a row group in memory."""
+        self.undecoded = Places("readers of dead letters", MAX_UNDECODED)
         self.holding = Holding(domains)
         """Keeps what queries and scans read."""
         self.lookups = Lookups(
@@ -190,7 +198,7 @@ class Services:
 
 
 def hasty(settings: Settings, domains: Domains, asking: Offload) -> ExternalRegistry | None:
-    """The external schema registry, if there is one, for readers of rows: they wait for it once, and not long."""
+    """The external schema registry, if there is one, for requests: they wait for it once, and not long."""
     own = settings.schema_registry
     if not own.url:
         return None

@@ -14,7 +14,7 @@ import json
 import os
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -22,11 +22,13 @@ import msgspec
 from headwater.client.security import read_secret
 from headwater.clock import Clock
 from headwater.errors import ConfigError
-from headwater.lake.registries import RegistryUnavailable
+from headwater.lake.registries import Registered, RegistryUnavailable, names_of
+from headwater.replica.schema_sources import LATEST
 from headwater.schemas.typing import SUBJECT, KnownSchema
 from headwater.settings.schema_registry import SchemaRegistry
 from headwater.threads import Offload
 
+T = TypeVar("T")
 MAX_REFERENCES = 1_000
 """Schemas that one schema refers to, also by way of others."""
 PAUSE_SECONDS = 0.2
@@ -50,16 +52,33 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
     schema: str
     schema_type: str = "AVRO"
     references: list[Reference] = []
+    id: int = 0
+    """0 if the answer does not say it."""
+    version: int = 0
+
+
+class Use(msgspec.Struct, frozen=True):
+    """A version of a subject that has a schema."""
+
+    subject: str
+    version: int
 
 
 class ExternalRegistry:
     """A registry with Confluent's API."""
 
     def __init__(
-        self, settings: SchemaRegistry, offload: Offload, clock: Clock, environment: Mapping[str, str] = os.environ
+        self,
+        settings: SchemaRegistry,
+        offload: Offload,
+        clock: Clock,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        authorization: str = "",
     ) -> None:
-        """`offload` runs requests, which block."""
+        """`offload` runs requests, which block. `authorization` is sent instead of what the settings say."""
         self._settings = settings
+        self._given = authorization
         self._offload = offload
         self._clock = clock
         self._environment = environment
@@ -75,13 +94,31 @@ class ExternalRegistry:
             path = f"/subjects/{quote(name.removeprefix(SUBJECT), safe='')}/versions/latest"
         else:
             path = f"/schemas/ids/{name}" if name.isdecimal() else f"/schemas/guids/{name}"
-        found = await self._ask(path)
+        found = await self._ask(path, Answer)
+        return await self._whole(found, name) if found is not None else None
+
+    async def version(self, subject: str, number: int = LATEST) -> Registered | None:
+        """A version of a subject, or its newest one."""
+        which = "latest" if number == LATEST else str(number)
+        found = await self._ask(f"/subjects/{quote(subject, safe='')}/versions/{which}", Answer)
         if found is None:
             return None
+        if not found.id or not found.version:
+            raise RegistryUnavailable("the registry tells neither the id nor the version of a schema")
+        schema = await self._whole(found, str(found.id))
+        return Registered(subject, found.version, found.id, schema) if schema is not None else None
+
+    async def uses(self, schema_id: int) -> list[tuple[str, int]]:
+        """The subjects and versions that have a schema."""
+        found = await self._ask(f"/schemas/ids/{schema_id}/versions", list[Use])
+        return [(one.subject, one.version) for one in found or ()]
+
+    async def _whole(self, found: Answer, name: str) -> KnownSchema | None:
+        """A schema with all that it refers to. None if something of that is missing."""
         texts: dict[str, str] = {}
         if not await self._gather(found.references, texts):
             return None
-        return KnownSchema((name,), found.schema_type, found.schema, tuple(texts.items()))
+        return KnownSchema(names_of(name, found.id), found.schema_type, found.schema, tuple(texts.items()))
 
     async def _gather(self, references: list[Reference], texts: dict[str, str]) -> bool:
         """Add the texts of all that is referred to, each behind those that it needs itself. False if one is missing."""
@@ -101,19 +138,19 @@ class ExternalRegistry:
             if len(seen) > MAX_REFERENCES:
                 raise RegistryUnavailable(f"a schema refers to more than {MAX_REFERENCES} others")
             subject = quote(reference.subject, safe="")
-            found = await self._ask(f"/subjects/{subject}/versions/{reference.version}?deleted=true")
+            found = await self._ask(f"/subjects/{subject}/versions/{reference.version}?deleted=true", Answer)
             if found is None:
                 return False
             path.append((reference, found.schema, list(found.references)))
         return True
 
-    async def _ask(self, path: str) -> Answer | None:
+    async def _ask(self, path: str, kind: type[T]) -> T | None:
         """Ask, and ask again after a failure. None if the registry has no such schema."""
         pause = PAUSE_SECONDS
         for left in range(self._settings.retries, -1, -1):
             try:
                 status, body = await self._offload(self._get, path)
-                return _read(status, body)
+                return _read(status, body, kind)
             except RegistryUnavailable:
                 if not left:
                     raise
@@ -163,6 +200,8 @@ class ExternalRegistry:
     def _authorization(self) -> dict[str, str]:
         """The header with the user or the token. Secrets are read anew each time, because they change."""
         own = self._settings
+        if self._given:
+            return {"Authorization": self._given}
         if own.token_file or own.token_env:
             return {"Authorization": f"Bearer {self._secret(own.token_file, own.token_env)}"}
         if own.user:
@@ -178,11 +217,11 @@ class ExternalRegistry:
         return self._environment[variable]
 
 
-def _read(status: int, body: bytes) -> Answer | None:
-    """The schema in an answer; None if the registry says that there is none."""
+def _read(status: int, body: bytes, kind: type[T]) -> T | None:
+    """What an answer tells; None if the registry says that there is no such schema."""
     if status == 200:
         try:
-            return msgspec.json.decode(body, type=Answer)
+            return msgspec.json.decode(body, type=kind)
         except msgspec.MsgspecError as error:
             raise RegistryUnavailable(f"the registry answers no schema: {error}") from error
     code, message = _refusal(body)

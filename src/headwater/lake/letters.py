@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,8 @@ UNIT_BYTES = 4 << 20
 RETRY_SECONDS = 5.0
 """How long letters wait after their topic has refused them."""
 
+Place = tuple[int, int]
+"""The number of a file, and which of its rows that could not be decoded, from 1 on."""
 Lease = Callable[[Replica[StreamsState]], Awaitable[int | None]]
 
 
@@ -132,20 +134,36 @@ def bad_rows(data: Buffer, checksum: int, typed: TypedTable) -> list[tuple[int, 
 
 
 async def undecodable(
-    store: ObjectStore, state: StreamsState, table: TopicTable, limit: int
-) -> AsyncIterator[tuple[int, BadRow]]:
-    """The first rows of a table that could not be decoded, each with its partition, file by file."""
+    store: ObjectStore,
+    state: StreamsState,
+    table: TopicTable,
+    after: Place = (0, 0),
+    offload: Offload = inline,
+) -> AsyncGenerator[tuple[Place, int, BadRow], None]:
+    """The rows of a table that could not be decoded, each with its place and its partition, file by file.
+
+    `after` is the place behind which to begin. A row whose file is replaced meanwhile has another place, further on.
+    Raises `ObjectMissing` if a file was replaced and deleted.
+    """
     typed = state.typed.get(table.topic, TypedTable())
-    for file in list(table.live()):
+    for file in sorted(table.live(), key=lambda one: one.number):
         typing = typed.files.get(file.number)
-        if typing is None or not typing.failures:
+        if typing is None or not typing.failures or file.number < after[0]:
             continue
         data = await store.get(f"{table.root}/{file.name}")
-        for partition, row in bad_rows(data, file.footer_checksum, typed):
-            if limit <= 0:
-                return
-            limit -= 1
-            yield partition, row
+        rows = await offload(bad_rows, data, file.footer_checksum, typed)
+        del data
+        for number, (partition, row) in enumerate(rows, 1):
+            if (file.number, number) > after:
+                yield (file.number, number), partition, row
+
+
+def failed_rows(state: StreamsState, table: TopicTable | None) -> int:
+    """How many rows of a table could not be decoded."""
+    typed = state.typed.get(table.topic) if table is not None else None
+    if table is None or typed is None:
+        return 0
+    return sum(typed.files[file.number].failures for file in table.live() if file.number in typed.files)
 
 
 def _bad_row(row: dict[str, Any]) -> BadRow:

@@ -40,33 +40,51 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a schema says about itself, for clients."""
 
     tags: dict[str, list[str]] | None = None
+    """Tags of fields, by their paths."""
     properties: dict[str, str] | None = None
+    """Properties by name."""
     sensitive: list[str] | None = None
+    """Names of properties that are secret."""
 
 
-class Rule(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class SchemaRule(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A rule that clients follow when they write or read records. The registry only keeps it."""
 
     name: str | None = None
+    """The name of the rule."""
     doc: str | None = None
+    """What it is for."""
     kind: str | None = None
+    """TRANSFORM or CONDITION."""
     mode: str | None = None
+    """When clients follow it: WRITE, READ, UPGRADE and so on."""
     type: str | None = None
+    """Its language, such as CEL."""
     tags: list[str] | None = None
+    """Tags of the fields that it is about."""
     params: dict[str, str] | None = None
+    """Its parameters."""
     expr: str | None = None
+    """The rule itself."""
     on_success: str | None = None
+    """What clients do if it holds."""
     on_failure: str | None = None
+    """What clients do if it does not hold."""
     disabled: bool = False
+    """Whether clients ignore it."""
 
 
 class RuleSet(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The rules of a schema."""
 
-    migration_rules: list[Rule] | None = None
-    domain_rules: list[Rule] | None = None
-    encoding_rules: list[Rule] | None = None
+    migration_rules: list[SchemaRule] | None = None
+    """Rules for readers of older and newer versions."""
+    domain_rules: list[SchemaRule] | None = None
+    """Rules for values."""
+    encoding_rules: list[SchemaRule] | None = None
+    """Rules for encoded values."""
     enable_at: str | None = None
+    """When they are followed."""
 
 
 class Extra(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

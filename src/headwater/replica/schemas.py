@@ -279,6 +279,11 @@ class Registry:
         former = [await self.parsed(self.schemas.schemas[version.id]) for version in chosen]
         return await self._offload(incompatibilities, level, ready.parsed, former)
 
+    async def parsed_draft(self, draft: Draft) -> Parsed:
+        """A schema as a caller gives it, parsed. Raises if it is not valid."""
+        source, references = self._sources.request_of(draft)
+        return (await self._offload(ready_of, source, references, "", False)).parsed
+
     async def parsed(self, schema: Schema) -> Parsed:
         """A stored schema, parsed."""
         parsed = self._sources.kept(schema.guid)

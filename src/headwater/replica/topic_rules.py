@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from headwater.configs.topics import DLQ_TOPIC
+from headwater.errors import ConfigError
 from headwater.replica.internal_topics import topic_alike, topic_by_name
 from headwater.replica.topics import ClusterFull, InvalidPartitions, InvalidTopicName, TopicExists
 from headwater.settings.limits import Limits
@@ -44,3 +48,24 @@ def check_growth(limits: Limits, topic: Topic, count: int) -> None:
             f"The topic {topic.name} currently has {now} partition(s); {count} would not be an increase."
         )
     within_limit(limits, count)
+
+
+def check_letters(state: ClusterState, name: str, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Raise if a topic cannot have the dead-letter topic that its configs name.
+
+    A dead-letter topic has none itself: letters would go in a circle, or from one topic to the next. Two changes at the
+    same time may still do that; then no letters are written, and the compactor says so. What a topic has already is not
+    judged again: `before` are its configs before the change.
+    """
+    target = configs.get(DLQ_TOPIC, "")
+    if not target or target == before.get(DLQ_TOPIC, ""):
+        return
+    if target == name:
+        raise ConfigError(f"Topic {name!r} cannot be its own dead-letter topic ({DLQ_TOPIC})")
+    found = state.names.get(target)
+    if found is not None and found.configs.get(DLQ_TOPIC):
+        raise ConfigError(
+            f"Topic {target!r} cannot be the dead-letter topic of {name!r}: it has one itself ({DLQ_TOPIC})"
+        )
+    if any(other.configs.get(DLQ_TOPIC) == name and not other.deleting for other in state.topics.values()):
+        raise ConfigError(f"Topic {name!r} cannot have a dead-letter topic: it is that of another topic ({DLQ_TOPIC})")

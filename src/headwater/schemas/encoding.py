@@ -14,7 +14,7 @@ __all__ = ["Codec", "codec", "prefix", "varint"]
 
 
 class Codec(Protocol):
-    """Encodes and decodes by one schema. It may be used for many values, by one thread at a time."""
+    """Encodes and decodes by one schema. It keeps nothing of a value, so several threads may use it."""
 
     def encode(self, value: Any) -> bytes:
         """The payload of a value. Raises `BadValue`, which names the place, if it does not fit the schema."""

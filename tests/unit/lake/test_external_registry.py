@@ -12,7 +12,7 @@ import pytest
 
 from headwater.clock import SystemClock
 from headwater.lake.external_registry import ExternalRegistry
-from headwater.lake.registries import RegistryUnavailable
+from headwater.lake.registries import Registered, RegistryUnavailable
 from headwater.schemas.typing import KnownSchema
 from headwater.settings.schema_registry import SchemaRegistry
 from headwater.threads import inline
@@ -39,7 +39,7 @@ def test_ids_guids_and_subjects(fake: FakeRegistry) -> None:
     fake.answers["/registry/subjects/a%2Fb/versions/latest"] = (200, {"schema": '"int"', "version": 3, "id": 9})
     assert ask(fake, "7") == KnownSchema(("7",), "AVRO", '"long"', ())
     assert ask(fake, GUID) == KnownSchema((GUID,), "JSON", "{}", ())
-    assert ask(fake, "subject:a/b") == KnownSchema(("subject:a/b",), "AVRO", '"int"', ())
+    assert ask(fake, "subject:a/b") == KnownSchema(("subject:a/b", "9"), "AVRO", '"int"', ())
     assert ask(fake, "8") is None
     assert fake.asked[0] == ("/registry/schemas/ids/7", "")
 
@@ -134,3 +134,24 @@ def test_nobody_there() -> None:
     own = SchemaRegistry(url="http://127.0.0.1:1", retries=0)
     with pytest.raises(RegistryUnavailable, match="does not answer"):
         asyncio.run(ExternalRegistry(own, inline, SystemClock()).schema("1"))
+
+
+def test_versions_and_uses(fake: FakeRegistry) -> None:
+    """For those that write records: the id and the number of a version, and where a schema is used."""
+    whole = {"subject": "s", "version": 2, "id": 7, "schema": '"long"'}
+    fake.answers["/registry/subjects/s/versions/latest"] = (200, whole)
+    fake.answers["/registry/subjects/s/versions/2"] = (200, whole)
+    fake.answers["/registry/subjects/odd/versions/latest"] = (200, {"schema": '"long"'})
+    fake.answers["/registry/schemas/ids/7/versions"] = (200, [{"subject": "s", "version": 2}])
+    own = SchemaRegistry(url=fake.url, retries=0)
+    registry = ExternalRegistry(own, inline, SystemClock(), authorization="Bearer t")
+    known = KnownSchema(("7",), "AVRO", '"long"', ())
+    for number in (-1, 2):
+        assert asyncio.run(registry.version("s", number)) == Registered("s", 2, 7, known)
+    assert asyncio.run(registry.version("s", 3)) is None and asyncio.run(registry.version("none")) is None
+    assert asyncio.run(registry.uses(7)) == [("s", 2)] and asyncio.run(registry.uses(8)) == []
+    assert {login for _, login in fake.asked} == {"Bearer t"}
+    found = asyncio.run(registry.schema("subject:s"))
+    assert found is not None and found.names == ("subject:s", "7")
+    with pytest.raises(RegistryUnavailable, match="neither the id nor the version"):
+        asyncio.run(registry.version("odd"))

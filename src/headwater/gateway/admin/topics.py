@@ -54,6 +54,7 @@ async def create(call: Call, name: str, partitions: int | None, configs: Mapping
     topic_rules.check_free(own.state, name)
     rules = rules_of_topics(own.state.resources.common)
     change = change_of(rules, {}, [Edit(config, SET, value) for config, value in configs.items()])
+    topic_rules.check_letters(own.state, name, change.put, {})
     count = own.settings.default_partitions if partitions is None else partitions
     if count < 1:
         raise InvalidPartitions("A topic has at least one partition.")
@@ -98,6 +99,7 @@ async def alter(call: Call, name: str, put: Mapping[str, str], reset: Sequence[s
     edits = [*(Edit(config, SET, value) for config, value in put.items()), *(Edit(c, DELETE, "") for c in reset)]
     change = change_of(rules_of_topics(own.state.resources.common), topic.configs, edits)
     after = change.after(topic.configs)
+    topic_rules.check_letters(own.state, name, after, topic.configs)
     if not dry and after != topic.configs:
         await own.topics.alter(topic, change.put, change.remove)
     return after

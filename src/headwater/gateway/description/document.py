@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document: every call with its parameters, bodies, answers, problems and examples.
 
 It is made from the handlers, when it is asked for the first time. Families of calls that imitate another product have
-a document of their own elsewhere and are left out.
+a document of their own elsewhere and are left out, but for the schema registry.
 """
 
 from __future__ import annotations
@@ -19,8 +19,16 @@ from litestar.response import Response, Stream
 from litestar.types import ControllerRouterHandler
 
 from headwater.gateway.callers import is_open
-from headwater.gateway.description.refusals import kinds_of, problem_schema, refusals
-from headwater.gateway.description.samples import SAMPLES, Sample
+from headwater.gateway.description.refusals import (
+    REGISTRY_MEDIA,
+    kinds_of,
+    problem_schema,
+    refusals,
+    registry_problem_schema,
+    registry_refusals,
+)
+from headwater.gateway.description.sample import Sample
+from headwater.gateway.description.samples import SAMPLES
 from headwater.gateway.description.schemas import Schema, Schemas, without_null
 from headwater.gateway.queries.bodies import SqlAnswer
 from headwater.gateway.records.bodies import JSON, NDJSON, RAW, AppendBody
@@ -30,6 +38,10 @@ from headwater.gateway.results.forms import MEDIA
 VERSION = "1"
 """The version of the API, not of the gateway: everybody may read the document."""
 BINARY: Schema = {}
+REGISTRY = "schemas"
+"""The tag of the calls of the schema registry. Their answers and errors have a form of their own."""
+BODY = "body"
+"""In the options of a handler that reads its body itself: the type of the body."""
 APPEND = "appendRecords"
 ASK = "askSql"
 ABOUT = """\
@@ -39,8 +51,9 @@ Users and rules are Kafka's. What a caller may not DESCRIBE does not exist: the 
 `next` of an answer is the cursor of the next page. An error is a problem document (RFC 9457) whose `type` never \
 changes and leads to a page that explains it.
 
-Two families of calls of a gateway are described elsewhere: the REST Proxy v3 paths (`/v3`, `/kafka/v3`) by Confluent, \
-and the read-only Iceberg REST catalog (`/iceberg`) by Apache Iceberg."""
+The schema registry (`/subjects`, `/schemas`, `/config`, `/mode`, `/compatibility`) has the paths, answers and errors \
+of Confluent's. Two families of calls of a gateway are described elsewhere: the REST Proxy v3 paths (`/v3`, \
+`/kafka/v3`) by Confluent, and the read-only Iceberg REST catalog (`/iceberg`) by Apache Iceberg."""
 TAGS = {
     "cluster": "The cluster, its processes and its feature level.",
     "topics": "Topics and their configs.",
@@ -48,6 +61,8 @@ TAGS = {
     "sql": "Queries over topics.",
     "groups": "Groups, their offsets and their lag.",
     "tables": "Topics as tables: versions, files, freshness.",
+    REGISTRY: "Schemas of keys and values: the schema registry.",
+    "dead letters": "Records that could not be decoded by a schema.",
     "transactions": "Transactional ids and their transactions.",
     "links": "Links, which copy topics of another Kafka.",
     "users": "Users and their passwords.",
@@ -96,6 +111,7 @@ class Description:
             path, method = path_of(handler), method_of(handler)
             paths.setdefault(path, {})[method.lower()] = _operation(handler, schemas)
         schemas.components["Problem"] = problem_schema()
+        schemas.components["RegistryProblem"] = registry_problem_schema()
         return {
             "openapi": "3.1.0",
             "info": {"title": "Headwater", "version": VERSION, "description": ABOUT},
@@ -129,6 +145,7 @@ def _operation(handler: HTTPRouteHandler, schemas: Schemas) -> Schema:
     summary, _, about = (inspect.getdoc(handler.fn) or "").partition("\n\n")
     parameters, body = _inputs(handler, schemas)
     path, method = path_of(handler), method_of(handler)
+    kinds = kinds_of(path, method, has_body=body is not None)
     told: Schema = {
         "operationId": name,
         "summary": summary.replace("\n", " "),
@@ -136,7 +153,7 @@ def _operation(handler: HTTPRouteHandler, schemas: Schemas) -> Schema:
         "parameters": [_with_example(parameter, name) for parameter in parameters],
         "responses": {
             **_answers(handler, schemas),
-            **refusals(kinds_of(path, method, has_body=body is not None)),
+            **(registry_refusals(kinds) if of_registry(handler) else refusals(kinds)),
         },
     }
     if about:
@@ -148,6 +165,11 @@ def _operation(handler: HTTPRouteHandler, schemas: Schemas) -> Schema:
     if name == "health":
         told["responses"]["503"] = {**told["responses"]["200"], "description": "The gateway does not serve."}
     return told
+
+
+def of_registry(handler: HTTPRouteHandler) -> bool:
+    """Whether a call is one of the schema registry."""
+    return REGISTRY in (handler.tags or ())
 
 
 def _inputs(handler: HTTPRouteHandler, schemas: Schemas) -> tuple[list[Schema], Schema | None]:
@@ -163,6 +185,8 @@ def _inputs(handler: HTTPRouteHandler, schemas: Schemas) -> tuple[list[Schema], 
                     body = {JSON: {"schema": schemas.of(get_args(hint)[0]), **_bodies(name, JSON)}}
                 elif isinstance(given, ParameterKwarg) and given.name != "Accept":  # the media types tell it
                     parameters.append(_parameter(own, given, get_args(hint)[0], defaults[own].default, schemas))
+    if BODY in handler.opt:
+        body = {JSON: {"schema": schemas.of(handler.opt[BODY]), **_bodies(name, JSON)}}
     if name == APPEND:
         body = {JSON: {"schema": schemas.of(AppendBody), **_bodies(name, JSON)}}
         body |= {media: {"schema": BINARY, **_bodies(name, media)} for media in (NDJSON[0], *RAW)}
@@ -212,7 +236,9 @@ def _answers(handler: HTTPRouteHandler, schemas: Schemas) -> Schema:
 
 def _content(name: str, kind: Any, status: int, handler: HTTPRouteHandler, schemas: Schemas) -> Schema:
     found: dict[str, Schema]
-    if kind is Stream or kind in (str, bytes):
+    if of_registry(handler):
+        found = {JSON: {"schema": BINARY}} if kind is str else {REGISTRY_MEDIA: {"schema": schemas.of(kind)}}
+    elif kind is Stream or kind in (str, bytes):
         found = {str(getattr(handler.media_type, "value", handler.media_type)): {"schema": BINARY}}
     elif _is_struct(kind):
         found = {JSON: {"schema": schemas.of(kind)}}

@@ -10,8 +10,11 @@ from headwater.gateway.description.schemas import PREFIX, Schema
 from headwater.gateway.origins import OTHER_HOST, OTHER_ORIGIN
 from headwater.gateway.problems import MEDIA_TYPE, Kind
 from headwater.gateway.records.appending import KEYS_FULL
+from headwater.gateway.records.encoding import DOES_NOT_FIT
 from headwater.gateway.records.scanning import OUT_OF_RANGE
 
+REGISTRY_MEDIA = "application/vnd.schemaregistry.v1+json"
+"""The media type of the schema registry's answers."""
 _OF_ALL = (problems.BAD_REQUEST, problems.HEAD_TOO_LARGE, problems.INTERNAL)
 _OF_CALLERS = (
     problems.NOT_AUTHENTICATED, problems.NOT_ALLOWED, OTHER_ORIGIN, OTHER_HOST, problems.TOO_MANY, problems.OVERLOADED,
@@ -48,7 +51,9 @@ def kinds_of(path: str, method: str, *, has_body: bool) -> list[Kind]:
     if has_body or method != "GET":
         found += _OF_BODIES
     if method == "POST" and path.endswith("/records"):
-        found += (problems.MIRRORED, KEYS_FULL)
+        found += (problems.MIRRORED, KEYS_FULL, DOES_NOT_FIT)
+    if path == "/v1/dlq/{name}":
+        found.append(problems.DAMAGED)
     return list(dict.fromkeys(found))
 
 
@@ -67,6 +72,34 @@ def refusals(kinds: Sequence[Kind]) -> Schema:
             answer["headers"] = {"Retry-After": seconds}
         told[str(status)] = answer
     return told
+
+
+def registry_refusals(kinds: Sequence[Kind]) -> Schema:
+    """The refusals of the schema registry, by status: a code and a message, as Confluent's registry has them."""
+    told: Schema = {}
+    for status in sorted({problems.NOT_FOUND.status, problems.UNPROCESSABLE.status, *(kind.status for kind in kinds)}):
+        titles = [kind.title for kind in kinds if kind.status == status]
+        content = {"schema": {"$ref": f"{PREFIX}RegistryProblem"}}
+        told[str(status)] = {
+            "description": ". ".join(titles or ["There is no such subject, version or schema, or it is not valid"])
+            + ".",
+            "content": {REGISTRY_MEDIA: content},
+        }
+    return told
+
+
+def registry_problem_schema() -> Schema:
+    """The schema of a refusal of the schema registry."""
+    code = "The status, or a number of five digits whose first three are the status."
+    return {
+        "type": "object",
+        "description": "A refusal of the schema registry.",
+        "properties": {
+            "error_code": {"type": "integer", "description": code},
+            "message": {"type": "string", "description": "What is wrong, for people."},
+        },
+        "required": ["error_code", "message"],
+    }
 
 
 def problem_schema() -> Schema:

@@ -5,11 +5,9 @@ They are in an order in which they can be sent to an empty cluster with rules. A
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
-from headwater.gateway.records.bodies import JSON, NDJSON
+from headwater.gateway.description.registry_samples import REGISTRY_SAMPLES
+from headwater.gateway.description.sample import Sample
+from headwater.gateway.records.bodies import NDJSON
 from headwater.gateway.records.forms import Form
 
 NEXT = "kwAA"
@@ -54,27 +52,6 @@ _LINK = {
 _NEW_LINK = {name: value for name, value in _LINK.items() if name not in ("state", "created_ms", "linked")}
 _PAGE = {"records": [_RECORD], "next": NEXT}
 _PLACE = {"topic": "orders", "partition": 0, "offset": 0}
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """A request and its answer."""
-
-    call: str
-    """The operation id."""
-    title: str
-    """A name, once per call."""
-    summary: str
-    """What the example does."""
-    status: int = 200
-    answer: Any = None
-    """The body of the answer; None for one that is not shown."""
-    path: dict[str, Any] = {}
-    query: dict[str, Any] = {}
-    headers: dict[str, str] = {}
-    body: Any = None
-    """The body of the request: JSON, or text in another form."""
-    media: str = JSON
-    answer_media: str = JSON
 
 
 SAMPLES: tuple[Sample, ...] = (
@@ -158,6 +135,7 @@ SAMPLES: tuple[Sample, ...] = (
         "resetTopicConfig", "reset", "Back to the default", status=204,
         path={"name": "orders", "config": "max.message.bytes"},
     ),
+    *REGISTRY_SAMPLES,
     # --- records ---------------------------------------------------------------------------------------
     Sample(
         "appendRecords", "records", "Two records, and what must hold for them", path=_ORDERS,
@@ -190,6 +168,14 @@ SAMPLES: tuple[Sample, ...] = (
         answer={
             "partitions": [{"partition": 0, "first_offset": 4, "last_offset": 4}],
             "records": [{"partition": 0, "offset": 4}],
+        },
+    ),
+    Sample(
+        "appendRecords", "by-schema", "A value that is encoded by the newest schema of a subject", path=_ORDERS,
+        body={"records": [{"partition": 1, "value": {"amount": 5}}], "value_schema": "orders-value"},
+        answer={
+            "partitions": [{"partition": 1, "first_offset": 0, "last_offset": 0}],
+            "records": [{"partition": 1, "offset": 0}],
         },
     ),
     Sample("readTopic", "page", "One record", path=_ORDERS, query={"limit": 1}, answer=_PAGE),
@@ -329,6 +315,33 @@ SAMPLES: tuple[Sample, ...] = (
                 }
             ]
         },
+    ),
+    # --- dead letters ----------------------------------------------------------------------------------
+    Sample(
+        "alterTopicConfigs", "dead-letters", "Values are JSON; records that are none go to a topic of their own",
+        path=_ORDERS, body={"set": {"headwater.value.schema": "json", "headwater.dlq.topic": "orders-failed"}},
+        answer={"configs": {"headwater.value.schema": "json", "headwater.dlq.topic": "orders-failed"}},
+    ),
+    Sample(
+        "listDeadLetters", "topics", "Topics with records that could not be decoded", query={"limit": 10},
+        answer={
+            "items": [{"topic": "orders", "dead_letter_topic": "orders-failed", "rows": 1, "waiting": False}]
+        },
+    ),
+    Sample(
+        "showDeadLetters", "records", "The records, and what is wrong with them", path=_ORDERS,
+        answer={
+            "items": [
+                {
+                    "partition": 0, "offset": 3, "timestamp": _MS, "error": "bad-data: the value is no JSON",
+                    "key": "c1", "value": "hello",
+                }
+            ]
+        },
+    ),
+    Sample(
+        "replayDeadLetters", "replayed", "Decode them again, after the schema was mended", status=202, path=_ORDERS,
+        body={}, answer={"topic": "orders", "files": 1},
     ),
     # --- transactions ----------------------------------------------------------------------------------
     Sample(

@@ -54,6 +54,7 @@ class Schemas:
             types.StrType: lambda info: {"type": "string", **_limits(info, _LENGTHS)},
             types.DateTimeType: lambda info: {"type": "string", "format": "date-time"},
             types.LiteralType: lambda info: {"enum": list(info.values)},
+            types.EnumType: lambda info: {"enum": [one.value for one in info.cls]},
             types.UnionType: self._union,
             types.ListType: self._list,
             types.VarTupleType: self._list,

@@ -12,7 +12,7 @@ from headwater.errors import HeadwaterError
 from headwater.gateway.asgi import Receive, Scope, Send
 from headwater.gateway.problems import BAD_REQUEST, Refusal, document, refusal_of
 from headwater.gateway.records import forms
-from headwater.gateway.records.decoding import Decoding, View, view_of
+from headwater.gateway.records.decoding import Decoding, View, decoding_of, view_of
 from headwater.gateway.records.forms import Form
 from headwater.gateway.records.positions import encoded
 from headwater.gateway.records.scanning import Scan
@@ -79,7 +79,7 @@ class Streamed:
         self._allowed = allowed
         self._view: View = reading.format
         if reading.format.by_schema:
-            self._view = Decoding(call.services, reading.scan.topic)
+            self._view = decoding_of(call.services, reading.scan.topic)
             self._view.with_bytes = reading.format is Format.BOTH
 
     def __repr__(self) -> str:

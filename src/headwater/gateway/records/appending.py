@@ -7,6 +7,7 @@ writer that brokers use too, and waits for the verdict.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -165,6 +166,14 @@ class Appending:
             return await self._again(wish, keyless, judged.placed, judged.note, brief)
         raise self._refusal(judged, [*([key] if key is not None else []), *conditions])
 
+    async def repeated(self, key: Once) -> Outcome | None:
+        """The first answer under a key, for a request that cannot be carried out any more; None if it is the first.
+
+        It has no places of single records: the bytes of their keys, which chose partitions, are not known.
+        """
+        await self._replica.barrier()
+        return await self._repeated(Wish([]), key, brief=True)
+
     # --- before ----------------------------------------------------------------------------------------
 
     async def _repeated(self, wish: Wish, key: Once | None, brief: bool) -> Outcome | None:
@@ -291,7 +300,11 @@ class Appending:
         """The first answer, from what the state kept. The records are placed as they were then."""
         run = self._services.offload if len(wish.entries) > MANY else inline
         then = await run(places, wish.entries, partitions_of(note), keyless)
-        return Outcome(self._answer(then, placed, brief), repeated=True)
+        wanted = Counter(self._topic.streams[partition] for partition in then)
+        for one in placed:
+            wanted[one.stream] -= one.offsets
+        # With a newer schema keys may have other bytes, and so other partitions, than they had then.
+        return Outcome(self._answer(then, placed, brief or any(wanted.values())), repeated=True)
 
     def _answer(self, placed: list[int], found: list[Placed], brief: bool) -> Appended:
         partition_of = {stream: partition for partition, stream in enumerate(self._topic.streams)}

@@ -10,6 +10,7 @@ import msgspec
 from headwater.client.records import Headers
 from headwater.errors import BadInput
 from headwater.gateway.problems import MEDIA, TOO_LARGE, Refusal
+from headwater.gateway.records.choosing import Choice, SchemaName, choice_of
 from headwater.gateway.records.values import ABSENT, bytes_of
 
 JSON = "application/json"
@@ -51,6 +52,10 @@ class RecordBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The partition. Without one the key decides, as in Kafka's default partitioner."""
     timestamp: When | None = None
     """Milliseconds since 1970, or a time such as `2026-01-31T12:00:00Z`. Without one the time of the request."""
+    key_schema: SchemaName | None = None
+    """The schema by which `key` is encoded: an id, a subject, or an object. Without one, that of the request."""
+    value_schema: SchemaName | None = None
+    """The schema by which `value` is encoded: an id, a subject, or an object. Without one, that of the request."""
 
 
 class AppendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +69,17 @@ class AppendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By partition, the offset that the next record of the partition must get."""
     expected_version: Offset | None = None
     """The version that the table of the topic must have."""
+    key_schema: SchemaName | None = None
+    """The schema by which keys are encoded. Bytes in base64, and null, stay as they are."""
+    value_schema: SchemaName | None = None
+    """The schema by which values are encoded. Bytes in base64, and null, stay as they are."""
+
+
+class _Schemas(msgspec.Struct, frozen=True):
+    """The schemas of all records of a request that name none themselves."""
+
+    key: Choice | None = None
+    value: Choice | None = None
 
 
 _document = msgspec.json.Decoder(AppendBody)
@@ -78,6 +94,10 @@ class Entry(msgspec.Struct, frozen=True):
     headers: Headers = ()
     partition: int | None = None
     timestamp: int | None = None
+    key_schema: Choice | None = None
+    """The schema by which the key is to be encoded. The key is the text of a JSON value then."""
+    value_schema: Choice | None = None
+    """The schema by which the value is to be encoded. The value is the text of a JSON value then."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -98,6 +118,8 @@ class FromQuery(msgspec.Struct, frozen=True):
     timestamp: str | None = None
     expected_offset: int | None = None
     expected_version: int | None = None
+    key_schema: str | None = None
+    value_schema: str | None = None
 
     @property
     def of_record(self) -> list[str]:
@@ -109,7 +131,10 @@ class FromQuery(msgspec.Struct, frozen=True):
 def parsed(body: bytes, content_type: str, query: FromQuery, most: int) -> Wish:
     """What a request asks for. Raises `BadInput`, or a refusal; `most` is the limit of records."""
     kind = content_type.partition(";")[0].strip().lower()
+    schemas = _Schemas(_named("key_schema", query.key_schema), _named("value_schema", query.value_schema))
     if kind in RAW:
+        if schemas != _Schemas():
+            raise BadInput("a body that is the value of one record is stored as it is: it has no schema")
         return _raw(body, query)
     if kind != JSON and kind not in NDJSON:
         accepted = ", ".join((JSON, *NDJSON, *RAW))
@@ -119,10 +144,10 @@ def parsed(body: bytes, content_type: str, query: FromQuery, most: int) -> Wish:
     try:
         body.decode()
         if kind == JSON:
-            return _of_document(_document.decode(body), query, most)
+            return _of_document(_document.decode(body), query, schemas, most)
         lines = [line for line in body.split(b"\n") if line.strip()]
         check_count(len(lines), most)
-        return Wish(_entries(_lines(lines)), query.expected_offset, {}, query.expected_version)
+        return Wish(_entries(_lines(lines), schemas), query.expected_offset, {}, query.expected_version)
     except UnicodeDecodeError as error:
         raise BadInput(f"the body is not UTF-8 (byte {error.start})") from None
     except msgspec.MsgspecError as error:
@@ -131,14 +156,18 @@ def parsed(body: bytes, content_type: str, query: FromQuery, most: int) -> Wish:
         raise BadInput("the body is nested too deeply") from None
 
 
-def _of_document(found: AppendBody, query: FromQuery, most: int) -> Wish:
+def _of_document(found: AppendBody, query: FromQuery, schemas: _Schemas, most: int) -> Wish:
     check_count(len(found.records), most)
-    for name in ("expected_offset", "expected_version"):
+    for name in ("expected_offset", "expected_version", "key_schema", "value_schema"):
         if getattr(found, name) is not None and getattr(query, name) is not None:
             raise BadInput(f"`{name}` is in the query and in the body")
     offset = found.expected_offset if query.expected_offset is None else query.expected_offset
     version = found.expected_version if query.expected_version is None else query.expected_version
-    return Wish(_entries(found.records), offset, found.expected_offsets, version)
+    own = _Schemas(
+        schemas.key or _named("key_schema", found.key_schema),
+        schemas.value or _named("value_schema", found.value_schema),
+    )
+    return Wish(_entries(found.records, own), offset, found.expected_offsets, version)
 
 
 def _lines(lines: list[bytes]) -> list[RecordBody]:
@@ -169,11 +198,11 @@ def check_count(count: int, most: int) -> None:
         raise Refusal(TOO_LARGE, f"the request has {count} records; the limit is {most} (gateway.records)")
 
 
-def _entries(records: list[RecordBody]) -> list[Entry]:
+def _entries(records: list[RecordBody], schemas: _Schemas) -> list[Entry]:
     found = []
     for number, one in enumerate(records):
         try:
-            found.append(_entry(one))
+            found.append(_entry(one, schemas))
         except BadInput as error:
             raise BadInput(f"records[{number}]: {error}") from None
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -181,17 +210,31 @@ def _entries(records: list[RecordBody]) -> list[Entry]:
     return found
 
 
-def _entry(one: RecordBody) -> Entry:
+def _entry(one: RecordBody, schemas: _Schemas) -> Entry:
     if not bytes(one.value) and one.value_base64 is None:
         raise BadInput('there is neither `value` nor `value_base64`; a tombstone has `"value": null`')
     headers = tuple((h.name, bytes_of("value", h.value, h.value_base64)) for h in one.headers)
-    return Entry(
-        bytes_of("key", one.key, one.key_base64),
-        bytes_of("value", one.value, one.value_base64),
-        headers,
-        one.partition,
-        ms_of(one.timestamp) if one.timestamp is not None else None,
-    )
+    key, key_schema = _data("key", one.key, one.key_base64, one.key_schema, schemas.key)
+    value, value_schema = _data("value", one.value, one.value_base64, one.value_schema, schemas.value)
+    when = ms_of(one.timestamp) if one.timestamp is not None else None
+    return Entry(key, value, headers, one.partition, when, key_schema, value_schema)
+
+
+def _data(
+    field: str, given: msgspec.Raw, in_base64: str | None, named: SchemaName | None, common: Choice | None
+) -> tuple[bytes | None, Choice | None]:
+    """The bytes of a key or a value; or the text of a JSON value, and the schema by which it is to be encoded."""
+    own = _named(f"{field}_schema", named)
+    if own is not None and in_base64 is not None:
+        raise BadInput(f"`{field}_base64` and `{field}_schema` exclude each other: bytes are stored as they are")
+    schema = own or common
+    if schema is None or in_base64 is not None or bytes(given) in (b"", b"null"):
+        return bytes_of(field, given, in_base64), None
+    return bytes(given), schema
+
+
+def _named(field: str, given: SchemaName | None) -> Choice | None:
+    return choice_of(field, given) if given is not None else None
 
 
 def ms_of(when: int | datetime) -> int:

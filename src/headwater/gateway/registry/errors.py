@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
+from headwater.gateway.description.refusals import REGISTRY_MEDIA
 from headwater.gateway.problems import CODE, Body, Refusal
 
-MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+MEDIA_TYPE = REGISTRY_MEDIA
 STORE = 50001
 """The code for a cluster that does not answer."""
 

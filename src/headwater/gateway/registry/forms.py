@@ -14,37 +14,59 @@ class GivenReference(msgspec.Struct, frozen=True):
     """A reference, as clients send and get it."""
 
     name: str
+    """How the schema names it: a type of Avro, an imported file of Protobuf, a URL of JSON Schema."""
     subject: str
+    """The subject that has it."""
     version: int = LATEST
+    """The version of the subject; -1 for the newest one."""
 
 
 class GivenSchema(msgspec.Struct, frozen=True, rename="camel"):
     """A schema to register, to look up or to compare."""
 
     schema: str | None = None
+    """The text of the schema."""
     schema_type: str | None = None
+    """AVRO, which is the default, PROTOBUF or JSON."""
     references: list[GivenReference] | None = None
+    """What the schema refers to."""
     metadata: Metadata | None = None
+    """What the schema says about itself, for clients."""
     rule_set: RuleSet | None = None
+    """Rules that clients follow."""
     id: int | None = None
+    """The id to register under, in mode IMPORT."""
     version: int | None = None
+    """The version to register under."""
 
 
 class ToldSchema(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A schema, as clients get it."""
 
     subject: str | None = None
+    """The subject."""
     version: int | None = None
+    """The version of the subject."""
     id: int | None = None
+    """The id of the schema."""
     guid: str = ""
+    """The GUID of the schema."""
     schema_type: str = ""
+    """AVRO, PROTOBUF or JSON."""
     references: list[GivenReference] = []
+    """What the schema refers to."""
     metadata: Metadata | None = None
+    """What the schema says about itself, for clients."""
     rule_set: RuleSet | None = None
+    """Rules that clients follow."""
     schema: str = ""
+    """The text of the schema."""
     ts: int | None = None
+    """When it was registered or deleted, in milliseconds since 1970."""
     deleted: bool = False
+    """Whether the version is deleted."""
     max_id: int | None = None
+    """With `fetchMaxId`, the greatest id of the registry."""
 
 
 def draft_of(given: GivenSchema) -> Draft:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 from litestar import Request, Response
 from litestar.di import NamedDependency
 from litestar.params import PathParameter, QueryParameter
 
+from headwater.gateway import rights
+from headwater.gateway.description.document import BODY, REGISTRY
 from headwater.gateway.problems import BAD_REQUEST, NOT_ALLOWED, Refusal
 from headwater.gateway.registry.errors import MEDIA_TYPE
 from headwater.gateway.services import Call, Services, TheCall
@@ -22,14 +24,14 @@ from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.schemas import Schema, Version
 
 T = TypeVar("T")
+TAG = REGISTRY
+"""The family of these calls in the OpenAPI document."""
 MAX_VERSION = 2**31 - 1
 MOST_SUBJECTS = 20_000
 """Subjects or versions of one answer."""
 DEFAULT_CONTEXT = ":.:"
 """Clients may write it before the name of a subject. There is no other context."""
 ANY_CONTEXT = ":*:"
-OF_TOPICS = ("-key", "-value")
-"""How names of subjects end that belong to a topic."""
 
 SubjectName = Annotated[str, PathParameter(description="The name of the subject.")]
 VersionText = Annotated[str, PathParameter(description='The number of the version, or "latest".')]
@@ -62,13 +64,11 @@ class Frame:
 
     def sees(self, subject: str) -> bool:
         """Whether the caller may know that a subject exists."""
-        return self._may(subject, Operation.DESCRIBE)
+        return rights.may_see(self.call, subject)
 
     def reads(self, subject: str) -> bool:
         """Whether the caller may read the schemas of a subject."""
-        if topic_of(subject):
-            return self._may(subject, Operation.READ) or self._may(subject, Operation.WRITE)
-        return self._may(subject, Operation.DESCRIBE)
+        return rights.may_read(self.call, subject)
 
     def need_sight(self, subject: str) -> None:
         """Raise unless the caller may know that a subject exists."""
@@ -84,18 +84,12 @@ class Frame:
     def need_write(self, subject: str) -> None:
         """Raise unless the caller may change a subject."""
         self.need_sight(subject)
-        if not self._may(subject, Operation.WRITE if topic_of(subject) else Operation.ALTER):
+        if not rights.may_change(self.call, subject):
             raise self._denied("change", subject)
 
     def need_global(self, operation: Operation) -> None:
         """Raise unless the caller may look at, or change, the global settings."""
         self.call.check(operation, AclResource.CLUSTER)
-
-    def _may(self, subject: str, operation: Operation) -> bool:
-        topic = topic_of(subject)
-        if topic:
-            return self.call.may(operation, AclResource.TOPIC, topic)
-        return self.call.may(operation, AclResource.CLUSTER)
 
     def _denied(self, what: str, subject: str) -> Refusal:
         return Refusal(NOT_ALLOWED, f"{self.call.caller.principal} may not {what} subject {subject!r}")
@@ -123,14 +117,6 @@ class Frame:
         return self.registry.version(subject, number, deleted)
 
 
-def topic_of(subject: str) -> str:
-    """The topic to which a subject belongs; empty if it belongs to none."""
-    for ending in OF_TOPICS:
-        if subject.endswith(ending):
-            return subject.removesuffix(ending)
-    return ""
-
-
 def plain(subject: str) -> str:
     """The name of a subject without the default context."""
     return subject.removeprefix(DEFAULT_CONTEXT)
@@ -154,9 +140,14 @@ def part(found: Iterable[T], offset: int, limit: int, most: int = MOST_SUBJECTS)
     return list(islice(found, offset, offset + (min(limit, most) if limit >= 0 else most)))
 
 
-def answer(value: object) -> Response[bytes]:
+def answer(value: T) -> Response[T]:
     """An answer in JSON, with the media type of the registry."""
-    return Response(msgspec.json.encode(value), media_type=MEDIA_TYPE)
+    return cast(Response[T], Response(msgspec.json.encode(value), media_type=MEDIA_TYPE))
+
+
+def taking(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Says in the OpenAPI document what the body of a call is, which the handler reads itself."""
+    return {BODY: kind}
 
 
 async def body_of(request: Request[Any, Any, Any], kind: type[T]) -> T:

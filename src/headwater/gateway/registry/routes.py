@@ -15,10 +15,12 @@ from headwater.gateway.registry.frame import provide_frame
 _FAMILIES = (subjects, schemas, settings)
 PREFIXES = ("/subjects", "/schemas", "/config", "/mode", "/compatibility", "/contexts", "/v1/metadata/")
 
+DESCRIBED = tuple(route for family in _FAMILIES for route in family.ROUTES)
+"""The calls, for the OpenAPI document."""
 ROUTES = (
     Router(
         "/",
-        route_handlers=[route for family in _FAMILIES for route in family.ROUTES],
+        route_handlers=list(DESCRIBED),
         dependencies={"frame": Provide(provide_frame)},
     ),
 )

@@ -10,9 +10,10 @@ from litestar import Response, get
 from litestar.params import PathParameter, QueryParameter
 
 from headwater.gateway.problems import TOO_LARGE, Refusal
-from headwater.gateway.registry.forms import told
+from headwater.gateway.registry.forms import ToldSchema, told
 from headwater.gateway.registry.frame import (
     ANY_CONTEXT,
+    TAG,
     Deleted,
     Format,
     Frame,
@@ -43,17 +44,48 @@ class SubjectVersion(msgspec.Struct, frozen=True):
     """A version of a subject."""
 
     subject: str
+    """The name of the subject."""
     version: int
+    """The number of the version."""
 
 
 class ContextId(msgspec.Struct, frozen=True):
     """An id of a schema."""
 
     context: str
+    """The context; it is always `.`, the default one."""
     id: int
+    """The id."""
 
 
-@get("/schemas")
+class ServerScope(msgspec.Struct, frozen=True):
+    """What a registry belongs to."""
+
+    path: list[str]
+    """Always empty."""
+    clusters: dict[str, str]
+    """The ids of the clusters, by kind."""
+
+
+class ServerLine(msgspec.Struct, frozen=True):
+    """The cluster of a registry."""
+
+    scope: ServerScope
+    """What the registry belongs to."""
+    id: str
+    """Always empty."""
+
+
+class BuildLine(msgspec.Struct, frozen=True, rename="camel"):
+    """The version of a registry."""
+
+    version: str
+    """The version of the build."""
+    commit_id: str
+    """Always empty."""
+
+
+@get("/schemas", operation_id="listSchemas", tags=[TAG])
 async def list_schemas(
     frame: TheFrame,
     prefix: Prefix = "",
@@ -61,7 +93,7 @@ async def list_schemas(
     latest_only: LatestOnly = False,
     offset: Offset = 0,
     limit: Limit = -1,
-) -> Response[bytes]:
+) -> Response[list[ToldSchema]]:
     """The schemas of all subjects that the caller may read."""
     await frame.services.catch_up()
     schemas = frame.registry.schemas
@@ -79,16 +111,16 @@ def _versions(subject: Subject, deleted: bool, latest_only: bool) -> list[Versio
     return found[-1:] if latest_only else found
 
 
-@get("/schemas/types")
-async def list_types() -> Response[bytes]:
+@get("/schemas/types", operation_id="listSchemaTypes", tags=[TAG])
+async def list_types() -> Response[list[SchemaKind]]:
     """The kinds of schemas that the registry knows."""
     return answer([SchemaKind.JSON, SchemaKind.PROTOBUF, SchemaKind.AVRO])
 
 
-@get("/schemas/ids/{schema_id:int}")
+@get("/schemas/ids/{schema_id:int}", operation_id="describeSchema", tags=[TAG])
 async def describe_schema(
     frame: TheFrame, schema_id: SchemaId, form: Format = "", fetch_max_id: MaxId = False
-) -> Response[bytes]:
+) -> Response[ToldSchema]:
     """A schema by its id. Deleted ones can be read, too."""
     schema = await _by_id(frame, schema_id)
     found = told(schema, text=await frame.registry.formatted(schema, form))
@@ -97,27 +129,27 @@ async def describe_schema(
     return answer(found)
 
 
-@get("/schemas/ids/{schema_id:int}/schema")
+@get("/schemas/ids/{schema_id:int}/schema", operation_id="readSchema", tags=[TAG])
 async def read_schema(frame: TheFrame, schema_id: SchemaId, form: Format = "") -> Response[str]:
     """The text of a schema alone."""
     schema = await _by_id(frame, schema_id)
     return Response(await frame.registry.formatted(schema, form), media_type="application/json")
 
 
-@get("/schemas/ids/{schema_id:int}/subjects")
+@get("/schemas/ids/{schema_id:int}/subjects", operation_id="listSubjectsOfSchema", tags=[TAG])
 async def list_users(
     frame: TheFrame, schema_id: SchemaId, deleted: Deleted = False, offset: Offset = 0, limit: Limit = -1
-) -> Response[bytes]:
+) -> Response[list[str]]:
     """The subjects that have a schema."""
     await frame.services.catch_up()
     await _by_id(frame, schema_id)
     return answer(part(dict.fromkeys(name for name, _ in frame.uses(schema_id, deleted)), offset, limit))
 
 
-@get("/schemas/ids/{schema_id:int}/versions")
+@get("/schemas/ids/{schema_id:int}/versions", operation_id="listVersionsOfSchema", tags=[TAG])
 async def list_uses(
     frame: TheFrame, schema_id: SchemaId, deleted: Deleted = False, offset: Offset = 0, limit: Limit = -1
-) -> Response[bytes]:
+) -> Response[list[SubjectVersion]]:
     """The subjects and versions that have a schema."""
     await frame.services.catch_up()
     await _by_id(frame, schema_id)
@@ -125,38 +157,38 @@ async def list_uses(
     return answer(part(found, offset, limit))
 
 
-@get("/schemas/guids/{guid:str}")
-async def describe_by_guid(frame: TheFrame, guid: Guid, form: Format = "") -> Response[bytes]:
+@get("/schemas/guids/{guid:str}", operation_id="describeSchemaByGuid", tags=[TAG])
+async def describe_by_guid(frame: TheFrame, guid: Guid, form: Format = "") -> Response[ToldSchema]:
     """A schema by its GUID."""
     schema = await _by_guid(frame, guid)
     return answer(told(schema, text=await frame.registry.formatted(schema, form)))
 
 
-@get("/schemas/guids/{guid:str}/ids")
-async def list_ids(frame: TheFrame, guid: Guid) -> Response[bytes]:
+@get("/schemas/guids/{guid:str}/ids", operation_id="listIdsOfGuid", tags=[TAG])
+async def list_ids(frame: TheFrame, guid: Guid) -> Response[list[ContextId]]:
     """The ids of a schema."""
     schema = await _by_guid(frame, guid)
     ids = frame.registry.schemas.ids_of(schema.guid, schema.content.kind)
     return answer([ContextId(".", i) for i in ids])
 
 
-@get("/contexts")
-async def list_contexts() -> Response[bytes]:
+@get("/contexts", operation_id="listContexts", tags=[TAG])
+async def list_contexts() -> Response[list[str]]:
     """The contexts: there is the default one only."""
     return answer(["."])
 
 
-@get("/v1/metadata/id")
-async def describe_server(frame: TheFrame) -> Response[bytes]:
+@get("/v1/metadata/id", operation_id="describeRegistry", tags=[TAG])
+async def describe_server(frame: TheFrame) -> Response[ServerLine]:
     """The cluster of the registry."""
-    scope = {"path": [], "clusters": {"kafka-cluster": frame.services.state.cluster_id, "schema-registry-cluster": ""}}
-    return answer({"scope": scope, "id": ""})
+    clusters = {"kafka-cluster": frame.services.state.cluster_id, "schema-registry-cluster": ""}
+    return answer(ServerLine(ServerScope([], clusters), ""))
 
 
-@get("/v1/metadata/version")
-async def describe_build() -> Response[bytes]:
+@get("/v1/metadata/version", operation_id="describeRegistryVersion", tags=[TAG])
+async def describe_build() -> Response[BuildLine]:
     """The version of the registry."""
-    return answer({"version": __version__, "commitId": ""})
+    return answer(BuildLine(__version__, ""))
 
 
 async def _by_id(frame: Frame, schema_id: int) -> Schema:

@@ -8,7 +8,9 @@ import msgspec
 from litestar import Request, Response, delete, get, post, put
 from litestar.params import QueryParameter
 
+from headwater.gateway.registry.forms import GivenSchema
 from headwater.gateway.registry.frame import (
+    TAG,
     Frame,
     Normalize,
     SubjectName,
@@ -18,6 +20,7 @@ from headwater.gateway.registry.frame import (
     body_of,
     number_of,
     plain,
+    taking,
 )
 from headwater.gateway.registry.subjects import read_draft
 from headwater.replica.schema_errors import RegistryCode, RegistryError, no_subject, no_version
@@ -43,53 +46,62 @@ class GivenSettings(msgspec.Struct, frozen=True):
     """Settings to change. What is missing stays; null removes it."""
 
     compatibility: str | msgspec.UnsetType | None = msgspec.UNSET
+    """The compatibility level: NONE, BACKWARD, FORWARD, FULL, or with `_TRANSITIVE`."""
     normalize: bool | msgspec.UnsetType | None = msgspec.UNSET
+    """Whether schemas are normalized before they are compared and stored."""
 
 
 class PutSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Settings after a change."""
 
     compatibility: str | None = None
+    """The compatibility level."""
     normalize: bool | None = None
+    """Whether schemas are normalized before they are compared and stored."""
 
 
 class ToldSettings(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Settings, as clients get them."""
 
     compatibility_level: str | None = None
+    """The compatibility level."""
     normalize: bool | None = None
+    """Whether schemas are normalized before they are compared and stored."""
 
 
 class GivenMode(msgspec.Struct, frozen=True):
     """A mode."""
 
     mode: str | None = None
+    """READWRITE, READONLY, READONLY_OVERRIDE or IMPORT."""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a schema is compatible."""
 
     is_compatible: bool = msgspec.field()
+    """Whether the schema is compatible."""
     messages: list[str] | None = None
+    """With `verbose`, why it is not."""
 
 
-@get("/config")
-async def describe_config(frame: TheFrame) -> Response[bytes]:
+@get("/config", operation_id="describeCompatibility", tags=[TAG])
+async def describe_config(frame: TheFrame) -> Response[ToldSettings]:
     """The global settings."""
     frame.need_global(Operation.DESCRIBE)
     await frame.services.catch_up()
     return answer(_told(frame.registry.settings(GLOBAL)))
 
 
-@put("/config")
-async def change_config(request: Request[Any, Any, Any], frame: TheFrame) -> Response[bytes]:
+@put("/config", operation_id="changeCompatibility", tags=[TAG], opt=taking(GivenSettings))
+async def change_config(request: Request[Any, Any, Any], frame: TheFrame) -> Response[PutSettings]:
     """Change the global settings."""
     frame.need_global(Operation.ALTER)
     return await _change(request, frame, GLOBAL)
 
 
-@delete("/config", status_code=200)
-async def reset_config(frame: TheFrame) -> Response[bytes]:
+@delete("/config", operation_id="resetCompatibility", tags=[TAG], status_code=200)
+async def reset_config(frame: TheFrame) -> Response[ToldSettings]:
     """Set the global settings back to what they are by default. The answer has what they were."""
     frame.need_global(Operation.ALTER)
     await frame.services.catch_up()
@@ -98,10 +110,10 @@ async def reset_config(frame: TheFrame) -> Response[bytes]:
     return answer(_told(before))
 
 
-@get("/config/{subject:str}")
+@get("/config/{subject:str}", operation_id="describeSubjectCompatibility", tags=[TAG])
 async def describe_subject_config(
     frame: TheFrame, subject: SubjectName, default_to_global: Default = False
-) -> Response[bytes]:
+) -> Response[ToldSettings]:
     """The settings of a subject."""
     name = plain(subject)
     frame.need_sight(name)
@@ -116,18 +128,18 @@ async def describe_subject_config(
     return answer(_told(own.settings))
 
 
-@put("/config/{subject:str}")
+@put("/config/{subject:str}", operation_id="changeSubjectCompatibility", tags=[TAG], opt=taking(GivenSettings))
 async def change_subject_config(
     request: Request[Any, Any, Any], frame: TheFrame, subject: SubjectName
-) -> Response[bytes]:
+) -> Response[PutSettings]:
     """Change the settings of a subject."""
     name = plain(subject)
     frame.need_write(name)
     return await _change(request, frame, name)
 
 
-@delete("/config/{subject:str}", status_code=200)
-async def delete_subject_config(frame: TheFrame, subject: SubjectName) -> Response[bytes]:
+@delete("/config/{subject:str}", operation_id="deleteSubjectCompatibility", tags=[TAG], status_code=200)
+async def delete_subject_config(frame: TheFrame, subject: SubjectName) -> Response[ToldSettings]:
     """Remove the settings of a subject. The answer has what they were."""
     name = plain(subject)
     frame.need_write(name)
@@ -140,23 +152,23 @@ async def delete_subject_config(frame: TheFrame, subject: SubjectName) -> Respon
     return answer(_told(before))
 
 
-@get("/mode")
-async def describe_mode(frame: TheFrame) -> Response[bytes]:
+@get("/mode", operation_id="describeMode", tags=[TAG])
+async def describe_mode(frame: TheFrame) -> Response[GivenMode]:
     """The global mode."""
     frame.need_global(Operation.DESCRIBE)
     await frame.services.catch_up()
     return answer(GivenMode(frame.registry.mode(GLOBAL)))
 
 
-@put("/mode")
-async def change_mode(request: Request[Any, Any, Any], frame: TheFrame, force: Force = False) -> Response[bytes]:
+@put("/mode", operation_id="changeMode", tags=[TAG], opt=taking(GivenMode))
+async def change_mode(request: Request[Any, Any, Any], frame: TheFrame, force: Force = False) -> Response[GivenMode]:
     """Set the global mode."""
     frame.need_global(Operation.ALTER)
     return await _set_mode(request, frame, GLOBAL, force)
 
 
-@delete("/mode", status_code=200)
-async def reset_mode(frame: TheFrame) -> Response[bytes]:
+@delete("/mode", operation_id="resetMode", tags=[TAG], status_code=200)
+async def reset_mode(frame: TheFrame) -> Response[GivenMode]:
     """Set the global mode back to READWRITE. The answer has what it was."""
     frame.need_global(Operation.ALTER)
     await frame.services.catch_up()
@@ -165,10 +177,10 @@ async def reset_mode(frame: TheFrame) -> Response[bytes]:
     return answer(GivenMode(before))
 
 
-@get("/mode/{subject:str}")
+@get("/mode/{subject:str}", operation_id="describeSubjectMode", tags=[TAG])
 async def describe_subject_mode(
     frame: TheFrame, subject: SubjectName, default_to_global: Default = False
-) -> Response[bytes]:
+) -> Response[GivenMode]:
     """The mode of a subject."""
     name = plain(subject)
     frame.need_sight(name)
@@ -181,18 +193,18 @@ async def describe_subject_mode(
     return answer(GivenMode(own.mode))
 
 
-@put("/mode/{subject:str}")
+@put("/mode/{subject:str}", operation_id="changeSubjectMode", tags=[TAG], opt=taking(GivenMode))
 async def change_subject_mode(
     request: Request[Any, Any, Any], frame: TheFrame, subject: SubjectName, force: Force = False
-) -> Response[bytes]:
+) -> Response[GivenMode]:
     """Set the mode of a subject."""
     name = plain(subject)
     frame.need_write(name)
     return await _set_mode(request, frame, name, force)
 
 
-@delete("/mode/{subject:str}", status_code=200)
-async def delete_subject_mode(frame: TheFrame, subject: SubjectName) -> Response[bytes]:
+@delete("/mode/{subject:str}", operation_id="deleteSubjectMode", tags=[TAG], status_code=200)
+async def delete_subject_mode(frame: TheFrame, subject: SubjectName) -> Response[GivenMode]:
     """Remove the mode of a subject. The answer has what it was."""
     name = plain(subject)
     frame.need_write(name)
@@ -205,14 +217,20 @@ async def delete_subject_mode(frame: TheFrame, subject: SubjectName) -> Response
     return answer(GivenMode(before))
 
 
-@post("/compatibility/subjects/{subject:str}/versions", status_code=200)
+@post(
+    "/compatibility/subjects/{subject:str}/versions",
+    operation_id="checkCompatibility",
+    tags=[TAG],
+    status_code=200,
+    opt=taking(GivenSchema),
+)
 async def compare_all(
     request: Request[Any, Any, Any],
     frame: TheFrame,
     subject: SubjectName,
     normalize: Normalize = False,
     verbose: Verbose = False,
-) -> Response[bytes]:
+) -> Response[Verdict]:
     """Whether a schema could be registered as the next version, by the compatibility level of the subject."""
     name = plain(subject)
     draft = await read_draft(request, frame)
@@ -223,7 +241,13 @@ async def compare_all(
     return answer(Verdict(not flaws, flaws if verbose else None))
 
 
-@post("/compatibility/subjects/{subject:str}/versions/{version:str}", status_code=200)
+@post(
+    "/compatibility/subjects/{subject:str}/versions/{version:str}",
+    operation_id="checkCompatibilityWithVersion",
+    tags=[TAG],
+    status_code=200,
+    opt=taking(GivenSchema),
+)
 async def compare_one(
     request: Request[Any, Any, Any],
     frame: TheFrame,
@@ -231,7 +255,7 @@ async def compare_one(
     version: VersionText,
     normalize: Normalize = False,
     verbose: Verbose = False,
-) -> Response[bytes]:
+) -> Response[Verdict]:
     """Whether a schema is compatible with one version, by the compatibility level of the subject."""
     name = plain(subject)
     draft = await read_draft(request, frame)
@@ -247,7 +271,7 @@ async def compare_one(
     return answer(Verdict(not flaws, flaws if verbose else None))
 
 
-async def _change(request: Request[Any, Any, Any], frame: Frame, name: str) -> Response[bytes]:
+async def _change(request: Request[Any, Any, Any], frame: Frame, name: str) -> Response[PutSettings]:
     raw = await body_of(request, dict[str, msgspec.Raw])
     unknown = [field for field in UNSUPPORTED if bytes(raw.get(field, msgspec.Raw(b"null"))) != b"null"]
     if unknown:
@@ -271,7 +295,7 @@ async def _change(request: Request[Any, Any, Any], frame: Frame, name: str) -> R
     return answer(PutSettings(after.compatibility, after.normalize))
 
 
-async def _set_mode(request: Request[Any, Any, Any], frame: Frame, name: str, force: bool) -> Response[bytes]:
+async def _set_mode(request: Request[Any, Any, Any], frame: Frame, name: str, force: bool) -> Response[GivenMode]:
     given = await body_of(request, GivenMode)
     if given.mode is not None and given.mode.upper() not in SchemaMode.__members__:
         names = ", ".join(SchemaMode.__members__)

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from litestar import Request, Response, delete, get, post
 from litestar.params import QueryParameter
 
-from headwater.gateway.registry.forms import GivenSchema, draft_of, told
+from headwater.gateway.registry.forms import GivenSchema, ToldSchema, draft_of, told
 from headwater.gateway.registry.frame import (
     ANY_CONTEXT,
+    TAG,
     Deleted,
     DeletedOnly,
     Format,
@@ -28,6 +29,7 @@ from headwater.gateway.registry.frame import (
     number_of,
     part,
     plain,
+    taking,
 )
 from headwater.replica.schema_errors import no_schema
 from headwater.replica.schema_sources import Draft, extra_of, no_reference
@@ -40,7 +42,7 @@ AsNegative = Annotated[
 ]
 
 
-@get("/subjects")
+@get("/subjects", operation_id="listSubjects", tags=[TAG])
 async def list_subjects(
     frame: TheFrame,
     prefix: Prefix = ANY_CONTEXT,
@@ -48,7 +50,7 @@ async def list_subjects(
     deleted_only: DeletedOnly = False,
     offset: Offset = 0,
     limit: Limit = -1,
-) -> Response[bytes]:
+) -> Response[list[str]]:
     """The names of all subjects that the caller may see."""
     await frame.services.catch_up()
     start = plain(prefix.removeprefix(ANY_CONTEXT))
@@ -68,7 +70,7 @@ def _listed(live: bool, known: bool, deleted: bool, only: bool) -> bool:
     return known if deleted else live
 
 
-@post("/subjects/{subject:str}", status_code=200)
+@post("/subjects/{subject:str}", operation_id="lookUpSchema", tags=[TAG], status_code=200, opt=taking(GivenSchema))
 async def look_up(
     request: Request[Any, Any, Any],
     frame: TheFrame,
@@ -76,7 +78,7 @@ async def look_up(
     normalize: Normalize = False,
     deleted: Deleted = False,
     form: Format = "",
-) -> Response[bytes]:
+) -> Response[ToldSchema]:
     """The version of a subject that has a schema."""
     name = plain(subject)
     draft = await read_draft(request, frame)
@@ -89,15 +91,15 @@ async def look_up(
     return answer(told(schema, name, found, text=await frame.registry.formatted(schema, form)))
 
 
-@delete("/subjects/{subject:str}", status_code=200)
-async def delete_subject(frame: TheFrame, subject: SubjectName, permanent: Permanent = False) -> Response[bytes]:
+@delete("/subjects/{subject:str}", operation_id="deleteSubject", tags=[TAG], status_code=200)
+async def delete_subject(frame: TheFrame, subject: SubjectName, permanent: Permanent = False) -> Response[list[int]]:
     """Delete all versions of a subject. The answer has their numbers."""
     name = plain(subject)
     frame.need_write(name)
     return answer(await frame.registry.delete_subject(name, permanent))
 
 
-@get("/subjects/{subject:str}/versions")
+@get("/subjects/{subject:str}/versions", operation_id="listSubjectVersions", tags=[TAG])
 async def list_versions(
     frame: TheFrame,
     subject: SubjectName,
@@ -106,7 +108,7 @@ async def list_versions(
     deleted_as_negative: AsNegative = False,
     offset: Offset = 0,
     limit: Limit = -1,
-) -> Response[bytes]:
+) -> Response[list[int]]:
     """The numbers of the versions of a subject."""
     name = plain(subject)
     frame.need_sight(name)
@@ -117,14 +119,20 @@ async def list_versions(
     return answer(part(numbers, offset, limit))
 
 
-@post("/subjects/{subject:str}/versions", status_code=200)
+@post(
+    "/subjects/{subject:str}/versions",
+    operation_id="registerSchema",
+    tags=[TAG],
+    status_code=200,
+    opt=taking(GivenSchema),
+)
 async def register(
     request: Request[Any, Any, Any],
     frame: TheFrame,
     subject: SubjectName,
     normalize: Normalize = False,
     form: Format = "",
-) -> Response[bytes]:
+) -> Response[ToldSchema]:
     """Register a schema under a subject. The answer has its id.
 
     The text is in the answer only if the client asks for a form of it. Some clients keep the text of this answer and
@@ -138,17 +146,17 @@ async def register(
     return answer(told(schema, None, version, text=text))
 
 
-@get("/subjects/{subject:str}/versions/{version:str}")
+@get("/subjects/{subject:str}/versions/{version:str}", operation_id="describeSubjectVersion", tags=[TAG])
 async def describe_version(
     frame: TheFrame, subject: SubjectName, version: VersionText, deleted: Deleted = False, form: Format = ""
-) -> Response[bytes]:
+) -> Response[ToldSchema]:
     """A version of a subject, with its schema."""
     name = plain(subject)
     found, schema = await frame.version(name, version, deleted)
     return answer(told(schema, name, found, text=await frame.registry.formatted(schema, form)))
 
 
-@get("/subjects/{subject:str}/versions/{version:str}/schema")
+@get("/subjects/{subject:str}/versions/{version:str}/schema", operation_id="readSubjectVersion", tags=[TAG])
 async def read_version(
     frame: TheFrame, subject: SubjectName, version: VersionText, deleted: Deleted = False, form: Format = ""
 ) -> Response[str]:
@@ -157,7 +165,7 @@ async def read_version(
     return Response(await frame.registry.formatted(schema, form), media_type="application/json")
 
 
-@get("/subjects/{subject:str}/versions/{version:str}/referencedby")
+@get("/subjects/{subject:str}/versions/{version:str}/referencedby", operation_id="listReferrers", tags=[TAG])
 async def list_referrers(
     frame: TheFrame,
     subject: SubjectName,
@@ -165,7 +173,7 @@ async def list_referrers(
     deleted: Deleted = False,
     offset: Offset = 0,
     limit: Limit = -1,
-) -> Response[bytes]:
+) -> Response[list[int]]:
     """The ids of the schemas that refer to a version."""
     name = plain(subject)
     await frame.services.catch_up()
@@ -174,17 +182,19 @@ async def list_referrers(
     return answer(part((i for i in ids if frame.uses(i, deleted=True)), offset, limit))
 
 
-@delete("/subjects/{subject:str}/versions/{version:str}", status_code=200)
+@delete(
+    "/subjects/{subject:str}/versions/{version:str}", operation_id="deleteSubjectVersion", tags=[TAG], status_code=200
+)
 async def delete_version(
     frame: TheFrame, subject: SubjectName, version: VersionText, permanent: Permanent = False
-) -> Response[bytes]:
+) -> Response[int]:
     """Delete a version of a subject. The answer is its number."""
     name = plain(subject)
     frame.need_write(name)
     return answer(await frame.registry.delete_version(name, number_of(version), permanent))
 
 
-@get("/subjects/{subject:str}/metadata")
+@get("/subjects/{subject:str}/metadata", operation_id="findByMetadata", tags=[TAG])
 async def find_by_metadata(
     frame: TheFrame,
     subject: SubjectName,
@@ -192,7 +202,7 @@ async def find_by_metadata(
     value: Values = None,
     deleted: Deleted = False,
     form: Format = "",
-) -> Response[bytes]:
+) -> Response[ToldSchema]:
     """The newest version of a subject whose metadata has some properties."""
     name = plain(subject)
     frame.need_read(name)

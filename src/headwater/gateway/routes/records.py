@@ -9,11 +9,12 @@ import msgspec
 from litestar import Request, Response, post
 from litestar.params import HeaderParameter, QueryParameter
 
-from headwater.errors import Overloaded
+from headwater.errors import HeadwaterError, Overloaded
 from headwater.gateway.parameters import TopicName
 from headwater.gateway.problems import NOT_FOUND, Refusal
 from headwater.gateway.records.appending import LARGE, Appended, Appending
 from headwater.gateway.records.bodies import FromQuery, Wish, parsed
+from headwater.gateway.records.encoding import Encoding
 from headwater.gateway.records.once import hashed, once
 from headwater.gateway.services import Call, Services, TheCall
 from headwater.state.cluster.access import Operation
@@ -36,6 +37,14 @@ ExpectedOffset = Annotated[
 ]
 ExpectedVersion = Annotated[
     int | None, QueryParameter(ge=0, le=MAX_OFFSET, description="The version that the table must have, else 409.")
+]
+KeySchema = Annotated[
+    str | None,
+    QueryParameter(description="The schema by which keys are encoded: a subject, or `id:N`. For JSON and NDJSON."),
+]
+ValueSchema = Annotated[
+    str | None,
+    QueryParameter(description="The schema by which values are encoded: a subject, or `id:N`. For JSON and NDJSON."),
 ]
 IdempotencyKey = Annotated[
     str | None,
@@ -65,6 +74,8 @@ async def append_records(
     timestamp: Timestamp = None,
     expected_offset: ExpectedOffset = None,
     expected_version: ExpectedVersion = None,
+    key_schema: KeySchema = None,
+    value_schema: ValueSchema = None,
     idempotency_key: IdempotencyKey = None,
     prefer: Prefer = None,
 ) -> Response[Appended]:
@@ -72,13 +83,16 @@ async def append_records(
 
     The body is JSON, NDJSON (a record a line), or the value of one record as it is (`application/octet-stream`,
     `text/plain`). The answer has the partition and the offset of each record. A condition that does not hold is
-    answered by 409, with the present values.
+    answered by 409, with the present values. Keys and values for which a schema is named are encoded by it, with its id
+    in front; one that does not fit is answered by 422, with the place of the flaw, and nothing is appended.
     """
     found = await _topic(call, name)
     appending = Appending(call.services, found)
     await appending.check()
     call.usage.appends()
-    query = FromQuery(partition, key, key_base64, timestamp, expected_offset, expected_version)
+    query = FromQuery(
+        partition, key, key_base64, timestamp, expected_offset, expected_version, key_schema, value_schema
+    )
     kind = request.headers.get("content-type", "")
     budget = call.services.writers.budget
     taken = 0
@@ -99,7 +113,16 @@ async def append_records(
         wish: Wish = await _run(call.services, len(body))(parsed, body, kind, query, call.services.own.records)
         del body
         brief = MINIMAL in (prefer or "").replace(" ", "").lower().split(",")
-        outcome = await appending.append(wish, condition, brief=brief, gone=request.receive)
+        try:
+            wish = msgspec.structs.replace(wish, entries=await Encoding(call, found).encoded(wish.entries))
+        except HeadwaterError:
+            # A schema may have gone since the key was used. The first answer stays true.
+            kept = await appending.repeated(condition) if condition is not None else None
+            if kept is None:
+                raise
+            outcome = kept
+        else:
+            outcome = await appending.append(wish, condition, brief=brief, gone=request.receive)
     finally:
         budget.give(taken)
     headers = {"Preference-Applied": MINIMAL} if brief else {}

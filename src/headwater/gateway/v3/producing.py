@@ -14,6 +14,7 @@ from headwater.gateway.records.bodies import Wish
 from headwater.gateway.services import Call
 from headwater.gateway.v3.errors import Told, kafka_errors, told, told_of
 from headwater.gateway.v3.record_forms import Form, Receipt, no_partition, receipt_of
+from headwater.gateway.v3.schemas import DataSchemas
 from headwater.state.cluster.access import Operation
 
 _OF_THE_REQUEST = (NOT_ALLOWED, NOT_FOUND)
@@ -40,21 +41,26 @@ class Producing:
     async def append(self, forms: list[Form]) -> list[Receipt | Told]:
         """Append records. The answers are in the same order."""
         try:
-            appending = await self._appending()
+            appending, schemas = await self._appending()
+            made = await schemas.encoded(forms)
         except HeadwaterError as error:
             return [told_of(error)] * len(forms)
-        good = [form for form in forms if (form.entry.partition or 0) < appending.partitions]
-        answers = iter(await self._divided(appending, good) if good else [])
         missing = told(no_partition())
-        return [next(answers) if (form.entry.partition or 0) < appending.partitions else missing for form in forms]
+        checked = [
+            missing if isinstance(form, Form) and (form.entry.partition or 0) >= appending.partitions else form
+            for form in made
+        ]
+        good = [form for form in checked if isinstance(form, Form)]
+        answers = iter(await self._divided(appending, good) if good else [])
+        return [next(answers) if isinstance(form, Form) else form for form in checked]
 
-    async def _appending(self) -> Appending:
+    async def _appending(self) -> tuple[Appending, DataSchemas]:
         """The way to append. The rules, the topic and its configs may have changed since the last time."""
         with kafka_errors():
             topic = await self._call.topic(self._topic_name, Operation.WRITE)
         appending = Appending(self._call.services, topic)
         await appending.check()
-        return appending
+        return appending, DataSchemas(self._call, topic)
 
     async def _divided(self, appending: Appending, forms: list[Form]) -> list[Receipt | Told]:
         """See the module. The stack holds what is still to be appended, the next one last."""

@@ -1,13 +1,14 @@
 """Records and receipts in the form of the REST Proxy.
 
-Keys and values have a type: `BINARY` (base64), `STRING`, or `JSON`, which is stored as its text without white space.
-Data without a type is JSON. There is no schema registry, so types with schemas are refused.
+Keys and values have a type: `BINARY` (base64), `STRING`, or `JSON`, which is stored as its text without white space. Or
+they have a schema, which is named by an id, a version or a subject, or is given: `AVRO`, `JSONSCHEMA`, `PROTOBUF`. Data
+that says nothing of this has the newest schema of the topic's subject, and is JSON if there is none.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,8 +16,10 @@ from headwater.client.records import Headers
 from headwater.errors import BadInput
 from headwater.gateway.problems import BAD_REQUEST, CODE, NOT_FOUND, Refusal
 from headwater.gateway.records.bodies import MAX_HEADERS, Entry
+from headwater.gateway.records.choosing import SchemaId
 from headwater.gateway.records.values import from_base64
 from headwater.gateway.v3.errors import Told, told_of
+from headwater.state.cluster.schemas import MAX_NAME
 
 BINARY, JSON, STRING = "BINARY", "JSON", "STRING"
 SCHEMA_TYPES = ("AVRO", "JSONSCHEMA", "PROTOBUF")
@@ -36,19 +39,20 @@ class DataBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A key or a value."""
 
     type: str | None = None
-    """`BINARY`, `JSON` or `STRING`. Without a type the data is JSON."""
+    """`BINARY`, `JSON` or `STRING`; `AVRO`, `JSONSCHEMA` or `PROTOBUF` for data with a schema. Without a type the data
+    has the newest schema of its subject, or is JSON."""
     data: msgspec.Raw = _NOTHING
     """The data. Null or missing: no key, or no value."""
-    subject: str | None = None
-    """Refused: there is no schema registry."""
-    subject_name_strategy: str | None = None
-    """Refused: there is no schema registry."""
-    schema_id: int | None = None
-    """Refused: there is no schema registry."""
-    schema_version: int | None = None
-    """Refused: there is no schema registry."""
+    subject: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)] | None = None
+    """The subject of the schema."""
+    subject_name_strategy: Literal["TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME"] | None = None
+    """How the subject is found if none is given. By default `TOPIC_NAME`: the topic's name with `-key` or `-value`."""
+    schema_id: SchemaId | None = None
+    """The id of the schema. It must be a version of the subject."""
+    schema_version: SchemaId | None = None
+    """The version of the subject, instead of an id. Without both the newest."""
     schema: str | None = None
-    """Refused: there is no schema registry."""
+    """The schema itself, with a type. It is registered under the subject if it is not there yet."""
 
 
 class HeaderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,6 +93,12 @@ class DataReceipt(msgspec.Struct, frozen=True):
     """Its type."""
     size: int
     """Its bytes."""
+    subject: str | msgspec.UnsetType = msgspec.UNSET
+    """The subject of its schema."""
+    schema_id: int | msgspec.UnsetType = msgspec.UNSET
+    """The id of its schema."""
+    schema_version: int | msgspec.UnsetType = msgspec.UNSET
+    """The version of its schema."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,12 +124,36 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The value, if the request has one."""
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """What data says about its schema."""
+
+    type: str = ""
+    """`AVRO`, `JSONSCHEMA`, `PROTOBUF`; empty if the data does not say it."""
+    subject: str = ""
+    strategy: str = ""
+    id: int = 0
+    version: int = 0
+    text: str = ""
+
+    @property
+    def certain(self) -> bool:
+        """Whether the data has a schema. If it says nothing, it has one if its subject does."""
+        return self != Wanted()
+
+
 class Form(msgspec.Struct, frozen=True):
     """A record with the types of its key and its value."""
 
     entry: Entry
     key_type: str | None
     value_type: str | None
+    key_schema: Wanted | None = None
+    """How the key is to be encoded; None if it is bytes already. Else it is the text of a JSON value."""
+    value_schema: Wanted | None = None
+    """The same for the value."""
+    key_told: DataReceipt | None = None
+    """The receipt of a key that was encoded."""
+    value_told: DataReceipt | None = None
 
 
 _record = msgspec.json.Decoder(RecordBody)
@@ -147,12 +181,13 @@ def form_of(body: RecordBody, now_ms: int) -> Form:
     """A record. Raises a refusal if it is not valid."""
     if body.partition_id is not None and body.partition_id < 0:
         raise no_partition()
-    key_type, key = _data("key", body.key)
-    value_type, value = _data("value", body.value)
+    key_type, key, key_schema = _data("key", body.key)
+    value_type, value, value_schema = _data("value", body.value)
     timestamp = now_ms if body.timestamp is None else (body.timestamp - _EPOCH) // timedelta(milliseconds=1)
     if timestamp < 0:
         raise flawed("`timestamp` is before 1970.")
-    return Form(Entry(key, value, _headers(body.headers or []), body.partition_id, timestamp), key_type, value_type)
+    entry = Entry(key, value, _headers(body.headers or []), body.partition_id, timestamp)
+    return Form(entry, key_type, value_type, key_schema, value_schema)
 
 
 def flawed(message: str) -> Refusal:
@@ -180,33 +215,51 @@ def _headers(given: list[HeaderBody]) -> Headers:
     return tuple(found)
 
 
-def _data(field: str, given: DataBody | None) -> tuple[str | None, bytes | None]:
-    """The type and the bytes of a key or a value."""
+def _data(field: str, given: DataBody | None) -> tuple[str | None, bytes | None, Wanted | None]:
+    """The type and the bytes of a key or a value, and what it says about its schema."""
     if given is None:
-        return None, None
-    _check_type(field, given)
+        return None, None, None
+    wanted = _wanted(field, given)
     kind = given.type or JSON
     raw = bytes(given.data)
     if not raw or raw == b"null":
-        return kind, None
-    if kind == JSON:
-        return kind, msgspec.json.format(raw, indent=-1)
+        return kind, None, None
+    if kind == JSON or wanted is not None:
+        return kind, msgspec.json.format(raw, indent=-1), wanted
     what = "a base64 string" if kind == BINARY else "a string"
     if raw[:1] != b'"':
         raise flawed(f"data={_shown(raw)} is not {what}.")
     try:
         text = _text.decode(raw)
-        return kind, from_base64("data", text) if kind == BINARY else text.encode()
+        return kind, from_base64("data", text) if kind == BINARY else text.encode(), None
     except (BadInput, msgspec.DecodeError, UnicodeEncodeError):
         raise flawed(f"data={_shown(raw)} is not {'a valid base64 string' if kind == BINARY else what}.") from None
 
 
-def _check_type(field: str, given: DataBody) -> None:
-    schemas = (given.subject, given.subject_name_strategy, given.schema_id, given.schema_version, given.schema)
-    if given.type in SCHEMA_TYPES or any(one is not None for one in schemas):
-        raise flawed(f"the {field} has a schema, and schemas are not supported. Use BINARY, JSON or STRING.")
-    if given.type not in (None, BINARY, JSON, STRING):
-        raise flawed(f"the type {given.type[:_SHOWN]!r} of the {field} is not BINARY, JSON or STRING.")
+def _wanted(field: str, given: DataBody) -> Wanted | None:
+    """What data says about its schema; None if its type has none."""
+    found = Wanted(
+        given.type or "",
+        given.subject or "",
+        given.subject_name_strategy or "",
+        given.schema_id or 0,
+        given.schema_version or 0,
+        given.schema or "",
+    )
+    if given.type in (BINARY, JSON, STRING):
+        if found != Wanted(given.type):
+            raise flawed(f"the {field} has the type {given.type}, which has no schema.")
+        return None
+    if given.type is not None and given.type not in SCHEMA_TYPES:
+        told = ", ".join((BINARY, JSON, STRING, *SCHEMA_TYPES))
+        raise flawed(f"the type {given.type[:_SHOWN]!r} of the {field} is none of {told}.")
+    if sum(map(bool, (found.id, found.version, found.text))) > 1:
+        raise flawed(f"the {field} has more than one of schema_id, schema_version and schema.")
+    if found.subject and found.strategy:
+        raise flawed(f"the {field} has both subject and subject_name_strategy.")
+    if found.text and not found.type:
+        raise flawed(f"the {field} has a schema, and needs the type of the schema: {', '.join(SCHEMA_TYPES)}.")
+    return found
 
 
 def _shown(raw: bytes) -> str:
@@ -224,8 +277,8 @@ def receipt_of(form: Form, cluster: str, topic: str, partition: int, offset: int
         partition_id=partition,
         offset=offset,
         timestamp=when,
-        key=_receipt(form.key_type, entry.key),
-        value=_receipt(form.value_type, entry.value),
+        key=form.key_told or _receipt(form.key_type, entry.key),
+        value=form.value_told or _receipt(form.value_type, entry.value),
     )
 
 

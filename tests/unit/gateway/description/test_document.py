@@ -10,9 +10,12 @@ import jsonschema_rs
 import pytest
 
 from headwater.gateway.application import MODULES, description_of
-from headwater.gateway.description.document import TAGS, samples_of
-from headwater.gateway.description.samples import SAMPLES, Sample
+from headwater.gateway.description.document import REGISTRY, TAGS, samples_of
+from headwater.gateway.description.refusals import REGISTRY_MEDIA
+from headwater.gateway.description.sample import Sample
+from headwater.gateway.description.samples import SAMPLES
 from headwater.gateway.problems import KINDS, MEDIA_TYPE
+from headwater.gateway.registry import routes as registry
 from headwater.gateway.routes.description import FILES
 from tests.support.gateways import gateway, secured
 
@@ -33,7 +36,7 @@ def validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
 
 
 def test_every_handler_is_in_the_document() -> None:
-    handlers: list[Any] = [route for module in FAMILIES for route in module.ROUTES]
+    handlers: list[Any] = [*(route for module in FAMILIES for route in module.ROUTES), *registry.DESCRIBED]
     documented = {call.values[2]["operationId"] for call in CALLS}  # type: ignore[index, call-overload]
     assert documented == {handler.operation_id for handler in handlers} and len(handlers) == len(CALLS) > 40
     assert {sample.call for sample in SAMPLES} == documented
@@ -52,6 +55,11 @@ def test_every_call_is_described(path: str, method: str, call: dict[str, Any]) -
     assert samples and len({sample.title for sample in samples}) == len(samples)
     for content in call.get("requestBody", {}).get("content", {}).values():
         assert content["examples"]
+    if call["tags"] == [REGISTRY]:
+        refused = [answer for status, answer in call["responses"].items() if status >= "400"]
+        assert {"400", "401", "403", "404", "422", "500"} <= set(call["responses"])
+        assert all(list(answer["content"]) == [REGISTRY_MEDIA] for answer in refused)
+        return
     problems = {name for answer in call["responses"].values() for name in _problems(answer)}
     assert {"bad-request", "internal-error"} <= problems <= set(KINDS)
     assert call.get("security") == [] or {"not-authenticated", "too-many-requests"} <= problems

@@ -65,6 +65,7 @@ def test_configs_are_set_and_reset() -> None:
         {"set": {"retention.ms": "5"}, "reset": ["no.such"]},
         {"set": {"retention.ms": "5"}, "reset": ["retention.ms"]},
         {"set": {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "5"}},
+        {"set": {"retention.ms": "5", "headwater.dlq.topic": "orders"}},
         {"set": {"retention.ms": 5}},
         {"put": {"retention.ms": "5"}},
         [],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.gateway.v3.errors import Told
-from headwater.gateway.v3.record_forms import Form, Malformed, forms_of, time_of
+from headwater.gateway.v3.record_forms import Form, Malformed, Wanted, forms_of, time_of
 
 NOW = 1_700_000_000_123
 
@@ -42,6 +42,18 @@ def test_keys_and_values(data: dict[str, Any], kind: str, stored: bytes | None) 
     assert (found.value_type, found.entry.value) == (kind, stored)
 
 
+def test_what_data_says_about_its_schema() -> None:
+    found = form(
+        key={"type": "AVRO", "schema_id": 7, "subject_name_strategy": "RECORD_NAME", "data": {"a": 1}},
+        value={"subject": "s", "schema_version": 2, "data": "text"},
+    )
+    assert (found.key_schema, found.entry.key) == (Wanted("AVRO", "", "RECORD_NAME", 7), b'{"a":1}')
+    assert (found.value_schema, found.entry.value) == (Wanted("", "s", "", 0, 2), b'"text"')
+    assert form(value={"data": 1}).value_schema == Wanted() and not Wanted().certain and Wanted("AVRO").certain
+    assert form(value={"type": "JSON", "data": 1}).value_schema is None
+    assert form(value={"schema_id": 7, "data": None}).value_schema is None
+
+
 def test_a_record_with_everything_and_one_with_nothing() -> None:
     found = form(
         partition_id=1,
@@ -61,10 +73,13 @@ def test_a_record_with_everything_and_one_with_nothing() -> None:
         ({"value": {"type": "BINARY", "data": 1}}, 400, "Bad Request: data=1 is not a base64 string."),
         ({"value": {"type": "BINARY", "data": "!"}}, 400, 'Bad Request: data="!" is not a valid base64 string.'),
         ({"value": {"type": "STRING", "data": {}}}, 400, "Bad Request: data={} is not a string."),
-        ({"value": {"type": "AVRO", "schema": "{}", "data": 1}}, 400, "schemas are not supported"),
-        ({"key": {"schema_id": 1}}, 400, "the key has a schema"),
-        ({"value": {"schema_version": 1, "data": {}}}, 400, "schemas are not supported"),
-        ({"value": {"type": "XML", "data": "x"}}, 400, "is not BINARY, JSON or STRING"),
+        ({"value": {"schema": "{}", "data": 1}}, 400, "needs the type of the schema"),
+        ({"key": {"type": "STRING", "schema_id": 1}}, 400, "the key has the type STRING, which has no schema"),
+        ({"value": {"schema_version": 1, "schema_id": 1, "data": {}}}, 400, "more than one of schema_id"),
+        ({"value": {"subject": "s", "subject_name_strategy": "TOPIC_NAME"}}, 400, "both subject and"),
+        ({"value": {"subject_name_strategy": "MINE", "data": 1}}, 400, "Invalid enum value"),
+        ({"value": {"schema_id": 0, "data": 1}}, 400, ">= 1"),
+        ({"value": {"type": "XML", "data": "x"}}, 400, "is none of BINARY, JSON, STRING, AVRO"),
         ({"headers": [{"name": "h", "value": "?"}]}, 400, "the value of the header 'h' is not a base64 string"),
         ({"partition_id": -1}, 40402, "Partition not found."),
         ({"partition_id": "A"}, 400, "Expected `int | null`, got `str`"),

@@ -32,6 +32,7 @@ from headwater.configs.changes import (
 )
 from headwater.errors import ConfigError, HeadwaterError, NotReady
 from headwater.replica.internal_topics import changeable, topic_by_name
+from headwater.replica.topic_rules import check_letters
 from headwater.replica.topics import InvalidTopicName, TopicUnknown, check_name
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
@@ -123,6 +124,7 @@ async def _alter_topic(broker: Broker, name: str, configs: Any, incremental: boo
     if topic is None:
         raise TopicUnknown(f"The topic '{name}' does not exist.")
     changeable(topic)
+    check_letters(broker.cluster.state, name, change.after(topic.configs), topic.configs)
     if not validate_only:
         await broker.topics.alter(topic, change.put, change.remove)
 

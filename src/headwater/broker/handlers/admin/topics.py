@@ -22,7 +22,7 @@ from headwater.configs import topics as topic_configs
 from headwater.errors import BadInput, ConfigError, HeadwaterError
 from headwater.replica.internal_topics import changeable, topic_by_id, topic_by_name
 from headwater.replica.links import check_own_partitions
-from headwater.replica.topic_rules import check_growth, within_limit
+from headwater.replica.topic_rules import check_growth, check_letters, within_limit
 from headwater.replica.topics import (
     ClusterFull,
     InvalidPartitions,
@@ -119,6 +119,7 @@ async def _create(broker: Broker, wanted: Any, validate_only: bool, budget: Muta
     check_name(wanted.name)
     broker.check_free(wanted.name)
     configs = _configs(broker, wanted.configs)
+    check_letters(broker.cluster.state, wanted.name, configs, {})
     count = _partition_count(broker, wanted)
     broker.check_room(count)
     if validate_only:

@@ -128,6 +128,7 @@ def test_configs_without_effect_are_kept_and_shown() -> None:
         ([("segment.bytes", SET, "5")], BAD, "Value must be at least 1048576", None),
         ([("segment.bytes", DELETE, None)], NONE, None, {"retention.ms": "5"}),
         ([("remote.storage.enable", SET, "true")], BAD, "Tiered Storage functionality is disabled", None),
+        ([("headwater.dlq.topic", SET, "t")], BAD, "cannot be its own dead-letter topic", None),
         ([], NONE, None, {"retention.ms": "5"}),
     ],
 )
@@ -144,6 +145,30 @@ def test_changes_of_topics(
             assert (text or "") in (answer.error_message or "")
             wanted = {"retention.ms": "5"} if dry or after is None else after
             assert one.node.cluster.state.names["t"].configs == wanted
+
+    run(test)
+
+
+def test_dead_letter_topics_have_none_themselves() -> None:
+    """T7: whichever of the two is changed, by whichever request, and also for a topic that is created."""
+
+    async def test(one: Caller) -> None:
+        await create(one, "letters")
+        await create(one, "data", headwater_dlq_topic="letters")
+        for name, target, words in (
+            ("letters", "data", "Topic 'data' cannot be the dead-letter topic of 'letters': it has one itself"),
+            ("letters", "more", "Topic 'letters' cannot have a dead-letter topic: it is that of another topic"),
+        ):
+            for answer in (
+                await change(one, TOPIC, name, ("headwater.dlq.topic", SET, target)),
+                await replace(one, TOPIC, name, ("headwater.dlq.topic", target)),
+            ):
+                assert answer.error_code is BAD and words in (answer.error_message or "")
+        configs = [{"name": "headwater.dlq.topic", "value": "data"}]
+        wanted = {"name": "n", "num_partitions": 1, "replication_factor": 1, "configs": configs}
+        [made] = (await one(CREATE, 7, topics=[wanted])).topics
+        assert made.error_code is BAD and "n" not in one.node.cluster.state.names
+        assert one.node.cluster.state.names["letters"].configs == {}
 
     run(test)
 

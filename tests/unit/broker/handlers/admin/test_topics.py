@@ -51,6 +51,7 @@ def configured(*configs: tuple[str, str | None]) -> dict[str, Any]:
         ("n", configured(("segment.bytes", "x")), ErrorCode.invalid_config, "Not a number of type INT"),
         ("n", configured(("min.compaction.lag.ms", "9"), ("max.compaction.lag.ms", "8")), ErrorCode.invalid_config,
          "conflict topic config setting"),
+        ("n", configured(("headwater.dlq.topic", "n")), ErrorCode.invalid_config, "its own dead-letter topic"),
     ],
 )  # fmt: skip
 def test_refused_creations(name: str, fields: dict[str, Any], code: ErrorCode, text: str) -> None:
