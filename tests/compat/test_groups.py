@@ -1,11 +1,11 @@
 """K8, K9: groups of real clients. Members join, die, leave and come back; partitions are added; no record is skipped.
 
 A client's scenarios run side by side, each with a group of its own: most of their time is waiting for sessions to end.
-The members that stay alive share one process, those that are killed have one each.
+So do those of several clients. The members that stay alive share one process, those that are killed have one each.
 """
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -21,6 +21,13 @@ PARTITIONS, MORE_PARTITIONS = 6, 8
 SET = AlterConfigOpType.SET
 LONG_SESSION_MS = 45_000
 """Time enough for a process to start anew."""
+AT_ONCE = 3
+"""Clients whose scenarios run at one time. More would keep each other from their heartbeats while they start."""
+CLASSIC, CONSUMER = "classic", "consumer"
+Case = tuple[str, str]
+"""A protocol and a client."""
+CASES: Sequence[Case] = (*((CLASSIC, name) for name in CLIENTS), *((CONSUMER, name) for name in MODERN))
+"""In the order in which they begin."""
 
 
 class Scenes:
@@ -131,18 +138,30 @@ class Scenes:
         assert topic.committed(group.id) == ends
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", CLIENTS)
-def test_classic_groups(name: str, bootstrap: str) -> None:
-    """K8: eager and cooperative assignors, and static members where the client has them."""
+@pytest.fixture(scope="module")
+def outcomes(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[Mapping[Case, Future[None]]]:
+    """The cases that this run has tests of. They have begun, or will."""
+    wanted = {item.callspec.params["case"] for item in request.session.items if _has_outcome(item)}
+    with ThreadPoolExecutor(AT_ONCE, "clients") as pool:
+        yield {case: pool.submit(_live, case, bootstrap) for case in CASES if case in wanted}
+        pool.shutdown(cancel_futures=True)
+
+
+def _has_outcome(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "outcomes" in item.fixturenames
+
+
+def _live(case: Case, bootstrap: str) -> None:
+    protocol, name = case
     client = CLIENTS[name]()
+    kinds, static = ((UNIFORM, REMOTE_RANGE), True) if protocol == CONSUMER else (client.kinds, client.static)
     with ExitStack() as processes:
-        Scenes(client, bootstrap, processes).run(client.kinds, client.static)
+        Scenes(client, bootstrap, processes).run(kinds, static)
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", MODERN)
-def test_consumer_groups(name: str, bootstrap: str) -> None:
-    """K9: the consumer protocol with both assignors of the server."""
-    with ExitStack() as processes:
-        Scenes(CLIENTS[name](), bootstrap, processes).run((UNIFORM, REMOTE_RANGE), static=True)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_groups(case: Case, outcomes: Mapping[Case, Future[None]]) -> None:
+    """K8: eager and cooperative assignors, and static members where the client has them. K9: the consumer protocol with
+    both assignors of the server."""
+    outcomes[case].result()

@@ -1,4 +1,7 @@
-"""Ledgers behind a bad network and through outages: nothing that stands is lost, missed or seen twice (M1, M6)."""
+"""Ledgers behind a bad network and through outages: nothing that stands is lost, missed or seen twice (M1, M6).
+
+A test is a story of one ledger. It is told to all of them side by side, because most of its time is waiting.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -37,23 +41,45 @@ START = Position(0)
 SECONDS = 60.0
 
 
-@pytest.fixture(scope="module", params=list(SERVERS))
-def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LedgerServer]:
-    """One server for the tests of this file."""
-    program, make = SERVERS[request.param]
-    needs(f"{request.param}: run `make tools`", program.exists())
-    with make(tmp_path_factory.mktemp(request.param)) as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
-        yield server
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, LedgerServer]]:
+    """One server of each kind for the tests of this file."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        found = {}
+        for name, (program, make) in SERVERS.items():
+            needs(f"{name}: run `make tools`", program.exists())
+            found[name] = stack.enter_context(make(tmp_path_factory.mktemp(name)))
+            for variable, value in found[name].environment.items():
+                patch.setenv(variable, value)
+        yield found
 
 
 @pytest.fixture
-def server(running: LedgerServer) -> Iterator[LedgerServer]:
-    """A server whose network is good when the test begins."""
-    running.proxy.resume()
+def servers(running: Mapping[str, LedgerServer]) -> Iterator[Mapping[str, LedgerServer]]:
+    """Servers whose networks are good when the test begins."""
+    for server in running.values():
+        server.proxy.resume()
     yield running
-    running.proxy.resume()
+    for server in running.values():
+        server.proxy.resume()
+
+
+def told_to_all(story: Callable[[LedgerServer], None]) -> Callable[[Mapping[str, LedgerServer]], None]:
+    """A test that tells a story to all servers at once. Every failure names its ledger."""
+
+    def test(servers: Mapping[str, LedgerServer]) -> None:
+        with ThreadPoolExecutor(len(servers)) as pool:
+            told = {name: pool.submit(story, server) for name, server in servers.items()}
+        failures = []
+        for name, future in told.items():
+            if error := future.exception():
+                error.add_note(f"the ledger is {name}")
+                failures.append(error)
+        if failures:
+            raise BaseExceptionGroup("ledgers failed", failures)
+
+    test.__name__, test.__doc__ = story.__name__, story.__doc__
+    return test
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
@@ -96,6 +122,7 @@ async def follow(ledger: Ledger, seen: list[Entry], count: int) -> None:
 # --- appends -----------------------------------------------------------------------------------------
 
 
+@told_to_all
 def test_writers_in_several_processes(server: LedgerServer) -> None:
     """M1: everybody sees one sequence, with each record at the position its writer was told."""
     url, count, names = server.url(), 100, ("a", "b", "c")
@@ -122,6 +149,7 @@ def test_writers_in_several_processes(server: LedgerServer) -> None:
     assert len(found) == count * len(names)
 
 
+@told_to_all
 def test_a_reply_that_is_lost(server: LedgerServer) -> None:
     """M1: its writer is told that the outcome is unknown; the record stands once or not at all, and can be repeated."""
 
@@ -155,6 +183,7 @@ async def repeated(ledger: Ledger, record: bytes) -> Position:
             await asyncio.sleep(0.02)
 
 
+@told_to_all
 def test_an_append_that_lands_late(server: LedgerServer) -> None:
     """M1: what arrives after its writer gave up stands behind everything that was read before, or not at all."""
 
@@ -193,6 +222,7 @@ def test_an_append_that_lands_late(server: LedgerServer) -> None:
 # --- watching ----------------------------------------------------------------------------------------
 
 
+@told_to_all
 def test_a_watch_goes_on_after_a_reconnect(server: LedgerServer) -> None:
     """M1: however often its connection ends, a follower sees every record once, in order."""
 
@@ -215,6 +245,7 @@ def test_a_watch_goes_on_after_a_reconnect(server: LedgerServer) -> None:
     run(story)
 
 
+@told_to_all
 def test_a_watch_goes_on_where_history_is_gone(server: LedgerServer) -> None:
     """M1: what the store no longer tells by itself, a follower reads; nothing is missed."""
 
@@ -248,6 +279,7 @@ def replica(ledger: Ledger, store: MemoryStore) -> Replica[StreamsState]:
     return Replica(ledger, store, StreamsState(ONE), SystemClock(), SystemChance())
 
 
+@told_to_all
 def test_truncation_under_a_slow_reader(server: LedgerServer) -> None:
     """M1: a replica that was cut off while the ledger was truncated comes back by a checkpoint, to the same state."""
 
@@ -339,6 +371,7 @@ class Process:
         await self.way.close()
 
 
+@told_to_all
 def test_an_outage_and_the_return(server: LedgerServer) -> None:
     """M6: while the store is away nobody is fenced, whatever that takes; afterwards everybody goes on where it was."""
 

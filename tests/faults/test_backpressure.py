@@ -20,7 +20,7 @@ BATCH_BYTES = 900_000
 FETCH_BYTES = 8 << 20
 FETCHES = 200
 DEAF_CLIENTS = 4
-ROUNDS = 300 if WHOLE else 150
+ROUNDS = 300 if WHOLE else 60
 MAX_RSS = 700 << 20
 """An idle broker takes about 60 MiB, the compiled kernels 100 more, the cache of WAL objects 64; a deaf client may
 hold what fits the write buffer and two answers."""

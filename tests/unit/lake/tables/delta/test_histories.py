@@ -18,7 +18,7 @@ from headwater.lake.tables.delta.table import DeltaFollower
 from headwater.lake.tables.follower import Expiry, Standing
 from headwater.objects.memory import MemoryStore
 from headwater.types import Pieces
-from tests.support.soak import dealt
+from tests.support.soak import dealt, first_middle_last
 from tests.unit.lake.tables.delta.making import REF, START_MS, Journal, log_files, newest, shown, versions
 
 pytestmark = pytest.mark.long
@@ -41,14 +41,19 @@ class Breaking(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.writes = 0
+        self.kinds: list[str] = []
         self.fatal = -1
         self.done = False
         self.error: type[Exception] = Crash
 
+    @property
+    def writes(self) -> int:
+        return len(self.kinds)
+
     @contextmanager
-    def _step(self) -> Iterator[None]:
-        number, self.writes = self.writes, self.writes + 1
+    def _step(self, what: str, path: str) -> Iterator[None]:
+        number = self.writes
+        self.kinds.append(f"{what} {path.rpartition('/')[2].lstrip('0123456789')}")
         if number == self.fatal and not self.done:
             raise self.error("before the write")
         yield
@@ -56,15 +61,15 @@ class Breaking(MemoryStore):
             raise self.error("after the write")
 
     async def put(self, path: str, pieces: Pieces) -> None:
-        with self._step():
+        with self._step("put", path):
             await super().put(path, pieces)
 
     async def create(self, path: str, pieces: Pieces) -> bool:
-        with self._step():
+        with self._step("create", path):
             return await super().create(path, pieces)
 
     async def delete(self, path: str) -> None:
-        with self._step():
+        with self._step("delete", path):
             await super().delete(path)
 
 
@@ -109,12 +114,15 @@ async def follow(journal: Journal, store: MemoryStore, keep: int, size: int = 1)
 
 
 def test_a_crash_at_every_write() -> None:
-    """T2: before and after every write, whatever it is, the table is whole, and the next follower goes on."""
+    """T2: before and after every write, whatever it is, the table is whole, and the next follower goes on.
+
+    The first, the middle and the last write of each kind; in the soak all of them.
+    """
     journal = story(6)
     whole = Breaking()
     run(follow(journal, whole, keep=5))
-    assert whole.writes > 35, "commits, checkpoints, hints and deletions"
-    for fatal in range(whole.writes):
+    assert whole.writes > 35 and len(set(whole.kinds)) >= 4, "commits, checkpoints, hints and deletions"
+    for fatal in first_middle_last(whole.kinds):
         for done in (False, True):
             store = Breaking()
             store.fatal, store.done = fatal, done
@@ -132,12 +140,15 @@ def test_a_crash_at_every_write() -> None:
 
 @pytest.mark.parametrize("error", [StoreUnavailable, OutcomeUnknown])
 def test_a_failure_at_every_write(error: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
-    """T2: a store that fails once delays nothing but that step; a commit that stands is not reported as failed."""
+    """T2: a store that fails once delays nothing but that step; a commit that stands is not reported as failed.
+
+    The first, the middle and the last write of each kind; in the soak all of them.
+    """
     caplog.set_level(logging.ERROR)
     journal = story(6)
     whole = Breaking()
     run(follow(journal, whole, keep=5))
-    for fatal in range(whole.writes):
+    for fatal in first_middle_last(whole.kinds):
         store = Breaking()
         store.fatal, store.done, store.error = fatal, error is OutcomeUnknown, error
         try:
