@@ -163,5 +163,7 @@ def external(server: LakeRunning, registry: FakeRegistry) -> None:
                 server.settle(POINTS)
             answer = cluster.sql(f"SELECT value_data.x FROM {POINTS} ORDER BY offset")
             assert answer.rows() == [(known,) for known in range(number + 1)] and not answer.notes
-        table = cluster.scan(POINTS, columns=["offset", "value_data"]).to_arrow().sort_by("offset")
-        assert table["value_data"].to_pylist() == [{"x": 0}, {"x": 1}]
+        with headwater.connect(str(server.config)) as local:
+            for connection in (cluster, local):
+                table = connection.scan(POINTS, columns=["offset", "value_data"]).to_arrow().sort_by("offset")
+                assert table["value_data"].to_pylist() == [{"x": 0}, {"x": 1}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import queue
 import re
 import threading
@@ -10,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pyarrow as pa
 import pytest
@@ -19,8 +22,12 @@ import headwater
 from harness.patience import eventually
 from headwater.errors import BadInput, NotFound, NotReady
 from headwater.sdk.connection import Connection
+from headwater.sdk.local import Visited, settings_of
 from headwater.sdk.records import NewRecord, Record
+from headwater.sdk.remote import RemoteConnection
+from headwater.settings.settings import Settings
 from tests.support.running import Running
+from tests.unit.schemas.test_typer import POINT, avro, framed
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
@@ -110,6 +117,7 @@ def test_a_data_directory_with_and_without_a_server(tmp_path: Path) -> None:
                 assert connection.latest("rows", "none") is None and connection.topic("rows").latest("b") is None
                 with pytest.raises(BadInput, match="has the offsets 0 to 102, not 102"):
                     connection.get("rows", 0, 102)
+            _decoded(remote, local, settings_of(server.config))
             some = local.topic("rows").scan(columns=["offset"], from_offset=50, until_offset=60)
             assert sorted(some.to_arrow()["offset"].to_pylist()) == list(range(50, 60))
             assert remote.scan("rows", columns=["offset"], version=1).to_arrow().num_rows == 100
@@ -122,6 +130,31 @@ def test_a_data_directory_with_and_without_a_server(tmp_path: Path) -> None:
         with headwater.connect(str(server.data)) as local:
             scan = local.scan("rows", columns=["value"])
             assert len(scan.to_pandas()) == scan.to_polars().height == sum(b.num_rows for b in scan.to_batches()) == 102
+
+
+def _decoded(remote: Connection, local: Connection, settings: Settings) -> None:
+    """T7: records by a schema of the registry, from a gateway and from a data directory."""
+    assert isinstance(remote, RemoteConnection)
+    body = json.dumps({"schema": json.dumps(POINT)}).encode()
+    request = Request(f"{remote.url}/subjects/points-value/versions", body, {"Content-Type": "application/json"})
+    with urlopen(request) as answer:
+        number = json.load(answer)["id"]
+    remote.create_topic("points", 1, {"headwater.value.schema": "auto"})
+    remote.produce("points", framed(number, avro(POINT, {"x": 7})), key="k")
+    remote.produce("points", b"no schema", key="k")
+    for connection in (remote, local):
+        good, bad = (connection.get("points", 0, offset, decode=True) for offset in (0, 1))
+        assert good is not None and bad is not None and connection.latest("points", "k", decode=True) == bad
+        assert (good.decoded_key, good.decoded_value, good.value_schema, good.value_error) == (
+            "k",
+            {"x": 7},
+            number,
+            None,
+        )
+        assert bad.decoded_value is None and "neither a prefix nor a header" in (bad.value_error or "")
+    known = asyncio.run(Visited(settings).schema(str(number)))
+    assert known is not None and json.loads(known.text)["name"] == POINT["name"]
+    assert asyncio.run(Visited(settings).schema("999")) is None
 
 
 def test_every_record_once_while_processes_are_killed(server: Running, cluster: Connection) -> None:

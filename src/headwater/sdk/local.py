@@ -6,14 +6,20 @@ To write, and to follow a topic, a server is needed: the cluster's gateway, at t
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from headwater.app.session import LedgerSession, ledger_session
+from headwater.client.records import Record as LogRecord
 from headwater.clock import SystemClock
+from headwater.configs.topics import TopicConfig
 from headwater.errors import NotFound, NotReady
+from headwater.gateway.records.decoding import Decoding, Shown
 from headwater.lake.external_registry import ExternalRegistry
+from headwater.lake.finding import SchemaFinder
 from headwater.lake.known import KnownSchemas
 from headwater.lake.registries import BuiltIn
 from headwater.log.segment.cache import SegmentCache
@@ -34,6 +40,7 @@ from headwater.sdk.remote import RemoteConnection
 from headwater.sdk.result import Result
 from headwater.sdk.scan import Rows, Scan
 from headwater.settings.settings import Settings, load
+from headwater.state.cluster.domain import Topic
 from headwater.state.commands.columns import Column
 from headwater.state.streams.stream import Stream
 from headwater.threads import inline
@@ -170,17 +177,15 @@ class LocalConnection(Connection):
     # --- looking up ------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int, offset: int, *, decode: bool = False) -> Record | None:
-        if decode:
-            return self._reached().get(topic, partition, offset, decode=True)
-        return self._loop.run(self._found(topic, lambda own, place: own.at(place, partition, offset)))
+        return self._loop.run(self._found(topic, lambda own, place: own.at(place, partition, offset), decode))
 
     def latest(self, topic: str, key: Data, *, partition: int | None = None, decode: bool = False) -> Record | None:
-        if decode:
-            return self._reached().latest(topic, key, partition=partition, decode=True)
         wanted = key_of(key)
-        return self._loop.run(self._found(topic, lambda own, place: own.latest(place, wanted, partition)))
+        return self._loop.run(self._found(topic, lambda own, place: own.latest(place, wanted, partition), decode))
 
-    async def _found(self, topic: str, look: Callable[[Lookups, Placed], Awaitable[Answer]]) -> Record | None:
+    async def _found(
+        self, topic: str, look: Callable[[Lookups, Placed], Awaitable[Answer]], decode: bool
+    ) -> Record | None:
         """What a look-up finds. Every call reads the ledger and the objects anew."""
         async with ledger_session(self._settings) as session:
             known, limits, sizes = session.topic(topic), self._settings.limits, self._settings.cache
@@ -194,10 +199,32 @@ class LocalConnection(Connection):
             )
             place = Placed(known.id, lambda: replica.state, lambda: _streams(session, topic), replica.barrier)
             answer = await look(own, place)
-        found = answer.record
-        if found is None:
-            return None
-        return Record(topic, answer.partition, found.offset, found.timestamp, found.key, found.value, found.headers)
+            found = answer.record
+            if found is None:
+                return None
+            record = Record(
+                topic, answer.partition, found.offset, found.timestamp, found.key, found.value, found.headers
+            )
+            return await self._decoded(session, known, found, record) if decode else record
+
+    async def _decoded(self, session: LedgerSession, topic: Topic, found: LogRecord, record: Record) -> Record:
+        """A record with its key and its value by their schemas."""
+        config = TopicConfig.of(topic.configs, session.cluster.state.resources.common)
+        own, clock = self._settings.schema_registry, SystemClock()
+        registry = ExternalRegistry(own, inline, clock) if own.url else BuiltIn(session.cluster)
+        finder = SchemaFinder(registry, clock, near=not own.url)
+        decoding = Decoding(finder, config.key_schema, config.value_schema)
+        await decoding.prepare([found])
+        key, value = decoding.key(found), decoding.value(found)
+        return replace(
+            record,
+            decoded_key=_data(key),
+            decoded_value=_data(value),
+            key_schema=key.schema,
+            value_schema=value.schema,
+            key_error=key.error,
+            value_error=value.error,
+        )
 
     # --- scanning --------------------------------------------------------------------------------------
 
@@ -229,6 +256,11 @@ class LocalConnection(Connection):
             columns, cluster = columns_of(state, known), found.cluster.state
             typing = await self._typings.of(cluster, known, columns) if snapshot.hot else None
             return _Taken(snapshot, shown(columns, wanted.version), typing)
+
+
+def _data(shown: Shown) -> Any:
+    """A key or a value as plain data; None if it is not decoded."""
+    return None if shown.error is not None or not bytes(shown.json) else msgspec.json.decode(shown.json)
 
 
 def _streams(found: LedgerSession, topic: str) -> list[Stream]:
