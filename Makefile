@@ -56,13 +56,14 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.groups
 	$(BIN)/python -m tests.soak.moves
 	scripts/setup-tools etcd kafka oxia s3
-	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/differential/test_stories.py tests/lake/test_spark_masters.py tests/faults/test_idempotency_keys.py tests/faults/test_backpressure.py tests/faults/test_cluster.py tests/faults/test_kill_all.py tests/formats/test_reading.py tests/faults/test_kill_broker.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/simulation/test_holds.py tests/fuzz/test_frames.py tests/fuzz/test_payloads.py tests/unit/lake/tables/delta/test_histories.py tests/unit/query/lookups/test_lookups.py tests/lake/test_lookups.py tests/processes/test_state_memory.py tests/engines/test_spark_engine.py tests/gateway/test_query_histories.py tests/simulation/test_links.py tests/simulation/test_typed.py
+	HEADWATER_TEST_SOAK=1 $(BIN)/pytest tests/differential/test_stories.py tests/lake/test_spark_masters.py tests/faults/test_idempotency_keys.py tests/faults/test_backpressure.py tests/faults/test_cluster.py tests/faults/test_kill_all.py tests/formats/test_reading.py tests/faults/test_kill_broker.py tests/lake/test_crash_matrix.py tests/lake/test_transactions.py tests/simulation/test_simulation.py tests/simulation/test_moving.py tests/simulation/test_transactions.py tests/simulation/test_units.py tests/simulation/test_holds.py tests/fuzz/test_frames.py tests/fuzz/test_payloads.py tests/unit/lake/tables/delta/test_histories.py tests/unit/query/lookups/test_lookups.py tests/lake/test_lookups.py tests/processes/test_state_memory.py tests/engines/test_spark_engine.py tests/gateway/test_query_histories.py tests/simulation/test_links.py tests/simulation/test_typed.py tests/lake/test_letter_kills.py
 	$(BIN)/python -m tests.soak.attacks
 	$(BIN)/python -m tests.soak.bombs
 	$(BIN)/python -m tests.soak.crowd
 	$(BIN)/python -m tests.soak.http
 	$(BIN)/python -m tests.soak.sql
 	$(BIN)/python -m tests.soak.links
+	$(BIN)/python -m tests.soak.letters
 	$(BIN)/python -m tests.soak.links --records 200000 --kills 4 --away 20 --ledger etcd
 	$(BIN)/python -m tests.soak.links_compacted
 	scripts/setup-tools mirror

@@ -1,4 +1,4 @@
-"""Defects of merges, rewrites and columns, put in on purpose. The scene must find each of them, or it proves nothing.
+"""Defects of merges, rewrites, columns and dead letters, put in on purpose. The scene must find each of them.
 
 Each is a context in which the defect is there. Some are found by `apply`. The last ones take its judgement away: the
 auditor must find them.
@@ -14,10 +14,11 @@ from unittest.mock import patch
 import msgspec
 import pyarrow as pa
 
-from headwater.lake import decoding
+from headwater.lake import decoding, letters
 from headwater.lake.spark import executor
 from headwater.log.segment.write import Piece, read_pieces
 from headwater.state.commands.columns import Addition, Column, additions, grown
+from headwater.state.commands.streams import CursorIs
 from headwater.state.streams import settle, typed
 from headwater.state.streams.stored.typed import Columns
 from headwater.types import Buffer
@@ -93,10 +94,41 @@ def _unjudged_columns() -> contextlib.AbstractContextManager[Any]:
     return _all(_reuses_ids(), patch.object(typed, "_added", added))
 
 
+def _writes_a_letter_twice() -> contextlib.AbstractContextManager[Any]:
+    """The cursor does not move over all letters that were written."""
+
+    def wrong(stream: int, offset: int, to: int) -> CursorIs:
+        return CursorIs(stream, offset, offset + 1)
+
+    return patch.object(letters, "CursorIs", wrong)
+
+
+def _moves_the_cursor_without_a_letter() -> contextlib.AbstractContextManager[Any]:
+    """The first bad row of a file is passed over."""
+    real = letters.bad_rows
+
+    def wrong(*arguments: Any) -> Any:
+        return real(*arguments)[1:]
+
+    return patch.object(letters, "bad_rows", wrong)
+
+
+def _moves_the_cursor_too_far() -> contextlib.AbstractContextManager[Any]:
+    """Letters between the end of a unit and the cursor are never written."""
+
+    def wrong(stream: int, offset: int, to: int) -> CursorIs:
+        return CursorIs(stream, offset, to + 2)
+
+    return patch.object(letters, "CursorIs", wrong)
+
+
 PLANTED: dict[str, Defect] = {
     "a merge loses bytes of a row": _loses_bytes,
     "a rewrite changes a column of the log": _changes_a_column,
     "new columns reuse an id": _reuses_ids,
     "a merge loses bytes, and apply does not judge": _unjudged_rows,
     "new columns reuse an id, and apply does not judge": _unjudged_columns,
+    "a letter is written twice": _writes_a_letter_twice,
+    "the cursor moves without a letter": _moves_the_cursor_without_a_letter,
+    "the cursor moves too far": _moves_the_cursor_too_far,
 }

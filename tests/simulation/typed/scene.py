@@ -1,9 +1,10 @@
 """Tables whose columns grow while compactors settle, merge, decode the past again, die and lose their leases.
 
 Every node has a compactor, with the product's own code. Values are JSON with ever new fields, and some are no JSON. The
-topic's schema is switched on at some time, so that earlier files are rewritten. In the end an auditor reads every file:
-its log columns are what was appended, their digest is that of the ledger, its typed columns are what the JSON says, and
-no id of a column is used twice. A command that `apply` refuses as invalid is a violation, too.
+topic's schema is switched on at some time, so that earlier files are rewritten. Records that are no JSON become dead
+letters. In the end an auditor reads every file: its log columns are what was appended, their digest is that of the
+ledger, its typed columns are what the JSON says, and no id of a column is used twice; each record that is no JSON is in
+the dead-letter topic, once. A command that `apply` refuses as invalid is a violation, too.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import asyncio
 import json
 import random
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from harness.loop import run_as
 from headwater.app.node import Node
-from headwater.configs.topics import JSON_SCHEMA, VALUE_SCHEMA
+from headwater.configs.topics import DLQ_TOPIC, JSON_SCHEMA, VALUE_SCHEMA
 from headwater.errors import HeadwaterError
 from headwater.lake.compactor import Compactor
+from headwater.lake.letters import PREFIX, Letters
 from headwater.lake.spark.executor import perform
 from headwater.lake.tasks import Task, TaskFacts
 from headwater.log.batch import check_batch
@@ -28,7 +31,8 @@ from headwater.log.segment.write import read_pieces
 from headwater.log.write.part import Outcome, Part
 from headwater.replica.checkpoint import load_state, replay
 from headwater.schemas.conform import arrow_fields
-from headwater.settings.settings import Lake
+from headwater.settings.settings import Lake, Settings
+from headwater.state.cluster.domain import Topic
 from headwater.state.commands.cluster import AlterConfigs
 from headwater.state.commands.columns import AddColumns, Replace, SettleFiles, WantDecoded, walk
 from headwater.state.records import Command
@@ -36,7 +40,7 @@ from headwater.state.results import Reason, Refused, Result, Verdict
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.tables import DataFile, TopicTable
 from headwater.types import Domain
-from tests.simulation.clients import Client, History, Violation, create_topic
+from tests.simulation.clients import TOPIC, Client, History, Violation, create_topic
 from tests.simulation.cluster import EPOCH_MS, SimBroker, SimCluster
 from tests.simulation.run import Scene as Played
 from tests.simulation.run import check_metadata, heal, until_done
@@ -49,6 +53,8 @@ BUSY_SECONDS = 8.0
 QUIET_SECONDS = 28.0
 """Time for fences, settling and rewrites, also after the longest pause."""
 LAKE = Lake(freshness_ms=1, merge_files=3, lease_ms=2_000, orphan_interval_ms=1_000)
+LETTERS = "letters"
+"""The name of the dead-letter topic."""
 JUDGED = (AddColumns, SettleFiles, Replace)
 
 
@@ -60,6 +66,7 @@ class Settler:
         self._rng = rng
         self._node = node
         self._compactor = Compactor(node.domains, self._run_job, LAKE, slots=1)
+        self._letters = Letters(node.domains, node.writers, self._compactor.lease, Settings(lake=LAKE))
         replica = node.domains[ONE]
         self._submit = replica.submit
         replica.submit = self._watched_submit  # type: ignore[method-assign]
@@ -85,6 +92,7 @@ class Settler:
         while self._setting.acting:
             await asyncio.sleep(self._rng.random() * 0.8)
             await self._compactor.round()
+            await self._letters.round()
 
 
 class Setting:
@@ -97,6 +105,8 @@ class Setting:
         self.busy = self.acting = True
         self.sent: set[bytes] = set()
         self.acknowledged: set[bytes] = set()
+        self.bad: set[tuple[int, int]] = set()
+        """Partition and offset of the records that could not be decoded, as the auditor has found them."""
         self._known: set[Node] = set()
 
     def chance(self) -> random.Random:
@@ -135,7 +145,8 @@ class Setting:
             run_as(broker.life, act(broker.node, rng))
 
     async def _append(self, node: Node, rng: random.Random) -> None:
-        streams = list(node.domains[ONE].state.streams)
+        topic = node.domains.cluster.state.names.get(TOPIC)
+        streams = [one for one in topic.streams if one in node.domains[ONE].state.streams] if topic is not None else []
         if not streams:
             return
         stamp = EPOCH_MS + int(self.world.loop.now * 1_000)
@@ -168,11 +179,14 @@ class Setting:
 
     async def _switch(self, node: Node, rng: random.Random) -> None:
         try:
-            for topic in list(node.domains.cluster.state.topics.values()):
-                if topic.configs.get(VALUE_SCHEMA) != JSON_SCHEMA:
-                    await node.domains.cluster.submit([AlterConfigs(topic.id, {VALUE_SCHEMA: JSON_SCHEMA}, ())])
-                else:
-                    await node.domains[ONE].submit([WantDecoded(topic.id, rng.random() < 0.5)])
+            topic = node.domains.cluster.state.names.get(TOPIC)
+            if topic is None:
+                return
+            if topic.configs.get(VALUE_SCHEMA) != JSON_SCHEMA:
+                configs = {VALUE_SCHEMA: JSON_SCHEMA, DLQ_TOPIC: LETTERS}
+                await node.domains.cluster.submit([AlterConfigs(topic.id, configs, ())])
+            else:
+                await node.domains[ONE].submit([WantDecoded(topic.id, rng.random() < 0.5)])
         except HeadwaterError:
             return
 
@@ -190,16 +204,43 @@ class Setting:
     async def verdict(self) -> None:
         state = await self.state()
         check_metadata(self.world, self.cluster, state)
-        found: list[bytes] = []
-        for topic, table in state.tables.items():
-            found += self._audit(state, topic, table)
+        topics = self._topics()
+        data, letters = topics[TOPIC], topics[LETTERS]
+        if data.id not in state.tables:
+            raise Violation("nothing is settled")
+        found = self._audit(state, data.id, state.tables[data.id])
         if len(set(found)) < len(found):
             raise Violation("a record is in two files")
         if not self.acknowledged <= set(found) <= self.sent:
             lost = len(self.acknowledged - set(found))
             heads = [(stream.settled, stream.stable) for stream in state.streams.values()]
             raise Violation(f"{lost} of {len(self.acknowledged)} records are in no file, or are changed: {heads}")
-        self.cluster.note(f"{len(found)} records")
+        self._audit_letters(state, letters)
+        self.cluster.note(f"{len(found)} records, {len(self.bad)} of them are letters")
+
+    def _topics(self) -> dict[str, Topic]:
+        """The topics by name, as a node that runs knows them."""
+        for broker in self.cluster.brokers.values():
+            if broker.node is not None and LETTERS in broker.node.domains.cluster.state.names:
+                return broker.node.domains.cluster.state.names
+        raise Violation("no node runs in the end")
+
+    def _audit_letters(self, state: StreamsState, letters: Topic) -> None:
+        """Each record that could not be decoded is in the dead-letter topic once, and nothing else is."""
+        table = state.tables.get(letters.id)
+        there: Counter[tuple[int, int]] = Counter()
+        for file in table.live() if table is not None else ():
+            assert table is not None
+            for piece in read_pieces(self.world.store.objects[f"{table.root}/{file.name}"], file.footer_checksum):
+                for row in (row for rows in piece.batches() for row in rows.to_pylist()):
+                    said = {header["key"].removeprefix(PREFIX): header["value"] for header in row["headers"]}
+                    there[int(said["partition"]), int(said["offset"])] += 1
+        twice = [place for place, count in there.items() if count > 1]
+        if twice:
+            raise Violation(f"a letter is written twice: {twice}")
+        if set(there) != self.bad:
+            missing, more = self.bad - set(there), set(there) - self.bad
+            raise Violation(f"of {len(self.bad)} letters {missing} are missing, and {more} are too many")
 
     def _audit(self, state: StreamsState, topic: uuid.UUID, table: TopicTable) -> list[bytes]:
         typed = state.typed.get(topic)
@@ -237,6 +278,8 @@ class Setting:
         there = {name: value for name, value in (given or {}).items() if value is not None}
         if there != (wanted or {}) or (wanted is None) != (row["decode_error"] is not None):
             raise Violation(f"{file.name}, offset {row['offset']}: {there} instead of {wanted}, {row['decode_error']}")
+        if wanted is None:
+            self.bad.add((row["partition"], row["offset"]))
 
 
 async def _story(world: World, cluster: SimCluster, history: History, rng: random.Random) -> None:
@@ -244,6 +287,7 @@ async def _story(world: World, cluster: SimCluster, history: History, rng: rando
     cluster.start()
     admin = Client(cluster, random.Random(rng.getrandbits(64)), history)
     await create_topic(admin, 2)
+    await create_topic(admin, 1, LETTERS)
     setting = Setting(world, cluster, rng)
     start = asyncio.create_task
     chaos, watching, switching = start(setting.misfortunes()), start(setting.look_on()), start(setting.switch())
