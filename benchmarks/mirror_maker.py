@@ -1,6 +1,7 @@
 """MirrorMaker 2: its source connector in a standalone Kafka Connect worker, from Apache Kafka into Headwater.
 
-The worker has the settings that its distribution ships. Every run is a connector of its own.
+The worker has the settings that its distribution ships, and copies bytes as they are. Every run is a connector of its
+own.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class MirrorMaker(Daemon):
 bootstrap.servers={target}
 key.converter=org.apache.kafka.connect.converters.ByteArrayConverter
 value.converter=org.apache.kafka.connect.converters.ByteArrayConverter
+header.converter=org.apache.kafka.connect.converters.ByteArrayConverter
 offset.storage.file.filename={directory}/offsets
 offset.flush.interval.ms=10000
 listeners=http://127.0.0.1:{port}

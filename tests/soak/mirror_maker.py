@@ -85,11 +85,12 @@ def _run(
     options: argparse.Namespace, verdict: Verdict, source: kafka.Kafka, server: Headwater, maker: MirrorMaker
 ) -> None:
     create_topic(source.bootstrap, TOPIC, PARTITIONS)
-    fill(source.bootstrap, TOPIC, PARTITIONS, options.records // 2, options.seed)
-    read = consume(source.bootstrap, TOPIC, GROUP, READ)
     copy = maker.mirror(TOPIC, tasks=2, committed=True)
     maker.heartbeats()
     maker.checkpoints(GROUP)
+    fill(source.bootstrap, TOPIC, PARTITIONS, options.records // 2, options.seed)
+    eventually(lambda: has_records(server.bootstrap, copy), "records are copied", WAIT_SECONDS, 1.0)
+    read = consume(source.bootstrap, TOPIC, GROUP, READ)
     fill(source.bootstrap, TOPIC, PARTITIONS, options.records // 2, options.seed + 1)
     wanted = content(source.bootstrap, TOPIC)
 
