@@ -6,6 +6,7 @@ seconds, so that nobody waits for its time-outs one by one.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections import OrderedDict
@@ -40,7 +41,10 @@ class KnownSchemas:
         *,
         absent_seconds: float = ABSENT_SECONDS,
         newest_seconds: float = NEWEST_SECONDS,
+        wait_seconds: float | None = None,
     ) -> None:
+        """`wait_seconds` is how long a caller waits for all the schemas that it wants. None: as long as it takes."""
+        self._wait_seconds = wait_seconds
         self._registry = registry
         self._clock = clock
         self._absent_seconds = absent_seconds
@@ -117,23 +121,28 @@ class KnownSchemas:
         if self.resting:
             return None
         try:
-            found = await each(self._registry.schema, names)
-        except RegistryUnavailable as error:
+            async with asyncio.timeout(self._wait_seconds):
+                found = await each(self._asked, names)
+        except (RegistryUnavailable, TimeoutError) as error:
+            reason = str(error) or f"it takes longer than {self._wait_seconds} s"
             if not self.unreachable:
-                log.warning("a schema registry cannot be asked", extra={"reason": str(error)})
-            self.unreachable = str(error)
+                log.warning("a schema registry cannot be asked", extra={"reason": reason})
+            self.unreachable = reason
             self._asked_again = self._clock.monotonic() + RETRY_SECONDS
             return None
         self.unreachable = ""
-        now = self._clock.monotonic()
-        for name, schema in zip(names, found, strict=True):
-            self._characters += _size(schema) - _size(self._known.get(name, (None, 0.0))[0])
-            self._known[name] = (schema, now)
-            self._known.move_to_end(name)
+        return found
+
+    async def _asked(self, name: str) -> KnownSchema | None:
+        """Ask for one schema, and keep the answer, also if others take too long."""
+        schema = await self._registry.schema(name)
+        self._characters += _size(schema) - _size(self._known.get(name, (None, 0.0))[0])
+        self._known[name] = (schema, self._clock.monotonic())
+        self._known.move_to_end(name)
         while len(self._known) > KEPT_SCHEMAS or self._characters > KEPT_CHARACTERS:
             _, (gone, _) = self._known.popitem(last=False)
             self._characters -= _size(gone)
-        return found
+        return schema
 
 
 def _size(schema: KnownSchema | None) -> int:

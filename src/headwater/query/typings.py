@@ -19,7 +19,7 @@ from headwater.clock import Clock
 from headwater.configs.topics import TopicConfig
 from headwater.errors import BadSchema, HeadwaterError
 from headwater.lake.decoding import is_flat
-from headwater.lake.known import ABSENT_SECONDS, NEWEST_SECONDS, KnownSchemas
+from headwater.lake.known import KnownSchemas
 from headwater.lake.registries import BuiltIn, Registry
 from headwater.query.typed import HotTyper
 from headwater.replica.replica import Replica
@@ -45,6 +45,8 @@ KEPT_BYTES = 32 << 20
 """Compiled schemas that are kept, and their size."""
 TRIES = 4
 """How often rows are read again because schemas were missing."""
+WAIT_SECONDS = 5.0
+"""How long a query waits for all schemas that it wants of an external registry."""
 OWN_ABSENT_SECONDS = 5.0
 """How long a schema that the cluster's own registry does not have is not looked for again."""
 
@@ -63,7 +65,7 @@ def shown(columns: Columns, version: int | None) -> tuple[Column, ...]:
 def schemas_of(cluster: Replica[ClusterState], clock: Clock, external: Registry | None = None) -> KnownSchemas:
     """The schemas of an external registry, or else of the cluster's own."""
     if external is not None:
-        return KnownSchemas(external, clock, absent_seconds=ABSENT_SECONDS, newest_seconds=NEWEST_SECONDS)
+        return KnownSchemas(external, clock, wait_seconds=WAIT_SECONDS)
     return KnownSchemas(BuiltIn(cluster), clock, absent_seconds=OWN_ABSENT_SECONDS, newest_seconds=0)
 
 

@@ -10,7 +10,10 @@ from headwater.errors import ConfigError
 
 
 class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The schema registry that compactors ask for the schemas of records. By default it is that of this cluster."""
+    """The schema registry that compactors and gateways ask for the schemas of records.
+
+    By default it is that of this cluster.
+    """
 
     url: str = ""
     """URL of a registry with Confluent's API, `http://…` or `https://…`. Empty: the registry of this cluster."""
@@ -31,9 +34,12 @@ class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     key: str = ""
     """File with the key of the client certificate."""
     timeout_ms: int = 5_000
-    """How long the registry may take for one answer."""
+    """How long the registry may take for one answer. SQL and scans wait for two seconds at most."""
     retries: int = 2
-    """How often a request that failed is repeated. Then records settle without typed values and are decoded later."""
+    """How often a request that failed is repeated. Then records settle without typed values and are decoded later.
+
+    SQL and scans repeat nothing.
+    """
     answer_bytes: int = 4 << 20
     """Largest answer. A larger schema cannot be used."""
 

@@ -95,6 +95,22 @@ def test_a_registry_that_does_not_answer() -> None:
     told(story)
 
 
+def test_a_registry_that_takes_its_time() -> None:
+    """T6: who waits does not wait for long. What was answered until then is known."""
+
+    class Slow(Answering):
+        async def schema(self, name: str) -> KnownSchema | None:
+            await asyncio.sleep(3.0 if name == "2" else 0.1)
+            return await super().schema(name)
+
+    async def main() -> None:
+        schemas = KnownSchemas(Slow("1", "2"), VirtualClock(), wait_seconds=1.0)
+        assert not await schemas.learn(ONE, ["1", "2"])
+        assert names(schemas) == (["1"], ()) and "longer than 1.0 s" in schemas.unreachable and schemas.resting
+
+    run(main())
+
+
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were asked for longest ago are forgotten."""
     monkeypatch.setattr(known, "KEPT_PER_TOPIC", 3)
