@@ -21,7 +21,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from harness.storage import Place
 from headwater.log.segment.schema import segment_schema
-from tests.faults.lake_running import LakeRunning, patiently
+from tests.faults.lake_running import SETTLE_SECONDS, LakeRunning, patiently
 from tests.support.evolving import model, reading
 from tests.support.evolving.model import Column
 from tests.support.evolving.odd import Odd
@@ -32,6 +32,7 @@ SETTINGS = """
 interval_ms = 50
 merge_files = {merge_files}
 keep_versions = 500
+niceness = 0
 """
 LOG = frozenset(segment_schema().names)
 ERROR = "decode_error"
@@ -164,7 +165,7 @@ def settled(server: LakeRunning, topic: str) -> int:
 
 def wait_for(server: LakeRunning, topic: str, count: int) -> None:
     """Until a table has so many rows."""
-    patiently(lambda: settled(server, topic) == count, f"{topic} is settled")
+    patiently(lambda: settled(server, topic) == count, f"{topic} is settled", SETTLE_SECONDS)
 
 
 # --- what a consumer gets --------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def check(what: str, found: Rows, columns: Sequence[Column], wanted: Rows, value
     assert [bytes(row["value"]) for row in given] == list(values), what
     assert [row[ERROR] for row in given] == [None] * len(values), what
     told = reading.plain_rows(columns, given)
-    if "pyiceberg" in what:  # inside of structs it shows lists and maps that are null as empty ones
+    if "pyiceberg" in what:  # it shows lists and maps of structs that are null as empty ones
         told, wanted = reading.without_empty(told), reading.without_empty(wanted)
     for offset, (one, other) in enumerate(zip(told, wanted, strict=True)):
         assert one == other, f"{what}, offset {offset}"

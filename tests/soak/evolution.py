@@ -124,7 +124,7 @@ def read_all(readers: dict[str, Read], place: Place, topic: Any, totals: Totals)
             totals.wrong.append(f"{name}, {place.topic}: read {sorted(seen)} of {sorted(topic.versions)}")
 
 
-def story(server: LakeRunning, seeds: list[int], totals: Totals) -> None:
+def story(server: LakeRunning, seeds: list[int], group: int, totals: Totals) -> None:
     odd = odd_topics()
     _produce_odd(server, odd)
     places = {}
@@ -132,7 +132,7 @@ def story(server: LakeRunning, seeds: list[int], totals: Totals) -> None:
         bar = bars.add_task("evolutions", total=len(seeds), now="")
         evolutions = []
         for at, seed in enumerate(seeds):
-            evolution = Evolution(server, seed, GROUPS[at % len(GROUPS)])
+            evolution = Evolution(server, seed, group or GROUPS[at % len(GROUPS)])
             with consumer_of(server, [topic.name for topic in evolution.topics]) as consumed:
                 evolution.run()
                 got = consumed(sum(len(topic.sent) for topic in evolution.topics))
@@ -184,10 +184,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--group", type=int, default=0, help="how many steps are settled at once, for all seeds")
     options = parser.parse_args()
     seeds, totals = [*range(options.first, options.first + options.seeds)], Totals()
     with workplace("evolution") as directory, LakeRunning(directory, settings=SETTINGS.format(merge_files=5)) as server:
-        story(server, seeds, totals)
+        story(server, seeds, options.group, totals)
     verdict = Verdict(f"{len(seeds)} evolutions of thirty steps, read by all engines")
     for name in totals.versions:
         verdict.fact(f"{name}: versions", totals.versions[name])

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from headwater.schemas.columns import FLAT, VALUE
 from headwater.schemas.plans import Left
 from headwater.schemas.shapes import Shape, digits
 
@@ -30,8 +31,8 @@ def texts(array: pa.Array, shape: Shape) -> list[str | None]:
 
 
 def left_texts(array: pa.StructArray, left: Sequence[Left]) -> list[str | None]:
-    """The JSON text of those parts of each value that have no column; None for values without any."""
-    return [None if value is None else _dumped(value) for value in _left_struct(array, left)]
+    """The JSON text of those parts of each root value that have no column; None for values without any."""
+    return [None if value is None else _dumped(_unflattened(value)) for value in _left_struct(array, left)]
 
 
 def values(array: pa.Array, shape: Shape) -> list[object]:
@@ -60,12 +61,20 @@ def _structs(array: pa.StructArray, shape: Shape) -> list[object]:
     return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]
 
 
+def _unflattened(value: dict[str, object]) -> dict[str, object]:
+    """The parts with their paths. Fields of a flattened value are in `value_data`, as they are in other tables."""
+    flat = {name.removeprefix(FLAT): part for name, part in value.items() if name.startswith(FLAT)}
+    if not flat:
+        return value
+    return {**{name: part for name, part in value.items() if not name.startswith(FLAT)}, VALUE: flat}
+
+
 def _left(array: pa.Array, left: Left) -> list[object]:
     """The parts of one field that have no column."""
     if not left.parts:
         return values(array, left.shape)
     if left.shape.kind == "struct":
-        return _left_struct(array, left.parts)
+        return [*_left_struct(array, left.parts)]
     [part] = left.parts
     if left.shape.kind == "list":
         inner = _left(array.values, part)
@@ -77,7 +86,7 @@ def _left(array: pa.Array, left: Left) -> list[object]:
     ]
 
 
-def _left_struct(array: pa.StructArray, left: Sequence[Left]) -> list[object]:
+def _left_struct(array: pa.StructArray, left: Sequence[Left]) -> Sequence[dict[str, object] | None]:
     rows: list[dict[str, object]] = [{} for _ in range(len(array))]
     for part in left:
         inner = array.field(part.at)

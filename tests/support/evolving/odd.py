@@ -44,7 +44,7 @@ class Odd:
 
 def odd_topics() -> list[Odd]:
     """All of them, JSON without a schema."""
-    return [_names("odd.names", False), _names("odd_flat", True), _wide(), _deep(), _lists(), _long()]
+    return [_names("odd.names", False), _names("odd_flat", True), _wide(), _deep(), _lists(), _long(), _long_flat()]
 
 
 def _names(topic: str, flatten: bool) -> Odd:
@@ -102,6 +102,13 @@ def _long() -> Odd:
     columns = (Column(VALUE, VALUE, "struct", [Column("a", "a", "long")]), _rest())
     row = {VALUE: {"a": 2}, "_rest": left}
     return Odd("long", (json.dumps({LONG: 1, "a": 2}).encode(),), columns, (row,))
+
+
+def _long_flat() -> Odd:
+    """The same in a flattened table."""
+    [left] = _long().rows
+    columns = (Column("a", "a", "long"), _rest())
+    return Odd("long_flat", _long().payloads, columns, ({"a": 2, "_rest": left["_rest"]},), flatten=True)
 
 
 def _rest() -> Column:

@@ -170,6 +170,16 @@ def test_what_finds_no_column_is_in_the_rest() -> None:
     ]
 
 
+def test_the_rest_of_a_flattened_value_has_the_path_that_it_has_in_other_tables() -> None:
+    shape = struct(Field("a", LONG), Field("n" * 300, LONG))
+    value = array_of([(1, 2), (1, None), None], shape)
+    root = root_of(shape, shape, flatten=True)
+    made = plan(merged((), 0, root)[0], root)
+    found = conform(root_array(value, value, None, flatten=True), made)[-1].to_pylist()
+    rest = {"n" * 300: 2}
+    assert [text and json.loads(text) for text in found] == [{"key_data": rest, "value_data": rest}, None, None]
+
+
 def test_a_plan_for_columns_that_lack_some_is_not_whole() -> None:
     columns, _ = merged((), 0, root_of(None, struct(Field("a", LONG))))
     made = plan(columns, root_of(None, struct(Field("a", LONG), Field("b", struct(Field("c", LONG))))))
