@@ -34,6 +34,7 @@ KEY_SCHEMA, VALUE_SCHEMA = "headwater.key.schema", "headwater.value.schema"
 TABLE_FLATTEN, TABLE_TYPES = "headwater.table.flatten", "headwater.table.types"
 BACKFILL_CHANGE = "headwater.table.backfill.change"
 INDEX_COLUMNS = "headwater.table.index.columns"
+CUT_PARTITIONS = "headwater.table.cut.partitions"
 MAX_INDEX_COLUMNS, MAX_COLUMN_PATH = 32, 1_000
 """The number of columns in `headwater.table.index.columns`, and the characters of each."""
 DLQ_TOPIC = "headwater.dlq.topic"
@@ -134,6 +135,10 @@ _KEYS = [
     ConfigKey(BACKFILL_CHANGE, Kind.BOOLEAN, "false", boolean,
               "Whether Delta shows it as a change of data when settled rows get typed columns later. Streaming readers "
               "of Delta end at such a change; without it they see those rows as they read them before."),
+    ConfigKey(CUT_PARTITIONS, Kind.BOOLEAN, "false", boolean,
+              "Whether files that partitions share are written again, one partition a file, when there are enough of "
+              "them. Queries of one partition then read little; settling takes about twice the work. Large partitions "
+              "have files of their own in any case (`lake.partition_bytes`)."),
     ConfigKey(TABLE_ENABLE, Kind.BOOLEAN, "true", boolean,
               "Whether Iceberg, Delta and other catalogs show the topic as a table. The topic settles in any case."),
     ConfigKey(TABLE_FLATTEN, Kind.BOOLEAN, "false", boolean,

@@ -25,7 +25,7 @@ from headwater.lake.backfill import plan_rewrite
 from headwater.lake.commands import Swap, facts_by_topic, failures_of, replace_command, settle_command
 from headwater.lake.damaged import DamagedInputs
 from headwater.lake.decoding import Decoding
-from headwater.lake.indexing import indexed
+from headwater.lake.indexing import cut_topics, indexed
 from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, lag_ms, plan_settle, table_root
 from headwater.lake.recutting import plan_merges
 from headwater.lake.registries import BuiltIn, Registry
@@ -276,6 +276,7 @@ class Compactor:
                 damaged=self._damaged.files(replica.domain) if self.damage else (),
                 typed=state.typed,
                 typings={topic: one for topic, one in typings.items() if not self.decoding.is_postponed(topic)},
+                cut=cut_topics(self._cluster.state),
                 looked=self._looked,
             ),
         )

@@ -1,4 +1,4 @@
-"""Which typed columns of a job's files get bounds and bloom filters, by the configs of their topics."""
+"""How the files of topics are made easy to pass over, by the configs of the topics: indexed columns, cut files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 import msgspec
 
 from headwater.configs.keys import elements
-from headwater.configs.topics import INDEX_COLUMNS, value_of
+from headwater.configs.topics import CUT_PARTITIONS, INDEX_COLUMNS, value_of
 from headwater.lake.planning import Job
 from headwater.state.cluster.state import ClusterState
 
@@ -30,3 +30,13 @@ def _paths(cluster: ClusterState, topic: uuid.UUID) -> tuple[str, ...]:
     if known is None or INDEX_COLUMNS not in known.configs:
         return ()
     return tuple(elements(value_of(INDEX_COLUMNS, known.configs, cluster.resources.common)))
+
+
+def cut_topics(cluster: ClusterState) -> set[uuid.UUID]:
+    """The topics whose common files are cut by partition."""
+    return {
+        topic.id
+        for topic in cluster.topics.values()
+        if CUT_PARTITIONS in topic.configs
+        and value_of(CUT_PARTITIONS, topic.configs, cluster.resources.common) == "true"
+    }

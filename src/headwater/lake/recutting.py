@@ -1,8 +1,9 @@
 """Which large files of many partitions are cut by partition: plain decisions over the state, without I/O.
 
-A topic that gets little at a time settles into files that all of its partitions share. When there is enough of them,
-their rows are written again, one partition a file, so that engines pass over the other partitions. If there are so many
-partitions that such files would be small, neighbouring partitions share a file.
+A topic that gets little at a time settles into files that all of its partitions share. If the topic wants it
+(`headwater.table.cut.partitions`), their rows are written again when there is enough of them, one partition a file, so
+that engines pass over the other partitions. If there are so many partitions that such files would be small,
+neighbouring partitions share a file.
 
 Files are written again only if the new ones have half as many partitions, weighed by their bytes. So this comes to an
 end.
@@ -38,9 +39,10 @@ def plan_merges(
     damaged: Collection[str] = (),
     typed: Mapping[uuid.UUID, TypedTable] | None = None,
     typings: Mapping[uuid.UUID, Typing] | None = None,
+    cut: Collection[uuid.UUID] = (),
     looked: dict[uuid.UUID, int] | None = None,
 ) -> Job:
-    """Merges of small files if there are any; else large files of many partitions are cut, a table at a time.
+    """Merges of small files if there are any; else large files of topics in `cut` are cut, a table at a time.
 
     `looked` is the caller's memory: the versions of tables in which there was nothing to cut. To look takes time.
     """
@@ -52,7 +54,7 @@ def plan_merges(
     if job or not limits.partition_bytes:
         return job
     for table in tables:
-        if looked.get(table.topic) == table.last_sequence:
+        if table.topic not in cut or looked.get(table.topic) == table.last_sequence:
             continue
         streams, known = streams_of(table.topic), (typed or {}).get(table.topic, TypedTable())
         for files in recuttable(table, streams, limits, damaged):
@@ -65,7 +67,7 @@ def plan_merges(
                 job.removed = {table.topic: [file.number for file in files]}
                 return job
         looked[table.topic] = table.last_sequence
-    for gone in looked.keys() - {table.topic for table in tables}:
+    for gone in looked.keys() - set(cut):
         del looked[gone]
     return job
 

@@ -235,7 +235,7 @@ class Lake(_Section, frozen=True):
     """A segment below this many bytes counts as small."""
     partition_bytes: int = 8 * MIB
     """A partition that has this many bytes in a job gets segments of its own, so that engines pass over those of other
-    partitions. Segments that partitions share are cut later, when there are enough. 0: partitions share them."""
+    partitions. 0: partitions always share them. See the topic config `headwater.table.cut.partitions`, too."""
     keep_versions: int = 50
     """Newest versions of a table that stay readable."""
     version_age_ms: int = 0

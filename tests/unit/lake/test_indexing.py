@@ -2,7 +2,7 @@
 
 import uuid
 
-from headwater.lake.indexing import indexed
+from headwater.lake.indexing import cut_topics, indexed
 from headwater.lake.planning import Job
 from headwater.lake.tasks import VERSION, FileTask, Task
 from headwater.state.cluster.domain import Topic
@@ -25,6 +25,15 @@ def test_columns_by_topic() -> None:
     found = indexed(job, state)
     assert [[one.index for one in task.files] for task in found.tasks] == [[("value_data.a", "key_data"), ()], [()]]
     assert indexed(Job(), state).tasks == []
+
+
+def test_topics_that_want_their_files_cut() -> None:
+    """T17: none does by default."""
+    state = ClusterState()
+    for topic, value in ((A, "true"), (B, "false")):
+        state.topics[topic] = _topic(topic, {"headwater.table.cut.partitions": value})
+    state.topics[GONE] = _topic(GONE, {})
+    assert cut_topics(state) == {A}
 
 
 def _topic(topic: uuid.UUID, configs: dict[str, str]) -> Topic:

@@ -77,7 +77,9 @@ class Table:
 
     def plan(self, limits: Limits = LIMITS) -> Job:
         streams = list(self.state.streams.values())
-        return plan_merges([self.table], lambda _: streams, store="m://", prefix="y", slots=1, limits=limits)
+        return plan_merges(
+            [self.table], lambda _: streams, store="m://", prefix="y", slots=1, limits=limits, cut={TOPIC}
+        )
 
     def carry_out(self, job: Job) -> None:
         """Do what an executor does: every row of the sources goes into one new file."""

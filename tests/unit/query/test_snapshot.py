@@ -213,7 +213,9 @@ class History:
         """Cut files of both partitions in two."""
         limits = Limits(merge_files=1 << 30, file_bytes=1 << 30, small_file_bytes=1, partition_bytes=1)
         tables, streams = list(self.state.tables.values()), list(self.state.streams.values())
-        job = plan_merges(tables, lambda _: streams, store=self.store.url, prefix="1-3-", slots=1, limits=limits)
+        job = plan_merges(
+            tables, lambda _: streams, store=self.store.url, prefix="1-3-", slots=1, limits=limits, cut={TOPIC}
+        )
         if facts := await self._perform(job.tasks):
             self._do(replace_command(self.state, self._lease, TOPIC, job.removed[TOPIC], facts))
 
