@@ -37,7 +37,7 @@ freshness_ms = 5000
 
 [housekeeping]
 interval_ms = 500
-checkpoint_bytes = 1
+checkpoint_bytes = 200000
 """
 WAIT_SECONDS = 900.0
 
