@@ -179,6 +179,16 @@ def produce(bootstrap: str, topic: str, values: Sequence[bytes], partition: int 
     assert failures == [None] * len(values), failures
 
 
+def rewrite(bootstrap: str, topic: str, records: int, keys: int) -> None:
+    """Produce records of a few keys again and again to the first partition, in small batches and many segments."""
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 20, "linger.ms": 1})
+    for number in range(records):
+        producer.produce(topic, b"%d" % number, b"%d" % (number % keys), partition=0)
+        if number % 50 == 0:
+            producer.flush(60)
+    assert producer.flush(60) == 0
+
+
 def committed(bootstrap: str, topic: str, group: str) -> int:
     """The committed offset of a group in the first partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})

@@ -24,6 +24,7 @@ from tests.faults.linking import (
     fill,
     kill_while_it_copies,
     produce,
+    rewrite,
     seen,
     until_copied,
 )
@@ -34,6 +35,8 @@ PARTITIONS = 12
 RECORDS = 30_000
 KILLS = 2
 """The soak kills twenty, over a million records (`tests/soak/links.py`)."""
+CLEANER = "log.cleaner.backoff.ms=50\n"
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "20", "min.cleanable.dirty.ratio": "0.01"}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Kafka]:
     if not kafka.is_installed():
         unavailable(".tools/kafka", "run scripts/setup-tools kafka")
     directory = tmp_path_factory.mktemp("source")
-    with kafka.Kafka(directory, settings=kafka.QUICK_GROUPS, heap=kafka.SMALL) as running:
+    with kafka.Kafka(directory, settings=kafka.QUICK_GROUPS + CLEANER, heap=kafka.SMALL) as running:
         yield running
 
 
@@ -73,6 +76,26 @@ def test_link_processes_that_are_killed_copy_every_committed_record_once(source:
     kill_while_it_copies(server, source.bootstrap, "orders", PARTITIONS, RECORDS // 2, KILLS)
     until_copied(server, source.bootstrap, "orders", PARTITIONS)
     assert seen(server.bootstrap, "orders", PARTITIONS) == seen(source.bootstrap, "orders", PARTITIONS)
+
+
+def test_a_compacted_topic_with_gaps_is_copied_up_to_its_end(source: kafka.Kafka, server: Running) -> None:
+    """Nine tenths of its offsets have no record any more (`tests/soak/links_compacted.py` has tables and figures)."""
+    create_topic(source.bootstrap, "compacted", 1, **COMPACTED)
+
+    def cleaned() -> bool:
+        """Each look adds a batch: the cleaner leaves the newest segment alone."""
+        rewrite(source.bootstrap, "compacted", 10, 10)
+        return len(seen(source.bootstrap, "compacted", 1)[0]) * 10 < ends(source.bootstrap, "compacted", 1)[0]
+
+    rewrite(source.bootstrap, "compacted", 1_000, 10)
+    eventually(cleaned, "it is compacted", 60, 0.1)
+    create_link(server, "compacted", source.bootstrap, "--topics", "compacted")
+    until_copied(server, source.bootstrap, "compacted", 1)
+    server.cli("link", "promote", "compacted", "--wait", "--config", str(server.config))
+    ours, theirs = (seen(at, "compacted", 1)[0] for at in (server.bootstrap, source.bootstrap))
+    assert ends(server.bootstrap, "compacted", 1) == ends(source.bootstrap, "compacted", 1)
+    assert set(theirs) <= set(ours) and {line[2]: line for line in ours} == {line[2]: line for line in theirs}
+    assert len(ours) * 10 < ends(server.bootstrap, "compacted", 1)[0]
 
 
 def test_a_group_and_its_producer_move_over_and_see_every_record_once(source: kafka.Kafka, server: Running) -> None:
