@@ -54,8 +54,8 @@ class Table:
 
     flatten: bool = False
     columns: list[Column] = field(default_factory=list)
-    rows: list[tuple[Type, Any]] = field(default_factory=list)
-    """The type and the value of each record, in the order of their offsets."""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """The values of each record in the columns that there were when it was settled, in the order of their offsets."""
 
     def settle(self, steps: Sequence[Step]) -> None:
         """The records of some steps are settled together."""
@@ -69,11 +69,11 @@ class Table:
         for kind in dict.fromkeys(kinds):
             root = kind.parts if self.flatten else (Part(VALUE, kind),)
             grow(self.columns, root, TAKEN if self.flatten else ())
-        self.rows += zip(kinds, values, strict=True)
+        self.rows += [self._row(kind, value) for kind, value in zip(kinds, values, strict=True)]
 
     def expected(self, upto: int) -> list[dict[str, Any]]:
         """The typed columns of the first rows, with the columns that the table has now."""
-        return [self._row(kind, value) for kind, value in self.rows[:upto]]
+        return [padded(self.columns, row) for row in self.rows[:upto]]
 
     def _row(self, kind: Type, value: Any) -> dict[str, Any]:
         if self.flatten:
@@ -167,6 +167,21 @@ def cells(columns: Sequence[Column], kind: Type, value: dict[str, Any]) -> dict[
         if column is not None and one is not None and fits(part.type, one) and not _is_taken(found, columns, part):
             found[column.name] = cell(column, part.type, one)
     return found
+
+
+def padded(columns: Sequence[Column], cells_then: dict[str, Any]) -> dict[str, Any]:
+    """Values with nulls for columns that came later."""
+    return {column.name: _padded(column, cells_then.get(column.name)) for column in columns}
+
+
+def _padded(column: Column, value: Any) -> Any:
+    if value is None or not column.children:
+        return value
+    if column.kind == "struct":
+        return padded(column.children, value)
+    if column.kind == "map":
+        return {key: _padded(column.children[1], one) for key, one in value.items()}
+    return [_padded(column.children[0], one) for one in value]
 
 
 def _is_taken(found: dict[str, Any], columns: Sequence[Column], part: Part) -> bool:
