@@ -29,6 +29,7 @@ class Daemon(AbstractContextManager["Daemon"], ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     ready_text: ClassVar[str]
+    start_seconds: ClassVar[float] = START_SECONDS
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -89,7 +90,7 @@ class Daemon(AbstractContextManager["Daemon"], ABC):
         """Start the server and wait until its output shows that it is ready."""
         self.launch(again=again)
         try:
-            eventually(self._is_ready, f"{self.title} is ready", START_SECONDS, every)
+            eventually(self._is_ready, f"{self.title} is ready", self.start_seconds, every)
         except TimeoutError as error:
             raise ServerFailed(f"{error}, {self.where()}") from None
 
