@@ -23,7 +23,7 @@ import psutil
 
 from harness.patience import eventually
 from headwater.clock import SystemClock
-from tests.faults.lake_running import FRESHNESS, LakeRunning, Writer, kill_compactors, many_moments
+from tests.faults.lake_running import FRESHNESS, SETTINGS, LakeRunning, Writer, kill_compactors, many_moments
 from tests.soak.common import Verdict, progress, workplace
 
 TOPIC, LETTERS, PARTITIONS = "orders", "failed", 3
@@ -32,6 +32,8 @@ BAD_IN = 100
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "number", "type": "long"}]}
 REFUND = {"type": "record", "name": "Refund", "fields": [{"name": "refunded", "type": "long"}]}
 PATIENCE_SECONDS = 900.0
+UNHURRIED = SETTINGS.replace("[lake]\n", "[lake]\nniceness = 0\n")
+"""Settling does not step back behind the writer: kills are waited for."""
 
 
 class BadWriter(Writer):
@@ -101,7 +103,7 @@ def main() -> None:
     options = parser.parse_args()
     verdict = Verdict(f"dead letters, with {options.kills} kills of a compactor")
     chance = random.Random(options.seed)
-    with workplace("letters") as directory, LakeRunning(directory) as server, progress() as bars:
+    with workplace("letters") as directory, LakeRunning(directory, settings=UNHURRIED) as server, progress() as bars:
         server.create(LETTERS, 1, **FRESHNESS)
         server.create(TOPIC, PARTITIONS, **{**FRESHNESS, "headwater.dlq.topic": LETTERS})
         call(server, "POST", f"/subjects/{TOPIC}-value/versions", {"schema": json.dumps(ORDER)})
