@@ -2,12 +2,13 @@
 VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 10000
+WORKERS ?= 2
 ARGS ?=
 # Tests start a thousand processes: compiled modules are kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-cluster lint sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query bench-typed bench-link demo clean docs
+.PHONY: help install tools run cluster test test-cluster lint types style sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query bench-typed bench-link demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -31,15 +32,19 @@ cluster: install ## three nodes of etcd, an S3 server, three brokers in two zone
 tools: install ## Kafka, etcd, Oxia, stores' servers, Spark connectors, franz-go, kafkajs and kcat for tests, into .tools
 	scripts/setup-tools
 
-lint: install ## style, types, import contracts
+lint: install ## style, types, import contracts, side by side
+	$(MAKE) --no-print-directory --jobs 2 --output-sync types style
+
+types: install ## types alone
+	$(BIN)/mypy
+
+style: install ## style and import contracts alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 test: install tools lint ## everything that must pass
-	$(BIN)/pytest --numprocesses 2 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 20 --show-capture stdout $(ARGS)
-	$(BIN)/python -m tests.clustered --quick
+	$(BIN)/pytest --numprocesses $(WORKERS) --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 20 --show-capture stdout $(ARGS)
 
 test-cluster: install tools ## tests of clients, groups, security, log and faults on etcd, Oxia and a bucket, with S3
 	$(BIN)/python -m tests.clustered $(ARGS)

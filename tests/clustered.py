@@ -1,6 +1,6 @@
 """Runs tests that know nothing of it on clusters: ledgers on etcd, Oxia or a bucket, objects on S3.
 
-    python -m tests.clustered [--ledger etcd|oxia|bucket|sqlite] [--quick] [PYTEST OPTIONS]
+    python -m tests.clustered [--ledger etcd|oxia|bucket|sqlite] [PYTEST OPTIONS]
 
 HEADWATER_TEST_CLUSTER does it. Servers of client tests are then three brokers in two zones; whatever starts a
 `headwater up` of its own gets one whose stores are servers.
@@ -57,12 +57,11 @@ SELECTIONS: Mapping[str, Sequence[str]] = {
     "oxia": (*LOG, *GROUPS, *HTTP, *FAULTS, "tests/compat/test_librdkafka.py"),
     "bucket": (*LOG, *GROUPS, *HTTP, *FAULTS, "tests/compat/test_librdkafka.py"),
 }
-QUICK = {"etcd": ("tests/compat/test_kafka_python.py",)}
-"""What `make test` runs beside the tests that make clusters of their own."""
 
 LEFT_OUT: Mapping[str, str] = {
     "tests/differential": "compares with Apache Kafka answer by answer, which is the same broker code",
     "tests/compat/test_many_partitions.py": "about one broker's answers; its stores do not matter",
+    "tests/compat/test_on_a_cluster.py": "starts its cluster itself",
     "tests/compat/test_link_source.py": "about how a source is read; no store of ours matters",
     "tests/compat/test_zones.py": "chooses the zones of its brokers itself",
     "tests/engines/test_everyone.py": "reads a table by the paths of a local directory",
@@ -130,12 +129,9 @@ def run(ledger: str, tests: Sequence[str], more: Sequence[str]) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ledger", choices=LEDGERS, action="append", help="by default all but SQLite")
-    parser.add_argument("--quick", action="store_true", help="what `make test` runs")
     options, more = parser.parse_known_args()
     wanted = options.ledger or ["etcd", "oxia", "bucket"]
-    chosen = {ledger: QUICK.get(ledger, ()) if options.quick else SELECTIONS[ledger] for ledger in wanted}
-    codes = [run(ledger, tests, more) for ledger, tests in chosen.items() if tests]
-    sys.exit(max(codes, default=0))
+    sys.exit(max(run(ledger, SELECTIONS[ledger], more) for ledger in wanted))
 
 
 if __name__ == "__main__":

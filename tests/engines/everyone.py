@@ -66,7 +66,7 @@ def check_consumer(place: Place, sent: list[Sent]) -> None:
                 consumer.assign([TopicPartition(TOPIC, partition, start)])
                 got: list[Sent] = []
                 while len(got) < len(wanted) - start:
-                    for message in consumer.consume(len(wanted) - start - len(got), timeout=0.5):
+                    for message in consumer.consume(len(wanted) - start - len(got), timeout=0.1):
                         assert not message.error(), message.error()
                         got.append(
                             (message.partition(), message.offset(), message.key(), message.value(),

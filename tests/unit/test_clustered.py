@@ -7,7 +7,7 @@ import re
 from itertools import chain
 from pathlib import Path
 
-from tests.clustered import LEFT_OUT, QUICK, SELECTIONS
+from tests.clustered import LEFT_OUT, SELECTIONS
 from tests.support.sources import nodes_of
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +15,7 @@ STARTING = {"Running", "LakeRunning", "Cluster", "Headwater", "bootstrap_address
 """Names that a module imports in order to start a Headwater."""
 USING = re.compile(r"\bbootstrap: str\b|demo\.cluster\b")
 """Signs of a module that uses one that a fixture starts, or starts the demo's."""
-SELECTED = set(chain(*SELECTIONS.values(), *QUICK.values()))
+SELECTED = set(chain(*SELECTIONS.values()))
 
 
 def test_all_that_are_named_exist() -> None:
