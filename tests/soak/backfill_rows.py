@@ -206,7 +206,7 @@ def _sql(server: LakeRunning, parts: int) -> list[Found]:
     try:
         return found_of(asked(server, statement(TOPIC, "key", parts), "duckdb"))
     except Failed as error:
-        if error.status == 400 and parts > 1:
+        if parts > 1 and "Binder Error" in str(error):
             raise NoColumn(str(error)) from error
         raise
 
