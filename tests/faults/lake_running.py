@@ -177,7 +177,10 @@ class Table:
     root: str
     files: frozenset[str]
     """All that the state knows, also those that only older versions show."""
-    live: int
+    shown: frozenset[str]
+    """Those that the newest version shows."""
+    expired: frozenset[str]
+    """Those that no version shows any more."""
     merges: int
     version: int
     cursors: Mapping[str, int]
@@ -188,7 +191,7 @@ class Table:
     def is_quiet(self) -> bool:
         """Nothing is left to settle, to merge or to follow."""
         caught_up = len(self.cursors) == 2 and all(cursor == self.version for cursor in self.cursors.values())
-        return not self.pending and self.live < MERGE_FILES and caught_up
+        return not self.pending and len(self.shown) < MERGE_FILES and caught_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +224,8 @@ def _table(found: LedgerSession, name: str) -> Table:
     return Table(
         root=table.root,
         files=frozenset(f"{table.root}/{file.name}" for file in table.files.values()),
-        live=sum(1 for _ in table.live()),
+        shown=frozenset(f"{table.root}/{file.name}" for file in table.live()),
+        expired=frozenset(f"{table.root}/{file.name}" for file in table.ripe()),
         merges=sum(entry.replaces for entry in table.journal),
         version=table.last_sequence,
         cursors={name: follower.cursor for name, follower in table.followers.items()},

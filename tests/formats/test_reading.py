@@ -20,16 +20,20 @@ from tests.formats.written import (
     ACCESS,
     COPIED,
     EXPECTED,
+    FILLED,
     GAPPED,
+    LETTERS,
     OPEN,
     PAID,
     PAYMENTS,
     PROMOTED,
     STAGED,
+    TYPED,
     VOID,
     committed,
     holds,
     look,
+    look_into,
     read_topic,
 )
 from tests.support.running import Running
@@ -153,6 +157,17 @@ def check_mirrors(server: Running, expected: dict[str, Any]) -> None:
     assert read_topic(server.bootstrap, COPIED, 1) == expected[COPIED]
 
 
+def check_typed(expected: dict[str, Any]) -> None:
+    """Two versions of a schema are columns, a record without one is a dead letter, and JSON of before has columns."""
+    rows = expected["columns"][TYPED]
+    assert [row["value_data"] for row in rows] == [{"n": 1, "who": None}, {"n": 2, "who": "ann"}, None]
+    assert [row["decode_error"] is None for row in rows] == [True, True, False]
+    filled = [row["value_data"] for row in expected["columns"][FILLED]]
+    assert filled == [{"a": 1, "b": None}, {"a": 2, "b": {"c": "x"}}]
+    assert expected[LETTERS] == [[None, "no schema"]]
+    assert len(expected[TYPED]) == len(rows) + 1, "the last record is in the WAL"
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("fixture", READ, ids=lambda path: path.name)
 def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> None:
@@ -160,11 +175,11 @@ def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> Non
     data = tmp_path / "data"
     expected = unpacked(fixture, data)
     transactional = PAYMENTS in expected
-    check_doctor(data, 2 + transactional + (GAPPED in expected) + 2 * (COPIED in expected))
+    check_doctor(data, 2 + transactional + (GAPPED in expected) + 2 * (COPIED in expected) + 3 * (TYPED in expected))
     if _level_of(fixture) >= HOLDS_LEVEL:
         assert [hold["versions"] for hold in holds(data)] == [1], "its process died, and nobody has fenced it"
     with Running(tmp_path / "server", data=data, settings=ACCESS) as server:
-        assert look(server.bootstrap, expected) == expected
+        assert look(server.bootstrap, expected) | look_into(data, expected) == expected
         check_goes_on(server, expected)
         if COPIED in expected:
             check_mirrors(server, expected)
@@ -179,6 +194,8 @@ def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> Non
     if COPIED in expected:
         check_delta(data, COPIED, expected[COPIED], least=2)
         check_delta(data, PROMOTED, expected[PROMOTED], least=2)
+    if TYPED in expected:
+        check_typed(expected)
     if GAPPED in expected:
         assert [row[1] for row in expected[GAPPED]] == [5, 6, 20, 30, 1 << 33]
         check_delta(data, GAPPED, expected[GAPPED], least=3)

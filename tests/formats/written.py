@@ -5,7 +5,8 @@
 writes one with the build at hand: log and tables, a bulk append, groups of both protocols, users and rules,
 transactions that are open, committed and aborted, settled and not settled, with staged offsets, checkpoints and records
 after them; units with conditions and keys, and gaps in the offsets, settled and not settled; a hold of a process that
-died, with a version that it names; a link with a topic that it copies and one that was promoted.
+died, with a version that it names; a link with a topic that it copies and one that was promoted, and where its source
+ends; schemas, tables with typed columns and a back-fill, a dead letter, and what the last settle has left in the WAL.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -37,9 +39,9 @@ from headwater.objects import open_store
 from headwater.query.holding import Holding
 from headwater.replica.domains import Domains
 from headwater.settings.settings import load
-from headwater.state.commands.links import LinkPhase, SkipStreams
+from headwater.state.commands.links import LinkPhase, NoteSourceEnds, SkipStreams
 from headwater.state.commands.streams import Once, StartAt
-from headwater.state.results import Skipped, SkipVerdict, UnitResult, UnitVerdict
+from headwater.state.results import Done, Skipped, SkipVerdict, UnitResult, UnitVerdict
 from headwater.types import Domain
 from tests.faults.lake_running import LakeRunning
 from tests.support.batches import batch
@@ -70,6 +72,17 @@ GAPPED = "gapped"
 """A topic whose records were appended as units: with keys, and beyond the end."""
 COPIED, PROMOTED = "copied", "promoted"
 """Topics of a link."""
+TYPED, FILLED, LETTERS = "typed", "filled", "letters"
+"""A topic with two versions of a schema and a dead letter, one of JSON that was settled before it had columns, and the
+dead-letter topic."""
+TYPED_SCHEMAS = (
+    {"type": "record", "name": "Typed", "fields": [{"name": "n", "type": "long"}]},
+    {
+        "type": "record",
+        "name": "Typed",
+        "fields": [{"name": "n", "type": "long"}, {"name": "who", "type": ["null", "string"], "default": None}],
+    },
+)
 LEFT_OUT = ("ledger.db-beats", "ledger.db-notices", ".tmp", "run", "spark")
 """What belongs to processes that ran."""
 
@@ -125,14 +138,45 @@ LOOKS: dict[str, Callable[[str], Any]] = {
     "gapped": lambda at: read_topic(at, GAPPED, 1),
     COPIED: lambda at: read_topic(at, COPIED, 1),
     PROMOTED: lambda at: read_topic(at, PROMOTED, 1),
+    TYPED: lambda at: read_topic(at, TYPED, 1),
+    FILLED: lambda at: read_topic(at, FILLED, 1),
+    LETTERS: lambda at: [row[3:5] for row in read_topic(at, LETTERS, 1)],
     "links": lambda at: [_said(at, "topic", "describe", name)["link"] for name in (COPIED, PROMOTED)],
 }
 """What a fixture may have, as clients see it. Those of earlier levels do not have all of it."""
 
 
+STORED: dict[str, Callable[[Path], Any]] = {
+    "schemas": lambda data: _told(data, "schema", "list"),
+    "versions": lambda data: [_told(data, "schema", "show", f"{TYPED}-value", "--version", v) for v in "12"],
+    "dead letters": lambda data: _told(data, "dlq", "list"),
+    "columns": lambda data: {topic: columns(data, topic) for topic in (TYPED, FILLED)},
+}
+"""The same, of what commands and engines read without a server."""
+
+
+def _told(data: Path, *arguments: str) -> Any:
+    """What a command says of a data directory."""
+    done = headwater(*arguments, "--data", str(data), "--output", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def columns(data: Path, topic: str) -> list[dict[str, Any]]:
+    """Delta's rows of a topic with their typed columns, in the order of their offsets."""
+    [root] = (data / "objects" / "tables").glob(f"{topic}-*")
+    table = deltalake.DeltaTable(str(root)).to_pyarrow_table(columns=["offset", "decode_error", "value_data"])
+    return list(table.sort_by("offset").to_pylist())
+
+
 def look(bootstrap: str, names: Iterable[str] = LOOKS) -> dict[str, Any]:
     """What a fixture has, as clients see it."""
-    return {name: LOOKS[name](bootstrap) for name in names}
+    return {name: LOOKS[name](bootstrap) for name in names if name in LOOKS}
+
+
+def look_into(data: Path, names: Iterable[str] = STORED) -> dict[str, Any]:
+    """What a data directory has, while no server uses it."""
+    return {name: STORED[name](data) for name in names if name in STORED}
 
 
 def _produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> None:
@@ -202,6 +246,8 @@ async def _copy(config: Path) -> None:
             skip = SkipStreams([(int(found.stream().id), found.linked.generation, 7, 12)])
             [skipped] = await core.domains[Domain(1)].submit([skip])
             assert skipped == Skipped([(SkipVerdict.SKIPPED, 12)])
+            ends = NoteSourceEnds(found.topic.id, found.linked.generation, [(0, 15)])
+            assert await core.domains[Domain(0)].submit([ends]) == [Done()]
             if name == PROMOTED:
                 await found.change(LinkPhase.PROMOTED)
 
@@ -212,6 +258,41 @@ def _leave_gaps(server: LakeRunning) -> None:
     asyncio.run(_append(server.config, [(5, "a"), (6, "b"), (20, "c")]))
     _do("table", "settle", GAPPED, "--config", str(server.config), "--timeout", "600")
     asyncio.run(_append(server.config, [(30, "d"), (1 << 33, "far")]))
+
+
+def _write_typed(server: LakeRunning, directory: Path) -> None:
+    """Records of two versions of a schema, one that cannot be decoded, and JSON that gets its columns afterwards."""
+    at, own = ("--bootstrap", server.bootstrap), ("--config", str(server.config))
+    for number, schema in enumerate(TYPED_SCHEMAS):
+        (directory / f"typed{number}.avsc").write_text(json.dumps(schema))
+        _do("schema", "register", f"{TYPED}-value", str(directory / f"typed{number}.avsc"), *own)
+    kept = ("--partitions", "1", "--config", "retention.ms=-1")
+    schemas = ("--config", "headwater.value.schema=auto", "--config", f"headwater.dlq.topic={LETTERS}")
+    _do("topic", "create", LETTERS, *kept, *at)
+    _do("topic", "create", TYPED, *kept, *schemas, *at)
+    _do("topic", "create", FILLED, *kept, *at)
+    producer = ck.Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
+
+    def send(topic: str, *values: bytes) -> None:
+        for value in values:
+            producer.produce(topic, value, timestamp=START_MS)
+        assert producer.flush(60) == 0
+
+    send(TYPED, b"\0\0\0\0\1\2", b"\0\0\0\0\2\4\2\6ann", b"no schema")
+    send(FILLED, b'{"a": 1}', b'{"a": 2, "b": {"c": "x"}}')
+    for topic in (TYPED, FILLED):
+        _do("table", "settle", topic, *own, "--timeout", "600")
+    _do("topic", "alter", FILLED, "--config", "headwater.value.schema=json", *at)
+    eventually(lambda: _filled(server.data), "the past has its columns", 120, every=0.5)
+    eventually(lambda: LOOKS[LETTERS](server.bootstrap), "there is a dead letter", 120, every=0.5)
+    _do("table", "settle", LETTERS, *own, "--timeout", "600")
+    send(TYPED, b"\0\0\0\0\2\6\0")
+
+
+def _filled(data: Path) -> bool:
+    [root] = (data / "objects" / "tables").glob(f"{FILLED}-*")
+    shown = deltalake.DeltaTable(str(root)).schema().to_arrow()
+    return "value_data" in pa.schema(shown).names and all(row["value_data"] for row in columns(data, FILLED))
 
 
 @contextlib.contextmanager
@@ -325,12 +406,14 @@ def write(file: Path) -> None:
             for name in (COPIED, PROMOTED):
                 _do("table", "settle", name, "--config", str(server.config), "--timeout", "600")
             _produce(server.bootstrap, PROMOTED, 0, 3, "none")
+            _write_typed(server, directory)
             with _held(server):
                 before = _checkpoints(server)
                 eventually(lambda: _all_later(before, _checkpoints(server)), "both checkpoints are later", 120)
                 _produce(server.bootstrap, "orders", 300, 30, "lz4")
                 expected = look(server.bootstrap)
                 assert server.stop() == 0  # and nobody is there to fence it
+        expected |= look_into(server.data)
         (server.data / EXPECTED).write_text(json.dumps(expected))
         with tarfile.open(file, "w:xz") as archive:
             archive.add(server.data, ".", filter=_plain)

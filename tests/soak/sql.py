@@ -6,9 +6,10 @@ offsets of every partition. An answer must show everything that was acknowledged
 sent after it ended, and exactly the records that were committed in between its smallest and its largest offset. Now and
 then an engine's process or the gateway is killed: queries then fail, and none is wrong. In the end the store has the
 files that the state knows, and no others. `--travel` settles a topic so often and looks at all of its versions.
+`--long` asks queries that take so many seconds while their files are merged and expire.
 
-python -m tests.soak.sql --queries 500 --travel 50
-python -m tests.soak.sql --queries 20 --seconds 60 --travel 0
+python -m tests.soak.sql --queries 500 --travel 50 --long 180
+python -m tests.soak.sql --queries 20 --seconds 60 --travel 0 --long 0
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ import psutil
 from harness.patience import eventually
 from tests.faults.lake_running import LakeRunning, patiently
 from tests.soak.common import Verdict, progress, workplace
-from tests.soak.sql_asking import BUSY, ENGINES, Failed, ask, asked
+from tests.soak.sql_asking import BUSY, ENGINES, Failed, ask, asked, workers
 from tests.soak.sql_load import AGED, PLACES, STRESS, TABLE_RETENTION_MS, Load, Place
+from tests.soak.sql_long import long_queries
 from tests.soak.sql_travel import travel
 
 SETTINGS = """
@@ -178,7 +180,7 @@ class Asking:
         """Kill a process with SIGKILL, if it runs."""
         found = [gateway := self._server.gateway_process()]
         if victim != "gateway":
-            found = self._workers(gateway, victim)
+            found = workers(gateway, victim)
         if not found:
             return
         with self._lock, suppress(psutil.NoSuchProcess):
@@ -186,17 +188,6 @@ class Asking:
             self._hurt = set(ENGINES)
             found[0].kill()
             self.killed[victim] += 1
-
-    @staticmethod
-    def _workers(gateway: psutil.Process, engine: str) -> list[psutil.Process]:
-        found, children = [], list[psutil.Process]()
-        with suppress(psutil.NoSuchProcess):
-            children = gateway.children(recursive=True)
-        for child in children:
-            with suppress(psutil.NoSuchProcess):
-                if f"headwater.query.engines.{engine}.worker" in child.cmdline():
-                    found.append(child)
-        return found
 
 
 def stress(directory: Path, options: argparse.Namespace, verdict: Verdict) -> None:
@@ -249,6 +240,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=20.0, help="megabytes a second that are written")
     parser.add_argument("--kill-every", type=int, default=20, help="answers between two kills; 0: none")
     parser.add_argument("--travel", type=int, default=50, help="settles of the topic of time travel; 0: none")
+    parser.add_argument("--long", type=float, default=180.0, help="seconds of a long query; 0: none")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     verdict = Verdict(f"SQL: {options.queries} queries under load, time travel over {options.travel} settles")
@@ -257,6 +249,8 @@ def main() -> None:
             stress(directory / "stress", options, verdict)
         if options.travel:
             travel(directory / "travel", options.travel, options.seed, verdict)
+        if options.long:
+            long_queries(directory / "long", options.long, verdict)
     verdict.leave()
 
 

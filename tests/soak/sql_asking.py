@@ -5,7 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from contextlib import suppress
 from typing import Any
+
+import psutil
 
 from tests.faults.lake_running import LakeRunning
 
@@ -55,3 +58,15 @@ def asked(server: LakeRunning, sql: str, engine: str, as_of: dict[str, Any] | No
             if error.status not in (0, BUSY) or time.monotonic() > until:
                 raise
         time.sleep(0.5)
+
+
+def workers(gateway: psutil.Process, engine: str) -> list[psutil.Process]:
+    """The processes of an engine that belong to a gateway."""
+    found, children = [], list[psutil.Process]()
+    with suppress(psutil.NoSuchProcess):
+        children = gateway.children(recursive=True)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            if f"headwater.query.engines.{engine}.worker" in child.cmdline():
+                found.append(child)
+    return found

@@ -1,0 +1,183 @@
+"""Queries that take minutes, while the files that they read are merged and their versions expire.
+
+A topic is settled into many segments. A query over all of them computes so much for every row that it takes the time
+that is asked for, so it opens its last segment near its end. Meanwhile more is settled, everything is merged, and older
+versions expire: nothing but the query's hold keeps its files. The answer must be right, and the files go after it. Of a
+second query the engine's process is killed, of a third the gateway: each time the query fails, and the files go.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Set
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+
+from tests.faults.lake_running import LakeRunning, patiently
+from tests.soak.common import Verdict, console
+from tests.soak.sql_asking import ENGINES, Failed, ask, asked, workers
+
+TOPIC = "long"
+SETTINGS = """
+process_session_ms = 10000
+[housekeeping]
+interval_ms = 500
+dead_object_grace_ms = 1000
+[lake]
+interval_ms = 100
+merge_files = 4
+keep_versions = 1
+expire_interval_ms = 500
+orphan_interval_ms = 1000
+niceness = 0
+[sql]
+niceness = 0
+seconds = 3600
+"""
+SEGMENTS, SEGMENT_RECORDS = 3, 20_000
+"""Fewer segments than are merged: they stay as they are until more is settled."""
+SAMPLE_ROWS = 400
+WORK = {
+    "duckdb": "list_sum(list_transform(range({steps}), x -> (x + offset) % 1 + 1))",
+    "spark": "aggregate(sequence(1, {steps}), 0L, (sum, x) -> sum + (x + offset) % 1 + 1)",
+}
+"""As much work for every row as there are steps. Its value is the number of steps."""
+SAMPLE_STEPS = 20_000
+GONE_SECONDS = 180.0
+
+
+class Question(threading.Thread):
+    """A query in a thread, and how it ended."""
+
+    def __init__(self, server: LakeRunning, engine: str, steps: int, rows: int) -> None:
+        super().__init__(daemon=True)
+        self._server = server
+        self._engine = engine
+        self._sql = statement(engine, steps)
+        self._wanted = [[rows, rows * (rows - 1) // 2, rows * steps]]
+        self.found: list[list[Any]] = []
+        self.failure = ""
+        self.seconds = 0.0
+
+    def run(self) -> None:
+        began = time.monotonic()
+        try:
+            self.found = [[int(cell) for cell in row] for row in ask(self._server, self._sql, self._engine)]
+        except Failed as error:
+            self.failure = str(error)
+        self.seconds = time.monotonic() - began
+
+    @property
+    def is_right(self) -> bool:
+        return self.found == self._wanted
+
+
+def statement(engine: str, steps: int, rows: int | None = None) -> str:
+    some = "" if rows is None else f" WHERE offset < {rows}"
+    work = WORK[engine].format(steps=steps)
+    sums = f"CAST(sum(offset) AS BIGINT) AS s, CAST(sum({work}) AS BIGINT) AS w"
+    return f"SELECT count(*) AS n, {sums} FROM {TOPIC}{some}"
+
+
+class Story:
+    """One engine after the other."""
+
+    def __init__(self, server: LakeRunning, seconds: float, verdict: Verdict) -> None:
+        self._server = server
+        self._seconds = seconds
+        self._verdict = verdict
+        self._producer = confluent_kafka.Producer(
+            {"bootstrap.servers": server.bootstrap, "enable.idempotence": True, "log_level": 0}
+        )
+        self._rows = 0
+
+    def run(self, engine: str) -> None:
+        self._merged()
+        for _ in range(SEGMENTS - 1):
+            self._settle()
+        steps = self._steps(engine)
+        question, files = self._begin(engine, steps)
+        self._merged(but=files)
+        kept = files <= self._server.stored()
+        still = question.is_alive()
+        question.join()
+        self._verdict.fact(f"{engine}: seconds of the query", question.seconds)
+        self._verdict.floor(f"{engine}: its files were merged, expired and kept while it ran", int(kept and still), 1)
+        self._verdict.floor(f"{engine}: the answer is right", int(question.is_right), 1)
+        if question.failure:
+            self._verdict.fact(f"{engine}: failed", question.failure)
+        self._gone(files)
+        for victim in ("process", "gateway"):
+            self._killed(engine, steps, victim)
+
+    def _killed(self, engine: str, steps: int, victim: str) -> None:
+        """A process dies in the middle of a query. What the query read goes all the same."""
+        for _ in range(SEGMENTS - 1):
+            self._settle()
+        question, files = self._begin(engine, steps)
+        gateway = self._server.gateway_process()
+        [target, *_] = [gateway] if victim == "gateway" else workers(gateway, engine)
+        self._merged(but=files)
+        running = question.is_alive() and files <= self._server.stored()
+        target.kill()
+        question.join()
+        self._verdict.floor(f"{engine}: killed in the middle, {victim}", int(running and bool(question.failure)), 1)
+        self._gone(files)
+        asked(self._server, f"SELECT count(*) AS n FROM {TOPIC}", engine)
+
+    def _begin(self, engine: str, steps: int) -> tuple[Question, set[str]]:
+        """Ask, and wait until the query runs. Returns the segments that it reads, too."""
+        files = self._live()
+        assert len(files) == SEGMENTS, files
+        question = Question(self._server, engine, steps, self._rows)
+        question.start()
+        time.sleep(min(10.0, self._seconds / 4))  # the query is under way
+        assert question.is_alive(), f"the query has ended: {question.failure or question.found}"
+        return question, files
+
+    def _steps(self, engine: str) -> int:
+        """How many steps make a query take as long as it should."""
+        asked(self._server, statement(engine, 1, SAMPLE_ROWS), engine)  # the engine is warm
+        began = time.monotonic()
+        asked(self._server, statement(engine, SAMPLE_STEPS, SAMPLE_ROWS), engine)
+        each = (time.monotonic() - began) / SAMPLE_ROWS / SAMPLE_STEPS
+        steps = max(1, int(self._seconds / (each * (self._rows + SEGMENT_RECORDS * SEGMENTS))))
+        console.print(f"{engine}: {each * 1e9:.1f} ns a step, {steps} steps for each row")
+        return steps
+
+    def _settle(self) -> None:
+        for _ in range(SEGMENT_RECORDS):
+            self._producer.produce(TOPIC, b"%08d" % self._rows, partition=0)
+            self._rows += 1
+        if self._producer.flush(120):
+            raise RuntimeError("records were not acknowledged")
+        self._server.settle(TOPIC)
+
+    def _merged(self, but: Set[str] = frozenset()) -> None:
+        """Have everything merged into one segment, and wait until no version shows any of those."""
+
+        def merged() -> bool:
+            table = self._server.look().tables[TOPIC]
+            return len(table.shown) == 1 and not table.shown & but and but <= table.expired
+
+        if not merged():
+            self._settle()
+        patiently(merged, "segments are merged, and older versions have expired", GONE_SECONDS)
+
+    def _live(self) -> set[str]:
+        return set(self._server.look().tables[TOPIC].shown)
+
+    def _gone(self, files: set[str]) -> None:
+        patiently(lambda: not files & self._server.stored(), "what the query read is gone", GONE_SECONDS)
+
+
+def long_queries(directory: Path, seconds: float, verdict: Verdict) -> None:
+    with LakeRunning(directory, settings=SETTINGS) as server:
+        server.create(TOPIC, 1, **{"headwater.table.freshness.ms": "300"})
+        story = Story(server, seconds, verdict)
+        for engine in ENGINES:
+            story.run(engine)
+        server.doctor()
