@@ -247,7 +247,7 @@ async def _copy(config: Path) -> None:
             [skipped] = await core.domains[Domain(1)].submit([skip])
             assert skipped == Skipped([(SkipVerdict.SKIPPED, 12)])
             ends = NoteSourceEnds(found.topic.id, found.linked.generation, [(0, 15)])
-            assert await core.domains[Domain(0)].submit([ends]) == [Done()]
+            assert await core.cluster.submit([ends]) == [Done()]
             if name == PROMOTED:
                 await found.change(LinkPhase.PROMOTED)
 
@@ -269,7 +269,8 @@ def _write_typed(server: LakeRunning, directory: Path) -> None:
     kept = ("--partitions", "1", "--config", "retention.ms=-1")
     schemas = ("--config", "headwater.value.schema=auto", "--config", f"headwater.dlq.topic={LETTERS}")
     _do("topic", "create", LETTERS, *kept, *at)
-    _do("topic", "create", TYPED, *kept, *schemas, *at)
+    late = ("--config", "headwater.table.freshness.ms=86400000")
+    _do("topic", "create", TYPED, *kept, *schemas, *late, *at)
     _do("topic", "create", FILLED, *kept, *at)
     producer = ck.Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
 
