@@ -81,6 +81,7 @@ node.bind-ip=127.0.0.1
 coordinator=true
 node-scheduler.include-coordinator=true
 http-server.http.port={self.port}
+http-server.log.enabled=false
 discovery.uri={self.url}
 plugin.dir={HOME / "server" / "plugin"}
 catalog.management=dynamic
