@@ -28,6 +28,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.batches import Rec
 from tests.support.scribe import START_MS, TOPIC, Scribe
+from tests.support.soak import examples
 from tests.support.transactions import PLAIN, ObjectWriter
 
 ONE = Domain(1)
@@ -189,7 +190,7 @@ async def told(history: list[Any], commits: bool) -> None:
     check_doctor(made.state)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(history=st.lists(steps, max_size=25), commits=st.booleans())
 def test_histories(history: list[Any], commits: bool) -> None:
     """T1"""

@@ -23,3 +23,8 @@ def first_middle_last(kinds: Sequence[str]) -> list[int]:
 def dealt(places: Sequence[int], hand: int, hands: int) -> list[int]:
     """One hand of places that are dealt out in turn to several tests; all places with HEADWATER_TEST_SOAK."""
     return list(places) if WHOLE else list(places)[hand::hands]
+
+
+def examples(whole: int) -> int:
+    """How many examples are drawn: a third of these, and all of them with HEADWATER_TEST_SOAK."""
+    return whole if WHOLE else -(-whole // 3)

@@ -17,11 +17,13 @@ def test_a_sample_has_the_first_the_middle_and_the_last_of_each_kind(monkeypatch
     monkeypatch.setattr(soak, "WHOLE", False)
     assert soak.first_middle_last(KINDS) == [0, 1, 3, 4, 6]
     assert soak.first_middle_last([]) == []
+    assert [soak.examples(count) for count in (1, 3, 100)] == [1, 1, 34]
 
 
 def test_the_soak_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "WHOLE", True)
     assert soak.first_middle_last(KINDS) == list(range(len(KINDS)))
+    assert soak.examples(100) == 100
 
 
 def test_make_soak_runs_every_module_that_samples() -> None:

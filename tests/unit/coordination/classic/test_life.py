@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headwater.coordination.classic.members import JoinAnswer, SyncAnswer
+from tests.support.soak import examples
 from tests.unit.coordination.classic.story import SESSION, Story
 
 CLIENTS = 4
@@ -204,4 +205,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLife.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

@@ -16,6 +16,7 @@ from headwater.coordination.common import GroupError
 from headwater.coordination.consumer.group import ConsumerGroup
 from headwater.coordination.consumer.members import decode_member, encode_member
 from tests.support.consumer_groups import Client, TopicTable, pairs, settings, settle
+from tests.support.soak import examples
 
 NAMES = ("a", "b", "c", "d")
 SUBSCRIPTIONS = st.one_of(
@@ -303,5 +304,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert encode_member(decode_member(name, blob)) == blob == encode_member(self.group.members[name])
 
 
-ConsumerGroupMachine.TestCase.settings = hypothesis_settings(max_examples=150, stateful_step_count=40, deadline=None)
+ConsumerGroupMachine.TestCase.settings = hypothesis_settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)
 TestConsumerGroup = ConsumerGroupMachine.TestCase

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.log.segment.decode import AbortedRange, Run, decode_runs
 from tests.support.batches import NO_PRODUCER, Rec, batch
+from tests.support.soak import examples
 
 LIMIT = 1 << 20
 
@@ -80,7 +81,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Sent], list[AbortedRange]]:
     return sent, draw(st.permutations(aborted))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(history=histories(), cuts=st.sets(st.integers(0, 25)), first=st.integers(0, 12))
 def test_aborted_records_are_dropped(
     history: tuple[list[Sent], list[AbortedRange]], cuts: set[int], first: int

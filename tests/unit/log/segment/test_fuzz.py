@@ -15,6 +15,7 @@ from headwater.log.segment.encode import compile_encoder
 from headwater.log.segment.read import SegmentReader, footer_bytes, footer_checksum
 from headwater.log.segment.write import SegmentWriter, compile_kernels, decode_runs, read_pieces
 from tests.support.batches import Rec, batch, varint
+from tests.support.soak import examples
 
 LIMIT = 1 << 20
 RECS = [
@@ -53,7 +54,7 @@ def decoded(run: bytes, start: int = 0) -> int | None:
     return rows
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(
     codec=st.integers(0, 4),
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
@@ -74,7 +75,7 @@ def test_mutated_batches(codec: int, changes: list[tuple[int, int]], cut: int, m
     assert found is None or 2 <= found <= 2 + len(RECS)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(body=st.binary(max_size=60), count=st.integers(-1, 5), last=st.integers(-1, 5), codec=st.integers(0, 7))
 def test_random_records(body: bytes, count: int, last: int, codec: int) -> None:
     """L2"""
@@ -83,7 +84,7 @@ def test_random_records(body: bytes, count: int, last: int, codec: int) -> None:
     decoded(prefixed(with_crc(one)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(run=st.binary(max_size=200))
 def test_random_runs(run: bytes) -> None:
     """L2"""
@@ -209,7 +210,7 @@ def test_mutated_pages_are_noticed() -> None:
     assert refused > 400
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(tail=st.binary(max_size=100))
 def test_random_footers(tail: bytes) -> None:
     """T3"""

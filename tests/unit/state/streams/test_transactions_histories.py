@@ -42,6 +42,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.groups import shard_of
 from headwater.types import Domain, Position
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, Scribe
+from tests.support.soak import examples
 from tests.unit.state.streams.transactions_model import LAST, WORDS, Answer, Item, Log, Model, Place
 
 BROKERS = (1, 2)
@@ -585,5 +586,5 @@ class Transacting(RuleBasedStateMachine):
         assert restored.image() == image
 
 
-Transacting.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+Transacting.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=50, deadline=None)
 test_transactions_are_as_the_model = Transacting.TestCase

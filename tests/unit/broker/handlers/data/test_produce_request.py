@@ -17,6 +17,7 @@ from headwater.wire.build import build
 from headwater.wire.messages import decode_request, encode_request, read_start, request_type
 from headwater.wire.skim import skim
 from tests.support.batches import Rec, batch
+from tests.support.soak import examples
 
 PRODUCE, FIRST, LAST = 0, 3, 13
 NOW = 1_700_000_000_000
@@ -128,14 +129,14 @@ def agrees(frame: bytes) -> bool:
     return True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(frame=sound_frames())
 def test_sound_requests_are_read_in_one_pass(frame: bytes) -> None:
     """K3, K12: every version, with and without transactions; nothing that clients usually send is declined."""
     assert agrees(frame)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(frame=odd_frames())
 def test_odd_batches_get_the_same_verdicts(frame: bytes) -> None:
     """K3: compressed, wrong, empty and transactional ones; nulls; the same errors with the same words."""
@@ -149,7 +150,7 @@ def test_odd_batches_get_the_same_verdicts(frame: bytes) -> None:
     assert agrees(frame) is not declined
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(frame=sound_frames(), data=st.data())
 def test_spoiled_requests(frame: bytes, data: st.DataObject) -> None:
     """K3: a byte changed, cut off or put in; a length that lies; with and without a CRC that fits."""
@@ -176,7 +177,7 @@ def test_spoiled_requests(frame: bytes, data: st.DataObject) -> None:
         agrees(bytes(view))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(good=sound, version=versions, data=st.data())
 def test_spoiled_records_under_a_sound_crc(good: bytes, version: int, data: st.DataObject) -> None:
     """K3: the loops over records, not only the CRC, see what is wrong."""

@@ -18,7 +18,7 @@ from headwater.lake.tables.delta.table import DeltaFollower
 from headwater.lake.tables.follower import Expiry, Standing
 from headwater.objects.memory import MemoryStore
 from headwater.types import Pieces
-from tests.support.soak import dealt, first_middle_last
+from tests.support.soak import dealt, examples, first_middle_last
 from tests.unit.lake.tables.delta.making import REF, START_MS, Journal, log_files, newest, shown, versions
 
 pytestmark = pytest.mark.long
@@ -328,7 +328,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(MOVES, st.integers(1, 12))
 def test_random_histories(moves: list[tuple[str, int]], keep: int) -> None:
     """T2, T5: any history of entries, batches, crashes and repetitions leaves the journal's files, each once."""

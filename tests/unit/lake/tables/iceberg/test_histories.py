@@ -15,6 +15,7 @@ from headwater.lake.tables.iceberg.table import IcebergFollower
 from headwater.objects.memory import MemoryStore
 from headwater.state.streams.tables import Follower
 from headwater.types import Pieces
+from tests.support.soak import examples
 from tests.unit.lake.tables.iceberg.reading import read, shown
 from tests.unit.lake.tables.iceberg.story import REF, Story, objects
 
@@ -228,7 +229,7 @@ def beginning(commits: int) -> History:
     return asyncio.run(run())
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from([0, 5, 9]), st.lists(STEPS, min_size=3, max_size=25))
 def test_any_history(commits: int, steps: list[Step]) -> None:
     """T4: settles, merges, deletions, lost and old pointers, repetitions, crashes before and after every write."""
