@@ -40,7 +40,7 @@ dead_object_grace_ms = 1000
 [lake]
 interval_ms = 200
 merge_files = 8
-small_file_bytes = 65536
+small_file_bytes = 16384
 keep_versions = 10000
 expire_interval_ms = 1000
 orphan_interval_ms = 1000
