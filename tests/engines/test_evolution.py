@@ -36,7 +36,7 @@ READERS = {"DuckDB": by_duckdb, "pyiceberg": by_pyiceberg}
 def test_thirty_steps_and_odd_names(tmp_path: Path) -> None:
     """At every version both engines show what the formats' own libraries read; a consumer gets all bytes."""
     with LakeRunning(tmp_path, settings=SETTINGS.format(merge_files=5)) as server:
-        evolution = Evolution(server, SEED, group=5)
+        evolution = Evolution(server, SEED, group=10)
         producer = Producer({"bootstrap.servers": server.bootstrap})
         odd = odd_topics()
         for one in odd:

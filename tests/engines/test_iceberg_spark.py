@@ -23,7 +23,7 @@ from headwater.lake.versions import changes, span
 from headwater.objects import ObjectStore, open_store
 from headwater.ops.http import HttpServer
 from headwater.query.scan import schema_of
-from headwater.sdk.scan import Scan
+from headwater.sdk.scan import Rows, Scan
 from tests.engines.conftest import Open
 from tests.engines.test_iceberg_readers import OneTable, make_table
 from tests.support.rules import NO_RULES
@@ -167,7 +167,7 @@ def test_scans_become_data_frames(session: Any) -> None:
            "key": None, "value": b"\xff", "headers": [{"key": "h", "value": None}], "headers_raw": None,
            "attributes": 0, "producer_id": -1, "producer_epoch": -1, "sequence": -1}  # fmt: skip
     rows = pa.RecordBatch.from_pylist([row, {**row, "offset": 3, "headers": []}], schema=schema_of())
-    frame = Scan(lambda: iter([rows]), None, "topic 't'").to_spark(session)
+    frame = Scan(lambda: Rows(rows.schema, iter([rows])), schema_of, "topic 't'").to_spark(session)
     assert frame.columns == schema_of().names
     first, second = frame.orderBy("offset").collect()
     assert (first.offset, second.offset, bytes(second.value), second.key) == (3, 2**40, b"\xff", None)

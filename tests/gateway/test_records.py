@@ -195,6 +195,11 @@ def test_commands_of_the_docs(server: Running, page: str, tmp_path: Path) -> Non
     listed = json.loads(ask(server, "GET", "/v1/topics")[2])["items"]
     for name in {"orders", "accounts"} - {line["name"] for line in listed}:
         server.create(name, 1)
+    if page == "http.md":
+        schema = {"type": "record", "name": "Order", "fields": [{"name": "amount", "type": "long"}]}
+        body = json.dumps({"schema": json.dumps(schema)}).encode()
+        assert ask(server, "POST", "/subjects/orders-value/versions", body)[0] == 200
+        (tmp_path / "orders.ndjson").write_text('{"value": {"amount": 7}}\n')
     if page == "reading-over-http.md":
         assert post(server, "orders", {"records": [{"key": "c1", "value": "5"}]})[0] == 200
     position = json.loads(ask(server, "GET", "/v1/topics/orders/records")[2])["next"]
