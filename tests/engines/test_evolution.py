@@ -30,6 +30,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 SEED = 7
+ODD = ("odd.names", "wide")
+"""The odd topics of `make test`; the soak has all of them."""
 READERS = {"DuckDB": by_duckdb, "pyiceberg": by_pyiceberg}
 
 
@@ -38,7 +40,7 @@ def test_thirty_steps_and_odd_names(tmp_path: Path) -> None:
     with LakeRunning(tmp_path, settings=SETTINGS.format(merge_files=5)) as server:
         evolution = Evolution(server, SEED, group=10)
         producer = Producer({"bootstrap.servers": server.bootstrap})
-        odd = odd_topics()
+        odd = [one for one in odd_topics() if one.topic in ODD]
         for one in odd:
             more = {"headwater.table.flatten": "true"} if one.flatten else {}
             create(server, one.topic, "json", **more)
