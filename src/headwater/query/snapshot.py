@@ -85,6 +85,8 @@ class Snapshot:
     """Runs in the WAL, in the order of offsets, with the aborted transactions in them."""
     cut: frozenset[str]
     """Paths of files that may have rows outside of `bounds`. All rows of the others are within them."""
+    decoded: Mapping[str, int]
+    """By path, the version of the typed columns that a file has. Files without any are not here."""
 
     @property
     def wal_bytes(self) -> int:
@@ -120,13 +122,16 @@ def take(state: StreamsState, topic: uuid.UUID, streams: Iterable[Stream], wante
             hot.append(part)
     files: list[Segment] = []
     cut: set[str] = set()
+    typed, decoded = state.typed.get(topic), dict[str, int]()
     for file in files_of(table, version, bounds, wanted) if table is not None else []:
         assert table is not None
         segment = segment_of(table, file)
         files.append(segment)
         if not _within(file, bounds, whole):
             cut.add(segment.path)
-    return Snapshot(topic, version, bounds, wanted.from_ms, wanted.until_ms, files, hot, frozenset(cut))
+        if typed is not None and (own := typed.files.get(file.number)) is not None and own.version:
+            decoded[segment.path] = own.version
+    return Snapshot(topic, version, bounds, wanted.from_ms, wanted.until_ms, files, hot, frozenset(cut), decoded)
 
 
 def _chosen(streams: Iterable[Stream], wanted: Wanted) -> list[Stream]:

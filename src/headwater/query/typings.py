@@ -59,7 +59,12 @@ def columns_of(state: StreamsState, topic: Topic) -> Columns:
 
 def shown(columns: Columns, version: int | None) -> tuple[Column, ...]:
     """The typed columns at a version of the table. None: those of the present."""
-    return columns.newest if version is None else columns.of(columns.at(version))
+    return columns.of(shown_version(columns, version))
+
+
+def shown_version(columns: Columns, version: int | None) -> int:
+    """The version of the typed columns at a version of the table. None: that of the present."""
+    return columns.version if version is None else columns.at(version)
 
 
 def schemas_of(cluster: Replica[ClusterState], clock: Clock, external: Registry | None = None) -> KnownSchemas:

@@ -29,6 +29,8 @@ class TaskFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size: int
     cut: bool
     """Whether the file may have rows that are not part of the snapshot: only rows within the table's `bounds` count."""
+    version: int = 0
+    """The version of the typed columns that the file has; 0 if it has none, or nobody knows."""
 
 
 class Bound(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -55,6 +57,8 @@ class TaskTable(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The typed columns. A file that was written before a column was added does not have it: its rows have nulls."""
     typing: Typing | None = None
     """How rows of the WAL get their typed columns. None: they have nulls."""
+    version: int = 0
+    """The version of `columns`. Files of this version have exactly these."""
 
     @property
     def hot_bytes(self) -> int:
@@ -141,15 +145,24 @@ class EngineRunner(Protocol):
 
 
 def table_of(
-    view: str, topic: str, snapshot: Snapshot, columns: tuple[Column, ...] = (), typing: Typing | None = None
+    view: str,
+    topic: str,
+    snapshot: Snapshot,
+    columns: tuple[Column, ...] = (),
+    typing: Typing | None = None,
+    version: int = 0,
 ) -> TaskTable:
-    """A table of a task from a snapshot of its topic."""
+    """A table of a task from a snapshot of its topic. `version` is that of the columns."""
     return TaskTable(
         view=view,
         topic=topic,
-        files=[TaskFile(file.path, file.size, file.path in snapshot.cut) for file in snapshot.files],
+        files=[
+            TaskFile(file.path, file.size, file.path in snapshot.cut, snapshot.decoded.get(file.path, 0))
+            for file in snapshot.files
+        ],
         bounds=[Bound(partition, own.start, own.end) for partition, own in snapshot.bounds.items()],
         hot=list(snapshot.hot),
         columns=columns,
         typing=typing if columns and snapshot.hot else None,
+        version=version,
     )

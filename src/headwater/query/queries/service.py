@@ -29,7 +29,7 @@ from headwater.query.queries.running import Plan, RunningQuery
 from headwater.query.queries.versions import wanted_of
 from headwater.query.snapshot import Snapshot, take
 from headwater.query.typed import SchemasMissing
-from headwater.query.typings import TRIES, TopicTyping, Typings, columns_of, schemas_of, shown
+from headwater.query.typings import TRIES, TopicTyping, Typings, columns_of, schemas_of, shown, shown_version
 from headwater.replica.domains import Domains
 from headwater.replica.patience import catch_up
 from headwater.settings.sql import Sql
@@ -401,6 +401,7 @@ def _tables(statement: Statement, taken: Sequence[_Taken]) -> list[TaskTable]:
     """The tables of a task, and how their rows of the WAL are decoded."""
     found = []
     for table, one in zip(statement.tables, taken, strict=True):
-        columns, typing = shown(one.columns, one.version), one.typing.typing if one.typing is not None else None
-        found.append(table_of(table.view, one.topic.name, one.snapshot, columns, typing))
+        version = shown_version(one.columns, one.version)
+        columns, typing = one.columns.of(version), one.typing.typing if one.typing is not None else None
+        found.append(table_of(table.view, one.topic.name, one.snapshot, columns, typing, version))
     return found

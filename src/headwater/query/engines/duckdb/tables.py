@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.log.segment.schema import FIELD_ID, segment_schema
 from headwater.query.asking import Engine
-from headwater.query.engines.contract import Bound, TaskTable
+from headwater.query.engines.contract import Bound, TaskFile, TaskTable
 from headwater.query.gate.columns import log_types, type_of
 from headwater.state.commands.columns import Column
 
@@ -27,21 +27,21 @@ def make_view(
 
     `hot` has the rows of the WAL. None: they are in a table of DuckDB's own, which `hold_hot` has made.
     """
-    whole = [place(file.path) for file in table.files if not file.cut]
-    cut = [place(file.path) for file in table.files if file.cut]
     names = [*segment_schema().names, *(column.name for column in table.columns)]
     columns = ", ".join(map(quoted, names))
-    shape = _shape(table.columns) if table.columns else ""
     parts = []
-    if whole:
-        parts.append(f"SELECT {columns} FROM {_files(whole, shape)}")
-    if cut:
-        bounds = quoted(table.view + BOUNDS)
-        connection.register(table.view + BOUNDS, _bounds(table.bounds))
-        parts.append(
-            f"SELECT {columns} FROM {_files(cut, shape)} AS f SEMI JOIN {bounds} AS b ON f.partition = b.own"
-            ' AND f."offset" >= b.first AND f."offset" < b.behind'
-        )
+    for cut in (False, True):
+        limits = ""
+        files = [file for file in table.files if file.cut is cut]
+        if cut and files:
+            connection.register(table.view + BOUNDS, _bounds(table.bounds))
+            limits = (
+                f" SEMI JOIN {quoted(table.view + BOUNDS)} AS b ON f.partition = b.own"
+                ' AND f."offset" >= b.first AND f."offset" < b.behind'
+            )
+        parts += [
+            f"SELECT {columns} FROM {source} AS f{limits}" for source in _sources(connection, table, files, place)
+        ]
     if hot is None or hot.num_rows or not parts:
         if hot is not None:
             connection.register(table.view + HOT, hot)
@@ -63,6 +63,36 @@ def hold_hot(connection: DuckDBPyConnection, table: TaskTable, pieces: Sequence[
 def quoted(name: str) -> str:
     """A name as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _sources(
+    connection: DuckDBPyConnection, table: TaskTable, files: Sequence[TaskFile], place: Callable[[str], str]
+) -> Iterator[str]:
+    """Files as tables of SQL with all columns of a table.
+
+    Files that have exactly the typed columns are read as they are: DuckDB then reads single fields of a column. Where
+    it is told the columns, it reads all their fields, which takes many times as long.
+    """
+    if not table.columns:
+        if files:
+            yield _files([place(file.path) for file in files], "")
+        return
+    exact = [place(file.path) for file in files if file.version == table.version != 0]
+    others = [place(file.path) for file in files if file.version != table.version or not table.version]
+    if exact and _has(connection, _files(exact[:1], ""), table.columns):
+        yield _files(exact, "")
+    else:
+        others = exact + others
+    if others:
+        yield _files(others, _shape(table.columns))
+
+
+def _has(connection: DuckDBPyConnection, source: str, columns: Sequence[Column]) -> bool:
+    """Whether a file has typed columns with the very types that they have in SQL."""
+    found = {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+    kinds = ", ".join(f"typeof(NULL::{type_of(column, Engine.DUCKDB)})" for column in columns)
+    wanted = connection.execute(f"SELECT {kinds}").fetchone()
+    return wanted == tuple(found.get(column.name) for column in columns)
 
 
 def _files(paths: Sequence[str], shape: str) -> str:

@@ -105,8 +105,8 @@ def test_files_that_are_older_than_columns(tmp_path: Path) -> None:
         name = f"{'cut' if i % 2 else 'whole'}{i}.parquet"
         schema = pa.schema([*segment_schema(), *arrow_fields(columns)])
         parquet.write_table(rows.cast(schema), tmp_path / name)
-        files.append(TaskFile(name, 1, cut=bool(i % 2)))
-    table = TaskTable("v", "t", files, [Bound(0, 0, 31)], [], TYPED)
+        files.append(TaskFile(name, 1, cut=bool(i % 2), version=i))
+    table = TaskTable("v", "t", files, [Bound(0, 0, 31)], [], TYPED, version=3)
     hot = _typed_rows(range(40, 41), TYPED, {**value, "by": [("k", None)]}).cast(hot_schema(TYPED))
     with duckdb.connect(config=CONFIG) as connection:  # type: ignore[arg-type]
         make_view(connection, table, lambda path: f"{tmp_path}/{path}", hot)
@@ -120,6 +120,25 @@ def test_files_that_are_older_than_columns(tmp_path: Path) -> None:
         assert kinds == told and list(kinds) == [*schema_of().names, "decode_error", "value_data", "raw"]
         nested = """SELECT count(*) FROM v WHERE value_data."user name" = 'u' AND value_data.tags[1].x = 1"""
         assert connection.execute(nested).fetchall() == [(6,)]
+
+
+def test_files_of_the_newest_columns_are_read_by_field(tmp_path: Path) -> None:
+    """DuckDB is told the columns of older files only: where it is told them, it reads structs whole."""
+    schema = pa.schema([*segment_schema(), *arrow_fields(TYPED)])
+    rows = _typed_rows(range(2), TYPED, {"user name": "u", "tags": []}).cast(schema)
+    older = pa.schema([*segment_schema(), *arrow_fields(up_to(TYPED, 105))])
+    parquet.write_table(rows, tmp_path / "new.parquet")
+    parquet.write_table(_typed_rows(range(5, 7), up_to(TYPED, 105), None).cast(older), tmp_path / "old.parquet")
+    new, old = TaskFile("new.parquet", 1, cut=False, version=3), TaskFile("old.parquet", 1, cut=False, version=1)
+    for files in ([new], [old], [new, old]):
+        with duckdb.connect(config=CONFIG) as connection:  # type: ignore[arg-type]
+            table = TaskTable("v", "t", files, [], [], TYPED, version=3)
+            make_view(connection, table, lambda path: f"{tmp_path}/{path}", hot_schema(TYPED).empty_table())
+            [[text]] = connection.execute("SELECT sql FROM duckdb_views() WHERE view_name = 'v'").fetchall()
+            assert text.count("read_parquet") == len(files)
+            assert text.count("default_value") == (0 if old not in files else len(schema.names))
+            counted = connection.execute('SELECT count(value_data."user name"), count(*) FROM v').fetchall()
+            assert counted == [(2 if new in files else 0, 2 * len(files))]
 
 
 def test_types_are_named_as_duckdb_names_them() -> None:
