@@ -39,6 +39,20 @@ def step_back(niceness: int) -> None:
     _set_io(_BEST_EFFORT, _LOWEST)
 
 
+def leave_a_core() -> None:
+    """Keep this thread, and the threads and processes that it starts, off one of several cores.
+
+    A low priority is not enough: the scheduler lets processes of a low priority fill all cores while a broker and its
+    clients wait for each other on one (`docs/benchmarks.md`).
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    with contextlib.suppress(OSError):
+        _, *others = sorted(os.sched_getaffinity(0))
+        if others:
+            os.sched_setaffinity(0, others)
+
+
 def read_when_idle() -> None:
     """Let this thread, and the processes that it starts, read and write only while no others do."""
     _set_io(_IDLE, 0)

@@ -25,7 +25,7 @@ import msgspec
 from headwater import landlock
 from headwater.errors import BadInput, CorruptObject, HeadwaterError, Retriable
 from headwater.ops import logs
-from headwater.priority import step_back
+from headwater.priority import leave_a_core, step_back
 from headwater.query.asking import Refused
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.frames import Channel, Failure, Kind, Setup, Why
@@ -259,7 +259,9 @@ def received(descriptor: int, node: str) -> tuple[Channel, Setup]:
         raise SystemExit(0)  # the gateway has gone
     setup = msgspec.msgpack.decode(frame[1], type=Setup)
     logs.setup(setup.log_level, node=node)
-    step_back(setup.niceness)
+    if setup.niceness:
+        step_back(setup.niceness)
+        leave_a_core()
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(KILL_FIRST))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
