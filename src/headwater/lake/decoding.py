@@ -28,7 +28,7 @@ from headwater.state.commands.columns import AddColumns, Column, additions
 from headwater.state.machine import TYPED_LEVEL
 from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
-from headwater.state.streams.stored.typed import TypedTable
+from headwater.state.streams.stored.typed import Columns, TypedTable
 
 log = logging.getLogger("headwater.compactor")
 TRIES = 6
@@ -86,17 +86,8 @@ class Decoding:
     def _typing(self, state: StreamsState, topic: uuid.UUID, config: TopicConfig) -> Typing:
         columns = state.typed.get(topic, TypedTable()).columns
         known, absent = self._schemas.of(topic)
-        return Typing(
-            key=config.key_schema,
-            value=config.value_schema,
-            flatten=is_flat(columns.newest, config.flatten),
-            separate=config.separate_types,
-            columns=columns.newest,
-            version=columns.version,
-            last_id=columns.last_id,
-            schemas=known,
-            absent=absent,
-            cut_off=bool(self.unreachable),
+        return msgspec.structs.replace(
+            typing_of(config, columns), schemas=known, absent=absent, cut_off=bool(self.unreachable)
         )
 
     async def run(self, replica: Replica[StreamsState], lease: int, job: Job, run: RunTasks) -> list[TaskFacts]:
@@ -189,6 +180,19 @@ def _tell_left_out(topic: uuid.UUID, columns: tuple[Column, ...], roots: Iterabl
     if left:
         told = {"topic": str(topic), "count": len(left), "fields": list(left)[:LOGGED_FIELDS]}
         log.warning(f"fields have no column of their own and go into {REST} as JSON", extra=told)
+
+
+def typing_of(config: TopicConfig, columns: Columns) -> Typing:
+    """How rows of a topic get the typed columns of its table, as far as no schemas are needed."""
+    return Typing(
+        key=config.key_schema,
+        value=config.value_schema,
+        flatten=is_flat(columns.newest, config.flatten),
+        separate=config.separate_types,
+        columns=columns.newest,
+        version=columns.version,
+        last_id=columns.last_id,
+    )
 
 
 def is_flat(columns: Iterable[Column], wanted: bool) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from headwater.clock import Clock
 from headwater.configs.topics import TopicConfig
 from headwater.errors import BadSchema, HeadwaterError
-from headwater.lake.decoding import is_flat
+from headwater.lake.decoding import typing_of
 from headwater.lake.known import KnownSchemas
 from headwater.lake.registries import BuiltIn, Registry
 from headwater.query.typed import HotTyper
@@ -94,15 +94,7 @@ class Typings:
         config = TopicConfig.of(topic.configs, cluster.resources.common)
         if not config.typed or not columns.newest:
             return None
-        typing = Typing(
-            key=config.key_schema,
-            value=config.value_schema,
-            flatten=is_flat(columns.newest, config.flatten),
-            separate=config.separate_types,
-            columns=columns.newest,
-            version=columns.version,
-            last_id=columns.last_id,
-        )
+        typing = typing_of(config, columns)
         self.schemas.forget(cluster.topics)
         self.lacking &= cluster.topics.keys()
         found = TopicTyping(self, topic, typing)
