@@ -70,8 +70,8 @@ def _sources(
 ) -> Iterator[str]:
     """Files as tables of SQL with all columns of a table.
 
-    Files that have exactly the typed columns are read as they are: DuckDB then reads single fields of a column. Where
-    it is told the columns, it reads all their fields, which takes many times as long.
+    Files that have exactly the typed columns are read as they are: DuckDB then reads single fields of a column. With
+    `schema` it reads all fields of it, which takes many times as long.
     """
     if not table.columns:
         if files:

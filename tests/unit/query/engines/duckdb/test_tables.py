@@ -123,7 +123,7 @@ def test_files_that_are_older_than_columns(tmp_path: Path) -> None:
 
 
 def test_files_of_the_newest_columns_are_read_by_field(tmp_path: Path) -> None:
-    """DuckDB is told the columns of older files only: where it is told them, it reads structs whole."""
+    """Only older files are read with `schema`: with it DuckDB reads structs whole."""
     schema = pa.schema([*segment_schema(), *arrow_fields(TYPED)])
     rows = _typed_rows(range(2), TYPED, {"user name": "u", "tags": []}).cast(schema)
     older = pa.schema([*segment_schema(), *arrow_fields(up_to(TYPED, 105))])
