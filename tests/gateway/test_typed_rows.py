@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -136,11 +137,16 @@ def test_single_records(gateway: Served, cluster: Connection) -> None:
     assert plain is not None and plain.decoded_value is None and plain.value == first.value
 
 
-def test_an_external_registry(
-    gateway: Served, cluster: Connection, registry: tuple[FakeRegistry, SchemaRegistry]
-) -> None:
-    """T6, T7: scans and SQL ask it for schemas that records name, and say so if it does not answer."""
-    server = registry[0]
+def test_an_external_registry(tmp_path: Path, registry: tuple[FakeRegistry, SchemaRegistry]) -> None:
+    """T6, T7: scans and SQL ask it for schemas that records name, and say so if it does not answer.
+
+    The gateway is the test's own, because it leaves a registry that failed alone for some seconds.
+    """
+    with served(tmp_path, registry[1], workers=1) as gateway, headwater.connect(gateway.url) as cluster:
+        _ask_an_external_registry(gateway, cluster, registry[0])
+
+
+def _ask_an_external_registry(gateway: Served, cluster: Connection, server: FakeRegistry) -> None:
     server.has(1, POINT)
     server.has(2, LINE)
     gateway.topic("s", headwater_value_schema="auto")
