@@ -42,8 +42,7 @@ def step_back(niceness: int) -> None:
 def leave_a_core() -> None:
     """Keep this thread, and the threads and processes that it starts, off one of several cores.
 
-    A low priority is not enough: processes of a low priority took half of two cores while threads of a broker waited
-    for one (`docs/benchmarks.md`).
+    `query/engines/cores.py` says why a low priority is not enough.
     """
     if not hasattr(os, "sched_setaffinity"):
         return

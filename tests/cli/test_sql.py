@@ -197,8 +197,9 @@ def test_the_shell_at_a_terminal(tmp_path: Path) -> None:
         os.kill(shell.process.pid, signal.SIGINT)
         shell.see("the query was cancelled")
         eventually(lambda: written.left == 1, "the gateway notices that nobody waits")
-        shell.type("half a line\x03")
         shell.see("headwater>")
+        shell.type("half a line\x03")
+        shell.see("headwater>")  # of the next line: between two of them the terminal itself would take Ctrl-D
         shell.type("\x04")
         assert shell.process.wait(60) == 0
 

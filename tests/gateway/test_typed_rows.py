@@ -167,9 +167,12 @@ def _ask_an_external_registry(gateway: Served, cluster: Connection, server: Fake
     gateway.write("s", framed(3, b"\x02"), points)
     answer = cluster.sql(asked)
     assert [value for value, _ in answer.rows()][-2:] == [None, values[0]]
+    assert answer.rows()[-2][1] == "no-answer: value: the registry did not give the schema with the id 3"
     assert "topic 's' that are not settled may be null: the schema registry does not answer" in answer.notes
     assert isinstance(cluster, RemoteConnection)
     assert cluster.look(f"/v1/queries/{answer.query_id}")["notes"] == [answer.notes]
     with urlopen(f"{gateway.url}/v1/topics/s/rows?from_offset=5") as rows:
         assert rows.headers["Headwater-Notes"] == answer.notes and rows.read()
-    assert [row["value_data"] for row in in_order(cluster.scan("s"))][-2:] == [None, values[0]]
+    found = in_order(cluster.scan("s"))[-2:]
+    assert [row["value_data"] for row in found] == [None, values[0]]
+    assert found[0]["decode_error"].startswith("no-answer: ") and found[1]["decode_error"] is None

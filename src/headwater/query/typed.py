@@ -44,7 +44,7 @@ class HotTyper:
 
     def __init__(self, typing: Typing) -> None:
         self._given = self._typing = typing
-        self._typer = Typer(typing)
+        self._typer = Typer(typing, tells_cut_off=True)
         self._missing: dict[str, None] = {}
         self.fields: list[pa.Field] = arrow_fields(typing.columns)
         """The fields of the typed columns."""
@@ -101,5 +101,5 @@ class HotTyper:
         if columns is self._typing.columns:
             return False
         self._typing = msgspec.structs.replace(self._typing, columns=columns, last_id=last_id)
-        self._typer = Typer(self._typing)
+        self._typer = Typer(self._typing, tells_cut_off=True)
         return True

@@ -87,8 +87,10 @@ class _Side:
 class Typer:
     """Makes the typed columns of rows, batch by batch, and gathers what is missing."""
 
-    def __init__(self, typing: Typing) -> None:
+    def __init__(self, typing: Typing, *, tells_cut_off: bool = False) -> None:
+        """`tells_cut_off`: a row whose schema the registry did not give counts as a failure, and does not wait."""
         self._typing = typing
+        self._tells_cut_off = tells_cut_off
         self._schemas = {name: schema for schema in typing.schemas for name in schema.names}
         self._absent = frozenset(typing.absent)
         self._unknown: dict[str, None] = {}
@@ -180,6 +182,10 @@ class Typer:
             self._fail(side, frame, "no-schema", "neither a prefix nor a header names a schema")
         elif name in self._absent:
             self._fail(side, frame, "unknown-schema", f"the registry has no schema with the {_called(frame, name)}")
+        elif self._typing.cut_off and self._tells_cut_off:
+            self._fail(
+                side, frame, "no-answer", f"the registry did not give the schema with the {_called(frame, name)}"
+            )
         elif self._typing.cut_off:
             side.complete = False
         elif len(self._unknown) < MAX_UNKNOWN:

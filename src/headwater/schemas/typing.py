@@ -63,5 +63,5 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
     """A key or a value that could not be decoded."""
 
     kind: str
-    """`no-schema`, `unknown-schema`, `bad-schema` or `bad-data`."""
+    """`no-schema`, `unknown-schema`, `bad-schema` or `bad-data`; `no-answer` only for readers of the WAL."""
     text: str

@@ -41,8 +41,8 @@ class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     threads: int = 0
     """Threads of one process. 0: one for every core but one, which is left to brokers."""
     niceness: int = 10
-    """Niceness of the processes, within their session and as a session beside others; they also keep off one of several
-    cores. 0: as brokers. At most 19."""
+    """Niceness of the processes, within their session and as a session beside others; they also leave one of several
+    cores to others while these need it. 0: as brokers. At most 19."""
     memory_bytes: int = 1024 * MIB
     """Memory of one query in DuckDB. What needs more is spilled to disk."""
     hot_bytes: int = 256 * MIB

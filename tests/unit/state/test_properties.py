@@ -1,6 +1,7 @@
 """The state machine as a whole: everybody folds to the same state, from the start and from any checkpoint (M1, M2)."""
 
 import asyncio
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -38,6 +39,18 @@ from headwater.state.commands.links import (
     SetMirror,
     SkipStreams,
 )
+from headwater.state.commands.schemas import (
+    GLOBAL,
+    DeleteSchemas,
+    RegisterSchema,
+    SchemaContent,
+    SchemaMode,
+    SchemaReference,
+    SchemaSettings,
+    Seen,
+    SetSchemaMode,
+    SetSchemaSettings,
+)
 from headwater.state.commands.streams import (
     AppendUnits,
     AppendWal,
@@ -54,7 +67,7 @@ from headwater.state.commands.streams import (
     Unit,
     UnitChunk,
 )
-from headwater.state.machine import LEVELS, LINKS_LEVEL, State
+from headwater.state.machine import LEVELS, LINKS_LEVEL, TYPED_LEVEL, State
 from headwater.state.records import Command, Record, decode, encode
 from headwater.state.streams.domain import HOLDS_LEVEL, HOUSEKEEPING
 from headwater.state.streams.state import StreamsState
@@ -120,7 +133,35 @@ topics = st.sampled_from([TOPIC, *(type(TOPIC)(int=i) for i in range(1, 4))])
 names = st.sampled_from(["a", "b"])
 changes = st.dictionaries(names, st.sampled_from(["1", "2"]), max_size=2)
 entities = st.sampled_from([(("user", "u"),), (("client-id", None), ("user", "u")), (("ip", None),)])
+seen = st.builds(Seen, st.integers(0, 3), st.integers(0, 2))
+subjects = st.sampled_from(["s", "t"])
+
+
+@st.composite
+def registered(draw: st.DrawFn) -> RegisterSchema:
+    """A schema, of few, under a subject, of few; some refer to others, some have an id or a version of their own."""
+    referred = st.builds(SchemaReference, names, subjects, st.integers(1, 2), st.integers(1, 3))
+    references = draw(st.just(()) | st.tuples(referred))
+    content = SchemaContent("AVRO", draw(st.sampled_from(["x", "y", "z"])), references, "")
+    guid = uuid.uuid5(TOPIC, repr(content))
+    own = st.just(0) | st.integers(1, 3)
+    return RegisterSchema(draw(subjects), draw(seen), content, guid, draw(own), draw(own))
+
+
+schema_commands: st.SearchStrategy[Command] = st.one_of(
+    registered(),
+    registered(),
+    st.builds(DeleteSchemas, subjects, seen, st.lists(st.integers(1, 3), max_size=2).map(tuple), st.booleans()),
+    st.builds(
+        SetSchemaSettings,
+        subjects | st.just(GLOBAL),
+        seen,
+        st.builds(SchemaSettings, st.sampled_from([None, "NONE"]), st.sampled_from([None, True])),
+    ),
+    st.builds(SetSchemaMode, subjects | st.just(GLOBAL), seen, st.sampled_from([None, *SchemaMode])),
+)
 cluster_commands: st.SearchStrategy[Command] = st.one_of(
+    schema_commands,
     st.builds(CreateTopic, topics, names, st.integers(0, 3), st.just({"k": "v"}), st.just(ONE)),
     st.builds(AddPartitions, topics, st.integers(0, 6)),
     st.builds(TopicReady, topics, st.integers(0, 6)),
@@ -158,6 +199,7 @@ cluster_commands: st.SearchStrategy[Command] = st.one_of(
         ),
         st.integers(0, 4),
     ),
+    st.just(SetLevel(TYPED_LEVEL, LEVELS[TYPED_LEVEL])),
     st.builds(DropLink, names),
     st.builds(
         SetLinkTopic,

@@ -14,6 +14,7 @@ from headwater.clock import Chance
 from headwater.errors import HeadwaterError
 from headwater.query.asking import Engine, NoEngine
 from headwater.query.engines.contract import Answer, EngineTask, Workers
+from headwater.query.engines.cores import LINGER_SECONDS, TICK_SECONDS, Sharing
 from headwater.query.engines.frames import Setup
 from headwater.query.engines.process import LentAnswer, WorkerProcess
 from headwater.query.engines.spill import Spill
@@ -85,6 +86,8 @@ class Pool:
         self._deaths = 0
         self._opening = asyncio.Lock()
         self._opened = self._closed = False
+        self._sharing = Sharing.here() if own.niceness else None
+        self._looking = False
 
     def __repr__(self) -> str:
         return (
@@ -127,6 +130,7 @@ class Pool:
         if not self._opened and not self._closed:
             await self.open()
         worker = await self._take()
+        self._look_at_cores()
         answer = LentAnswer(worker, task.id, self._give_back)
         try:
             await answer.begin(task)
@@ -235,6 +239,23 @@ class Pool:
                 self._wake()
 
         self._tasks.spawn(clean(), "sql-clean")
+
+    def _look_at_cores(self) -> None:
+        """Let workers have all cores while nobody else needs them, as long as there are queries."""
+        if self._sharing is not None and not self._looking:
+            self._looking = True
+            self._tasks.spawn(self._share(self._sharing), "sql-cores")
+
+    async def _share(self, sharing: Sharing) -> None:
+        left = 0.0
+        try:
+            while left < LINGER_SECONDS:
+                await self._offload(sharing.look, self.pids)
+                await asyncio.sleep(TICK_SECONDS)
+                left = 0.0 if self._busy else left + TICK_SECONDS
+            await self._offload(sharing.rest, self.pids)
+        finally:
+            self._looking = False
 
     # --- more of them, and fewer -------------------------------------------------------------------
 

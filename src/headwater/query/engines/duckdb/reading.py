@@ -23,10 +23,11 @@ _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 def check_reading(
     connection: DuckDBPyConnection, sql: str, views: Collection[str], more_functions: Collection[str] = ()
-) -> None:
+) -> list[dict[str, Any]]:
     """Raise `Refused` unless a text is one SELECT over these views, with functions that are allowed.
 
-    It runs nothing of the text. Call it when the database is locked: DuckDB opens a file to parse `IMPORT DATABASE`.
+    Returns the parts of the statement, as DuckDB's parser has them. It runs nothing of the text. Call it when the
+    database is locked: DuckDB opens a file to parse `IMPORT DATABASE`.
     """
     import duckdb
 
@@ -45,6 +46,7 @@ def check_reading(
     functions = FUNCTIONS[Engine.DUCKDB] | frozenset(more_functions)
     for node in nodes:
         _check(node, {*views, *names}, functions)
+    return nodes
 
 
 def _check(node: dict[str, Any], tables: Collection[str], functions: Collection[str]) -> None:

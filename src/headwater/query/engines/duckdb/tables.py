@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.log.segment.schema import FIELD_ID, segment_schema
 from headwater.query.asking import Engine
 from headwater.query.engines.contract import Bound, TaskFile, TaskTable
+from headwater.query.engines.duckdb.narrowing import anchored
 from headwater.query.gate.columns import log_types, type_of
 from headwater.state.commands.columns import Column
 
@@ -21,14 +22,19 @@ HOT, BOUNDS = "_hot", "_bounds"
 
 
 def make_view(
-    connection: DuckDBPyConnection, table: TaskTable, place: Callable[[str], str], hot: pa.Table | None
+    connection: DuckDBPyConnection,
+    table: TaskTable,
+    place: Callable[[str], str],
+    hot: pa.Table | None,
+    used: Sequence[Column] | None = None,
 ) -> None:
     """Create the view of a table. `place` gives the path or URL of a file.
 
-    `hot` has the rows of the WAL. None: they are in a table of DuckDB's own, which `hold_hot` has made.
+    `hot` has the rows of the WAL. None: they are in a table of DuckDB's own, which `hold_hot` has made. `used` are the
+    typed columns with the fields that the view shall have; None: all of them.
     """
-    names = [*segment_schema().names, *(column.name for column in table.columns)]
-    columns = ", ".join(map(quoted, names))
+    shown = table.columns if used is None else used
+    columns = _selected(table.columns, shown)
     parts = []
     for cut in (False, True):
         limits = ""
@@ -39,13 +45,12 @@ def make_view(
                 f" SEMI JOIN {quoted(table.view + BOUNDS)} AS b ON f.partition = b.own"
                 ' AND f."offset" >= b.first AND f."offset" < b.behind'
             )
-        parts += [
-            f"SELECT {columns} FROM {source} AS f{limits}" for source in _sources(connection, table, files, place)
-        ]
+        sources = _sources(connection, table, shown, files, place)
+        parts += [f"SELECT {columns} FROM {source} AS f{limits}" for source in sources]
     if hot is None or hot.num_rows or not parts:
         if hot is not None:
             connection.register(table.view + HOT, hot)
-        parts.append(f"SELECT {columns} FROM {quoted(table.view + HOT)}")
+        parts.append(f"SELECT {columns} FROM {quoted(table.view + HOT)} AS f")
     connection.execute(f"CREATE TEMP VIEW {quoted(table.view)} AS {' UNION ALL '.join(parts)}")
 
 
@@ -65,10 +70,33 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _selected(columns: Sequence[Column], shown: Sequence[Column]) -> str:
+    """What a part of a view selects of `f`: the columns of the log, and the shown fields of typed columns."""
+    log = [f"f.{quoted(name)}" for name in segment_schema().names]
+    typed = [
+        f"{_fields(f'f.{quoted(column.name)}', column, part)} AS {quoted(column.name)}"
+        for column, part in zip(columns, shown, strict=True)
+    ]
+    return ", ".join([*log, *typed])
+
+
+def _fields(source: str, column: Column, part: Column) -> str:
+    """A column with those fields that `part` has. Where the column is null, its fields are."""
+    if part == column:
+        return source
+    own = {child.name: child for child in column.children}
+    inner = [(child.name, _fields(f"{source}.{quoted(child.name)}", own[child.name], child)) for child in part.children]
+    return f"{{{', '.join(f'{_text(name)}: {value}' for name, value in inner)}}}"
+
+
 def _sources(
-    connection: DuckDBPyConnection, table: TaskTable, files: Sequence[TaskFile], place: Callable[[str], str]
+    connection: DuckDBPyConnection,
+    table: TaskTable,
+    shown: Sequence[Column],
+    files: Sequence[TaskFile],
+    place: Callable[[str], str],
 ) -> Iterator[str]:
-    """Files as tables of SQL with all columns of a table.
+    """Files as tables of SQL with all columns of a table, of typed ones at least the shown fields.
 
     Files that have exactly the typed columns are read as they are: DuckDB then reads single fields of a column. With
     `schema` it reads all fields of it, which takes many times as long.
@@ -84,7 +112,7 @@ def _sources(
     else:
         others = exact + others
     if others:
-        yield _files(others, _shape(table.columns))
+        yield _files(others, _shape([anchored(*pair) for pair in zip(table.columns, shown, strict=True)]))
 
 
 def _has(connection: DuckDBPyConnection, source: str, columns: Sequence[Column]) -> bool:

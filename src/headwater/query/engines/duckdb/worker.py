@@ -94,19 +94,20 @@ class Work:
         self._closed = False
 
     def answer(self, out: Outlet) -> None:
-        """Make the views, lock the database, and run the statement."""
+        """Lock the database, make the views, and run the statement."""
         from headwater.query.engines.duckdb.lockdown import lock_down
+        from headwater.query.engines.duckdb.narrowing import narrowed
         from headwater.query.engines.duckdb.reading import check_reading
         from headwater.query.engines.duckdb.tables import make_view
 
         connection, task, engine = self._connection, self._task, self._engine
         place = engine.places.of
         tables = [_empty(table) for table in task.tables] if task.columns_only else task.tables
-        for table in tables:
-            make_view(connection, table, place, self._rows_of(table, out))
-            out.check()
         lock_down(connection, [place(file.path) for table in tables for file in table.files])
-        check_reading(connection, task.sql, [table.view for table in tables], engine.setup.functions)
+        nodes = check_reading(connection, task.sql, [table.view for table in tables], engine.setup.functions)
+        for table in tables:
+            make_view(connection, table, place, self._rows_of(table, out), narrowed(table.columns, nodes))
+            out.check()
         sql, parameters = f"EXPLAIN {task.sql}" if task.explain else task.sql, task.named or None
         # The columns are known before the query is run, which may take long; its plan is made in any case.
         first = sql if task.explain else f"SELECT * FROM (\n{sql}\n) LIMIT 0"

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -11,6 +12,8 @@ from pyarrow import parquet
 from headwater.log.segment.schema import segment_schema
 from headwater.query.engines.contract import Bound, TaskFile, TaskTable
 from headwater.query.engines.duckdb.lockdown import CONFIG, lock_down
+from headwater.query.engines.duckdb.narrowing import narrowed
+from headwater.query.engines.duckdb.reading import check_reading
 from headwater.query.engines.duckdb.tables import hold_hot, make_view
 from headwater.query.engines.hot import hot_schema
 from headwater.query.scan import schema_of
@@ -139,6 +142,50 @@ def test_files_of_the_newest_columns_are_read_by_field(tmp_path: Path) -> None:
             assert text.count("default_value") == (0 if old not in files else len(schema.names))
             counted = connection.execute('SELECT count(value_data."user name"), count(*) FROM v').fetchall()
             assert counted == [(2 if new in files else 0, 2 * len(files))]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'SELECT value_data."user name", value_data.at.x FROM v',
+        "SELECT value_data.at.y FROM v WHERE value_data.at.x IS NULL",
+        'SELECT value_data.by[\'k\'], value_data."it\'s ""new""" FROM v',
+        "SELECT value_data.tags[1].x, raw FROM v",
+        "SELECT value_data.tags[1].y, count(*) FROM v GROUP BY ALL",
+        "SELECT value_data FROM v WHERE value_data.at.y = 2",
+    ],
+)
+def test_fields_that_a_statement_uses(tmp_path: Path, sql: str) -> None:
+    """A view with only these fields gives the same rows, from files of all versions and from the WAL."""
+    inner = _column(112, "at", "struct", _column(113, "x", "long"), _column(114, "y", "long"))
+    value, *others = TYPED[1:]
+    columns = (TYPED[0], msgspec.structs.replace(value, children=(*value.children, inner)), *others)
+    rows: list[dict[str, Any] | None] = [
+        {"user name": "u", "tags": [{"x": 1}], "by": [("k", 5)], "at": {"x": 1}},
+        {"at": {"y": 2}, "tags": [{"y": 3}]},
+        {"at": None},
+        None,
+    ]
+    files, hot = [], []
+    for i, last in enumerate((0, 102, 105, 113, 114)):
+        for j, row in enumerate(rows):
+            known = up_to(columns, last)
+            found = _typed_rows(range(10 * i + j, 10 * i + j + 1), known, row)
+            name = f"{i}-{j}.parquet"
+            parquet.write_table(found.cast(pa.schema([*segment_schema(), *arrow_fields(known)])), tmp_path / name)
+            files.append(TaskFile(name, 1, cut=bool(j % 2), version=i))
+            if last == 114:
+                hot.append(found.cast(hot_schema(columns)))
+    table = TaskTable("v", "t", files, [Bound(0, 0, 1 << 63)], [], columns, version=4)
+    answers = []
+    for whole in (True, False):
+        with duckdb.connect(config=CONFIG) as connection:  # type: ignore[arg-type]
+            used = None if whole else narrowed(columns, check_reading(connection, sql, ["v"]))
+            make_view(connection, table, lambda path: f"{tmp_path}/{path}", pa.concat_tables(hot), used)
+            answers.append(sorted(connection.execute(sql).fetchall(), key=repr))
+            if not whole and "SELECT value_data FROM" not in sql:
+                assert used is not None and used != columns
+    assert answers[0] == answers[1] and any(any(one is not None for one in row) for row in answers[0])
 
 
 def test_types_are_named_as_duckdb_names_them() -> None:
