@@ -44,13 +44,6 @@ class Sharing:
     def __repr__(self) -> str:
         return f"<Sharing of {len(self._cores)} cores, {len(self._wide)} sessions have all>"
 
-    @classmethod
-    def here(cls) -> Sharing | None:
-        """For this machine; None if there is nothing to share, or no way to."""
-        if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2 or not (_PROC / "stat").exists():
-            return None
-        return cls(os.sched_getaffinity(0), (_PROC / "stat").read_text, run_on)
-
     def look(self, sessions: Collection[int]) -> None:
         """See what others have used since the last look, and let these sessions run on as many cores as are right."""
         passed, used = self._counted()
@@ -79,6 +72,14 @@ class Sharing:
         before = self._before or (passed, used)
         self._before = passed, used
         return passed - before[0], used - before[1]
+
+
+def shared_by(niceness: int) -> Sharing | None:
+    """How processes of a niceness share this machine; None if there is nothing to share, or no way to."""
+    if not niceness or sys.platform != "linux" or not (_PROC / "stat").exists():
+        return None
+    cores = os.sched_getaffinity(0)
+    return Sharing(cores, (_PROC / "stat").read_text, run_on) if len(cores) > 1 else None
 
 
 def run_on(session: int, cores: Collection[int]) -> None:

@@ -52,8 +52,12 @@ class Pool:
         chance: Chance,
         offload: Offload = inline,
         start: Start = WorkerProcess.start,
+        sharing: Sharing | None = None,
     ) -> None:
-        """`memory_bytes` is what one process may have. `offload` runs what blocks, such as removing directories."""
+        """`memory_bytes` is what one process may have. `offload` runs what blocks, such as removing directories.
+
+        Without `sharing` the processes stay on the cores that they begin with.
+        """
         self._rules = rules
         self._start = start
         self._offload = offload
@@ -86,7 +90,7 @@ class Pool:
         self._deaths = 0
         self._opening = asyncio.Lock()
         self._opened = self._closed = False
-        self._sharing = Sharing.here() if own.niceness else None
+        self._sharing = sharing
         self._looking = False
 
     def __repr__(self) -> str:

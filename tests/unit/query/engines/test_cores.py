@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.query.engines import cores
-from headwater.query.engines.cores import Sharing, run_on
+from headwater.query.engines.cores import Sharing, run_on, shared_by
 
 
 class Machine:
@@ -85,8 +85,8 @@ def test_threads_of_a_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells")
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    found = Sharing.here()
-    assert found is not None
+    found = shared_by(10)
+    assert found is not None and shared_by(0) is None
     found.look([])
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
-    assert Sharing.here() is None
+    assert shared_by(10) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,9 +12,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from harness import virtual
 from headwater.clock import SystemChance
 from headwater.query.asking import Engine, NoEngine, QueryFailed
 from headwater.query.engines.contract import EngineTask
+from headwater.query.engines.cores import Sharing
 from headwater.query.engines.frames import Failure, Kind, Setup, Why
 from headwater.query.engines.pool import Pool, Rules
 from headwater.query.engines.process import WorkerProcess
@@ -52,12 +54,12 @@ class Process:
 class World:
     """A pool, and the processes that it has started."""
 
-    def __init__(self, directory: Path, **rules: Any) -> None:
+    def __init__(self, directory: Path, sharing: Sharing | None = None, **rules: Any) -> None:
         self.started: list[Process] = []
         self.pids = itertools.count(1)
         known = {"engine": Engine.SPARK, "module": "some.module", "workers": 1, "waiting": 2, **rules}
         settings = Settings(data=str(directory))
-        self.pool = Pool(Rules(**known), settings, 1 << 30, SystemChance(), start=self.start)
+        self.pool = Pool(Rules(**known), settings, 1 << 30, SystemChance(), start=self.start, sharing=sharing)
 
     async def start(self, module: str, setup: Setup) -> WorkerProcess:
         assert module == "some.module" and setup.memory_bytes == 1 << 30 and Path(setup.spill).is_dir()
@@ -105,6 +107,34 @@ def test_a_process_that_is_used_again_does_not_rest(tmp_path: Path) -> None:
         await world.pool.close()
 
     run(main())
+
+
+def test_cores_are_shared_while_there_are_queries_and_some_time_after(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    class Watched(Sharing):
+        def look(self, sessions: Collection[int]) -> None:
+            assert list(sessions) == [1]
+            told.append("look")
+
+        def rest(self, sessions: Collection[int]) -> None:
+            assert list(sessions) == [1]
+            told.append("rest")
+
+    async def main() -> None:
+        world = World(tmp_path, Watched([0, 1], str, lambda session, cores: None))
+        answer = await world.pool.run(TASK)
+        await asyncio.sleep(60)
+        assert len(told) > 100 and {*told} == {"look"}
+        await answer.close()
+        await asyncio.sleep(60)
+        assert told.index("rest") == len(told) - 1
+        await world.query()
+        await asyncio.sleep(1)
+        assert told[-1] == "look"
+        await world.pool.close()
+
+    virtual.run(main())
 
 
 def test_warm_processes_stay(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headwater.clock import Chance
 from headwater.query.asking import Engine
+from headwater.query.engines.cores import shared_by
 from headwater.query.engines.pool import Pool, Rules, Start
 from headwater.query.engines.process import WorkerProcess
 from headwater.settings.settings import Settings
@@ -20,4 +21,4 @@ class DuckDB(Pool):
     ) -> None:
         own = settings.sql
         rules = Rules(engine=Engine.DUCKDB, module=MODULE, workers=own.workers, warm=own.warm, waiting=own.waiting)
-        super().__init__(rules, settings, own.memory_bytes, chance, offload, start)
+        super().__init__(rules, settings, own.memory_bytes, chance, offload, start, shared_by(own.niceness))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headwater.clock import Chance
 from headwater.query.asking import Engine
+from headwater.query.engines.cores import shared_by
 from headwater.query.engines.pool import Pool, Rules, Start
 from headwater.query.engines.process import WorkerProcess
 from headwater.query.engines.spark.places import can_read
@@ -27,7 +28,7 @@ class Spark(Pool):
             waiting=own.waiting,
             idle_seconds=own.spark_idle_seconds,
         )
-        super().__init__(rules, settings, own.spark_memory_bytes, chance, offload, start)
+        super().__init__(rules, settings, own.spark_memory_bytes, chance, offload, start, shared_by(own.niceness))
 
     @staticmethod
     def can_read(settings: Settings) -> bool:
