@@ -90,7 +90,7 @@ def address(request: pytest.FixtureRequest) -> str:
 @asynccontextmanager
 async def opened(address: str) -> AsyncIterator[tuple[Source, Client]]:
     """A link's client, and an ordinary one."""
-    source = open_source(address, ClientSecurity(), SETTINGS, clock=SystemClock(), chance=SystemChance())
+    source = open_source(address, ClientSecurity, SETTINGS, clock=SystemClock(), chance=SystemChance())
     try:
         async with Client(address) as client:
             yield source, client
@@ -335,7 +335,7 @@ def test_tls_and_a_password(server: kafka.SecuredKafka, authority: Pair, tmp_pat
         )
 
     async def seen(own: ClientSecurity) -> list[bytes | None] | Retriable:
-        source = open_source(server.secured, own, SETTINGS, clock=SystemClock(), chance=SystemChance())
+        source = open_source(server.secured, lambda: own, SETTINGS, clock=SystemClock(), chance=SystemChance())
         try:
             want = await wanted(source, "secured")
             pieces, _ = await copied(source, want)
@@ -379,7 +379,9 @@ def test_a_quota_slows_a_link_down(theirs: str) -> None:
             connection = await client.any_broker()
             await connection.request(ALTER_CLIENT_QUOTAS, entries=[entry], validate_only=False)
         own = ClientSecurity()
-        source = open_source(theirs, own, settings, clock=SystemClock(), chance=SystemChance(), client_id="slow")
+        source = open_source(
+            theirs, lambda: own, settings, clock=SystemClock(), chance=SystemChance(), client_id="slow"
+        )
         try:
             pieces, end = await copied(source, await wanted(source, "throttled"))
         finally:

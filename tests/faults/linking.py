@@ -44,8 +44,20 @@ def create_topic(bootstrap: str, name: str, partitions: int, **configs: str) -> 
         future.result()
 
 
-def fill(bootstrap: str, topic: str, partitions: int, records: int, seed: int, codecs: Sequence[str] = CODECS) -> None:
-    """Produce plain, committed and aborted records with every codec, over all partitions."""
+def fill(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    records: int,
+    seed: int,
+    codecs: Sequence[str] = CODECS,
+    *,
+    keyed: bool = False,
+) -> None:
+    """Produce plain, committed and aborted records with every codec, over all partitions.
+
+    A fifth of the records has no key, or if all are to be `keyed` one that no other has.
+    """
     chance = random.Random(seed)
     share = records // len(codecs)
     for codec in codecs:
@@ -54,9 +66,9 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int, seed: int, c
         within = Producer({**options, "transactional.id": f"{topic}-{codec}-{seed}"})
         within.init_transactions(30)
         for _ in range(share // 500):
-            _produce(plain, topic, partitions, 200, chance)
+            _produce(plain, topic, partitions, 200, chance, keyed=keyed)
             within.begin_transaction()
-            _produce(within, topic, partitions, 300, chance)
+            _produce(within, topic, partitions, 300, chance, keyed=keyed)
             within.flush(30)
             if chance.random() < 0.3:
                 within.abort_transaction(30)
@@ -65,10 +77,13 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int, seed: int, c
         plain.flush(30)
 
 
-def _produce(producer: Producer, topic: str, partitions: int, records: int, chance: random.Random) -> None:
+def _produce(
+    producer: Producer, topic: str, partitions: int, records: int, chance: random.Random, *, keyed: bool
+) -> None:
     for _ in range(records):
         value = chance.randbytes(20) + b"x" * chance.randrange(60)
-        key = b"%d" % chance.randrange(1000) if chance.random() < 0.8 else None
+        rare = chance.randbytes(8) if keyed else None
+        key = b"%d" % chance.randrange(1000) if chance.random() < 0.8 else rare
         headers = [("h", chance.randbytes(3))] if chance.random() < 0.1 else None
         producer.produce(topic, value, key, partition=chance.randrange(partitions), headers=headers)
         producer.poll(0)

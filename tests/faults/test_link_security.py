@@ -1,4 +1,5 @@
-"""A link from another Headwater, over TLS and with a log-in by SCRAM. No secret is in the ledger or the log."""
+"""A link from another Headwater, over TLS and with a log-in by SCRAM. A password that changed is read anew. No secret
+is in the ledger or the log."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ key = "{server.key}"
 def test_another_headwater_over_tls_with_scram(source: tuple[str, Path], tmp_path: Path) -> None:
     address, authority = source
     secret = tmp_path / "password"
-    secret.write_text(PASSWORD)
+    secret.write_text("the password of before")
     with Headwater(tmp_path / "here", settings=QUICK_LINKS) as server:
         security = {
             "security.protocol": "SASL_SSL",
@@ -72,6 +73,8 @@ def test_another_headwater_over_tls_with_scram(source: tuple[str, Path], tmp_pat
         }
         options = [word for name, value in security.items() for word in ("--security", f"{name}={value}")]
         create_link(server, "secured", address, "--topics", "orders", *options)
+        eventually(lambda: server.metric("headwater_link_failures_total") > 0, "the log-in is refused", 60, 0.2)
+        secret.write_text(PASSWORD)
         eventually(lambda: server.metric("headwater_link_offsets_total") == 10, "the records are copied", 60, 0.2)
         found = [(line[0], line[3]) for line in seen(server.bootstrap, "orders", 1)[0]]
         assert found == [(number, b"%d" % number) for number in range(10)]

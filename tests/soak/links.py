@@ -1,8 +1,9 @@
 """L5: link processes die by `kill -9` while they copy a million records. Log and tables then have each one once.
 
-Two link processes share the partitions. After the kills come failures of what a link needs: our ledger takes nothing, a
-catalog takes nothing, the source is stopped and started, and has lost a topic's records. With a ledger in etcd, all of
-its members are paused for a while, and then killed.
+The records have every codec, are in transactions or not, and some transactions are aborted. Kafka compacts the first
+half of them before it is copied. Two link processes share the partitions. After the kills come failures of what a link
+needs: our ledger takes nothing, a catalog takes nothing, the source is stopped and started, and has lost a topic's
+records. With a ledger in etcd, all of its members are paused for a while, and then killed.
 
 python -m tests.soak.links --records 1000000 --kills 20 --away 60 --seed 1 [--ledger etcd]
 """
@@ -22,6 +23,7 @@ from threading import Thread
 from typing import Any
 
 import pyarrow.compute as pc
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
@@ -61,6 +63,11 @@ Digests = dict[int, str]
 """By partition, a digest of all its records in order."""
 
 
+CLEANER = "log.cleaner.backoff.ms=50\n"
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
+QUIET_SECONDS = 5.0
+
+
 class Second:
     """A link process beside that of `headwater up`."""
 
@@ -73,6 +80,11 @@ class Second:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=ROOT, env=self._env)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         if self._process is not None:
@@ -116,6 +128,43 @@ def in_table(table: Any) -> Digests:
 
 def differing(ours: Digests, theirs: Digests) -> int:
     return sum(ours[partition] != theirs[partition] for partition in range(PARTITIONS))
+
+
+def compacted(source: kafka.Kafka, topic: str, records: int, seed: int) -> None:
+    """Fill a topic, let Kafka compact it, and keep it as it is from then on."""
+    create_topic(source.bootstrap, topic, PARTITIONS, **COMPACTED)
+    fill(source.bootstrap, topic, PARTITIONS, records, seed, keyed=True)
+    eventually(lambda: is_cleaned(source, topic), f"{topic} is compacted", WAIT_SECONDS, 1.0)
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        topic,
+        incremental_configs=[ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)],
+    )
+    for future in AdminClient({"bootstrap.servers": source.bootstrap}).incremental_alter_configs([resource]).values():
+        future.result(30)
+    before = -1
+    while before != (before := log_bytes(source, topic)):  # a pass of the cleaner may be under way
+        time.sleep(QUIET_SECONDS)
+
+
+def is_cleaned(source: kafka.Kafka, topic: str) -> bool:
+    """Whether the cleaner has gone over nearly all. It leaves the newest segment alone, so that needs a new one."""
+    fill(source.bootstrap, topic, PARTITIONS, 500, time.time_ns(), ("none",), keyed=True)
+    with suppress(FileNotFoundError):
+        lines = (source.directory / "data" / "cleaner-offset-checkpoint").read_text().splitlines()
+        cleaned = {int(at): int(offset) for name, at, offset in map(str.split, lines[2:]) if name == topic}
+        at_end = ends(source.bootstrap, topic, PARTITIONS)
+        return all(cleaned.get(partition, 0) >= end * 0.9 for partition, end in enumerate(at_end))
+    return False
+
+
+def log_bytes(source: kafka.Kafka, topic: str) -> int:
+    """The size of a topic's segments."""
+    sizes = []
+    for file in (source.directory / "data").glob(f"{topic}-*/*.log"):
+        with suppress(FileNotFoundError):
+            sizes.append(file.stat().st_size)
+    return sum(sizes)
 
 
 def kills(source: kafka.Kafka, server: Running, second: Second, records: int, times: int) -> None:
@@ -225,7 +274,7 @@ def main() -> None:
         settings = QUICK_LINKS + LAKE + f'uri = "{own["uri"]}"\nwarehouse = "{own["warehouse"]}"\n'
         load_catalog("shared", **own).create_namespace_if_not_exists("headwater")
         with (
-            kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS) as source,
+            kafka.Kafka(directory / "kafka", settings=kafka.QUICK_GROUPS + CLEANER) as source,
             Running(directory / "headwater", settings=settings, lake=True, ledger=options.ledger) as server,
         ):
             _run(options, verdict, source, server, Second(server, directory), catalog)
@@ -235,10 +284,9 @@ def main() -> None:
 def _run(
     options: argparse.Namespace, verdict: Verdict, source: kafka.Kafka, server: Running, second: Second, catalog: Path
 ) -> None:
-    for topic, partitions in (("orders", PARTITIONS), ("lost", 1)):
-        create_topic(source.bootstrap, topic, partitions)
+    create_topic(source.bootstrap, "lost", 1)
     produce(source.bootstrap, "lost", [b"copied"] * 10)
-    fill(source.bootstrap, "orders", PARTITIONS, options.records // 2, options.seed)
+    _timed(verdict, "compaction", lambda: compacted(source, "orders", options.records // 2, options.seed))
     create_link(server, "killed", source.bootstrap, "--topics", "orders")
     create_link(server, "loses", source.bootstrap, "--topics", "lost")
     until_copied(server, source.bootstrap, "lost", 1)
@@ -257,7 +305,12 @@ def _run(
     finally:
         second.kill()
     theirs = in_log(source.bootstrap, "orders")
-    verdict.fact("committed records in the source", sum(int(line.split()[0]) for line in theirs.values()))
+    records, offsets = (
+        sum(int(line.split()[0]) for line in theirs.values()),
+        sum(ends(source.bootstrap, "orders", PARTITIONS)),
+    )
+    verdict.fact("offsets of the source", offsets)
+    verdict.fact("committed records in the source, the others are gaps", records)
     wrong = differing(in_log(server.bootstrap, "orders"), theirs)
     verdict.rule("partitions of the log that differ from the source", wrong, 0)
     server.table("settle", "orders", "--timeout", str(int(WAIT_SECONDS)))

@@ -1,7 +1,8 @@
 """L5: a compacted topic of Apache Kafka, nine tenths of it gaps, becomes a log and tables here with the same records.
 
-Two link processes copy it while Kafka's cleaner is at work, and it is copied once more after that. The size of the
-state is told: entries of the index while the copy runs and when all is settled, and the bytes of a checkpoint.
+Two link processes copy it while Kafka's cleaner is at work, and another one after that. The size of the state is told:
+entries of the index while the copy runs and when all is settled, and the bytes of a checkpoint; and the CPU time of the
+link processes.
 
 python -m tests.soak.links_compacted --records 200000 --seed 1
 """
@@ -14,6 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 from confluent_kafka import Producer
 
 from harness import kafka
@@ -94,6 +96,12 @@ class Sizes:
         self._thread.join()
 
 
+def cpu_seconds(server: Running, second: Second) -> float:
+    """The CPU time of both link processes so far."""
+    times = [process.cpu_times() for process in (server.link_process(), psutil.Process(second.pid))]
+    return sum(one.user + one.system for one in times)
+
+
 def checkpoint_bytes(server: Running) -> int:
     """The size of the newest checkpoint of the streams."""
     folder = server.data / "objects" / "meta" / "v1" / "domain=1" / "checkpoint"
@@ -163,14 +171,18 @@ def _run(options: argparse.Namespace, verdict: Verdict, source: kafka.Kafka, ser
         create_topic(source.bootstrap, "late", PARTITIONS, **COMPACTED)
         fill(source.bootstrap, "late", options.records, options.seed + 1)
         eventually(lambda: is_cleaned(source.bootstrap, "late"), "it is compacted", WAIT_SECONDS, 0.5)
-        sizes.most = 0.0
+        sizes.most, spent = 0.0, cpu_seconds(server, second)
         create_link(server, "late", source.bootstrap, "--topics", "late")
         until_copied(server, source.bootstrap, "late", PARTITIONS, WAIT_SECONDS)
+        spent = cpu_seconds(server, second) - spent
         theirs, ours = (seen(at, "late", PARTITIONS) for at in (source.bootstrap, server.bootstrap))
         verdict.rule("partitions of the log that differ from the source", sum(theirs[p] != ours[p] for p in theirs), 0)
         copied(verdict, source, server, "late", "copied after it was compacted")
         offsets = sum(ends(source.bootstrap, "late", PARTITIONS))
         verdict.floor("share of gaps", 1 - kept(theirs) / offsets, GAPS * 0.98)
+        verdict.fact("records per CPU second of the link processes", kept(ours) / spent)
+        verdict.fact("offsets per CPU second of the link processes", offsets / spent)
+        verdict.fact("entries of the index, at most", sizes.most - before)
         verdict.fact("entries of the index, at most, per 1,000 records", (sizes.most - before) / kept(ours) * 1000)
         left = eventually(lambda: _settled(sizes, before, kept(ours)), "the index is small again", WAIT_SECONDS, 0.5)
         verdict.fact("entries of the index, settled, per 1,000 records", left / kept(ours) * 1000)

@@ -135,6 +135,9 @@ class ModelOrigin:
         fetched = log.fetch(want.position, self._source.fetch_bytes)
         return Found(want.position, pieces(fetched, want.position), fetched.stable, log.end, log.log_start)
 
+    def doubt(self, topic: str) -> None:
+        """Every fetch makes sure."""
+
     def leave(self, place: Place) -> None:
         """Nothing is remembered."""
 

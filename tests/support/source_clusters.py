@@ -77,6 +77,8 @@ class ModelBroker:
 
     node: int
     failure: ClientError | None = None
+    silent: bool = False
+    """It takes connections, and never answers."""
     stale: dict[str, ModelTopic | None] = field(default_factory=dict)
     sessions: dict[int, ModelSession] = field(default_factory=dict)
 
@@ -103,6 +105,8 @@ class ModelCluster:
         self.hidden = False
         """Fetches answer without records, although there are some, as if a remote store were slow."""
         self.epoch_questions = 0
+        self.metadata_questions = 0
+        """How often single brokers were asked for metadata."""
         self.groups: list[GroupListing] = []
         self.offsets: dict[str, dict[tuple[str, int], int]] = {}
         self.configs: list[Config] = []
@@ -171,6 +175,7 @@ class _Client:
 
     async def load_metadata(self, names: list[str] | None, *, asked: _Connection | None = None) -> list[Any]:
         if asked is not None:
+            self._cluster.metadata_questions += 1
             return self._cluster.metadata(asked.node, names)
         for broker in self._cluster.brokers.values():
             if broker.failure is None:
@@ -181,6 +186,8 @@ class _Client:
 
     async def connection_to(self, host: str, port: int) -> _Connection:
         failure = self._cluster.brokers[port].failure
+        if self._cluster.brokers[port].silent:
+            await asyncio.Event().wait()
         if isinstance(failure, Unreachable):
             raise failure
         return _Connection(self._cluster, port)

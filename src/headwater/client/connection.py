@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from headwater.client.errors import (
@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._versions: Mapping[int, int] = {}
         self._failure: ClientError | None = None
         self._security: ClientSecurity | None = None
+        self._secrets: Callable[[], ClientSecurity] | None = None
         self._renew_at: float | None = None
         self._renewing = asyncio.Lock()
         self._closed = asyncio.get_running_loop().create_future()
@@ -192,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         async with self._renewing:
             due = self._renew_at is not None and asyncio.get_running_loop().time() >= self._renew_at
             if due and self._security is not None:
-                await self._log_in(self._security, within)
+                await self._log_in(self._secrets() if self._secrets is not None else self._security, within)
 
     def _received(self, frame: memoryview) -> None:
         correlation_id, start_of_body = _CORRELATION_AND_ERROR.unpack_from(frame)
@@ -255,10 +256,18 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def connect(
-    host: str, port: int, client_id: str, within: float = CONNECT_SECONDS, security: ClientSecurity | None = None
+    host: str,
+    port: int,
+    client_id: str,
+    within: float = CONNECT_SECONDS,
+    security: ClientSecurity | None = None,
+    secrets: Callable[[], ClientSecurity] | None = None,
 ) -> Connection:
-    """An open connection, with versions negotiated and the log-in done if one is configured."""
-    security = security or ClientSecurity()
+    """An open connection, with versions negotiated and the log-in done if one is configured.
+
+    `secrets` is called now and whenever the log-in is renewed, instead of `security`.
+    """
+    security = secrets() if secrets is not None else security or ClientSecurity()
     tls = security.context()
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     loop = asyncio.get_running_loop()
@@ -272,6 +281,7 @@ async def connect(
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise Unreachable(f"no connection to {address}: {reason}") from error
+    connection._secrets = secrets
     try:
         await connection._handshake(within)
         if security.mechanism:

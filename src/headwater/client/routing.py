@@ -42,6 +42,8 @@ class ClientSettings:
     metadata_age_s: float = 300.0
     security: ClientSecurity = field(default_factory=ClientSecurity)
     """TLS and the user that logs in."""
+    secrets: Callable[[], ClientSecurity] | None = None
+    """Reads `security` anew, for every connection and every renewed log-in: passwords change, tokens expire."""
 
 
 class Repeat(Enum):
@@ -137,7 +139,8 @@ class Router:
             if connection is None or connection.closed:
                 if self._closed:
                     raise Unreachable("the client is closed")
-                connection = await connect(host, port, self._client_id, self.settings.connect_s, self.settings.security)
+                own = self.settings
+                connection = await connect(host, port, self._client_id, own.connect_s, own.security, own.secrets)
                 self._connections[key] = connection
         return connection
 

@@ -13,6 +13,7 @@ from headwater.client.client import Client
 from headwater.client.connection import Connection, connect
 from headwater.client.errors import AnswerLost, ProtocolError, Unreachable, UnsupportedApi
 from headwater.client.routing import ClientSettings
+from headwater.client.security import ClientSecurity
 from headwater.wire.messages import decode_request, encode_response, read_start
 
 API_VERSIONS, METADATA = 18, 3
@@ -203,3 +204,28 @@ def test_a_client_without_brokers_gives_up_soon_and_names_them() -> None:
             assert all(str(port) in str(caught.value) for port in ports)
 
     asyncio.run(main())
+
+
+def test_a_log_in_is_renewed_with_the_secrets_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that was read when the connection began has expired by then."""
+    used: list[str] = []
+
+    async def log_in(self: Connection, security: ClientSecurity, within: float) -> None:
+        used.append(security.token)
+
+    monkeypatch.setattr(Connection, "_log_in", log_in)
+    tokens = iter(("first", "second"))
+
+    def secrets() -> ClientSecurity:
+        return ClientSecurity(mechanism="OAUTHBEARER", token=next(tokens))
+
+    async def story() -> None:
+        async with broker(polite) as port:
+            connection = await connect("127.0.0.1", port, "test", 5, None, secrets)
+            connection._security, connection._renew_at = ClientSecurity(), 0.0
+            with pytest.raises(UnsupportedApi):
+                await connection.request(0)
+            await connection.close()
+
+    asyncio.run(story())
+    assert used == ["first", "second"]

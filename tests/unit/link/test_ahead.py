@@ -38,3 +38,14 @@ def test_what_was_fetched_is_counted_until_it_is_appended(steps: list[tuple[bool
         assert ahead.paused or held < LIMIT
         assert not ahead.paused or held > LIMIT // 2
         assert resumes == pauses - ahead.paused
+
+
+def test_fetches_share_what_is_left() -> None:
+    """However many brokers a source has. One partition may always be fetched."""
+    ahead = Ahead(Links(fetch_bytes=2, fetch_total_bytes=20, ahead_bytes=4, ahead_total_bytes=LIMIT))
+    given = [ahead.begin() for _ in range(30)]
+    assert given[:8] == [20, 20, 15, 11, 8, 6, 5, 3] and set(given[10:]) == {2}
+    for size in given:
+        ahead.end(size)
+    ahead.fetched(60)
+    assert ahead.begin() == 10 and not ahead.paused

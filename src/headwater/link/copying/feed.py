@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from headwater.background import Tasks
@@ -88,6 +89,8 @@ class Feed:
         """Requests that failed as a whole."""
         self.error = ""
         """The last failure; empty after a success."""
+        self._unforeseen: Exception | None = None
+        """What a fetch died of."""
 
     def __repr__(self) -> str:
         return f"<Feed of {len(self._members)} partitions, fetching from {sorted(self._busy)}>"
@@ -110,10 +113,12 @@ class Feed:
         self.failures, self.error = 0, ""
 
     async def run(self) -> None:
-        """Fetch until this is cancelled."""
+        """Fetch until this is cancelled, or a fetch fails in a way that nobody foresaw."""
         try:
             while True:
                 self._wake.clear()
+                if self._unforeseen is not None:
+                    raise self._unforeseen
                 wants = self._wants()
                 if wants:
                     await self._start(wants)
@@ -159,13 +164,18 @@ class Feed:
     async def _fetch(self, node: int, group: Group) -> None:
         """One request. An answer is for the copier that asked, not for one of the same partition that came later."""
         asking = {want.place: self._members.get(want.place) for want in group.terms}
+        size = self._ahead.begin()
         try:
-            answers = await self._source.fetch(group)
+            answers = await self._source.fetch(replace(group, max_bytes=size))
         except asyncio.CancelledError:
             self._breaker.gave_up()
             raise
         except HeadwaterError as error:
             await self._fail(error)
+        except Exception as error:
+            self._breaker.gave_up()
+            self._unforeseen = error
+            raise
         else:
             self._breaker.worked()
             self.failures, self.error = 0, ""
@@ -175,6 +185,7 @@ class Feed:
                     self._deal(want, answers[want.place])
                     self._members[want.place] = self._members.pop(want.place)  # the others first, next time
         finally:
+            self._ahead.end(size)
             del self._busy[node]
             self._wake.set()
 

@@ -68,6 +68,9 @@ class Origin(Fetches, Protocol):
     async def discover(self, also: Sequence[str]) -> Present:
         """The topics that the link takes, and those of these names, as far as they exist."""
 
+    def doubt(self, topic: str) -> None:
+        """A topic may be another one than was linked: make sure before more of it is fetched."""
+
     async def group_offsets(self, topics: Sequence[str]) -> Committed:
         """The committed offsets of the link's groups in topics."""
 
@@ -274,10 +277,11 @@ class LinkRunner:
         self._tasks.spawn(self._stop(copier, error), "link-stop")
 
     async def _stop(self, copier: Copier, error: HeadwaterError) -> None:
-        linked = self._linked(copier.topic)
-        if linked is not None:
-            await self._retried(partial(self._topics.stop, linked, f"partition {copier.partition}: {error}"))
-            self._changed.set()
+        """Note in the ledger that a topic is stopped, however long that takes: nobody else would do it."""
+        while (linked := self._linked(copier.topic)) is not None:
+            if await self._retried(partial(self._topics.stop, linked, f"partition {copier.partition}: {error}")):
+                break
+        self._changed.set()
 
     def _linked(self, source: str) -> LinkedTopic | None:
         of = self._cluster.state.links.of(self.name)
@@ -293,6 +297,8 @@ class LinkRunner:
                 names = self._topics.names()
                 found = await self._asked(partial(source.discover, names))
                 await self._retried(partial(self._topics.follow, found))
+                for name in self._topics.doubted:
+                    source.doubt(name)
                 self._changed.set()
 
     async def _grouping(self, source: Origin) -> None:
@@ -419,7 +425,7 @@ class LinkRunner:
                 copier.failures, copier.lag_ms(now_ms), stopped=copier.stopped is not None, settings=self._settings
             )
             if status is not Status.HEALTHY:
-                why = copier.error or f"{copier.lag} records behind"
+                why = str(copier.stopped or "") or copier.error or f"{copier.lag} records behind"
                 found.append((status, f"{copier.topic}-{copier.partition}: {why}"))
         self._note("partitions", worst(status for status, _ in found), _told([why for _, why in found]), now_ms)
         stopped = [one for one in self._cluster.state.links.of(self.name) if one.phase is LinkPhase.STOPPED]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from headwater.client.references import read_references
 from headwater.clock import Chance, Clock
@@ -25,11 +26,11 @@ CONFIGS = "configs"
 def connector(
     settings: Links, environment: Mapping[str, str], clock: Clock, chance: Chance
 ) -> Callable[[Link], Origin]:
-    """Makes the sources of links. Secrets are read from files and the environment when a link starts."""
+    """Makes the sources of links. Secrets are read from files and the environment for every connection."""
 
     def connect(link: Link) -> Origin:
-        security = read_references(link.spec.security, environment)
-        source = open_source(",".join(link.spec.bootstrap), security, settings, clock=clock, chance=chance)
+        secrets = partial(read_references, link.spec.security, environment)
+        source = open_source(",".join(link.spec.bootstrap), secrets, settings, clock=clock, chance=chance)
         return KafkaOrigin(source, link.spec)
 
     return connect
@@ -85,6 +86,10 @@ class KafkaOrigin:
     async def fetch(self, group: Group) -> Mapping[Place, Answer]:
         """See `Fetches`."""
         return await self._source.fetch(group)
+
+    def doubt(self, topic: str) -> None:
+        """See `Origin`. Leaders are asked for anew, and with them the id of the topic."""
+        self._source.forget(topic)
 
     def leave(self, place: Place) -> None:
         """See `Fetches`."""

@@ -22,6 +22,8 @@ from headwater.settings.links import Links as LinkSettings
 
 log = logging.getLogger("headwater.link")
 NOWHERE = -1
+LOST_SECONDS = 1.0
+"""The longest pause of a copy that is always second to that of another process. It may have to take over."""
 
 
 class Copier:
@@ -118,7 +120,11 @@ class Copier:
         size = sum(map(_size, pieces))
         self._bytes += size
         self._ahead.fetched(size)
-        self.position, self.epoch, self.epoch_end = pieces[-1].next, pieces[-1].epoch, NOWHERE
+        if pieces[-1].epoch != NO_EPOCH:
+            self.epoch, self.epoch_end = pieces[-1].epoch, NOWHERE
+        elif self.epoch_end == NOWHERE:  # what is known of the history ends before these pieces
+            self.epoch_end = position
+        self.position = pieces[-1].next
         self._arrived.set()
 
     def begin_at(self, position: int, offset: int) -> None:
@@ -158,6 +164,9 @@ class Copier:
                     retrying.worked()
             except AnotherEnd as moved:
                 log.info("a partition was copied by another process", extra={**self._labels(), "reason": str(moved)})
+                pause = retrying.pause()
+                if retrying.failures > 1:  # nothing was copied since the last one: the other process goes first
+                    await asyncio.sleep(min(pause, LOST_SECONDS))
             except Retriable as error:
                 self.fail(error)
                 log.warning("copying waits", extra={**self._labels(), "reason": str(error)})
@@ -165,7 +174,7 @@ class Copier:
 
     async def _resume(self) -> None:
         """Forget what was fetched, and go on at the end of the log."""
-        self.position, self.epoch = NOWHERE, NO_EPOCH
+        self.position, self.epoch, self.epoch_end = NOWHERE, NO_EPOCH, NOWHERE
         self._drop()
         self._arrived.clear()
         end, tail = await self._appender.end(), await self._appender.tail()

@@ -1,4 +1,4 @@
-"""Topics of a source become topics here: created, grown, and stopped if the source has another history."""
+"""Topics of a source become topics here: created, grown, and doubted if the source seems to have another history."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ class LinkedTopics:
         """Topics of the source that cannot be linked, and why."""
         self.unlike: dict[str, str] = {}
         """Topics that do not have the configs of the source, and why."""
+        self.doubted: set[str] = set()
+        """The source's names of topics that seemed to be others at the last look."""
 
     def __repr__(self) -> str:
         return f"<LinkedTopics of {self._link!r}, {len(self.refused)} refused>"
@@ -70,11 +72,13 @@ class LinkedTopics:
     async def follow(self, present: Present) -> None:
         """Take over what the source has now.
 
-        A topic that is gone is left to its partitions: a fetch of one of them says so for certain.
+        A topic that is gone, or seems to be another one, is left to its partitions: what one broker says may be old,
+        and a fetch says it for certain.
         """
         known = {linked.source: linked for linked in self._cluster.state.links.of(self._link)}
         self.refused = {name: why for name, why in present.missing.items() if name not in known}
         self.unlike = {one.name: one.flaw for one in present.topics if one.flaw}
+        self.doubted = set()
         for one in present.topics:
             linked = known.get(one.name)
             try:
@@ -118,13 +122,9 @@ class LinkedTopics:
         topic = self._cluster.state.topics.get(linked.topic)
         if topic is None or topic.deleting:
             return
-        if NO_ID not in (linked.source_id, found.id) and linked.source_id != found.id:
-            await self.stop(linked, f"the source has another topic {found.name!r}: it was deleted and created again")
-        elif found.partitions < len(topic.streams):
-            there, here = found.partitions, len(topic.streams)
-            await self.stop(
-                linked, f"topic {found.name!r} has {there} partitions in the source, and {here} were copied"
-            )
+        other = NO_ID not in (linked.source_id, found.id) and linked.source_id != found.id
+        if other or found.partitions < len(topic.streams):
+            self.doubted.add(found.name)
         elif topic.pending:
             await self._topics.carry_through(topic)
         elif found.partitions > len(topic.streams):

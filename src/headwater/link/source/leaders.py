@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
+from headwater.background import each
 from headwater.client.client import Client
 from headwater.client.errors import ClientError, Unreachable, kafka_error
 from headwater.client.fetching import Place, place_name
@@ -18,6 +21,8 @@ from headwater.link.source.errors import SourceDeleted, SourceRecreated, SourceR
 
 GONE = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition, ErrorCode.inconsistent_topic_id})
 """Errors of a broker that does not know the topic, or knows another one of the same name."""
+ASK_SECONDS = 2.0
+"""How long a broker may take to say what it knows of a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +97,45 @@ class Leaders:
                 return Leader(broker, partition.leader_epoch)
         raise Unreachable(f"{place_name(linked.place)} has no leader now")
 
-    async def judged(self, linked: Linked, error: ClientError) -> HeadwaterError:
-        """What an error of a broker means, if it may mean that the linked topic is gone.
+    async def judged(self, topic: str, errors: Mapping[Linked, ClientError]) -> dict[Place, HeadwaterError]:
+        """What errors of partitions of a topic mean, if they may mean that the linked topic is gone.
 
         A broker that has just started, or that is cut off, may know old things. So all brokers are asked, and one that
-        has the linked topic decides that it is there.
+        has the linked topic decides that it is there. A broker that does not answer in time has no say.
         """
-        self.forget(linked.topic)
-        known: list[Topic] = []
-        answered = False
-        for broker in self._client.brokers:
-            try:
+        self.forget(topic)
+        answers = [one for one in await each(partial(self._known, topic), self._client.brokers) if one is not None]
+        refused = [code for code in answers if isinstance(code, ErrorCode) and code not in GONE]
+        if refused:
+            error = as_retriable(kafka_error(refused[0], f"topic {topic!r}"))
+            return {linked.place: error for linked in errors}
+        known = [one for one in answers if isinstance(one, Topic)]
+        if not answers:
+            return {linked.place: as_retriable(error) for linked, error in errors.items()}
+        return {linked.place: _meaning(linked, known) or as_retriable(error) for linked, error in errors.items()}
+
+    async def _known(self, topic: str, broker: Broker) -> Topic | ErrorCode | None:
+        """What a broker knows of a topic; None if it does not answer."""
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
                 connection = await self._client.connection_to(broker.host, broker.port)
-                [answer] = await self._client.load_metadata([linked.topic], asked=connection)
-                if answer.error_code is ErrorCode.none:
-                    known.append(topic_of(answer))
-                elif answer.error_code not in GONE:
-                    return as_retriable(kafka_error(answer.error_code, f"topic {linked.topic!r}"))
-            except Retriable:
-                continue
-            answered = True
-        if not answered or any(linked.is_in(topic) for topic in known):
-            return as_retriable(error)
-        if not known:
-            return SourceDeleted(f"the source has no topic {linked.topic!r} any more")
-        if linked.topic_id is not None and all(topic.id == linked.topic_id for topic in known):
-            return as_retriable(error)  # a new partition that no broker knows yet
-        return SourceRecreated(
-            f"the source's topic {linked.topic!r} was deleted and created anew; its records are another history"
-        )
+                [answer] = await self._client.load_metadata([topic], asked=connection)
+            return topic_of(answer) if answer.error_code is ErrorCode.none else ErrorCode(answer.error_code)
+        except (Retriable, TimeoutError):
+            return None
+
+
+def _meaning(linked: Linked, known: Sequence[Topic]) -> HeadwaterError | None:
+    """What became of a linked topic, by what brokers know of its name; None if it is there."""
+    if any(linked.is_in(topic) for topic in known):
+        return None
+    if not known:
+        return SourceDeleted(f"the source has no topic {linked.topic!r} any more")
+    if linked.topic_id is not None and all(topic.id == linked.topic_id for topic in known):
+        return None  # a new partition that no broker knows yet
+    return SourceRecreated(
+        f"the source's topic {linked.topic!r} was deleted and created anew; its records are another history"
+    )
 
 
 def as_retriable(error: ClientError) -> HeadwaterError:

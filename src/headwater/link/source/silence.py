@@ -6,7 +6,7 @@ Kafka before 4.0 then answers without records, at an offset before the end, unti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headwater.client.fetching import Place
@@ -16,12 +16,16 @@ FIRST = 4
 """Fetches without records after which a partition is asked for alone. After that it is whenever they have doubled."""
 ALONE = 3
 """How often a partition that is asked for alone must have no records."""
+AT_ONCE = 4
+"""Partitions that are asked for alone after one fetch. Each brings as much as it may, and the others wait meanwhile."""
 
 
 @dataclass(slots=True)
 class _Silence:
     position: int
     fetches: int = 0
+    due: int = FIRST
+    """The fetch after which the partition is asked for alone."""
     alone: int = 0
 
 
@@ -35,16 +39,26 @@ class Silences:
         return f"<Silences of {len(self._all)} partitions>"
 
     def note(self, place: Place, position: int) -> bool:
-        """A fetch had nothing; returns whether to ask for the partition alone now."""
+        """A fetch had nothing; returns whether to ask for the partition alone. If not now, then after the next one."""
         silence = self._all.get(place)
         if silence is None or silence.position != position:
             silence = self._all[place] = _Silence(position)
         silence.fetches += 1
-        return silence.fetches >= FIRST and silence.fetches & (silence.fetches - 1) == 0
+        return silence.fetches >= silence.due
 
-    def was_alone(self, place: Place) -> bool:
-        """There was nothing although the partition was asked for alone; returns whether that was often enough."""
+    def asked(self, place: Place) -> None:
+        """The partition is asked for alone now."""
         silence = self._all[place]
+        silence.due = 2 * silence.fetches
+
+    def was_alone(self, place: Place, position: int) -> bool:
+        """There was nothing although the partition was asked for alone; returns whether that was often enough.
+
+        It was not if the partition was left meanwhile.
+        """
+        silence = self._all.get(place)
+        if silence is None or silence.position != position:
+            return False
         silence.alone += 1
         return silence.alone >= ALONE
 
@@ -53,8 +67,12 @@ class Silences:
         self._all.pop(place, None)
 
 
-def keeps_newest_only(configs: Iterable[Config]) -> bool:
+def is_compacted(configs: Iterable[Config]) -> bool:
+    """Whether a topic is compacted."""
+    return any(config.name == "cleanup.policy" and "compact" in (config.value or "") for config in configs)
+
+
+def keeps_newest_only(configs: Sequence[Config]) -> bool:
     """Whether a topic is compacted, and no part of it is in a remote store."""
-    values = {config.name: config.value or "" for config in configs}
-    remote = any("remote" in name and value.lower() == "true" for name, value in values.items())
-    return "compact" in values.get("cleanup.policy", "") and not remote
+    remote = any("remote" in config.name and (config.value or "").lower() == "true" for config in configs)
+    return is_compacted(configs) and not remote

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from kio.schema.errors import ErrorCode
 
+from headwater.background import each
 from headwater.client.client import Client, ClientSettings
 from headwater.client.connection import Connection
 from headwater.client.errors import ClientError, KafkaError, Throttled, UnsupportedApi
@@ -32,13 +33,13 @@ from headwater.client.fetching import (
 from headwater.client.model import EARLIEST, LATEST, Broker, Config, ConfigSource, Fetched
 from headwater.client.security import ClientSecurity
 from headwater.clock import Chance, Clock
-from headwater.errors import HeadwaterError, Retriable
+from headwater.errors import ConfigError, HeadwaterError, Retriable
 from headwater.link.source.epochs import Epochs
-from headwater.link.source.errors import SourceDamaged, SourceOvertaken, SourceStops, SourceTruncated
+from headwater.link.source.errors import SourceDamaged, SourceOvertaken, SourceRefuses, SourceStops, SourceTruncated
 from headwater.link.source.leaders import GONE, Leaders, Linked, NotLinked, as_retriable
 from headwater.link.source.pieces import NO_EPOCH, Piece, pieces
 from headwater.link.source.selection import Discovery, Names, discovered
-from headwater.link.source.silence import Silences, keeps_newest_only
+from headwater.link.source.silence import AT_ONCE, Silences, is_compacted, keeps_newest_only
 from headwater.settings.links import Links
 
 RETRY_SECONDS = 2.0
@@ -87,6 +88,8 @@ class Group:
     broker: Broker
     terms: dict[Want, int]
     """For each partition the number of the leader's term; -1 if the source has none."""
+    max_bytes: int | None = None
+    """How much a fetch may bring; None: as much as the settings say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +112,31 @@ Answer = Found | HeadwaterError
 
 def open_source(
     bootstrap: str,
-    security: ClientSecurity,
+    secrets: Callable[[], ClientSecurity],
     settings: Links,
     *,
     clock: Clock,
     chance: Chance,
     client_id: str = "headwater-link",
 ) -> Source:
-    """A source by the addresses of some of its brokers. Nothing is connected yet."""
+    """A source by the addresses of some of its brokers. Nothing is connected yet.
+
+    Every connection asks for `secrets` anew. Raises `ConfigError` if they cannot be had now; later that is retried.
+    """
+    secrets()
+
+    def again() -> ClientSecurity:
+        try:
+            return secrets()
+        except ConfigError as error:
+            raise SourceRefuses(str(error)) from error
+
     own = ClientSettings(
         connect_s=settings.connect_ms / 1000,
         request_s=settings.request_ms / 1000,
         retry_s=RETRY_SECONDS,
         attempts=ATTEMPTS,
-        security=security,
+        secrets=again,
     )
     made = [Client(bootstrap, client_id=client_id, settings=own, clock=clock, chance=chance) for _ in range(2)]
     return Source(made[0], made[1], settings)
@@ -260,8 +274,9 @@ class Source:
                 doubts[want] = found
             else:
                 answers[want.place] = self._read(want, group.terms[want], found)
-        for want in [want for want in wants if self._is_silent(want, answers.get(want.place))]:
-            with _retriable(), suppress(Throttled):
+        silent = [want for want in wants if self._is_silent(want, answers.get(want.place))]
+        for want in silent[:AT_ONCE]:
+            with suppress(ClientError):  # what the fetch has brought counts; the next one meets the failure
                 answers[want.place] = await self._asked_alone(connection, want, group.terms[want])
         answers.update(await self._judged(doubts))
         return answers
@@ -275,10 +290,11 @@ class Source:
             self._sessions.clear()
         session = self._sessions.setdefault(where, FetchSession())
         asked = [_wanted(want, group.terms[want]) for want in wants]
+        limits = self._limits if group.max_bytes is None else replace(self._limits, max_bytes=group.max_bytes)
         left = self._settings.request_ms / 1000
         while True:
             try:
-                return await session.fetch(connection, asked, self._limits)
+                return await session.fetch(connection, asked, limits)
             except Throttled as throttled:
                 if throttled.seconds > left:
                     raise
@@ -317,15 +333,16 @@ class Source:
 
         If there is still nothing, time after time, and the topic is compacted, then compaction has removed the newest
         records: a gap up to the end. An empty answer of another topic proves nothing: Kafka also gives one if a remote
-        store is slow.
+        store is slow. The gap has no epoch: a term in which the source wrote nothing is known to its leader alone.
         """
+        self._silences.asked(want.place)
         fetched = (await fetch_batches(connection, [_wanted(want, term)], self._limits))[want.place]
         if isinstance(fetched, KafkaError):
             return as_retriable(fetched)
         answer = self._read(want, term, fetched)
         if not isinstance(answer, Found) or answer.pieces or answer.end <= want.position:
             return answer
-        if not self._silences.was_alone(want.place):
+        if not self._silences.was_alone(want.place, want.position):
             return answer
         try:
             if not keeps_newest_only(await self._asking.describe_configs(want.topic)):
@@ -333,8 +350,7 @@ class Source:
         except ClientError:  # a right is missing: the copy goes on with the next record
             return answer
         self._silences.end(want.place)
-        self._epochs.setdefault(want.place, Epochs()).note(want.position, answer.end, term)
-        return replace(answer, pieces=[Piece(want.position, answer.end, None, term)])
+        return replace(answer, pieces=[Piece(want.position, answer.end, None, NO_EPOCH)])
 
     # --- doubts --------------------------------------------------------------------------------------
 
@@ -353,14 +369,33 @@ class Source:
             return {}
         answers: dict[Place, Answer] = {}
         doubts: dict[Want, ClientError] = {}
-        for want in asked:
+        for want, question in asked.items():
             end = ends[want.place]
             if isinstance(end, KafkaError):
                 doubts[want] = end
             elif (error := _truncated(want, end)) is not None:
                 answers[want.place] = error
+            elif end.epoch < question.epoch and (unlike := await self._unlike(want, question.epoch)) is not None:
+                answers[want.place] = unlike
         answers.update(await self._judged(doubts))
         return answers
+
+    async def _unlike(self, want: Want, epoch: int) -> HeadwaterError | None:
+        """What it means that a leader's log is long enough, but has nothing of the epoch of what was copied.
+
+        An unclean leader has other records at these offsets. Only of a compacted topic may an epoch have gone.
+        """
+        try:
+            if is_compacted(await self._asking.describe_configs(want.topic)):
+                return None
+        except ClientError as error:
+            if isinstance(error, Retriable):
+                return error
+        return SourceTruncated(
+            f"the leader of {place_name(want.place)} has nothing of leader epoch {epoch}, under which the last records "
+            f"before offset {want.known} were copied: it has other records there",
+            UNDEFINED,
+        )
 
     def _epoch_at(self, want: Want) -> int:
         epochs = self._epochs.get(want.place)
@@ -369,44 +404,50 @@ class Source:
     async def _judged(self, doubts: dict[Want, ClientError]) -> dict[Place, HeadwaterError]:
         """What the errors of partitions mean. An error whose meaning is not known in time is retried."""
         judged = {want.place: as_retriable(error) for want, error in doubts.items()}
+        topics: dict[str, dict[Want, ClientError]] = {}
+        for want, error in doubts.items():
+            topics.setdefault(want.topic, {})[want] = error
 
-        async def judge(want: Want, error: ClientError) -> None:
-            self.forget(want.topic)
+        async def judge(topic: str) -> None:
+            self.forget(topic)
             try:
-                judged[want.place] = await self._meaning(want, error)
+                judged.update(await self._meanings(topic, topics[topic]))
             except ClientError as failure:
-                judged[want.place] = as_retriable(failure)
+                judged.update({want.place: as_retriable(failure) for want in topics[topic]})
 
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(JUDGE_SECONDS):
-                await asyncio.gather(*(judge(want, error) for want, error in doubts.items()))
-        except TimeoutError:
-            return judged
+                await each(judge, topics, cancel=True)
         return judged
 
-    async def _meaning(self, want: Want, error: ClientError) -> HeadwaterError:
-        code = error.code if isinstance(error, KafkaError) else None
-        if code is ErrorCode.offset_out_of_range:
-            return await self._out_of_range(want, error)
-        if isinstance(error, NotLinked) or code in GONE:
-            return await self._leaders.judged(want.linked, error)
-        return as_retriable(error)
+    async def _meanings(self, topic: str, errors: Mapping[Want, ClientError]) -> dict[Place, HeadwaterError]:
+        """What errors of a topic's partitions mean, as far as it takes a question to know."""
+        codes = {want: error.code if isinstance(error, KafkaError) else None for want, error in errors.items()}
+        gone = {w.linked: error for w, error in errors.items() if isinstance(error, NotLinked) or codes[w] in GONE}
+        outside = [want for want, code in codes.items() if code is ErrorCode.offset_out_of_range]
+        found = await self._leaders.judged(topic, gone) if gone else {}
+        if outside:
+            found.update(await self._out_of_range(topic, outside))
+        return found
 
-    async def _out_of_range(self, want: Want, error: ClientError) -> HeadwaterError:
-        first = (await self._offsets(want.topic, [want.partition], EARLIEST))[want.partition]
-        last = (await self._offsets(want.topic, [want.partition], LATEST))[want.partition]
-        where = place_name(want.place)
-        if want.position < first:
-            return SourceOvertaken(
-                f"{where} of the source begins at offset {first}; records from {want.position} on were removed before "
-                "they were copied",
-                first,
-            )
-        if want.position > last:
-            return SourceTruncated(
-                f"{where} of the source ends at offset {last}, but was copied up to {want.position}", last
-            )
-        return as_retriable(error)
+    async def _out_of_range(self, topic: str, wants: Sequence[Want]) -> dict[Place, HeadwaterError]:
+        """Why partitions do not have the positions that they were asked for. What they have again is not named."""
+        partitions = [want.partition for want in wants]
+        starts, ends = await self._offsets(topic, partitions, EARLIEST), await self._offsets(topic, partitions, LATEST)
+        found: dict[Place, HeadwaterError] = {}
+        for want in wants:
+            first, last, where = starts[want.partition], ends[want.partition], place_name(want.place)
+            if want.position < first:
+                found[want.place] = SourceOvertaken(
+                    f"{where} of the source begins at offset {first}; records from {want.position} on were removed "
+                    "before they were copied",
+                    first,
+                )
+            elif want.position > last:
+                found[want.place] = SourceTruncated(
+                    f"{where} of the source ends at offset {last}, but was copied up to {want.position}", last
+                )
+        return found
 
 
 def _wanted(want: Want, term: int) -> WantedBatches:

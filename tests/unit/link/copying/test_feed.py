@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import pytest
+
 from harness.virtual import SeededChance, VirtualClock, run
 from headwater.client.model import Broker
 from headwater.errors import HeadwaterError
 from headwater.link.ahead import Ahead
-from headwater.link.breaker import Breaker
+from headwater.link.breaker import Breaker, State
 from headwater.link.copying.feed import Feed, Place
 from headwater.link.copying.partition import Copier
 from headwater.link.source.pieces import Piece
@@ -27,6 +29,8 @@ class Source:
     def __init__(self, most: int = 100) -> None:
         self.most = most
         self.asked: list[list[int]] = []
+        self.may_bring: list[int | None] = []
+        self.failure: Exception | None = None
         self.ends: dict[int, int] = {}
 
     async def by_leader(self, wants: Sequence[Want]) -> tuple[list[Group], dict[Place, HeadwaterError]]:
@@ -36,6 +40,9 @@ class Source:
     async def fetch(self, group: Group) -> Mapping[Place, Answer]:
         wants = list(group.terms)
         self.asked.append([want.partition for want in wants])
+        self.may_bring.append(group.max_bytes)
+        if self.failure is not None:
+            raise self.failure
         answers = {want.place: self._found(want, number) for number, want in enumerate(wants)}
         await asyncio.sleep(FETCH_SECONDS)
         return answers
@@ -57,8 +64,11 @@ def copier(partition: int) -> Copier:
     return made
 
 
-def feed_of(source: Source, copiers: Sequence[Copier]) -> Feed:
-    feed = Feed(source, cast(Any, None), Breaker(SETTINGS), Ahead(SETTINGS), SETTINGS, VirtualClock(), SeededChance())
+def feed_of(
+    source: Source, copiers: Sequence[Copier], breaker: Breaker | None = None, ahead: Ahead | None = None
+) -> Feed:
+    breaker, ahead = breaker or Breaker(SETTINGS), ahead or Ahead(SETTINGS)
+    feed = Feed(source, cast(Any, None), breaker, ahead, SETTINGS, VirtualClock(), SeededChance())
     for one in copiers:
         feed.join(one)
     return feed
@@ -111,3 +121,34 @@ def test_an_answer_is_for_the_copier_that_asked() -> None:
         running.cancel()
 
     run(story())
+
+
+def test_a_fetch_may_bring_its_part_of_what_is_left() -> None:
+    source, ahead = Source(), Ahead(SETTINGS)
+    ahead.fetched(SETTINGS.ahead_total_bytes // 2 + SETTINGS.ahead_total_bytes // 4)
+
+    async def story() -> None:
+        running = asyncio.ensure_future(feed_of(source, [copier(0)], ahead=ahead).run())
+        await asyncio.sleep(FETCH_SECONDS * 3.5)
+        running.cancel()
+        await asyncio.wait([running])
+
+    run(story())
+    part = SETTINGS.ahead_total_bytes // 16
+    assert set(source.may_bring) == {part} and len(source.may_bring) > 1
+    assert ahead.begin() == part, "what ended counts no more, nor what was cancelled"
+
+
+def test_a_failure_that_nobody_foresaw_ends_the_feed_and_leaves_the_breaker_free() -> None:
+    """Its link begins anew, after a pause. A breaker that waits for the answer would let nothing through."""
+    source, breaker = Source(), Breaker(SETTINGS)
+    for _ in range(SETTINGS.breaker_failures):
+        breaker.failed(-1000.0)
+    source.failure = KeyError("odd")
+
+    async def story() -> None:
+        with pytest.raises(KeyError, match="odd"):
+            await feed_of(source, [copier(0)], breaker).run()
+
+    run(story())
+    assert breaker.state is State.HALF_OPEN and breaker.allows(0.0) and len(source.asked) == 1

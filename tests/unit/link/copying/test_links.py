@@ -1,6 +1,7 @@
 """Links of a process in virtual time, with a source in memory."""
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ from headwater.link.health import Status
 from headwater.link.source.errors import SourceTruncated
 from headwater.replica.link_changes import LinkChanges
 from headwater.replica.linked import LinkedLine, facts_of
+from headwater.replica.links import Linking
+from headwater.state.cluster.links import LinkedTopic
 from headwater.state.commands.links import LinkPhase
 from tests.support.batches import Rec, batch
 from tests.support.link_world import (
@@ -36,7 +39,7 @@ from tests.support.link_world import (
     linking_of,
     until,
 )
-from tests.support.source_clusters import ModelCluster
+from tests.support.source_clusters import ModelCluster, ModelTopic
 from tests.support.source_logs import ABORT, COMMIT
 from tests.support.virtual_nodes import ONE, NodeWorld, sent, topic, way_of
 
@@ -767,3 +770,68 @@ def test_a_stop_that_others_overtake_changes_nothing() -> None:
         await until(lambda: not _places(copying))
 
     tell(story)
+
+
+def test_a_stop_is_noted_however_long_the_ledger_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else would note it, and the topic would stand still without a word."""
+    refusals = 12
+    change = Linking.change
+
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        source.put("t", 0, b"a")
+        source.put("t", 0, b"b", b"c")
+        copying = await follows(node, source)
+
+        async def refused(self: Linking, topic: LinkedTopic, phase: LinkPhase, reason: str = "") -> LinkedTopic:
+            nonlocal refusals
+            refusals -= 1
+            if refusals >= 0:
+                raise NotReady("the ledger is away")
+            return await change(self, topic, phase, reason)
+
+        monkeypatch.setattr(Linking, "change", refused)
+        truncate(source)
+        await until(lambda: status_of(copying, "partitions") is Status.UNHEALTHY)
+        assert "ends at 1" in reason_of(copying, "partitions")
+        await until(lambda: linked(node, "t").phase is LinkPhase.STOPPED)  # type: ignore[union-attr]
+        assert refusals < 0 and "ends at 1" in linked(node, "t").reason  # type: ignore[union-attr]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_what_one_broker_says_of_a_topic_does_not_stop_it(version: int) -> None:
+    """Its view may be old: another topic of the name, or fewer partitions. All brokers together decide.
+
+    Before version 13 a fetch names topics by their names, so only metadata tell that a topic is another one.
+    """
+
+    async def main() -> None:
+        node, cluster = await NodeWorld().node(links=QUICK), ModelCluster(2)
+        cluster.fetch_s, cluster.fetch_version = 0.1, version
+        own = cluster.create("t", 2)
+        copying = Copying(
+            node.domains, node.writers, node.settings, lambda link: KafkaOrigin(cluster.source(QUICK), link.spec)
+        )
+        copying.start()
+        await link(node, "t")
+        await until(lambda: end_of(node, "t", 1) == 0)
+        for stale in (ModelTopic(uuid.uuid4(), own.partitions), ModelTopic(own.id, own.partitions[:1])):
+            cluster.brokers[0].stale["t"] = stale
+            await asyncio.sleep(5)
+            cluster.brokers[0].stale.clear()
+            for partition in own.partitions:
+                partition.log.append([(0, Rec(b"a"))], 1)
+            await until(lambda: all(end_of(node, "t", p) == own.partitions[p].log.end for p in (0, 1)))
+        assert linked(node, "t").phase is LinkPhase.COPYING  # type: ignore[union-attr]
+        cluster.create("t", 2)
+        for partition in cluster.topics["t"].partitions:
+            for _ in range(2):
+                partition.log.append([(0, Rec(b"other"))], 1)
+        await until(lambda: linked(node, "t").phase is LinkPhase.STOPPED)  # type: ignore[union-attr]
+        assert "created anew" in linked(node, "t").reason  # type: ignore[union-attr]
+        assert [await copied(node, "t", p) for p in (0, 1)] == [[(0, b"a"), (1, b"a")]] * 2
+        await node.background.close()
+
+    run(main())

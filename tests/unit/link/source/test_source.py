@@ -12,7 +12,8 @@ from headwater.client.fetching import Place
 from headwater.client.model import Config, ConfigSource, GroupListing
 from headwater.client.security import ClientSecurity
 from headwater.clock import SystemChance, SystemClock
-from headwater.errors import HeadwaterError, Retriable
+from headwater.errors import ConfigError, HeadwaterError, Retriable
+from headwater.link.source import leaders
 from headwater.link.source import source as module
 from headwater.link.source.errors import (
     SourceDamaged,
@@ -30,6 +31,9 @@ from headwater.settings.links import Links
 from tests.support.batches import Rec
 from tests.support.source_clusters import ModelCluster, ModelTopic
 from tests.support.source_logs import ABORT, SourceLog
+
+ALONE = (0, -1)
+"""The session of a fetch without one."""
 
 
 def fill(log: SourceLog, count: int = 3) -> None:
@@ -163,6 +167,30 @@ def test_a_history_is_checked_by_the_caller_s_epoch(cluster: ModelCluster) -> No
     assert isinstance(undefined, SourceTruncated) and undefined.end == -1
 
 
+def test_a_longer_log_without_the_epoch_has_other_records(cluster: ModelCluster) -> None:
+    """A leader of before comes back, uncleanly: its log is long enough, and has nothing of what was copied last."""
+    partition = cluster.topics["t"].partitions[0]
+    fill(partition.log, 2)
+    partition.epoch = 5
+    wanted = replace(want(cluster, position=3), epoch=4)
+    stopped = one(cluster.source(), wanted)
+    assert isinstance(stopped, SourceTruncated) and "nothing of leader epoch 4" in str(stopped)
+    cluster.refused["t"] = ErrorCode.topic_authorization_failed
+    assert isinstance(one(cluster.source(), wanted), SourceTruncated), "whether it is compacted is not known"
+    cluster.refused["t"] = ErrorCode.request_timed_out
+    retried(one(cluster.source(), wanted), "REQUEST_TIMED_OUT")
+    assert not cluster.fetches
+
+
+def test_compaction_may_have_removed_an_epoch(cluster: ModelCluster) -> None:
+    """A replica that was made after that has never heard of it."""
+    compacted(cluster)
+    partition = cluster.topics["t"].partitions[0]
+    fill(partition.log, 2)
+    partition.epoch = 5
+    assert len(found(cluster.source(), replace(want(cluster, position=3), epoch=4)).pieces) == 2
+
+
 def test_an_epoch_that_is_known_up_to_a_gap(cluster: ModelCluster) -> None:
     """A gap at the end of a copy may have ended under a later term: only what was copied must be there."""
     partition = cluster.topics["t"].partitions[0]
@@ -224,6 +252,13 @@ def test_retention_that_overtakes_the_copy(cluster: ModelCluster) -> None:
     assert found(source, want(cluster, position=stopped.log_start)).log_start == 2
 
 
+def test_retention_that_overtakes_many_partitions(cluster: ModelCluster) -> None:
+    for partition in cluster.topics["t"].partitions[:3]:
+        partition.log.delete_before(2)
+    answers = asyncio.run(read(cluster.source(), *(want(cluster, "t", p, 1) for p in range(5))))
+    assert [type(answers["t", p]) for p in range(5)] == [SourceOvertaken] * 3 + [Found] * 2
+
+
 def test_a_topic_that_was_deleted(cluster: ModelCluster) -> None:
     """Whether its leaders were known or not."""
     known, fresh, wanted = cluster.source(), cluster.source(), want(cluster)
@@ -233,6 +268,23 @@ def test_a_topic_that_was_deleted(cluster: ModelCluster) -> None:
         stopped = one(source, wanted)
         assert isinstance(stopped, SourceDeleted) and stopped.word == "deleted"
         assert str(stopped) == "the source has no topic 't' any more"
+
+
+def test_brokers_are_asked_once_for_all_partitions_of_a_topic(cluster: ModelCluster) -> None:
+    wants = [want(cluster, "t", p) for p in range(5)]
+    del cluster.topics["t"]
+    answers = asyncio.run(read(cluster.source(), *wants))
+    assert all(isinstance(answer, SourceDeleted) for answer in answers.values())
+    assert cluster.metadata_questions == 3
+
+
+def test_a_broker_that_never_answers_has_no_say(cluster: ModelCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nobody would ever hear that the topic is gone."""
+    monkeypatch.setattr(leaders, "ASK_SECONDS", 0.01)
+    cluster.brokers[2].silent = True
+    wanted = want(cluster)
+    del cluster.topics["t"]
+    assert isinstance(one(cluster.source(), wanted), SourceDeleted)
 
 
 @pytest.mark.parametrize("version", [11, 17])
@@ -431,11 +483,40 @@ def test_a_source_by_its_address() -> None:
     settings = Links(connect_ms=1_000)
 
     async def ask() -> None:
-        source = open_source("127.0.0.1:1", ClientSecurity(), settings, clock=SystemClock(), chance=SystemChance())
+        source = open_source("127.0.0.1:1", ClientSecurity, settings, clock=SystemClock(), chance=SystemChance())
         assert "0 partitions read" in repr(source)
         with pytest.raises(Unreachable, match=r"no connection to 127\.0\.0\.1:1"):
             await source.discover(Names(["t"]))
         await source.close()
+
+    asyncio.run(ask())
+
+
+def test_secrets_are_read_for_every_connection() -> None:
+    """What cannot be read at the start is an error of the link; later it is waited for."""
+    flaw: ConfigError | None = None
+    read = 0
+
+    def secrets() -> ClientSecurity:
+        nonlocal read
+        read += 1
+        if flaw is not None:
+            raise flaw
+        return ClientSecurity()
+
+    async def ask() -> None:
+        nonlocal flaw
+        source = open_source("127.0.0.1:1", secrets, Links(), clock=SystemClock(), chance=SystemChance())
+        assert read == 1
+        with pytest.raises(Unreachable):
+            await source.discover(Names(["t"]))
+        assert read > 1
+        flaw = ConfigError("the file is gone")
+        with pytest.raises(SourceRefuses, match="the file is gone"):
+            await source.discover(Names(["t"]))
+        await source.close()
+        with pytest.raises(ConfigError):
+            open_source("127.0.0.1:1", secrets, Links(), clock=SystemClock(), chance=SystemChance())
 
     asyncio.run(ask())
 
@@ -468,7 +549,7 @@ def test_newest_records_that_compaction_removed_are_a_gap(cluster: ModelCluster)
     source, wanted = cluster.source(), want(cluster, position=3)
     *before, last = looked(source, wanted, 16)
     assert not any(answer.pieces for answer in before)
-    assert [(p.start, p.next, p.batch, p.epoch) for p in last.pieces] == [(3, 7, None, 2)]
+    assert [(p.start, p.next, p.batch, p.epoch) for p in last.pieces] == [(3, 7, None, -1)]
     assert last.end == last.high_watermark == 7
     assert found(source, after(wanted, last)).pieces == []
     assert [len(fetch) for fetch in cluster.fetches].count(1) == 3 + 2, "three of them for it alone"
@@ -524,3 +605,74 @@ def test_a_partition_that_is_left_begins_anew(cluster: ModelCluster) -> None:
     looked(source, wanted, 15)
     source.leave(wanted.place)
     assert not found(source, wanted).pieces
+
+
+def test_a_partition_that_is_left_while_it_is_asked_alone(cluster: ModelCluster) -> None:
+    """The answer is for nobody, and no gap."""
+    compacted(cluster)
+    cluster.topics["t"].partitions[0].log.skip(1)
+    source, wanted = cluster.source(), want(cluster, position=3)
+    looked(source, wanted, 15)
+
+    async def leaving() -> Answer:
+        groups, _ = await source.by_leader([wanted])
+        asking = asyncio.ensure_future(source.fetch(groups[0]))
+        while len(cluster.fetches) < 18:  # fifteen for all, two alone, and that of now
+            await asyncio.sleep(0)
+        source.leave(wanted.place)
+        return (await asking)[wanted.place]
+
+    answer = asyncio.run(leaving())
+    assert isinstance(answer, Found) and not answer.pieces
+
+
+def test_few_partitions_are_asked_alone_at_a_time(cluster: ModelCluster) -> None:
+    """Each may bring megabytes. The others have their turn after the next fetches."""
+    many = cluster.create("many", 30)
+    for partition in many.partitions:
+        fill(partition.log, 1)
+        partition.leader = 0
+    source = cluster.source(Links(fetch_total_bytes=1, fetch_bytes=1))
+    positions = dict.fromkeys(range(30), 0)
+
+    def step() -> int:
+        before = cluster.sessions.count(ALONE)
+        answers = asyncio.run(read(source, *(want(cluster, "many", p, at) for p, at in positions.items() if at == 0)))
+        for (_, p), answer in answers.items():
+            assert isinstance(answer, Found)
+            positions[p] += len(answer.pieces)
+        return cluster.sessions.count(ALONE) - before
+
+    assert [step() for _ in range(9)] == [0, 0, 0, 4, 4, 4, 4, 4, 1]
+    assert set(positions.values()) == {1}
+
+
+def test_a_question_alone_that_fails_keeps_what_came_before_it(
+    cluster: ModelCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compacted(cluster)
+    cluster.topics["t"].partitions[0].log.skip(1)
+    source = cluster.source()
+    wants = [want(cluster, "t", 0, 3), want(cluster, "t", 3)]
+    for _ in range(3):
+        asyncio.run(read(source, wants[0]))
+
+    async def lost(*_: object) -> None:
+        raise AnswerLost("the connection was lost")
+
+    monkeypatch.setattr(module, "fetch_batches", lost)
+    answers = asyncio.run(read(source, *wants))
+    alone, other = answers["t", 0], answers["t", 3]
+    assert isinstance(alone, Found) and not alone.pieces
+    assert isinstance(other, Found) and len(other.pieces) == 3
+
+
+def test_a_fetch_brings_no_more_than_its_group_says(cluster: ModelCluster) -> None:
+    source = cluster.source()
+
+    async def little() -> list[int]:
+        groups, _ = await source.by_leader([want(cluster, "t", p) for p in (0, 3)])
+        answers = await source.fetch(replace(groups[0], max_bytes=1))
+        return [len(answer.pieces) for answer in answers.values() if isinstance(answer, Found)]
+
+    assert asyncio.run(little()) == [1, 0]
