@@ -59,11 +59,11 @@ def tries_status(failures: int, settings: Links) -> Status:
     return Status.DEGRADED if failures else Status.HEALTHY
 
 
-def partition_status(failures: int, lag_ms: int, *, stopped: bool, settings: Links) -> Status:
+def partition_status(failures: int, late_ms: int, *, stopped: bool, settings: Links) -> Status:
     """How well a partition is copied."""
     if stopped:
         return Status.UNHEALTHY
-    late = Status.DEGRADED if lag_ms > settings.late_ms else Status.HEALTHY
+    late = Status.DEGRADED if late_ms > settings.late_ms else Status.HEALTHY
     return worst([late, tries_status(failures, settings)])
 
 

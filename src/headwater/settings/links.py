@@ -65,7 +65,8 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """How long a process keeps its shares of links without renewing them. If it dies, others take them over after that
     time at the latest."""
     late_ms: int = 60_000
-    """A partition is degraded if its newest copied record is older than this while the source has newer ones."""
+    """A partition is degraded if its newest copied record is older than this while the source has newer ones, or if the
+    same transaction has been open at the source for this long, and holds up what is behind it."""
 
 
 def check_links(own: Links) -> None:

@@ -421,12 +421,12 @@ class LinkRunner:
         self._note("source", source_status(self.breaker.state, failing), why, now_ms)
         found = []
         for copier in self.copiers():
+            late_ms = max(copier.lag_ms(now_ms), copier.held_ms())
             status = partition_status(
-                copier.failures, copier.lag_ms(now_ms), stopped=copier.stopped is not None, settings=self._settings
+                copier.failures, late_ms, stopped=copier.stopped is not None, settings=self._settings
             )
             if status is not Status.HEALTHY:
-                why = str(copier.stopped or "") or copier.error or f"{copier.lag} records behind"
-                found.append((status, f"{copier.topic}-{copier.partition}: {why}"))
+                found.append((status, f"{copier.topic}-{copier.partition}: {copier.why()}"))
         self._note("partitions", worst(status for status, _ in found), _told([why for _, why in found]), now_ms)
         stopped = [one for one in self._cluster.state.links.of(self.name) if one.phase is LinkPhase.STOPPED]
         reasons = [f"{one.source}: {one.reason}" for one in stopped]

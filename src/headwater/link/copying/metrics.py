@@ -14,6 +14,7 @@ STATES = (State.CLOSED, State.HALF_OPEN, State.OPEN)
 def collect(copying: Copying, now_ms: int) -> list[Metric]:
     """All metrics of the links of this process."""
     lag: list[tuple[Mapping[str, str], float]] = []
+    held: list[tuple[Mapping[str, str], float]] = []
     source_ends: list[tuple[Mapping[str, str], float]] = []
     lag_seconds: list[tuple[Mapping[str, str], float]] = []
     offsets: list[tuple[Mapping[str, str], float]] = []
@@ -33,6 +34,7 @@ def collect(copying: Copying, now_ms: int) -> list[Metric]:
             lag.append((labels, copier.lag))
             if copier.source_end >= 0:
                 source_ends.append((labels, copier.source_end))
+                held.append((labels, copier.held))
             lag_seconds.append((labels, copier.lag_ms(now_ms) / 1000))
             offsets.append((labels, copier.records))
             sizes.append((labels, copier.bytes))
@@ -40,6 +42,12 @@ def collect(copying: Copying, now_ms: int) -> list[Metric]:
         Metric("headwater_link_lag_records", "gauge", "Offsets that the source has and the log here has not.", lag),
         Metric(
             "headwater_link_source_end", "gauge", "Where readers of committed records stop in the source.", source_ends
+        ),
+        Metric(
+            "headwater_link_held_records",
+            "gauge",
+            "Offsets of the source that wait for a transaction to end there.",
+            held,
         ),
         Metric(
             "headwater_link_lag_seconds",

@@ -71,6 +71,9 @@ class Copier:
         """The end of what the source has for readers of committed records."""
         self.log_end = NOWHERE
         """The end of the source's log. Records of open transactions are before it."""
+        self._held_at = NOWHERE
+        """The offset at which an open transaction of the source begins, if it holds up what is behind it."""
+        self._held_since = 0.0
         self.newest_ms = -1
         """The largest timestamp of the last batch that was copied."""
         self.records = 0
@@ -107,11 +110,26 @@ class Copier:
         """How old the last copied record is, if there are newer ones; else 0."""
         return max(0, now_ms - self.newest_ms) if self.lag and self.newest_ms >= 0 else 0
 
+    @property
+    def held(self) -> int:
+        """Offsets of the source that wait there for the end of a transaction."""
+        return max(0, self.log_end - self.source_end) if self.source_end != NOWHERE else 0
+
+    def held_ms(self) -> int:
+        """How long the same transaction has held up this partition; 0 if none does."""
+        return int(1000 * (self._clock.monotonic() - self._held_since)) if self._held_at != NOWHERE else 0
+
+    def _note_ends(self, source_end: int, log_end: int) -> None:
+        self.source_end, self.log_end = source_end, max(source_end, log_end)
+        at = source_end if self.held else NOWHERE
+        if at != self._held_at:
+            self._held_at, self._held_since = at, self._clock.monotonic()
+
     def take(self, position: int, pieces: Sequence[Piece], source_end: int, log_end: int) -> None:
         """Take what a fetch from a position has found. An answer for an earlier position is dropped."""
         if position != self.position:
             return
-        self.source_end, self.log_end = source_end, max(source_end, log_end)
+        self._note_ends(source_end, log_end)
         if not pieces:
             return
         if not self._pieces:
@@ -130,6 +148,14 @@ class Copier:
     def begin_at(self, position: int, offset: int) -> None:
         """Leave out what the source does not have any more: a gap from a position up to an offset."""
         self.take(position, [Piece(position, offset, None, NO_EPOCH)], max(self.source_end, offset), self.log_end)
+
+    def why(self) -> str:
+        """Why this partition is not healthy, if it is not."""
+        if self.stopped is not None or self.error:
+            return str(self.stopped or self.error)
+        if self.held_ms() > self._settings.late_ms:
+            return f"{self.held} records wait at the source for the transaction at offset {self._held_at} to end"
+        return f"{self.lag} records behind"
 
     def fail(self, error: Exception) -> None:
         """Note a failure of the source for this partition."""

@@ -114,13 +114,20 @@ def test_an_open_transaction_holds_up_its_own_partition_only() -> None:
         logs = source.create("t", 2)
         source.put("t", 0, b"open", producer=7)
         source.put("t", 1, b"a")
-        await follows(node, source, partitions=2)
+        copying = await follows(node, source, partitions=2)
         for number in range(5):
             source.put("t", 0, b"behind")
             source.put("t", 1, b"%d" % number)
             await until(lambda: end_of(node, "t", 1) == logs[1].end)
-        assert end_of(node, "t", 0) == 0
+        assert end_of(node, "t", 0) == 0 and status_of(copying, "partitions") is Status.HEALTHY
+        await until(lambda: status_of(copying, "partitions") is Status.DEGRADED)
+        assert reason_of(copying, "partitions") == (
+            "t-0: 6 records wait at the source for the transaction at offset 0 to end"
+        )
+        held = next(metric for metric in collect(copying, 0) if metric.name == "headwater_link_held_records")
+        assert {labels["partition"]: value for labels, value in held.samples} == {"0": 6, "1": 0}
         logs[0].finish(7, COMMIT)
+        await until(lambda: status_of(copying, "partitions") is Status.HEALTHY)
         await until(lambda: end_of(node, "t", 0) == logs[0].end)
         assert await copied(node, "t", 0) == source.committed("t", 0)
 
