@@ -77,8 +77,10 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.description
 	scripts/setup-tools registry
 	$(BIN)/python -m tests.soak.registry
-	scripts/setup-tools spark
+	scripts/setup-tools spark trino browser
 	$(BIN)/python -m tests.soak.evolution
+	$(BIN)/python -m tests.soak.trino
+	$(BIN)/python -m tests.soak.browser
 	for faults in brokers metadata objects compactor everything; do \
 		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done
 	$(BIN)/python -m tests.soak.kills --kills 40 --ledger etcd
@@ -117,8 +119,8 @@ bench-query: install ## SQL beside DuckDB and Spark on the plain files, rows tha
 	scripts/setup-tools spark
 	$(BIN)/python -m benchmarks.query $(ARGS)
 
-bench-typed: install ## two million JSON events by a typed column, beside the same out of their bytes
-	scripts/setup-tools spark
+bench-typed: install ## two million JSON events by a typed column, beside the same out of their bytes; ARGS=--trino
+	scripts/setup-tools spark $(if $(findstring --trino,$(ARGS)),trino)
 	$(BIN)/python -m benchmarks.typed $(ARGS)
 
 bench-link: install ## a topic of Apache Kafka copied into a log and into tables, beside MirrorMaker 2 and Iceberg's Kafka Connect sink

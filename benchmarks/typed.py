@@ -1,7 +1,8 @@
 """A field of JSON by its typed column, beside the same out of the bytes: ``python -m benchmarks.typed``.
 
-Both are columns of the same files. Each statement is asked through a gateway, and of DuckDB on the Iceberg table. All
-take turns, so that other work of the machine meets all of them, and all must give the same rows.
+Both are columns of the same files. Each statement is asked through a gateway, and of DuckDB on the Iceberg table; with
+`--trino` of Trino too, by the gateway's catalog. All take turns, so that other work of the machine meets all of them,
+and all must give the same rows.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,24 +25,28 @@ from benchmarks.settle_measure import ICEBERG
 from benchmarks.systems import BenchError, busy_seconds
 from benchmarks.typed_rows import PARTITIONS, TOPIC, Decoded, prepare
 from harness.headwater import Headwater
+from harness.trino import Trino, iceberg
+from headwater.gateway.catalog import NAMESPACE
 from headwater.settings.settings import Sql
 
 SECTION = "typed queries"
 WANTED = 10.0
 """How many times faster typed columns must be."""
 COLUMNS = ("statement", "asked of", "out of bytes, s", "typed columns, s", "times faster", "wanted")
-THROUGH, PLAIN = "Headwater's SQL", "DuckDB on the Iceberg table"
+THROUGH, PLAIN, TRINO = "Headwater's SQL", "DuckDB on the Iceberg table", "Trino"
+CATALOG = "lake"
 Rows = list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement with places for the fields: out of bytes as a gateway takes them, as DuckDB does, and typed."""
+    """A statement with places for the fields: out of bytes as a gateway, DuckDB and Trino take them, and typed."""
 
     name: str
     text: str
     bytes_through: tuple[str, ...]
     bytes_plain: tuple[str, ...]
+    bytes_trino: tuple[str, ...]
     typed: tuple[str, ...]
 
     def through(self, typed: bool) -> str:
@@ -49,18 +55,24 @@ class Statement:
     def plain(self, typed: bool, source: str) -> str:
         return self.text.format(*(self.typed if typed else self.bytes_plain), table=source)
 
+    def trino(self, typed: bool) -> str:
+        return self.text.format(*(self.typed if typed else self.bytes_trino), table=f"{CATALOG}.{NAMESPACE}.{TOPIC}")
+
 
 STATEMENTS = (
     Statement(
         "events by user",
         "SELECT {0} AS name, count(*) AS n FROM {table} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 20",
-        ("value->>'user'",), ("decode(value)->>'user'",), ("value_data.user",),
+        ("value->>'user'",), ("decode(value)->>'user'",), ("json_extract_scalar(from_utf8(value), '$.user')",),
+        ('value_data."user"',),
     ),
     Statement(
         "a number inside, by a field inside",
         "SELECT {0} AS country, count(*) AS n, round(sum(CAST({1} AS DOUBLE))) AS s FROM {table} GROUP BY 1 ORDER BY 1",
         ("value->'geo'->>'country'", "value->'cart'->>'amount'"),
         ("decode(value)->'geo'->>'country'", "decode(value)->'cart'->>'amount'"),
+        ("json_extract_scalar(from_utf8(value), '$.geo.country')",
+         "json_extract_scalar(from_utf8(value), '$.cart.amount')"),
         ("value_data.geo.country", "value_data.cart.amount"),
     ),
 )  # fmt: skip
@@ -107,8 +119,8 @@ def compare(statement: Statement, ways: dict[str, Callable[[bool], Rows]], round
     return list(found.values())
 
 
-def measure(server: Headwater, decoded: Decoded, rounds: int) -> list[Compared]:
-    """Through the gateway, and by DuckDB in this process with as many threads and as much memory."""
+def measure(server: Headwater, decoded: Decoded, rounds: int, trino: Trino | None = None) -> list[Compared]:
+    """Through the gateway, by DuckDB in this process with as many threads and as much memory, and by Trino."""
     import duckdb
     from duckdb_extensions import import_extension
 
@@ -121,7 +133,8 @@ def measure(server: Headwater, decoded: Decoded, rounds: int) -> list[Compared]:
         source = f"iceberg_scan('{decoded.metadata}')"
         found = []
         for statement in STATEMENTS:
-            found += compare(statement, _ways(statement, gateway, connection, source), rounds)
+            ways = _ways(statement, gateway, connection, source)
+            found += compare(statement, ways | (_of_trino(statement, trino) if trino else {}), rounds)
         return found
     finally:
         connection.close()
@@ -136,6 +149,13 @@ def _ways(statement: Statement, gateway: Gateway, connection: Any, source: str) 
         return rows
 
     return {THROUGH: through, PLAIN: plain}
+
+
+def _of_trino(statement: Statement, trino: Trino) -> dict[str, Callable[[bool], Rows]]:
+    def answer(typed: bool) -> Rows:
+        return [tuple(row) for row in trino.rows(statement.trino(typed))]
+
+    return {TRINO: answer}
 
 
 def text_of(decoded: Decoded, found: list[Compared], machine: str, others: float) -> str:
@@ -153,6 +173,7 @@ def main(
     rows: Annotated[int, typer.Option(min=1_000, help="Events.")] = 2_000_000,
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 5,
     quick: Annotated[bool, typer.Option("--quick", help="Few rows and turns; no figures to trust.")] = False,
+    with_trino: Annotated[bool, typer.Option("--trino", help="Ask Trino too.")] = False,
     publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks.md.")] = False,
 ) -> None:
     """Measure queries by typed columns; it fails if less is reached than wanted."""
@@ -163,11 +184,16 @@ def main(
         facts = gather_facts(directory)
         decoded = prepare(directory, rows)
         print(f"{len(decoded.files)} files decoded in {decoded.seconds:.1f} s", flush=True)
-        with Headwater(directory, gateway=True, settings=GATEWAY_SETTINGS) as server:
+        with (
+            Headwater(directory, gateway=True, settings=GATEWAY_SETTINGS) as server,
+            Trino(directory / "trino", thorough=True) if with_trino else nullcontext() as trino,
+        ):
+            if trino:
+                trino.attach(CATALOG, iceberg(server.place(TOPIC)))
             busy, began = busy_seconds(), time.monotonic()
-            own = _own_seconds(server)
-            found = measure(server, decoded, rounds)
-            used = _own_seconds(server) - own
+            own = _own_seconds(server, trino)
+            found = measure(server, decoded, rounds, trino)
+            used = _own_seconds(server, trino) - own
             others = max(0.0, busy_seconds() - busy - used) * 100 / (time.monotonic() - began) / facts.cores
     machine = f"{facts.machine}, {facts.date}, Headwater {facts.commit}"
     text = text_of(decoded, found, machine, others)
@@ -180,13 +206,14 @@ def main(
         raise typer.Exit(1)
 
 
-def _own_seconds(server: Headwater) -> float:
-    """Processor time of this process and of the server's."""
+def _own_seconds(server: Headwater, trino: Trino | None) -> float:
+    """Processor time of this process, of the server's and of Trino's."""
     import psutil
 
     from benchmarks.systems import cpu_of
 
-    return cpu_of([psutil.Process(), *server.processes()])
+    more = [psutil.Process(trino.process.pid)] if trino and trino.process else []
+    return cpu_of([psutil.Process(), *server.processes(), *more])
 
 
 if __name__ == "__main__":

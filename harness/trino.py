@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ ANSWER_SECONDS = 600.0
 JVM_OPTIONS = (
     "-Xmx1500M",
     "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
     "-XX:+ExitOnOutOfMemoryError",
     "-XX:-OmitStackTraceInFastThrow",
     "-XX:+EnableDynamicAgentLoading",
@@ -36,7 +36,18 @@ JVM_OPTIONS = (
     "-Dfile.encoding=UTF-8",
 )
 HEADERS = {"X-Trino-User": USER, "X-Trino-Client-Capabilities": "PARAMETRIC_DATETIME"}
+QUICK_START = "-XX:TieredStopAtLevel=1"
+"""Code is compiled soon and not thoroughly: for what asks little."""
 Row = list[Any]
+
+
+@dataclass(slots=True)
+class Answer:
+    """The result of a statement. Bytes are base64, times are text."""
+
+    columns: list[str] = field(default_factory=list)
+    """Their names, in small letters."""
+    rows: list[Row] = field(default_factory=list)
 
 
 def is_installed() -> bool:
@@ -64,9 +75,11 @@ class Trino(Daemon):
     ready_text = "SERVER STARTED"
     start_seconds = 240.0
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, thorough: bool = False) -> None:
+        """With `thorough`, Java compiles as it does in a server that runs for long."""
         needs("Trino: run scripts/setup-tools trino", is_installed())
         super().__init__(directory)
+        self._options = JVM_OPTIONS if thorough else (*JVM_OPTIONS, QUICK_START)
 
     @property
     def url(self) -> str:
@@ -90,7 +103,7 @@ catalog.store=memory
 
     def command(self) -> list[str]:
         config = f"-Dconfig={self.directory / 'config.properties'}"
-        java = [str(JAVA), *JVM_OPTIONS, config, "-cp", f"{HOME / 'server' / 'lib'}/*", "io.trino.server.TrinoServer"]
+        java = [str(JAVA), *self._options, config, "-cp", f"{HOME / 'server' / 'lib'}/*", "io.trino.server.TrinoServer"]
         return ["/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *java]  # one of the two has the log
 
     def attach(self, name: str, properties: Mapping[str, str]) -> None:
@@ -101,22 +114,24 @@ catalog.store=memory
         self.rows(f"CREATE CATALOG {name} USING {connector} WITH ({pairs})")
 
     def rows(self, statement: str, properties: Mapping[str, str] | None = None) -> list[Row]:
-        """The result of a statement, with session properties of it. Raises `TrinoFailed`.
+        """The rows of a statement's result."""
+        return self.answer(statement, properties).rows
 
-        Bytes are base64, times are text.
-        """
+    def answer(self, statement: str, properties: Mapping[str, str] | None = None) -> Answer:
+        """The result of a statement, with session properties of it. Raises `TrinoFailed`."""
         session = ",".join(f"{key}={value}" for key, value in (properties or {}).items())
         headers = {**HEADERS, **({"X-Trino-Session": session} if session else {})}
         url: str | None = f"{self.url}/v1/statement"
         data: bytes | None = statement.encode()
-        found: list[Row] = []
+        found = Answer()
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while url:
             with opener.open(urllib.request.Request(url, data, headers), timeout=ANSWER_SECONDS) as answer:
                 told = json.load(answer)
             if "error" in told:
                 raise TrinoFailed(told["error"])
-            found += told.get("data", ())
+            found.columns = [column["name"] for column in told.get("columns", ())] or found.columns
+            found.rows += told.get("data", ())
             url, data = told.get("nextUri"), None
         return found
 

@@ -127,7 +127,8 @@ def tried(seen: Seen, document: dict[str, Any]) -> int:
         assert words[0] == "curl", command
         if method != "GET":
             continue
-        more = ["--silent", "--max-time", "60", "--noproxy", "*", "--output", "/dev/null", "--write-out", "%{http_code}"]
+        more = ["--silent", "--max-time", "20", "--noproxy", "*", "--output", "/dev/null"]
+        more += ["--write-out", "%{http_code}"]
         done = subprocess.run([*words, *more], capture_output=True, text=True, check=False)
         status = int(done.stdout or 0)
         assert 200 <= status < 500 and status not in (400, 405), (command, status)

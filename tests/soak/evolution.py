@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -24,6 +25,7 @@ from deltalake import DeltaTable
 from demo.readers import CATALOG, NAMESPACE, spark
 from harness.jvm import OF_SPARK
 from harness.storage import Place
+from harness.trino import Trino
 from tests.engines.evolving import (
     SETTINGS,
     Evolution,
@@ -41,6 +43,7 @@ from tests.engines.evolving import (
     wait_for,
 )
 from tests.faults.lake_running import LakeRunning
+from tests.soak import evolution_trino
 from tests.soak.common import Verdict, console, progress, workplace
 from tests.support.evolving.odd import Odd, odd_topics
 
@@ -124,7 +127,7 @@ def read_all(readers: dict[str, Read], place: Place, topic: Any, totals: Totals)
             totals.wrong.append(f"{name}, {place.topic}: read {sorted(seen)} of {sorted(topic.versions)}")
 
 
-def story(server: LakeRunning, seeds: list[int], group: int, totals: Totals) -> None:
+def story(server: LakeRunning, directory: Path, seeds: list[int], group: int, totals: Totals) -> None:
     odd = odd_topics()
     _produce_odd(server, odd)
     places = {}
@@ -145,7 +148,8 @@ def story(server: LakeRunning, seeds: list[int], group: int, totals: Totals) -> 
             wait_for(server, one.topic, len(one.payloads))
         places = {name: server.place(name, table.root) for name, table in server.look().tables.items() if table.root}
         more = {**OF_SPARK, "spark.sql.session.timeZone": "UTC"}
-        with spark(next(iter(places.values())), more) as session:
+        any_place = next(iter(places.values()))
+        with spark(any_place, more) as session, Trino(directory / "trino") as trino:
             readers: dict[str, Read] = {
                 "DuckDB, Iceberg": by_duckdb,
                 "pyiceberg, Iceberg": by_pyiceberg,
@@ -155,6 +159,7 @@ def story(server: LakeRunning, seeds: list[int], group: int, totals: Totals) -> 
                 "delta-rs, Delta": by_delta_rs,
                 "Polars, Delta": by_polars_delta,
                 "DuckDB, Delta": by_duckdb_delta,
+                **evolution_trino.readers(trino, any_place, directory / "deltas"),
             }
             for one in odd:
                 place = places[one.topic]
@@ -187,8 +192,11 @@ def main() -> None:
     parser.add_argument("--group", type=int, default=0, help="how many steps are settled at once, for all seeds")
     options = parser.parse_args()
     seeds, totals = [*range(options.first, options.first + options.seeds)], Totals()
-    with workplace("evolution") as directory, LakeRunning(directory, settings=SETTINGS.format(merge_files=5)) as server:
-        story(server, seeds, options.group, totals)
+    with (
+        workplace("evolution") as directory,
+        LakeRunning(directory / "headwater", settings=SETTINGS.format(merge_files=5)) as server,
+    ):
+        story(server, directory, seeds, options.group, totals)
     verdict = Verdict(f"{len(seeds)} evolutions of thirty steps, read by all engines")
     for name in totals.versions:
         verdict.fact(f"{name}: versions", totals.versions[name])

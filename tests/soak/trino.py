@@ -30,10 +30,12 @@ from tests.support.transactional import PLAIN, Writers
 
 INSTEAD = "produce to the topic"
 COMMITTED, ABORTED = "committed", "aborted"
-MIXED = "Mixed.Case"
+MIXED = "Mixed.Case-2"
 """A topic whose name Trino can only show in small letters."""
+TWINS = ("twin", "Twin")
+"""Topics that Trino cannot tell apart."""
 SECRET = "pass:word with spaces, commas and 'quotes'"
-OPEN = f"""{QUICK_LAKE}
+OPEN = f"""{QUICK_LAKE}niceness = 0
 [security]
 acls = true
 super_users = "User:ANONYMOUS"
@@ -84,9 +86,10 @@ class World:
         server.table("settle", TOPIC, "--timeout", "240")
         more: list[Sent] = [(p, offset, key, value, [], ms) for p, offset, ms, key, value in writers.committed(TOPIC)]
         self.after = sorted([*self.before, *more], key=lambda record: record[:2])
-        server.create(MIXED)
-        writers.write(PLAIN, MIXED, 0, b"1", b"2", b"3")
-        server.table("settle", MIXED, "--timeout", "240")
+        for topic in (MIXED, *TWINS):
+            server.create(topic, 1, **{"retention.ms": "-1"})
+            writers.write(PLAIN, topic, 0, b"1", b"2", b"3")
+            server.table("settle", topic, "--timeout", "240")
         self.place = server.place(TOPIC)
 
     def files(self) -> set[str]:
@@ -115,7 +118,11 @@ def check_reads(trino: Trino, catalog: str, world: World) -> None:
     table, sent = f"{catalog}.{TABLE}", world.after
     assert [TOPIC] in trino.rows(f"SHOW TABLES FROM {catalog}.{NAMESPACE}")
     assert [MIXED.lower()] in trino.rows(f"SHOW TABLES FROM {catalog}.{NAMESPACE}")
-    assert trino.rows(f'SELECT count(*) FROM {catalog}.{NAMESPACE}."{MIXED.lower()}"') == [[3]]
+    for name in (MIXED, MIXED.lower()):
+        assert trino.rows(f'SELECT count(*) FROM {catalog}.{NAMESPACE}."{name}"') == [[3]]
+    for name in TWINS:
+        refused = _refused(trino, f'SELECT count(*) FROM {catalog}.{NAMESPACE}."{name}"')
+        assert refused is not None and "Duplicate" in str(refused), refused
     assert trino.rows(f"SELECT count(*) FROM {table}") == [[len(sent)]]
     assert rows_of(trino, table) == sent
     grouped = f'SELECT partition, count(*), sum("offset"), count(key), count(value) FROM {table} GROUP BY 1 ORDER BY 1'

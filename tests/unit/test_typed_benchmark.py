@@ -76,6 +76,8 @@ def test_ways_that_answer_the_same_are_compared() -> None:
         typed.compare(typed.STATEMENTS[0], {"one": lambda typed: [("a", int(typed))]}, 1)
     through = typed.STATEMENTS[1].through(typed=True)
     assert "value_data.geo.country" in through and "FROM events" in through
+    trino = typed.STATEMENTS[1].trino(typed=False)
+    assert "json_extract_scalar(from_utf8(value), '$.cart.amount')" in trino and "FROM lake.topics.events" in trino
 
 
 def test_what_readers_of_the_back_fill_must_find(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ class Odd:
 
 def odd_topics() -> list[Odd]:
     """All of them, JSON without a schema."""
-    return [_names("odd.names", False), _names("odd_flat", True), _wide(), _deep(), _lists(), _long(), _long_flat()]
+    names = [_names("odd.names", False), _names("odd_flat", True)]
+    return [*names, _wide(), _wide_flat(), _deep(), _lists(), _long(), _long_flat()]
 
 
 def _names(topic: str, flatten: bool) -> Odd:
@@ -64,6 +65,17 @@ def _wide() -> Odd:
     columns = (Column(VALUE, VALUE, "struct", [Column(name, name, "long") for name in kept]), _rest())
     rows = ({VALUE: kept, "_rest": json.dumps(left)}, {VALUE: dict.fromkeys(kept) | {"c0001": 5}, "_rest": None})
     return Odd("wide", (json.dumps(value).encode(), b'{"c0001": 5}'), columns, rows)
+
+
+def _wide_flat() -> Odd:
+    """As many columns at the top level of a flattened table as there may be."""
+    wide, room = _wide(), COLUMNS - 2
+    [first, second] = map(json.loads, wide.payloads)
+    kept = {name: number for name, number in first.items() if number < room}
+    left = {VALUE: {name: number for name, number in first.items() if number >= room}}
+    columns = (*(Column(name, name, "long") for name in kept), _rest())
+    rows = (kept | {"_rest": json.dumps(left)}, dict.fromkeys(kept) | second | {"_rest": None})
+    return Odd("wide_flat", wide.payloads, columns, rows, flatten=True)
 
 
 def _deep() -> Odd:
