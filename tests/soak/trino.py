@@ -64,6 +64,9 @@ WRITES = {
     "DROP SCHEMA": "DROP SCHEMA {catalog}.topics",
 }
 
+BY_ITSELF = {"expire_snapshots": "GC is disabled", "DROP SCHEMA": "Cannot drop non-empty schema"}
+"""What Trino refuses without asking the catalog to do it, and what it says then."""
+
 
 def hasty(catalog: str) -> dict[str, str]:
     """Session properties with which Trino expires versions of any age."""
@@ -122,7 +125,7 @@ def check_reads(trino: Trino, catalog: str, world: World) -> None:
         assert trino.rows(f'SELECT count(*) FROM {catalog}.{NAMESPACE}."{name}"') == [[3]]
     for name in TWINS:
         refused = _refused(trino, f'SELECT count(*) FROM {catalog}.{NAMESPACE}."{name}"')
-        assert refused is not None and "Duplicate" in str(refused), refused
+        assert refused is not None and any("Duplicate" in cause for cause in refused.causes), refused and refused.causes
     assert trino.rows(f"SELECT count(*) FROM {table}") == [[len(sent)]]
     assert rows_of(trino, table) == sent
     grouped = f'SELECT partition, count(*), sum("offset"), count(key), count(value) FROM {table} GROUP BY 1 ORDER BY 1'
@@ -164,7 +167,8 @@ def check_writes(trino: Trino, catalog: str, world: World) -> dict[str, str]:
         try:
             trino.rows(statement.format(catalog=catalog, table=f"{catalog}.{TABLE}"), hasty(catalog))
         except TrinoFailed as failed:
-            assert any(INSTEAD in cause for cause in failed.causes), (name, failed, failed.causes)
+            wanted = BY_ITSELF.get(name, INSTEAD)
+            assert any(wanted in cause for cause in failed.causes), (name, failed, failed.causes)
             shown[name] = str(failed)
         else:
             raise AssertionError(f"{name} was not refused")
