@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from headwater.clock import Clock
 from headwater.errors import BadSchema
-from headwater.lake.registries import Registered, RegistryUnavailable, Subjects
+from headwater.lake.answers import Answers
+from headwater.lake.registries import Registered, Subjects
 from headwater.replica.schema_sources import LATEST, parse_stored
 from headwater.schemas.parsing import Parsed, SchemaKind, Source
 from headwater.schemas.payloads import Usable, Writing
@@ -21,11 +22,8 @@ from headwater.threads import Offload, inline
 KEPT_SCHEMAS = 1_000
 KEPT_CHARACTERS = 8_000_000
 """Parsed schemas that are kept, and the length of their texts."""
-KEPT_ANSWERS = 10_000
 BELIEVED_SECONDS = 5.0
 """How long answers of another registry count that may change: the newest version, and that there is none."""
-RETRY_SECONDS = 5.0
-"""How long a registry that did not answer is not asked again. Callers must not wait for its time-outs one by one."""
 
 T = TypeVar("T")
 
@@ -36,15 +34,11 @@ class SchemaFinder:
     def __init__(self, registry: Subjects, clock: Clock, offload: Offload = inline, *, near: bool) -> None:
         """`near`: the registry is in the memory of this process, so its answers are not kept. `offload` parses."""
         self._registry = registry
-        self._clock = clock
         self._offload = offload
         self._near = near
-        self._answers: OrderedDict[Hashable, tuple[object, float]] = OrderedDict()
-        """By question, with the time until which the answer counts."""
+        self._answers = Answers(clock)
         self._parsed: OrderedDict[tuple[str, str, tuple[tuple[str, str], ...]], Parsed] = OrderedDict()
         self._characters = 0
-        self._away: tuple[str, float] = "", float("-inf")
-        """Why the registry did not answer, and until when it is not asked."""
         self._writings: OrderedDict[tuple[int, str, str], Writing] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -114,23 +108,13 @@ class SchemaFinder:
 
     async def _asked(self, question: Hashable, ask: Callable[[], Awaitable[T]], *, fixed: bool) -> T:
         """The answer to a question. `fixed`: a schema that was found is the same for ever."""
-        now = self._clock.monotonic()
-        kept, until = self._answers.get(question, (None, float("-inf")))
-        if now < until:
-            return kept  # type: ignore[return-value]  # it is the answer to the same question
-        reason, again = self._away
-        if now < again:
-            raise RegistryUnavailable(reason)
-        try:
+        found = self._answers.fresh(question)
+        if found is not None:
+            return found.answer  # type: ignore[return-value]  # it is the answer to the same question
+        with self._answers.asking():
             answer = await ask()
-        except RegistryUnavailable as error:
-            self._away = str(error), self._clock.monotonic() + RETRY_SECONDS
-            raise
         if not self._near:
-            self._answers[question] = answer, float("inf") if fixed and answer is not None else now + BELIEVED_SECONDS
-            self._answers.move_to_end(question)
-            while len(self._answers) > KEPT_ANSWERS:
-                self._answers.popitem(last=False)
+            self._answers.keep(question, answer, float("inf") if fixed and answer is not None else BELIEVED_SECONDS)
         return answer
 
 

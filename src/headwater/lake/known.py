@@ -1,34 +1,24 @@
-"""Schemas that records name, as far as a registry was asked for them: for compactors and for those who read rows.
-
-What the registry answered is kept for a while, up to limits. A registry that does not answer is left alone for some
-seconds, so that nobody waits for its time-outs one by one.
-"""
+"""Schemas that records name, as far as a registry was asked for them: for compactors and for those who read rows."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 
 from headwater.background import each
 from headwater.clock import Clock
+from headwater.lake.answers import Answers
 from headwater.lake.registries import Registry, RegistryUnavailable
 from headwater.schemas.typing import SUBJECT, KnownSchema
 
-log = logging.getLogger("headwater.schemas")
-KEPT_SCHEMAS = 10_000
 KEPT_PER_TOPIC = 1_000
-"""Schemas that are known, of all topics and of one topic. Others are fetched again when records name them."""
-KEPT_CHARACTERS = 64 << 20
-"""The length of all texts that are kept."""
+"""Schemas of one topic that are known. Others are fetched again when records name them."""
 ABSENT_SECONDS = 30.0
 """How long a schema that the registry does not have is not asked for again."""
 NEWEST_SECONDS = 5.0
 """How long the newest version of a subject is believed to be the newest."""
-RETRY_SECONDS = 5.0
-"""How long a registry that did not answer is not asked again."""
 
 
 class KnownSchemas:
@@ -46,30 +36,31 @@ class KnownSchemas:
         """`wait_seconds` is how long a caller waits for all the schemas that it wants. None: as long as it takes."""
         self._wait_seconds = wait_seconds
         self._registry = registry
-        self._clock = clock
         self._absent_seconds = absent_seconds
         self._newest_seconds = newest_seconds
-        self._known: OrderedDict[str, tuple[KnownSchema | None, float]] = OrderedDict()
-        """By name, with the time of the answer. None: the registry has no such schema."""
-        self._characters = 0
+        self._answers = Answers(clock)
+        """By name. None: the registry has no such schema."""
         self._named: dict[uuid.UUID, OrderedDict[str, None]] = {}
         """By topic, the names that its records had lately."""
-        self._asked_again = 0.0
-        self.unreachable = ""
-        """Why the registry does not answer; empty if it does, or was not asked."""
 
     def __repr__(self) -> str:
-        return f"<KnownSchemas, {len(self._known)} schemas, {self.unreachable or 'registry reachable'}>"
+        return f"<KnownSchemas by {self._answers!r}>"
+
+    @property
+    def unreachable(self) -> str:
+        """Why the registry does not answer; empty if it does, or was not asked."""
+        return self._answers.unreachable
 
     @property
     def resting(self) -> bool:
         """Whether the registry did not answer a moment ago, and is not asked now."""
-        return bool(self.unreachable) and self._clock.monotonic() < self._asked_again
+        return self._answers.resting
 
     def of(self, topic: uuid.UUID) -> tuple[tuple[KnownSchema, ...], tuple[str, ...]]:
         """The schemas that records of a topic named lately, and the names that are no schemas."""
-        answers = {name: self._known[name][0] for name in self._named.get(topic, ()) if name in self._known}
-        known = tuple(schema for schema in answers.values() if schema is not None)
+        kept = {name: self._answers.get(name) for name in self._named.get(topic, ())}
+        answers = {name: found.answer for name, found in kept.items() if found is not None}
+        known = tuple(schema for schema in answers.values() if isinstance(schema, KnownSchema))
         return known, tuple(name for name, schema in answers.items() if schema is None)
 
     def forget(self, kept: Container[uuid.UUID]) -> None:
@@ -84,7 +75,7 @@ class KnownSchemas:
         """
         pinned = [source for source in sources if source.startswith(SUBJECT)]
         names = dict.fromkeys([*pinned, *self._named.get(topic, ())])
-        await self.learn(topic, [name for name in names if not self._is_fresh(name)])
+        await self.learn(topic, [name for name in names if self._answers.fresh(name) is None])
 
     async def learn(self, topic: uuid.UUID, wanted: Iterable[str]) -> bool:
         """Ask for the schemas that records of a topic name. Returns whether the registry answered."""
@@ -97,54 +88,22 @@ class KnownSchemas:
             own.move_to_end(name)
         while len(own) > KEPT_PER_TOPIC:
             own.popitem(last=False)
-        return await self._fetched(names) is not None
+        try:
+            with self._answers.asking():
+                await self._ask(names)
+        except RegistryUnavailable:
+            return False
+        return True
 
-    async def find(self, name: str) -> KnownSchema | None:
-        """A schema by its name; None if there is none. Raises `RegistryUnavailable`."""
-        if self._is_fresh(name):
-            return self._known[name][0]
-        found = await self._fetched([name])
-        if found is None:
-            raise RegistryUnavailable(self.unreachable)
-        return found[0]
-
-    def _is_fresh(self, name: str) -> bool:
-        """Whether what is known of a name still holds."""
-        schema, at = self._known.get(name, (None, float("-inf")))
-        age = self._clock.monotonic() - at
-        if schema is None:
-            return age < self._absent_seconds
-        return not name.startswith(SUBJECT) or age < self._newest_seconds
-
-    async def _fetched(self, names: Sequence[str]) -> list[KnownSchema | None] | None:
-        """What the registry answers; None if it does not."""
-        if self.resting:
-            return None
+    async def _ask(self, names: Iterable[str]) -> None:
+        """Ask for schemas. Answers are kept, also if others take too long."""
         try:
             async with asyncio.timeout(self._wait_seconds):
-                found = await each(self._asked, names)
-        except (RegistryUnavailable, TimeoutError) as error:
-            reason = str(error) or f"it takes longer than {self._wait_seconds} s"
-            if not self.unreachable:
-                log.warning("a schema registry cannot be asked", extra={"reason": reason})
-            self.unreachable = reason
-            self._asked_again = self._clock.monotonic() + RETRY_SECONDS
-            return None
-        self.unreachable = ""
-        return found
+                await each(self._learn, names)
+        except TimeoutError:
+            raise RegistryUnavailable(f"it takes longer than {self._wait_seconds} s") from None
 
-    async def _asked(self, name: str) -> KnownSchema | None:
-        """Ask for one schema, and keep the answer, also if others take too long."""
+    async def _learn(self, name: str) -> None:
         schema = await self._registry.schema(name)
-        self._characters += _size(schema) - _size(self._known.get(name, (None, 0.0))[0])
-        self._known[name] = (schema, self._clock.monotonic())
-        self._known.move_to_end(name)
-        while len(self._known) > KEPT_SCHEMAS or self._characters > KEPT_CHARACTERS:
-            _, (gone, _) = self._known.popitem(last=False)
-            self._characters -= _size(gone)
-        return schema
-
-
-def _size(schema: KnownSchema | None) -> int:
-    """The length of the texts of a schema."""
-    return len(schema.text) + sum(len(text) for _, text in schema.references) if schema is not None else 0
+        seconds = self._newest_seconds if name.startswith(SUBJECT) else float("inf")
+        self._answers.keep(name, schema, seconds if schema is not None else self._absent_seconds)

@@ -8,7 +8,8 @@ import pytest
 
 from headwater.errors import BadSchema
 from headwater.lake import finding
-from headwater.lake.finding import BELIEVED_SECONDS, RETRY_SECONDS, SchemaFinder
+from headwater.lake.answers import RETRY_SECONDS
+from headwater.lake.finding import BELIEVED_SECONDS, SchemaFinder
 from headwater.lake.registries import Registered, RegistryUnavailable
 from headwater.schemas.typing import KnownSchema
 from tests.support.hands import Hands

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.virtual import VirtualClock, run
-from headwater.lake import known
+from headwater.lake import answers, known
 from headwater.lake.known import KnownSchemas
 from headwater.lake.registries import RegistryUnavailable
 from headwater.schemas.typing import KnownSchema
@@ -66,20 +66,6 @@ def test_what_records_of_a_topic_name() -> None:
     told(story)
 
 
-def test_single_schemas() -> None:
-    async def story(registry: Answering, schemas: KnownSchemas) -> None:
-        for _ in range(2):
-            found = await schemas.find("2")
-            assert found is not None and found.text == "text of 2" and await schemas.find("9") is None
-        assert registry.asked == ["2", "9"]
-        registry.away = True
-        assert await schemas.find("2") is found
-        with pytest.raises(RegistryUnavailable, match="it is away"):
-            await schemas.find("1")
-
-    told(story)
-
-
 def test_a_registry_that_does_not_answer() -> None:
     """T6: it is asked again after some seconds, not by every caller."""
 
@@ -88,7 +74,7 @@ def test_a_registry_that_does_not_answer() -> None:
         assert not await schemas.learn(ONE, ["1"]) and schemas.unreachable == "it is away" and schemas.resting
         assert not await schemas.learn(ONE, ["1"]) and len(registry.asked) == 1
         registry.away = False
-        await asyncio.sleep(known.RETRY_SECONDS)
+        await asyncio.sleep(answers.RETRY_SECONDS)
         assert not schemas.resting and await schemas.learn(ONE, ["1"]) and not schemas.unreachable
         assert names(schemas) == (["1"], ())
 
@@ -114,16 +100,15 @@ def test_a_registry_that_takes_its_time() -> None:
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were asked for longest ago are forgotten."""
     monkeypatch.setattr(known, "KEPT_PER_TOPIC", 3)
-    monkeypatch.setattr(known, "KEPT_CHARACTERS", 2 * len("text of 1"))
+    monkeypatch.setattr(answers, "KEPT_CHARACTERS", 2 * len("text of 1"))
 
     async def story(registry: Answering, schemas: KnownSchemas) -> None:
         registry.names |= {"3", "4"}
         for name in ("1", "2", "3", "8", "9"):
             await schemas.learn(ONE, [name])
         assert names(schemas) == (["3"], ("8", "9"))
-        assert (await schemas.find("2")) is not None and len(registry.asked) == 5
-        assert (await schemas.find("1")) is not None and len(registry.asked) == 6
-        monkeypatch.setattr(known, "KEPT_SCHEMAS", 1)
+        assert await schemas.learn(OTHER, ["1"]) and names(schemas, OTHER) == (["1"], ()) and len(registry.asked) == 6
+        monkeypatch.setattr(answers, "KEPT_ANSWERS", 1)
         await schemas.learn(ONE, ["4"])
         assert names(schemas) == (["4"], ())
 

@@ -12,7 +12,8 @@ import pytest
 
 from harness.virtual import VirtualClock, run
 from headwater.errors import Retriable
-from headwater.lake.known import RETRY_SECONDS, KnownSchemas
+from headwater.lake.answers import RETRY_SECONDS
+from headwater.lake.known import KnownSchemas
 from headwater.lake.registries import RegistryUnavailable
 from headwater.query import typings
 from headwater.query.typings import RowTyping, TopicTyping, Typings, schemas_of, shown
