@@ -53,6 +53,7 @@ WAIT_SECONDS = 1_800.0
 LAKE = """
 [lake]
 interval_ms = 500
+niceness = 0
 
 [lake.catalogs.shared]
 type = "sql"

@@ -35,6 +35,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.di
 SETTINGS = """
 [lake]
 interval_ms = 500
+niceness = 0
 freshness_ms = 5000
 
 [housekeeping]
