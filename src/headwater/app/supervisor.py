@@ -16,7 +16,7 @@ import msgspec
 from headwater.api.listener import HttpListener
 from headwater.app.directories import prepare
 from headwater.app.exposure import check_exposure
-from headwater.app.health import Health, alive, page_of
+from headwater.app.health import Health, PartHealth, alive, page_of
 from headwater.app.lifecycle import LINKS_WORD
 from headwater.app.peers import make_secret
 from headwater.app.signals import leave_on_signals
@@ -189,6 +189,8 @@ class ClusterHealth(msgspec.Struct, omit_defaults=True):
     duties: dict[str, list[DutyReport]] = msgspec.field(default_factory=dict)
     damage: dict[str, list[DamageLine]] = msgspec.field(default_factory=dict)
     """By process, ranges of offsets that it found to be unreadable."""
+    parts: dict[str, list[PartHealth]] = msgspec.field(default_factory=dict)
+    """By process, parts that work or fail on their own, such as the source of each link."""
 
 
 class Supervisor:
@@ -325,6 +327,7 @@ class Supervisor:
             found.full = {name: health.full for name, health in told.items() if health and health.full}
             found.duties = {"supervisor": own, **{name: health.duties for name, health in told.items() if health}}
             found.damage = {name: health.damage for name, health in told.items() if health and health.damage}
+            found.parts = {name: health.components for name, health in told.items() if health and health.components}
         return found
 
     async def _pages(self, request: Request) -> list[Page]:

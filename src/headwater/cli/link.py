@@ -164,7 +164,7 @@ def describe(
     whole += [("groups", ", ".join(facts.groups))]
     whole += sorted({**facts.security, **facts.options}.items())
     if missing := sorted(set(facts.topics) - {found.source for found in facts.linked}):
-        whole.append(("not linked", f"{', '.join(missing)} (see the health page of a link process)"))
+        whole.append(("not linked", f"{', '.join(missing)} (/health says why)"))
     put("".join(f"{what + ':':<12} {value}\n" for what, value in whole if value).encode())
     if facts.linked:
         put(b"\n")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.virtual import run
-from headwater.app.supervisor import Child, broker_settings, gateway_settings
+from headwater.app.health import Health, PartHealth
+from headwater.app.supervisor import Child, ClusterHealth, Supervisor, broker_settings, gateway_settings
 from headwater.errors import ConfigError
 from headwater.settings.settings import HttpSecurity, Security, Settings
 
@@ -101,3 +102,17 @@ def test_a_gateway_that_never_started(tmp_path: Path, monkeypatch: pytest.Monkey
     child = Child("gateway", "gateway", Settings(), tmp_path)
     with pytest.raises(ConfigError, match="gateway cannot start"):
         run(child.run(asyncio.Event()))
+
+
+def test_parts_of_a_process_and_why_they_fail_are_shown(tmp_path: Path) -> None:
+    """The port of a child is nobody's to know, so what its page says must be on that of the supervisor."""
+    part = PartHealth("old/topics", "unhealthy", "payments: there is no such topic", 5)
+
+    async def story() -> ClusterHealth:
+        supervisor = Supervisor(Settings(data=str(tmp_path / "data")))
+        healths = [Health("healthy"), *(Health("degraded", components=[part]) for _ in supervisor.children[1:])]
+        return supervisor._judged([health.page() for health in healths])
+
+    found = asyncio.run(story())
+    assert found.status == "degraded" and set(found.parts) == {"compactor", "gateway"}
+    assert found.parts["gateway"] == [part]
