@@ -141,8 +141,9 @@ def compacted(source: kafka.Kafka, topic: str, records: int, seed: int) -> None:
         topic,
         incremental_configs=[ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)],
     )
-    for future in AdminClient({"bootstrap.servers": source.bootstrap}).incremental_alter_configs([resource]).values():
-        future.result(30)
+    admin = AdminClient({"bootstrap.servers": source.bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(60)
     before = -1
     while before != (before := log_bytes(source, topic)):  # a pass of the cleaner may be under way
         time.sleep(QUIET_SECONDS)
