@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwater.native.compiling import compiled
+from headwater.native.compiling import compiled, inlined
 
 Array = npt.NDArray[Any]
 Number = Any
@@ -31,24 +31,30 @@ def read_number(data: Array, at: int, size: int) -> Number:
     return value
 
 
-@compiled
+@inlined
 def read_varint(data: Array, at: int, end: int) -> tuple[Number, int]:
     """A signed varint, and the position after it: -1 if the number is cut short or has more than 64 bits."""
     if at >= end:
-        return 0, -1
+        return np.int64(0), -1
     byte = np.int64(data[at])
-    at += 1
     if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at
-    raw = byte & 0x7F
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    return _read_long_varint(data, at, end)
+
+
+@compiled
+def _read_long_varint(data: Array, at: int, end: int) -> tuple[Number, int]:
+    """A varint of several bytes."""
+    raw = np.int64(data[at]) & 0x7F
+    at += 1
     shift = 7
     while True:
         if at >= end:
-            return 0, -1
+            return np.int64(0), -1
         byte = np.int64(data[at])
         at += 1
         if shift == 63 and byte > 1:
-            return 0, -1
+            return np.int64(0), -1
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
             return ((raw >> 1) & LONG_MAX) ^ -(raw & 1), at

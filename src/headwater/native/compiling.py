@@ -44,8 +44,17 @@ dispatcher.FunctionCache = _Cache  # type: ignore[attr-defined]
 
 def compiled(function: _F) -> _F:
     """Compile a function that runs without the interpreter's lock. The code is cached on disk if that is possible."""
+    return _compiled(function, inlined=False)
+
+
+def inlined(function: _F) -> _F:
+    """The same, for a small function: its code is put into each compiled function that calls it."""
+    return _compiled(function, inlined=True)
+
+
+def _compiled(function: _F, inlined: bool) -> _F:
     try:
-        return cast(_F, numba.njit(cache=True, nogil=True)(function))
+        return cast(_F, numba.njit(cache=True, nogil=True, forceinline=inlined)(function))
     except RuntimeError as error:
         log.warning("compiled code is not cached: %s", error)
-        return cast(_F, numba.njit(nogil=True)(function))
+        return cast(_F, numba.njit(nogil=True, forceinline=inlined)(function))

@@ -2,51 +2,98 @@
 
 An array that is passed to a compiled function costs a count of references and a check of each index for a negative one.
 A pointer has neither. The loop must stay within the array. The array must be an argument of the function that Python
-calls: an array that is made in compiled code is freed after its last use, and a pointer is no use.
-Importing this module imports numba.
+calls, or Python must keep it: an array that is made in compiled code is freed after its last use, and a pointer is no
+use. Importing this module imports numba.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from headwater.native.bytes import Array
-from headwater.native.compiling import compiled
+from headwater.native.bytes import Array, Number
+from headwater.native.compiling import inlined
 
 _pointer: Any = types.CPointer
-_BYTES, _LONGS = _pointer(types.uint8), _pointer(types.int64)
+_BYTES, _INTS, _LONGS = _pointer(types.uint8), _pointer(types.int32), _pointer(types.int64)
 
 
 def _cast(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     return builder.inttoptr(values[0], context.get_value_type(signature.return_type))
 
 
-@intrinsic
-def _bytes_at(typing_context: Any, address: Any) -> Any:
-    """The bytes at an address."""
-    return _BYTES(types.uintp), _cast
+def _pointing(result: Any) -> Any:
+    """A function that makes a pointer of an address."""
+
+    @intrinsic
+    def point(typing_context: Any, address: Any) -> Any:
+        return result(types.int64), _cast
+
+    return point
+
+
+def _loading(bits: int, result: Any) -> Any:
+    """A function that loads a number of the processor from an address."""
+
+    @intrinsic
+    def load(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return builder.load(builder.inttoptr(values[0], ir.IntType(bits).as_pointer()), align=1)
+
+        return result(types.int64), generate
+
+    return load
 
 
 @intrinsic
-def _longs_at(typing_context: Any, address: Any) -> Any:
-    """The signed numbers of 64 bits at an address."""
-    return _LONGS(types.uintp), _cast
+def _copying(typing_context: Any, source: Any, target: Any, length: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = ir.IntType(8).as_pointer()
+        source, target = builder.inttoptr(values[0], kind), builder.inttoptr(values[1], kind)
+        cgutils.raw_memcpy(builder, target, source, values[2], 1)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
 
 
-_bytes: Any = _bytes_at
-_longs: Any = _longs_at
+@intrinsic
+def _addressing(typing_context: Any, pointer: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.ptrtoint(values[0], ir.IntType(64))
+
+    return types.int64(pointer), generate
 
 
-@compiled
+bytes_at: Any = _pointing(_BYTES)
+ints_at: Any = _pointing(_INTS)
+longs_at: Any = _pointing(_LONGS)
+word_at: Any = _loading(64, types.uint64)
+half_at: Any = _loading(32, types.uint32)
+byte_at: Any = _loading(8, types.uint8)
+address: Any = _addressing
+"""The address of a pointer."""
+copy: Any = _copying
+"""Copy bytes between addresses: from, to, how many."""
+
+
+@inlined
+def address_of(array: Array) -> Number:
+    """Where an array is that outlives the caller."""
+    return np.int64(array.ctypes.data)
+
+
+@inlined
 def bytes_of(array: Array) -> Any:
     """The bytes of an array that outlives the caller."""
-    return _bytes(array.ctypes.data)
+    return bytes_at(np.int64(array.ctypes.data))
 
 
-@compiled
+@inlined
 def longs_of(array: Array) -> Any:
     """The numbers of an array that outlives the caller."""
-    return _longs(array.ctypes.data)
+    return longs_at(np.int64(array.ctypes.data))

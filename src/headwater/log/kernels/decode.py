@@ -2,7 +2,8 @@
 
 Importing this module imports numba, so callers import it inside the functions that need it. The loops keep their
 progress between two calls in one array of numbers, `state`. They stop between two records when a piece is full, when
-a column must grow, or when a batch must be decompressed. The next call continues there.
+a column must grow, or when a batch must be decompressed. The next call continues there. Another array, `places`, says
+where the columns are; the caller keeps these.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from headwater.native.bytes import (
     LONG_MAX,
     Array,
     Number,
-    copy_bytes,
     is_utf8,
     read_number,
     read_varint,
 )
-from headwater.native.compiling import compiled
+from headwater.native.compiling import compiled, inlined
+from headwater.native.pointers import address, bytes_at, bytes_of, copy, ints_at, longs_at, longs_of
 from headwater.types import LAST_MS
 
 DONE, FULL, GROW, OPEN = range(4)
@@ -49,6 +50,12 @@ ABORTED_NUMBERS = 3
 
 ROW_COLUMN, KEY_COLUMN, VALUE_COLUMN, RAW_COLUMN, NAME_COLUMN, CONTENT_COLUMN, HEADER_COLUMN = range(7)
 """Columns that grow: all columns of fixed width together, the five of bytes, and the borders of headers."""
+
+LONGS, INTS, BORDERS, FLAGS, KEY, VALUE, RAW, NAME, CONTENT, HEADER_BORDERS, HEADER_FLAGS, ROOMS = range(12)
+"""Numbers in `places`: the addresses of the columns, then the room of each column that grows. Numbers and flags of rows
+are in several columns of that room, one behind the other; borders have more room by `SPARE`."""
+PLACE_NUMBERS = ROOMS + 7
+SPARE = 64
 
 MAX_ROWS = 100_000
 MAX_PIECE_BYTES = 16 << 20
@@ -87,66 +94,55 @@ def _scan_headers(data: Array, at: int, stop: int, count: int) -> tuple[int, int
     return at, names, contents, utf8
 
 
-@compiled
+@inlined
 def _scan_record(data: Array, position: int, end: int) -> tuple[Number, ...]:
-    """Check one record; return the positions of its fields.
+    """Check one record up to its headers; return the positions of its fields.
 
     (status, position after it, timestamp delta, offset delta, key at, its length, value at, its length, headers at,
-    number of headers, the first one at, bytes of names, bytes of contents, whether all names are UTF-8)
+    number of headers, the first one at)
     """
     length, at = read_varint(data, position, end)
     if at < 0 or length < 0 or length > end - at:
-        return CUT_SHORT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+        return CUT_SHORT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     stop = at + length
     time, at = read_varint(data, at + 1, stop)
     if at < 0:
-        return CUT_SHORT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+        return CUT_SHORT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     this, at = read_varint(data, at, stop)
     if at < 0:
-        return CUT_SHORT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+        return CUT_SHORT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     key_length, at = read_varint(data, at, stop)
     if at < 0 or key_length < -1 or key_length > stop - at:
-        return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+        return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     key_at = at
     at += max(key_length, 0)
     value_length, at = read_varint(data, at, stop)
     if at < 0 or value_length < -1 or value_length > stop - at:
-        return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+        return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     value_at = at
     at += max(value_length, 0)
     headers_at = at
     headers, at = read_varint(data, at, stop)
     if at < 0 or headers < 0 or headers > (stop - at) >> 1:
-        return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
-    first_header = at
-    names = contents = 0
-    utf8 = True
-    if headers:
-        at, names, contents, utf8 = _scan_headers(data, at, stop, headers)
-        if at < 0:
-            return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
-    if at != stop:
-        return BAD_LENGTH, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False
-    return (
-        DONE, stop, time, this, key_at, key_length, value_at, value_length, headers_at,
-        headers, first_header, names, contents, utf8,
-    )  # fmt: skip
+        return BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    return DONE, stop, time, this, key_at, key_length, value_at, value_length, headers_at, headers, at
 
 
 @compiled
-def _store_headers(
-    data: Array, at: int, stop: int, count: int, state: Array, borders: Array, flags: Array, name: Array, content: Array
-) -> None:
+def _store_headers(data: Array, at: int, stop: int, count: int, places: Array, state: Array) -> None:
     """Copy headers that `_scan_headers` has checked into their columns."""
+    start = address(data)
     used, names, contents = state[HEADERS], state[NAME_USED], state[CONTENT_USED]
+    borders, flags = ints_at(places[HEADER_BORDERS]), bytes_at(places[HEADER_FLAGS])
+    second = places[ROOMS + HEADER_COLUMN] + SPARE
     for _ in range(count):
         length, at = read_varint(data, at, stop)
-        copy_bytes(data, at, length, name, names)
+        copy(start + at, places[NAME] + names, length)
         at += length
         names += length
         length, at = read_varint(data, at, stop)
         if length >= 0:
-            copy_bytes(data, at, length, content, contents)
+            copy(start + at, places[CONTENT] + contents, length)
             at += length
             contents += length
             flags[used] = 1
@@ -154,122 +150,140 @@ def _store_headers(
             flags[used] = 0
             state[NULL_CONTENTS] += 1
         used += 1
-        borders[0, used] = names
-        borders[1, used] = contents
+        borders[used] = names
+        borders[second + used] = contents
     state[HEADERS], state[NAME_USED], state[CONTENT_USED] = used, names, contents
 
 
-@compiled
-def _room(state: Array, column: int, wanted: int, capacity: int) -> bool:
-    """Whether a column has room for `wanted`. If not, the column and its size are noted in `state`."""
-    if wanted <= capacity:
-        return True
-    state[COLUMN], state[WANTED] = column, wanted
-    return False
+@inlined
+def _lacks(
+    places: Array, state: Array, rows: int, keys: int, values: int, raws: int, names: int, contents: int, headers: int
+) -> bool:
+    """Whether a column has too little room. The first such column and the size that it needs are noted in `state`."""
+    rooms = ROOMS
+    if (
+        rows <= places[rooms + ROW_COLUMN]
+        and keys <= places[rooms + KEY_COLUMN]
+        and values <= places[rooms + VALUE_COLUMN]
+        and raws <= places[rooms + RAW_COLUMN]
+        and names <= places[rooms + NAME_COLUMN]
+        and contents <= places[rooms + CONTENT_COLUMN]
+        and headers <= places[rooms + HEADER_COLUMN]
+    ):
+        return False
+    wanted = (rows, keys, values, raws, names, contents, headers)
+    for column in range(len(wanted)):
+        if wanted[column] > places[rooms + column]:
+            state[COLUMN], state[WANTED] = column, wanted[column]
+            break
+    return True
 
 
 @compiled
-def fill_records(
-    data: Array, state: Array, longs: Array, ints: Array, borders: Array, flags: Array, key: Array, value: Array,
-    raw: Array, name: Array, content: Array, header_borders: Array, header_flags: Array,
-) -> Number:  # fmt: skip
-    """Copy the remaining records of the batch in `state` into the columns of a piece."""
-    position, end = state[POSITION], state[END]
+def _fill(data: Array, places: Array, state: Array) -> Number:
+    """Copy the remaining records of the batch in `state` into the columns of a piece. All arguments are pointers."""
+    start = address(data)
+    longs, ints = longs_at(places[LONGS]), ints_at(places[INTS])
+    borders, flags = ints_at(places[BORDERS]), bytes_at(places[FLAGS])
+    room = places[ROOMS + ROW_COLUMN]
+    wide = room + SPARE
+    position, end, left = state[POSITION], state[END], state[LEFT]
     delta, last = state[DELTA], state[LAST_DELTA]
     base, first_offset = state[BASE], state[FIRST_OFFSET]
     base_time, fixed = state[BASE_TIME], state[FIXED_TIME]
-    while state[LEFT] > 0:
+    producer, epoch = state[PRODUCER], state[EPOCH]
+    attributes, sequence = state[ATTRIBUTES], state[SEQUENCE]
+    row, keys, values = state[ROWS], state[KEY_USED], state[VALUE_USED]
+    status = DONE
+    while left > 0:
         (
-            status, stop, time, this, key_at, key_length, value_at, value_length, headers_at,
-            headers, first_header, names, contents, utf8,
+            status, stop, time, this, key_at, key_length, value_at, value_length, headers_at, headers, first_header,
         ) = _scan_record(data, position, end)  # fmt: skip
         if status != DONE:
-            return status
+            break
+        names = contents = raws = 0
+        utf8 = True
+        at = first_header
+        if headers:
+            at, names, contents, utf8 = _scan_headers(data, first_header, stop, headers)
+            if at < 0:
+                status = BAD_FIELD
+                break
+        if at != stop:
+            status = BAD_LENGTH
+            break
         if this <= delta or this > last:
-            return BAD_OFFSET
+            status = BAD_OFFSET
+            break
         if fixed:
             time = base_time
         else:
             if (time > 0 and base_time > LONG_MAX - time) or (time < 0 and base_time < -LONG_MAX - 1 - time):
-                return BAD_TIME
+                status = BAD_TIME
+                break
             time += base_time
         if base + this >= first_offset:
-            row = state[ROWS]
-            raws = 0
             if not utf8:
                 raws, headers, names, contents = stop - headers_at, 0, 0, 0
-            keys_to = state[KEY_USED] + max(key_length, 0)
-            values_to = state[VALUE_USED] + max(value_length, 0)
-            raws_to = state[RAW_USED] + raws
+            keys_to, values_to = keys + max(key_length, 0), values + max(value_length, 0)
+            raws_to, headers_to = state[RAW_USED] + raws, state[HEADERS] + headers
             names_to, contents_to = state[NAME_USED] + names, state[CONTENT_USED] + contents
-            headers_to = state[HEADERS] + headers
             size = keys_to + values_to + raws_to + names_to + contents_to
             size += headers_to * HEADER_BYTES + (row + 1) * ROW_BYTES
             if size > MAX_PIECE_BYTES or row >= MAX_ROWS:
                 if row > 0:
-                    state[POSITION], state[DELTA] = position, delta
-                    return FULL
+                    status = FULL
+                    break
                 if size > MAX_COLUMN_BYTES:
-                    return TOO_LARGE
-            if not (
-                _room(state, ROW_COLUMN, row + 1, len(ints[0]))
-                and _room(state, KEY_COLUMN, keys_to, len(key))
-                and _room(state, VALUE_COLUMN, values_to, len(value))
-                and _room(state, RAW_COLUMN, raws_to, len(raw))
-                and _room(state, NAME_COLUMN, names_to, len(name))
-                and _room(state, CONTENT_COLUMN, contents_to, len(content))
-                and _room(state, HEADER_COLUMN, headers_to, len(header_flags))
-            ):
-                state[POSITION], state[DELTA] = position, delta
-                return GROW
-            longs[0, row] = base + this
-            longs[1, row] = time
-            if 0 <= time <= LAST_MS:
-                longs[2, row] = time * 1000
-                flags[0, row] = 1
-            else:
-                longs[2, row] = 0
-                flags[0, row] = 0
-                state[NULL_TIMES] += 1
-            longs[3, row] = state[PRODUCER]
-            ints[0, row] = state[ATTRIBUTES]
-            ints[1, row] = state[EPOCH]
-            ints[2, row] = -1 if state[SEQUENCE] < 0 else (state[SEQUENCE] + this) & 0x7FFFFFFF
-            if key_length >= 0:
-                copy_bytes(data, key_at, key_length, key, state[KEY_USED])
-                flags[1, row] = 1
-            else:
-                flags[1, row] = 0
-                state[NULL_KEYS] += 1
-            if value_length >= 0:
-                copy_bytes(data, value_at, value_length, value, state[VALUE_USED])
-                flags[2, row] = 1
-            else:
-                flags[2, row] = 0
-                state[NULL_VALUES] += 1
-            if utf8:
-                flags[3, row] = 1
-                if headers:
-                    _store_headers(
-                        data, first_header, stop, headers, state, header_borders, header_flags, name, content
-                    )
-            else:
-                flags[3, row] = 0
-                state[NULL_HEADERS] += 1
-                copy_bytes(data, headers_at, raws, raw, state[RAW_USED])
-            state[KEY_USED], state[VALUE_USED], state[RAW_USED] = keys_to, values_to, raws_to
+                    status = TOO_LARGE
+                    break
+            if _lacks(places, state, row + 1, keys_to, values_to, raws_to, names_to, contents_to, headers_to):
+                status = GROW
+                break
+            longs[row] = base + this
+            longs[room + row] = time
+            shown = 0 <= time <= LAST_MS
+            longs[2 * room + row] = time * 1000 if shown else 0
+            longs[3 * room + row] = producer
+            ints[row] = attributes
+            ints[room + row] = epoch
+            ints[2 * room + row] = -1 if sequence < 0 else (sequence + this) & 0x7FFFFFFF
+            flags[row] = shown
+            flags[room + row] = key_length >= 0
+            flags[2 * room + row] = value_length >= 0
+            flags[3 * room + row] = utf8
+            if not (shown and key_length >= 0 and value_length >= 0 and utf8):
+                state[NULL_TIMES] += not shown
+                state[NULL_KEYS] += key_length < 0
+                state[NULL_VALUES] += value_length < 0
+                state[NULL_HEADERS] += not utf8
+            copy(start + key_at, places[KEY] + keys, keys_to - keys)
+            copy(start + value_at, places[VALUE] + values, values_to - values)
+            if headers:
+                _store_headers(data, first_header, stop, headers, places, state)
+            if raws:
+                copy(start + headers_at, places[RAW] + state[RAW_USED], raws)
+                state[RAW_USED] = raws_to
+            keys, values = keys_to, values_to
             row += 1
-            borders[0, row] = keys_to
-            borders[1, row] = values_to
-            borders[2, row] = headers_to
-            borders[3, row] = raws_to
-            state[ROWS] = row
+            borders[row] = keys
+            borders[wide + row] = values
+            borders[2 * wide + row] = headers_to
+            borders[3 * wide + row] = raws_to
         position = stop
         delta = this
-        state[LEFT] -= 1
-    if position != end:
+        left -= 1
+    state[ROWS], state[KEY_USED], state[VALUE_USED] = row, keys, values
+    state[POSITION], state[DELTA], state[LEFT] = position, delta, left
+    if status == DONE and position != end:
         return BAD_LENGTH
-    return DONE
+    return status
+
+
+@compiled
+def fill_records(data: Array, places: Array, state: Array) -> Number:
+    """Copy the remaining records of the batch in `state` into the columns of a piece, which `places` names."""
+    return _fill(bytes_of(data), longs_of(places), longs_of(state))
 
 
 @compiled
@@ -334,20 +348,15 @@ def _enter_batch(data: Array, end: int, append_ms: int, aborted: Array, state: A
 
 
 @compiled
-def fill_batches(
-    data: Array, runs: Array, aborted: Array, state: Array, longs: Array, ints: Array, borders: Array, flags: Array,
-    key: Array, value: Array, raw: Array, name: Array, content: Array, header_borders: Array, header_flags: Array,
-) -> Number:  # fmt: skip
-    """Copy the batches of runs, which follow each other in `data`, into the columns of a piece.
+def fill_batches(data: Array, runs: Array, aborted: Array, places: Array, state: Array) -> Number:
+    """Copy the batches of runs, which follow each other in `data`, into the columns of a piece, which `places` names.
 
     A row of `runs` is (end in `data`, offset of the first record, log-append time or -1). A row of `aborted` is
     (producer id, offset of the first record, offset of the marker); rows are sorted.
     """
     while True:
         if state[LEFT] > 0:
-            status = fill_records(
-                data, state, longs, ints, borders, flags, key, value, raw, name, content, header_borders, header_flags
-            )
+            status = _fill(bytes_of(data), longs_of(places), longs_of(state))
             if status != DONE:
                 return status
         run = state[RUN]

@@ -10,15 +10,11 @@ Importing this module imports numba, see `native/bytes.py`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from headwater.native.bytes import Number
 from headwater.native.compiling import compiled
+from headwater.native.pointers import byte_at, half_at, word_at
 
 _PRIME_1 = np.uint64(0x9E3779B185EBCA87)
 _PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -27,24 +23,6 @@ _SHIFT = np.uint64(32)
 _NULL = np.uint64(0xFFFFFFFFFFFFFFFF)
 """The length of what is null."""
 _STRIPE = 32
-
-
-def _loading(bits: int, result: Any) -> Any:
-    """A function that loads a number of the processor from an address."""
-
-    @intrinsic
-    def load(typing_context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            return builder.load(builder.inttoptr(values[0], ir.IntType(bits).as_pointer()), align=1)
-
-        return result(types.int64), generate
-
-    return load
-
-
-_word: Any = _loading(64, types.uint64)
-_half: Any = _loading(32, types.uint32)
-_byte: Any = _loading(8, types.uint8)
 
 
 @compiled
@@ -56,7 +34,7 @@ def _mixed(total: Number, word: Number) -> Number:
 @compiled
 def _pair(high: int, low: int) -> Number:
     """The two numbers of 32 bits at these addresses, as one word."""
-    return np.uint64(_half(high)) << _SHIFT | np.uint64(_half(low))
+    return np.uint64(half_at(high)) << _SHIFT | np.uint64(half_at(low))
 
 
 @compiled
@@ -67,20 +45,20 @@ def _blob(total: Number, at: Number, length: Number) -> Number:
     if length >= 2 * _STRIPE:
         one, two, three, four = _PRIME_1, _PRIME_2, _PRIME_3, _NULL
         while stop - at >= _STRIPE:
-            one = _mixed(one, _word(at))
-            two = _mixed(two, _word(at + 8))
-            three = _mixed(three, _word(at + 16))
-            four = _mixed(four, _word(at + 24))
+            one = _mixed(one, word_at(at))
+            two = _mixed(two, word_at(at + 8))
+            three = _mixed(three, word_at(at + 16))
+            four = _mixed(four, word_at(at + 24))
             at += _STRIPE
         total = _mixed(_mixed(_mixed(_mixed(total, one), two), three), four)
     while stop - at >= 8:
-        total = _mixed(total, _word(at))
+        total = _mixed(total, word_at(at))
         at += 8
     if at < stop:
         word = np.uint64(0)
         while stop > at:
             stop -= 1
-            word = word << np.uint64(8) | np.uint64(_byte(stop))
+            word = word << np.uint64(8) | np.uint64(byte_at(stop))
         total = _mixed(total, word)
     return total
 
@@ -90,10 +68,10 @@ def _value(total: Number, column: tuple[int, int, int, int], row: int) -> Number
     """Add a value of a column of bytes, which may be null."""
     borders, data, valid, first = column
     place = first + row
-    if valid != 0 and not (_byte(valid + (place >> 3)) >> np.uint8(place & 7)) & 1:
+    if valid != 0 and not (byte_at(valid + (place >> 3)) >> np.uint8(place & 7)) & 1:
         return _mixed(total, _NULL)
-    start = np.int64(_half(borders + 4 * row))
-    return _blob(total, data + start, np.int64(_half(borders + 4 * row + 4)) - start)
+    start = np.int64(half_at(borders + 4 * row))
+    return _blob(total, data + start, np.int64(half_at(borders + 4 * row + 4)) - start)
 
 
 @compiled
@@ -113,9 +91,9 @@ def sum_rows(
     """
     total = np.uint64(0)
     for row in range(rows):
-        found = _mixed(_PRIME_3, _word(longs[0] + 8 * row))
-        found = _mixed(found, _word(longs[1] + 8 * row))
-        found = _mixed(found, _word(longs[2] + 8 * row))
+        found = _mixed(_PRIME_3, word_at(longs[0] + 8 * row))
+        found = _mixed(found, word_at(longs[1] + 8 * row))
+        found = _mixed(found, word_at(longs[2] + 8 * row))
         found = _mixed(found, _pair(ints[0] + 4 * row, ints[1] + 4 * row))
         found = _mixed(found, _pair(ints[2] + 4 * row, ints[3] + 4 * row))
         found = _value(found, blobs[0], row)
@@ -123,10 +101,10 @@ def sum_rows(
         found = _value(found, blobs[2], row)
         borders, _, valid, first = headers
         place = first + row
-        if valid != 0 and not (_byte(valid + (place >> 3)) >> np.uint8(place & 7)) & 1:
+        if valid != 0 and not (byte_at(valid + (place >> 3)) >> np.uint8(place & 7)) & 1:
             found = _mixed(found, _NULL)
         else:
-            start, end = np.int64(_half(borders + 4 * row)), np.int64(_half(borders + 4 * row + 4))
+            start, end = np.int64(half_at(borders + 4 * row)), np.int64(half_at(borders + 4 * row + 4))
             found = _mixed(found, np.uint64(end - start))
             for i in range(start, end):
                 found = _value(_value(found, names, i), contents, i)

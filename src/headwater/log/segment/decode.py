@@ -69,7 +69,8 @@ def compile_kernels() -> None:
         pass
     from headwater.log.kernels import decode as kernels
 
-    kernels.fill_records(_readonly(b""), *_Columns(0, [1] * _GROWING).arguments())
+    columns = _Columns(0, [1] * _GROWING)
+    kernels.fill_records(_readonly(b""), columns.places, columns.state)
 
 
 def _readonly(data: Buffer) -> Array:
@@ -94,19 +95,23 @@ class _Columns:
         rows = _rounded(sizes[kernels.ROW_COLUMN])
         self.longs = np.empty((4, rows), dtype=np.int64)
         self.ints = np.empty((3, rows), dtype=np.int32)
-        self.borders = np.zeros((4, rows + _NUMBERS), dtype=np.int32)
+        self.borders = np.zeros((4, rows + kernels.SPARE), dtype=np.int32)
         self.flags = np.empty((4, rows), dtype=np.uint8)
         self.bytes = [np.empty(size, dtype=np.uint8) for size in sizes[kernels.KEY_COLUMN : kernels.HEADER_COLUMN]]
         headers = _rounded(sizes[kernels.HEADER_COLUMN])
-        self.header_borders = np.zeros((2, headers + _NUMBERS), dtype=np.int32)
+        self.header_borders = np.zeros((2, headers + kernels.SPARE), dtype=np.int32)
         self.header_flags = np.empty(headers, dtype=np.uint8)
+        self.places = np.zeros(kernels.PLACE_NUMBERS, dtype=np.int64)
+        """Where the arrays are, for the compiled loops."""
+        self._note_places()
 
-    def arguments(self) -> tuple[Array, ...]:
-        """The arguments of the compiled loops, in order."""
-        return (
-            self.state, self.longs, self.ints, self.borders, self.flags, *self.bytes,
-            self.header_borders, self.header_flags,
-        )  # fmt: skip
+    def _note_places(self) -> None:
+        from headwater.log.kernels import decode as kernels
+
+        arrays = (self.longs, self.ints, self.borders, self.flags, *self.bytes, self.header_borders, self.header_flags)
+        rooms = (self.ints.shape[1], *map(len, self.bytes), len(self.header_flags))
+        self.places[: kernels.ROOMS] = [array.ctypes.data for array in arrays]
+        self.places[kernels.ROOMS :] = rooms
 
     def grow(self) -> None:
         """Make room in the column that the loops have noted in `state`."""
@@ -116,14 +121,15 @@ class _Columns:
         if column == kernels.ROW_COLUMN:
             rows = _rounded(min(2 * wanted, kernels.MAX_ROWS))
             self.longs, self.ints = _widened(self.longs, rows), _widened(self.ints, rows)
-            self.borders, self.flags = _widened(self.borders, rows + _NUMBERS), _widened(self.flags, rows)
+            self.borders, self.flags = _widened(self.borders, rows + kernels.SPARE), _widened(self.flags, rows)
         elif column == kernels.HEADER_COLUMN:
             headers = _rounded(_roomy(wanted, kernels.MAX_PIECE_BYTES // kernels.HEADER_BYTES))
-            self.header_borders = _widened(self.header_borders, headers + _NUMBERS)
+            self.header_borders = _widened(self.header_borders, headers + kernels.SPARE)
             self.header_flags = _widened(self.header_flags, headers)
         else:
             i = column - kernels.KEY_COLUMN
             self.bytes[i] = _widened(self.bytes[i], _roomy(wanted, kernels.MAX_PIECE_BYTES))
+        self._note_places()
 
     def used(self) -> list[int]:
         """How much of each column is filled, in the order of `Sizes`."""
@@ -249,13 +255,20 @@ class _Decoder:
         if runs[0][1] < state[kernels.OFFSET]:
             raise CorruptObject(f"a run that starts at offset {runs[0][1]} comes before {state[kernels.OFFSET]}")
         state[kernels.RUN], state[kernels.AT], state[kernels.OFFSET] = 0, 0, runs[0][1]
-        while (status := kernels.fill_batches(data, table, self._aborted, *self._columns.arguments())) != kernels.DONE:
+        while (status := self._fill_batches(data, table)) != kernels.DONE:
             if status != kernels.OPEN:
                 yield from self._settle(status)
                 continue
             opened = self._opened(data)
-            while (status := kernels.fill_records(opened, *self._columns.arguments())) != kernels.DONE:
+            while (status := self._fill_records(opened)) != kernels.DONE:
                 yield from self._settle(status)
+
+    def _fill_batches(self, data: Array, table: Array) -> int:
+        columns = self._columns
+        return int(self._kernels.fill_batches(data, table, self._aborted, columns.places, columns.state))
+
+    def _fill_records(self, opened: Array) -> int:
+        return int(self._kernels.fill_records(opened, self._columns.places, self._columns.state))
 
     def _settle(self, status: int) -> Iterator[pa.RecordBatch]:
         """Handle the reason why the loops stopped: a full column grows, a full piece is returned, a flaw is raised."""
