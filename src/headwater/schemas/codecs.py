@@ -32,8 +32,8 @@ class Codec(Protocol):
     def record(self) -> str:
         """The short name of the record type; empty if it has none."""
 
-    def decode(self, payloads: pa.BinaryArray) -> tuple[Shape, Decoded]:
-        """Values, and their shape. No payload raises."""
+    def decode(self, payloads: pa.BinaryArray, front: int = 0) -> tuple[Shape, Decoded]:
+        """Values, and their shape. Each payload has a prefix of `front` bytes. No payload raises."""
 
 
 class SchemaCodec:
@@ -46,8 +46,8 @@ class SchemaCodec:
     def __repr__(self) -> str:
         return f"<SchemaCodec of {self.record}>"
 
-    def decode(self, payloads: pa.BinaryArray) -> tuple[Shape, Decoded]:
-        return self._decoder.shape, self._decoder.decode(payloads)
+    def decode(self, payloads: pa.BinaryArray, front: int = 0) -> tuple[Shape, Decoded]:
+        return self._decoder.shape, self._decoder.decode(payloads, front)
 
 
 def codec_of(known: KnownSchema, indexes: tuple[int, ...]) -> Codec:

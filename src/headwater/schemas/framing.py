@@ -65,11 +65,12 @@ class Frame:
     @property
     def payloads(self) -> pa.BinaryArray:
         """The bytes behind the prefix, in the order of `rows`. For Protobuf the indexes of the message come first."""
-        from pyarrow import compute
+        return _cut(self.whole, self.prefix)
 
+    @property
+    def whole(self) -> pa.BinaryArray:
+        """The same with the prefix, which has `prefix` bytes."""
         taken = _taken(self.source, self.rows)
-        if self.prefix:
-            taken = compute.binary_slice(taken, self.prefix, _END)
         return _with_front(self.front, taken) if self.front else taken
 
 
@@ -89,7 +90,14 @@ class MessageFrame:
     indexes: tuple[int, ...]
     rows: Array
     """Places in the payloads that were given."""
-    payloads: pa.BinaryArray
+    whole: pa.BinaryArray
+    """The payloads, with so many bytes in front of each."""
+    front: int
+
+    @property
+    def payloads(self) -> pa.BinaryArray:
+        """The bytes behind the indexes."""
+        return _cut(self.whole, self.front)
 
 
 def unframed(payloads: pa.BinaryArray) -> Frames:
@@ -115,31 +123,30 @@ def frames_of(payloads: pa.BinaryArray, headers: pa.ListArray, name: str) -> Fra
     return found
 
 
-def message_frames(payloads: pa.BinaryArray) -> tuple[list[MessageFrame], dict[int, str]]:
-    """Payloads of a Protobuf schema by the message that their indexes name, without the indexes, and what is wrong.
+def message_frames(payloads: pa.BinaryArray, front: int = 0) -> tuple[list[MessageFrame], dict[int, str]]:
+    """Payloads of a Protobuf schema by the message that their indexes name, and what is wrong.
 
-    Nearly all have the one byte that means the first message of the file.
+    The indexes come after `front` bytes. Nearly all have the one byte that means the first message of the file.
     """
     import numpy as np
-    from pyarrow import compute
 
-    lengths, first = _lengths(payloads), _bytes_at(payloads, 0)
-    plain = np.flatnonzero((lengths > 0) & (first == 0))
+    lengths, first = _lengths(payloads), _bytes_at(payloads, front)
+    plain = np.flatnonzero((lengths > front) & (first == 0))
     frames = []
     if len(plain):
-        frames.append(MessageFrame((0,), plain, compute.binary_slice(_taken(payloads, plain), 1, _END)))
+        frames.append(MessageFrame((0,), plain, _taken(payloads, plain), front + 1))
     if len(plain) == len(payloads):
         return frames, {}
     errors: dict[int, str] = {}
     others: dict[tuple[tuple[int, ...], int], list[int]] = {}
-    for row in np.flatnonzero((lengths == 0) | (first != 0)).tolist():
+    for row in np.flatnonzero((lengths <= front) | (first != 0)).tolist():
         try:
-            others.setdefault(read_indexes(payloads[row].as_py() or b""), []).append(row)
+            others.setdefault(read_indexes((payloads[row].as_py() or b"")[front:]), []).append(row)
         except ValueError as error:
             errors[row] = str(error)
     for (indexes, size), numbers in others.items():
         rows = np.array(numbers, dtype=np.int64)
-        frames.append(MessageFrame(indexes, rows, compute.binary_slice(_taken(payloads, rows), size, _END)))
+        frames.append(MessageFrame(indexes, rows, _taken(payloads, rows), front + size))
     return frames, errors
 
 
@@ -193,8 +200,11 @@ def _by_prefix(payloads: pa.BinaryArray, rows: Array, found: Frames) -> None:
 
     if not len(rows):
         return
-    ids = _ids(payloads)[rows]
-    if (ids == ids[0]).all():
+    ids, same = _ids(payloads)
+    if len(rows) < len(ids):
+        ids = ids[rows]
+        same = bool((ids == ids[0]).all())
+    if same:
         number = int(ids[0])
         found.frames.append(Frame(SchemaRef(number), rows, payloads, 0 if number == _NO_ID else PREFIX_BYTES))
         return
@@ -252,18 +262,14 @@ def _with_front(front: bytes, payloads: pa.BinaryArray) -> pa.BinaryArray:
     return compute.binary_join_element_wise(pa.scalar(front, pa.binary()), payloads, pa.scalar(b"", pa.binary()))
 
 
-def _ids(payloads: pa.BinaryArray) -> Array:
-    """The id in the prefix of each row, or -1 if it has none."""
+def _ids(payloads: pa.BinaryArray) -> tuple[Array, bool]:
+    """The id in the prefix of each row, or -1 if it has none; and whether all are the same."""
     import numpy as np
 
-    starts, data = _starts(payloads), _data(payloads)
-    if len(data) < PREFIX_BYTES:
-        return np.full(len(payloads), _NO_ID, dtype=np.int64)
-    # Every four bytes of the data as a number, wherever they begin: an id is one look.
-    words: Array = np.ndarray(len(data) - 3, dtype=">u4", buffer=data, strides=(1,))
-    at = np.minimum(starts, len(data) - PREFIX_BYTES)
-    named = (_lengths(payloads) >= PREFIX_BYTES) & (data[at] == MAGIC_ID)
-    return np.where(named, words[at + 1].astype(np.int64), _NO_ID)
+    from headwater.schemas.decoding.kernels.framing import read_ids
+
+    ids = np.empty(len(payloads), dtype=np.int64)
+    return ids, bool(read_ids(_data(payloads), _borders(payloads), ids))
 
 
 def _bytes_at(payloads: pa.BinaryArray, place: int) -> Array:
@@ -278,24 +284,35 @@ def _bytes_at(payloads: pa.BinaryArray, place: int) -> Array:
 
 
 def _starts(payloads: pa.BinaryArray) -> Array:
-    import numpy as np
-
-    return np.frombuffer(payloads.buffers()[1], dtype=np.int32)[payloads.offset : payloads.offset + len(payloads)]
+    return _borders(payloads)[:-1]
 
 
 def _lengths(payloads: pa.BinaryArray) -> Array:
     """The length of each row. That of a null row means nothing."""
     import numpy as np
 
-    borders = np.frombuffer(payloads.buffers()[1], dtype=np.int32)
-    return np.diff(borders[payloads.offset : payloads.offset + len(payloads) + 1])
+    return np.diff(_borders(payloads))
+
+
+def _borders(payloads: pa.BinaryArray) -> Array:
+    """Where rows begin and end in the data."""
+    import numpy as np
+
+    width = np.dtype(np.int32).itemsize
+    return _readonly(np.frombuffer(payloads.buffers()[1], np.int32, len(payloads) + 1, payloads.offset * width))
 
 
 def _data(payloads: pa.BinaryArray) -> Array:
     import numpy as np
 
     held = payloads.buffers()[2]
-    return np.frombuffer(held, dtype=np.uint8) if held is not None else np.empty(0, dtype=np.uint8)
+    return _readonly(np.frombuffer(held, dtype=np.uint8) if held is not None else np.empty(0, dtype=np.uint8))
+
+
+def _readonly(array: Array) -> Array:
+    """Loops are compiled for such arrays only, whatever the buffer is."""
+    array.flags.writeable = False
+    return array
 
 
 def _valid_rows(payloads: pa.BinaryArray) -> Array:
@@ -304,6 +321,13 @@ def _valid_rows(payloads: pa.BinaryArray) -> Array:
     if not payloads.null_count:
         return np.arange(len(payloads), dtype=np.int64)
     return np.flatnonzero(payloads.is_valid().to_numpy(False)).astype(np.int64)
+
+
+def _cut(payloads: pa.BinaryArray, front: int) -> pa.BinaryArray:
+    """Payloads without so many bytes in front of each."""
+    from pyarrow import compute
+
+    return compute.binary_slice(payloads, front, _END) if front else payloads
 
 
 def _taken(payloads: pa.BinaryArray, rows: Array) -> pa.BinaryArray:

@@ -18,6 +18,7 @@ from headwater.schemas.framing import (
     VALUE_HEADER,
     Frame,
     Frames,
+    MessageFrame,
     SchemaRef,
     frames_of,
     message_frames,
@@ -197,32 +198,30 @@ class Typer:
 
     def _by_schema(self, side: _Side, known: KnownSchema, frame: Frame, name: str) -> None:
         """Decode the rows of a frame by their schema."""
-        payloads = frame.payloads
+        payloads = frame.whole
         try:
             if known.kind != SchemaKind.PROTOBUF or not frame.schema.key:
-                self._decode(side, codec_of(known, ()), frame.rows, payloads)
+                self._decode(side, codec_of(known, ()), frame.rows, payloads, frame.prefix)
                 return
-            messages, errors = message_frames(payloads)
+            messages, errors = message_frames(payloads, frame.prefix)
             for place, text in errors.items():
                 side.failures[int(frame.rows[place])] = Failure("bad-data", text)
             for message in messages:
-                self._message(side, known, message.indexes, frame.rows[message.rows], message.payloads)
+                self._message(side, known, message, frame.rows[message.rows])
         except BadSchema as error:
             self._fail(side, frame, "bad-schema", f"the schema with the {_called(frame, name)} cannot be used: {error}")
 
-    def _message(
-        self, side: _Side, known: KnownSchema, indexes: tuple[int, ...], rows: Array, payloads: pa.Array
-    ) -> None:
+    def _message(self, side: _Side, known: KnownSchema, message: MessageFrame, rows: Array) -> None:
         """Decode Protobuf messages of one type."""
         try:
-            codec = codec_of(known, indexes)
+            codec = codec_of(known, message.indexes)
         except BadSchema as error:
             side.failures.update(dict.fromkeys(rows.tolist(), Failure("bad-data", str(error))))
             return
-        self._decode(side, codec, rows, payloads)
+        self._decode(side, codec, rows, message.whole, message.front)
 
-    def _decode(self, side: _Side, codec: Codec, rows: Array, payloads: pa.Array) -> None:
-        shape, decoded = codec.decode(payloads)
+    def _decode(self, side: _Side, codec: Codec, rows: Array, payloads: pa.Array, front: int) -> None:
+        shape, decoded = codec.decode(payloads, front)
         self._enter(side, rows, shape, codec.record if self._typing.separate else "", decoded)
 
     def _enter(self, side: _Side, rows: Array, shape: Shape, record: str, decoded: Decoded) -> None:

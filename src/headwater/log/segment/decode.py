@@ -108,7 +108,8 @@ class _Columns:
     def _note_places(self) -> None:
         from headwater.log.kernels import decode as kernels
 
-        arrays = (self.longs, self.ints, self.borders, self.flags, *self.bytes, self.header_borders, self.header_flags)
+        rows: list[Array] = [self.longs, self.ints, self.borders, self.flags]
+        arrays = [*rows, *self.bytes, self.header_borders, self.header_flags]
         rooms = (self.ints.shape[1], *map(len, self.bytes), len(self.header_flags))
         self.places[: kernels.ROOMS] = [array.ctypes.data for array in arrays]
         self.places[kernels.ROOMS :] = rooms

@@ -72,7 +72,8 @@ class Program:
         self._numbers: dict[str, int] = {}
         self._write(tree, shape, 0, "")
         self._step(kernel.END)
-        self._program = np.array(self._steps, np.int64)
+        self._program = np.zeros((len(self._steps), kernel.LINE), np.int64)
+        self._program[:, : kernel.STEP_POOL] = self._steps
         self._jump_table = np.array(self._jumps or [0], np.int64)
         self._type_table = np.array(self._types or [[0] * kernel.WIDTH], np.int64)
         flat: list[int] = []
@@ -81,21 +82,25 @@ class Program:
             flat.extend(parts)
         self._link_table = np.array(flat or [0], np.int64)
 
-    def decode(self, payloads: pa.Array) -> Decoded:
-        """Decode payloads of the schema."""
+    def decode(self, payloads: pa.Array, front: int = 0) -> Decoded:
+        """Decode payloads of the schema. So many bytes at the front of each are passed over."""
         from headwater.schemas.decoding.kernels import avro as kernel
-        from headwater.schemas.decoding.kernels.slots import gather
+        from headwater.schemas.decoding.kernels.slots import BASE, POOL, SECOND, VALID, gather
 
-        given = Payloads(payloads)
+        of_nodes = [POOL, BASE, SECOND, VALID]
+        given = Payloads(payloads, front)
+        program = self._program.copy()
         current, loops = np.zeros(self.layout.pools, np.int64), np.zeros(kernel.MAX_LEVELS, np.int64)
         stack = np.zeros(2 * kernel.MAX_DEPTH, np.int64)
 
         def step(slots: Slots, flaws: Array, state: Array) -> int:
+            program[:, kernel.STEP_POOL :] = slots.nodes[program[:, kernel.NODE]][:, of_nodes]
             return kernel.read_payloads(
                 given.data,
                 given.offsets,
+                given.front,
                 given.skip,
-                self._program,
+                program,
                 self._jump_table,
                 self._type_table,
                 self._link_table,

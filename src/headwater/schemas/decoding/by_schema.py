@@ -24,8 +24,8 @@ class Decoder(Protocol):
     shape: Shape
     """The shape of the decoded values."""
 
-    def decode(self, payloads: pa.Array) -> Decoded:
-        """Decode payloads, which are bytes without any prefix. No payload raises."""
+    def decode(self, payloads: pa.Array, front: int = 0) -> Decoded:
+        """Decode payloads. Each has a prefix of `front` bytes, which is passed over. No payload raises."""
 
 
 def decoder_of(parsed: Parsed, indexes: tuple[int, ...] = ()) -> Decoder:

@@ -67,9 +67,15 @@ def scaled(factor: int, divisor: int, kind: str) -> Convert:
         values = array.to_numpy(zero_copy_only=False) if not array.null_count else array.fill_null(0).to_numpy()
         limit = ((1 << 63) - 1) // factor
         low, high = (0, _DAY * divisor // factor - 1) if kind == "time" else (-limit, limit)
-        bad = {int(at): "the time is out of range" for at in np.flatnonzero((values > high) | (values < low))}
+        bad: Bad = {}
+        if len(values) and (values.max() > high or values.min() < low):
+            bad = {int(at): "the time is out of range" for at in np.flatnonzero((values > high) | (values < low))}
+        times = values
         with np.errstate(over="ignore"):
-            times = values if factor == divisor else values * factor // divisor
+            if factor != 1:
+                times = times * factor
+            if divisor != 1:
+                times = times // divisor
         return _typed(times, arrow_type(Shape(kind)), array), bad
 
     return convert

@@ -50,7 +50,7 @@ class Texts:
     def _add(self, shape: Shape, pool: int, place: str) -> Node:
         import pyarrow as pa
 
-        from headwater.schemas.decoding.kernels import json
+        from headwater.schemas.decoding.kernels import json, json_values
         from headwater.schemas.decoding.kernels import slots as kernel
 
         kind = shape.kind
@@ -76,6 +76,7 @@ class Texts:
                     json.NAME: len(self._names),
                     json.NAME_SIZE: len(name),
                     json.PARENT: node.index,
+                    json.IS_PLAIN: int(json_values.is_plain(name)),
                 }
                 self._names += name
                 self._fields.append(child)
@@ -105,15 +106,16 @@ class Texts:
                 node.reads, node.convert = pa.string(), conversions.FROM_TEXT[kind]
         return node
 
-    def decode(self, payloads: pa.Array) -> Decoded:
-        """Decode payloads. A field that the shape does not have is passed over."""
-        return self.try_out(payloads, strict=False)[0]
+    def decode(self, payloads: pa.Array, front: int = 0) -> Decoded:
+        """Decode payloads. A field that the shape does not have, and the `front` of each payload, are passed over."""
+        return self.try_out(payloads, strict=False, front=front)[0]
 
-    def try_out(self, payloads: pa.Array, strict: bool) -> tuple[Decoded, dict[int, int]]:
+    def try_out(self, payloads: pa.Array, strict: bool, front: int = 0) -> tuple[Decoded, dict[int, int]]:
         """Decode payloads; also the codes of the flaws, by row. With `strict`, an unknown field is a flaw."""
         from headwater.schemas.decoding.kernels import json, json_values
+        from headwater.schemas.decoding.kernels import slots as kernel
 
-        given = Payloads(payloads)
+        given = Payloads(payloads, front)
         late = np.empty((len(given.data) // 3 + 1, json.LATE_NUMBERS), np.int64)
         longest = int(np.diff(given.offsets).max(initial=0))
         scratch = np.empty(longest + 1, np.uint8)
@@ -127,6 +129,7 @@ class Texts:
             result = json.read_texts(
                 given.data,
                 given.offsets,
+                given.front,
                 given.skip,
                 strict,
                 slots.nodes,
@@ -145,10 +148,9 @@ class Texts:
                 stack,
                 state,
             )
-            count = int(state[2])
+            count = int(state[kernel.LATE])
             codes.clear()
-            for row in np.flatnonzero(flaws[:, 0]).tolist():
-                codes[row] = int(flaws[row, 0])
+            codes.update((row, code) for row, code, _, _ in flaws[: state[kernel.FLAWED]].tolist())
             return result
 
         def finish(slots: Slots) -> list[tuple[int, str]]:

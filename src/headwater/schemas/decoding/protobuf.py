@@ -16,7 +16,7 @@ import numpy as np
 from headwater.native.bytes import Array
 from headwater.schemas.decoding import conversions
 from headwater.schemas.decoding.decoded import Decoded
-from headwater.schemas.decoding.slots import TWICE, Bad, Convert, Layout, Node, Payloads, Slots
+from headwater.schemas.decoding.slots import MAX_TEXT, TWICE, Bad, Convert, Layout, Node, Payloads, Slots
 from headwater.schemas.decoding.slots import decode as run
 from headwater.schemas.leftovers import texts
 from headwater.schemas.shapes import JSON, Field, Shape, list_of, map_of
@@ -76,21 +76,25 @@ class Messages:
             row[:] = (len(entries), len(own), len(marks), len(marked))
             entries.extend(sorted(own))
             marks.extend(marked)
-        self._entry_table = np.array(entries or [[0] * kernel.ENTRY], np.int64)
+        self._entry_table = np.zeros((max(len(entries), 1), kernel.ENTRY), np.int64)
+        for line, entry in zip(self._entry_table, entries, strict=False):
+            line[: kernel.TAG] = entry
+            line[kernel.TAG] = entry[kernel.NUMBER] << 3 | kernel.wire_type(entry[kernel.OP])
+            line[kernel.PLAIN] = entry[kernel.LIST] < 0 and entry[kernel.ONEOF] < 0 and entry[kernel.OP] <= kernel.BYTES
         self._mark_table = np.array(marks or [0], np.int64)
         self._member_table = np.array(self._members or [-1], np.int64)
 
-    def decode(self, payloads: pa.Array) -> Decoded:
-        """Decode payloads of the message type."""
+    def decode(self, payloads: pa.Array, front: int = 0) -> Decoded:
+        """Decode payloads of the message type. So many bytes at the front of each are passed over."""
         import pyarrow as pa
 
         if self._json is not None:
-            array, bad = self._json(payloads)
+            array, bad = self._json(_cut(payloads, front))
             return Decoded(array, bad)
-        decoded, odd = self._run(payloads)
+        decoded, odd = self._run(payloads, front)
         if not odd:
             return decoded
-        mended = payloads.to_pylist()
+        mended = _cut(payloads, front).to_pylist()
         errors = dict(decoded.errors)
         for row in odd:
             mended[row], errors[row] = self._in_order(mended[row])
@@ -101,21 +105,29 @@ class Messages:
             errors.setdefault(row, text)
         return Decoded(decoded.array, dict(sorted(errors.items())))
 
-    def _run(self, payloads: pa.Array) -> tuple[Decoded, list[int]]:
+    def _run(self, payloads: pa.Array, front: int = 0) -> tuple[Decoded, list[int]]:
         """Decode payloads; also the rows that are odd."""
         from headwater.schemas.decoding.kernels import protobuf as kernel
-        from headwater.schemas.decoding.kernels.slots import gather
+        from headwater.schemas.decoding.kernels.slots import BASE, FLAWED, INNER, ROW, SECOND, VALID, gather
 
-        given = Payloads(payloads)
+        given = Payloads(payloads, front)
+        entries = self._entry_table.copy()
+        marks = self._mark_table[: self._message_table[0, kernel.MARK_COUNT]].tolist()
         stack, groups = np.zeros(kernel.FRAME * kernel.MAX_DEPTH, np.int64), np.zeros(kernel.MAX_DEPTH, np.int64)
         odd: list[int] = []
 
         def step(slots: Slots, flaws: Array, state: Array) -> int:
+            own = slots.nodes[entries[:, kernel.NODE]]
+            entries[:, kernel.ENTRY_BASE : kernel.LIST_BASE] = own[:, [BASE, SECOND, VALID]]
+            entries[:, kernel.LIST_BASE :] = slots.nodes[entries[:, kernel.LIST]][:, [BASE, INNER]]
+            for node in (0, *marks):
+                slots.marks(self.layout.nodes[node])[state[ROW] :] = given.skip[state[ROW] :] == 0
             result = kernel.read_payloads(
                 given.data,
                 given.offsets,
+                given.front,
                 given.skip,
-                self._entry_table,
+                entries,
                 self._message_table,
                 self._mark_table,
                 self._member_table,
@@ -130,7 +142,7 @@ class Messages:
                 flaws,
                 state,
             )
-            odd[:] = np.flatnonzero(flaws[:, 0] == kernel.ODD).tolist()
+            odd[:] = [row for row, code, _, _ in flaws[: state[FLAWED]].tolist() if code == kernel.ODD]
             return result
 
         def describe(code: int, node: int, at: int) -> str:
@@ -256,6 +268,13 @@ class Messages:
                 self._marks[inside].extend(self._marks[self._entries[inside][-1][5]])
         self._entry(message, field, "MESSAGE", -1, node.index, inside)
         return node
+
+
+def _cut(payloads: pa.Array, front: int) -> pa.Array:
+    """Payloads without so many bytes at the front of each."""
+    from pyarrow import compute
+
+    return compute.binary_slice(payloads, front, MAX_TEXT) if front else payloads
 
 
 def _is_repeated(field: Any) -> bool:

@@ -234,9 +234,11 @@ class Assembly:
     def _list(self, node: Node, kind: pa.DataType, bits: pa.Buffer | None, nulls: int) -> pa.Array:
         import pyarrow as pa
 
+        from headwater.schemas.decoding.kernels.slots import run_up
+
         count = self._slots.count(node)
-        ends = np.zeros(count + 1, np.int32)
-        ends[1:] = np.maximum.accumulate(self._slots.numbers(node))
+        ends = np.empty(count + 1, np.int32)
+        run_up(self._slots.numbers(node), ends)
         children = [self.array(child) for child in node.children]
         if node.shape.kind == "map":
             self._note_twice(node, ends, children[0])
@@ -298,15 +300,16 @@ class Assembly:
 
 
 class Payloads:
-    """An array of payloads, as loops take it."""
+    """An array of payloads, as loops take it. So many bytes at the front of each are no part of it."""
 
-    def __init__(self, payloads: pa.Array) -> None:
+    def __init__(self, payloads: pa.Array, front: int = 0) -> None:
         import pyarrow as pa
 
         wide = pa.types.is_large_binary(payloads.type) or pa.types.is_large_string(payloads.type)
         _, borders, data = payloads.buffers()
         kind = np.dtype(np.int64 if wide else np.int32)
         self.rows = len(payloads)
+        self.front = front
         if borders is None or borders.size == 0:
             self.offsets = np.zeros(self.rows + 1, np.int64)
         else:
@@ -316,6 +319,7 @@ class Payloads:
         self.data = (
             np.frombuffer(data, np.uint8)[first:last] if data is not None and last > first else np.zeros(0, np.uint8)
         )
+        self.data.flags.writeable = False  # loops are compiled for such arrays only, whatever the buffer is
         self.offsets -= first
         self.skip = np.zeros(self.rows, np.uint8)
         """Rows that are not decoded: nulls, and those that are known to be bad."""
@@ -334,7 +338,7 @@ def decode(
 ) -> Decoded:
     """Decode payloads by a loop.
 
-    `step` runs the loop with the slots, the flaws (of each row a code, the node and the position) and the loop's state.
+    `step` runs the loop with the slots, the flaws (see `kernels/slots.py`) and the loop's state.
     `describe` says in words what a flaw is. `finish` does what is left after the loop, and gives bad rows. A row that
     proves bad after the loop is left out by another run of the loop.
     """
@@ -343,15 +347,16 @@ def decode(
     errors: dict[int, str] = {}
     while True:
         slots = Slots(layout, payloads.data, payloads.rows)
-        flaws = np.zeros((payloads.rows, 3), np.int64)
+        flaws = np.empty((payloads.rows, kernel.FLAW_NUMBERS), np.int64)
         state = np.zeros(kernel.STATE_NUMBERS, np.int64)
         while step(slots, flaws, state) == kernel.GROW:
             row, pool = int(state[kernel.ROW]), int(state[kernel.POOL_WANTED])
             if not slots.grow(pool, row):
-                flaws[row, :2] = too_large, next(node.index for node in layout.nodes if node.inner == pool)
+                of_list = next(node.index for node in layout.nodes if node.inner == pool)
+                flaws[state[kernel.FLAWED]] = row, too_large, of_list, 0
+                state[kernel.FLAWED] += 1
                 state[kernel.ROW] += 1
-        for row in np.flatnonzero(flaws[:, 0]).tolist():
-            code, node, at = flaws[row].tolist()
+        for row, code, node, at in flaws[: state[kernel.FLAWED]].tolist():
             errors[row] = describe(code, node, at)
         late = finish(slots) if finish is not None else []
         assembly = Assembly(slots, gather)

@@ -68,6 +68,18 @@ def test_flaws_are_named_and_leave_other_rows_alone() -> None:
     assert decoded.array.to_pylist() == [None, {"a": "é", "b": [None], "c": -5, "l": [1, 2]}, None] * len(FLAWED)
 
 
+def test_texts_of_every_length_are_looked_at_whole() -> None:
+    tree, program = record(("a", "string")), Program(record(("a", "string")), struct(Field("a", STRING)))
+    texts = [("x" * at + "é" + "x" * (length - at)) for length in range(20) for at in range(length + 1)]
+    payloads = written(tree, *({"a": text} for text in texts)).to_pylist()
+    decoded = program.decode(pa.array(payloads, pa.binary()))
+    assert not decoded.errors and [row["a"] for row in decoded.array.to_pylist()] == texts
+    broken = [payload.replace("é".encode(), b"\xff\xff") for payload in payloads]
+    decoded = program.decode(pa.array(broken, pa.binary()))
+    assert list(decoded.errors) == list(range(len(texts)))
+    assert {error.partition(" (")[0] for error in decoded.errors.values()} == {"a: a string is not UTF-8"}
+
+
 def test_a_recursive_type_is_text_from_a_depth_on() -> None:
     tree = record(("v", "int"), ("n", ["null", "R"]))
 

@@ -103,3 +103,21 @@ def test_protobuf_of_confluent() -> None:
     kind = message_factory.GetMessageClass(pool_of(model.descriptors).FindMessageTypeByName("shop.Outer.Order"))
     serialize = ProtobufSerializer(kind, client, {"use.deprecated.format": False})
     assert decoded(client, [serialize(kind(**row), CONTEXT) for row in ROWS]) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "payloads"),
+    [
+        (SchemaKind.AVRO, json.dumps(AVRO), [b"\x02\x02x\x00" + bytes(8), b"\x02\x02\xff", b"\x02", b"", None]),
+        (SchemaKind.PROTOBUF, PROTO, [b"\x08\x01", b"", b"\x08", None, b"\x08\x05\x08\x07"]),
+        (SchemaKind.JSON, json.dumps(JSON), [b'{"id":1}', b'{"id":', b"", b'{"id":"x"}', None]),
+    ],
+)
+def test_bytes_in_front_of_payloads_are_passed_over(kind: SchemaKind, text: str, payloads: list[bytes | None]) -> None:
+    decoder = decoder_of(parse(Source(kind, text)))
+    bare = decoder.decode(pa.array(payloads, pa.binary()))
+    behind = decoder.decode(
+        pa.array([None if one is None else b"\xff\xff\xff" + one for one in payloads], pa.binary()), 3
+    )
+    assert bare.errors and behind.errors == bare.errors
+    assert behind.array.equals(bare.array)

@@ -218,6 +218,27 @@ SHAPE = struct(
 )
 
 
+@pytest.mark.parametrize("inside", ['\\"', "\\n", "\\u0041", "é", "\\\\"])
+def test_strings_of_every_length_end_where_they_end(inside: str) -> None:
+    texts = ["x" * at + inside + "x" * (length - at) for length in range(18) for at in range(length + 1)]
+    decoded = decode_as(SHAPE, binary(*(f'{{"s":"{text}","a":7}}'.encode() for text in texts)))
+    assert not decoded.errors
+    found = decoded.array.to_pylist()
+    assert [row["s"] for row in found] == [json.loads(f'"{text}"') for text in texts]
+    assert {row["a"] for row in found} == {7}
+    broken = decode_as(SHAPE, binary(*(f'{{"s":"{text}'.replace(inside, "\x01").encode() for text in texts)))
+    assert ["control character" in error for error in broken.errors.values()] == [True] * len(texts)
+
+
+def test_names_that_need_escapes_are_not_found_in_others() -> None:
+    shape = struct(Field("a\\", LONG), Field('b"', LONG), Field("c", LONG))
+    good, cut = b'{"a\\\\":1,"b\\"":2, "c" : 3}', b'{"a\\":1}'
+    decoded = decode_as(shape, binary(good, cut, b'{"c":4,"a\\\\":5}'))
+    rows = decoded.array.to_pylist()
+    assert [row and list(row.values()) for row in rows] == [[1, 2, 3], None, [5, None, 4]]
+    assert "cut short" in decoded.errors[1]
+
+
 def test_flaws_are_named_and_leave_other_rows_alone() -> None:
     good = b'{"l":[{"x":1},null],"s":"z","m":{"k":1,"\\n":null},"j":{"p": [1, 2]}}'
     payloads: list[bytes | None] = []

@@ -267,6 +267,7 @@ def test_flaws_are_named() -> None:
         b"\x72\xff\xff\xff\xff\x0f": "st: a length goes beyond the payload",
         b"\x72" + b"\xff" * 9 + b"\x01": "st: a length goes beyond the payload",
         b"\x00\x01": "a field's number or wire type is impossible",
+        b"\x08\x01\x00": "a field's number or wire type is impossible",
         b"\x0e\x01": "a field's number or wire type is impossible",
         b"\x0b\x14": "a group does not end where it should",
         b"\x0c": "a group does not end where it should",

@@ -10,21 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from headwater.native.bytes import Array, Number, is_utf8, read_varint
-from headwater.native.compiling import compiled
-from headwater.native.pointers import bytes_of, longs_of
-from headwater.schemas.decoding.kernels.slots import (
-    BASE,
-    DONE,
-    GROW,
-    OWN,
-    POOL,
-    POOL_WANTED,
-    ROW,
-    SECOND,
-    VALID,
-    clear,
-    is_ascii,
-)
+from headwater.native.compiling import compiled, inlined
+from headwater.native.pointers import address, bytes_of, half_at, longs_of, word_at
+from headwater.schemas.decoding.kernels.slots import DONE, GROW, OWN, POOL_WANTED, ROW, clear, is_ascii, note_flaw
 
 BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, FIXED, ENUM, NULL, RECORD, UNION, ARRAY, MAP = range(14)
 """Kinds of types. FIXED has its size, ENUM the number of its symbols."""
@@ -32,14 +20,16 @@ MARK, JUMP, REPEAT, SKIP, END = range(14, 19)
 """Steps that are no types: the value is not null; go to another step; the end of an element; pass over a value of a
 type; the end of the payload."""
 
-STEP, NODE, FIRST, OTHER = range(4)
+STEP, NODE, FIRST, OTHER, STEP_POOL, STEP_BASE, STEP_SECOND, STEP_VALID = range(8)
 """Columns of a program. UNION: the number of branches, and where its jumps begin. ARRAY and MAP: the step after the
-list, and the pool of the elements. REPEAT: the first step of an element."""
+list, and the pool of the elements. REPEAT: the first step of an element. The last four are those of the node."""
+LINE = 8
 KIND, NUMBER, LINK, SMALLEST = range(4)
 """Columns of `types`: the kind; a size, a number of symbols or of parts; where its parts begin in `links`; whether a
 value may have no bytes at all."""
 COLUMNS = OWN
 WIDTH = 4
+"""Columns of `types`."""
 
 CUT_SHORT, BAD_NUMBER, BAD_LENGTH, BAD_BOOLEAN, BAD_SYMBOL, BAD_BRANCH, BAD_TEXT, TRAILING, DEEP, TOO_LARGE = range(
     -1, -11, -1
@@ -88,40 +78,41 @@ def _read_block(data: Array, at: int, end: int, empty: bool) -> tuple[int, int]:
     return count, after
 
 
-@compiled
-def _read_scalar(data: Array, at: int, end: int, kind: int, number: int) -> tuple[Number, int, int]:
-    """The value, its length if it has one, and the position after it or a flaw."""
-    if kind == NULL:
-        return 0, 0, at
+@inlined
+def _read_scalar(data: Array, at: int, end: int, kind: int, number: int) -> tuple[Number, Number, Number]:
+    """The value, its length if it has one, and the position after it or a flaw. `data` is a pointer."""
+    nothing = np.int64(0)
+    if kind == DOUBLE:
+        if end - at < 8:
+            return nothing, nothing, np.int64(CUT_SHORT)
+        return np.int64(word_at(address(data) + at)), nothing, at + 8
+    if kind == FLOAT:
+        if end - at < 4:
+            return nothing, nothing, np.int64(CUT_SHORT)
+        return np.int64(half_at(address(data) + at)), nothing, at + 4
     if kind == BOOLEAN:
         if at >= end:
-            return 0, 0, CUT_SHORT
+            return nothing, nothing, np.int64(CUT_SHORT)
         value = np.int64(data[at])
-        return value, 0, at + 1 if value <= 1 else BAD_BOOLEAN
+        return value, nothing, at + 1 if value <= 1 else np.int64(BAD_BOOLEAN)
     if kind == FIXED:
-        return at, number, at + number if number <= end - at else CUT_SHORT
-    if kind in (FLOAT, DOUBLE):
-        size = 4 if kind == FLOAT else 8
-        if end - at < size:
-            return 0, 0, CUT_SHORT
-        value = np.int64(0)
-        for i in range(size):
-            value |= np.int64(data[at + i]) << (8 * i)
-        return value, 0, at + size
+        return at, number, at + number if number <= end - at else np.int64(CUT_SHORT)
+    if kind == NULL:
+        return nothing, nothing, at
     value, after = read_varint(data, at, end)
     if after < 0:
-        return 0, 0, CUT_SHORT if end - at < 10 else BAD_NUMBER
-    if kind in (BYTES, STRING):
+        return nothing, nothing, np.int64(CUT_SHORT) if end - at < 10 else np.int64(BAD_NUMBER)
+    if kind in (STRING, BYTES):
         if value < 0 or value > end - after:
-            return 0, 0, BAD_LENGTH
+            return nothing, nothing, np.int64(BAD_LENGTH)
         if kind == STRING and not is_ascii(data, after, after + value) and not is_utf8(data, after, after + value):
-            return 0, 0, BAD_TEXT
+            return nothing, nothing, np.int64(BAD_TEXT)
         return after, value, after + value
     if kind == INT and (value < -_INT or value >= _INT):
-        return 0, 0, BAD_NUMBER
+        return nothing, nothing, np.int64(BAD_NUMBER)
     if kind == ENUM and (value < 0 or value >= number):
-        return 0, 0, BAD_SYMBOL
-    return value, 0, after
+        return nothing, nothing, np.int64(BAD_SYMBOL)
+    return value, nothing, after
 
 
 @compiled
@@ -189,6 +180,7 @@ def skip_value(data: Array, at: int, end: int, kind: int, types: Array, links: A
 def read_payloads(
     data_array: Array,
     offsets_array: Array,
+    front: int,
     skip_array: Array,
     program_array: Array,
     jumps_array: Array,
@@ -210,7 +202,7 @@ def read_payloads(
     data, offsets, skip = bytes_of(data_array), longs_of(offsets_array), bytes_of(skip_array)
     program, jumps = longs_of(program_array), longs_of(jumps_array)
     types, links, stack = longs_of(types_array), longs_of(links_array), longs_of(stack_array)
-    nodes, slots, valid = longs_of(nodes_array), longs_of(slots_array), bytes_of(valid_array)
+    slots, valid = longs_of(slots_array), bytes_of(valid_array)
     used, saved, capacity = longs_of(used_array), longs_of(saved_array), longs_of(capacity_array)
     current, loops = longs_of(current_array), longs_of(loops_array)
     flaws, state = longs_of(flaws_array), longs_of(state_array)
@@ -222,83 +214,81 @@ def read_payloads(
         for pool in range(pools):
             saved[pool] = used[pool]
         current[0] = row
-        at, end = offsets[row], offsets[row + 1]
+        at, end = offsets[row] + front, offsets[row + 1]
         flaw = 0
         grow = -1
         depth = 0
         place = 0
         step = 0
         while True:
-            op = program[step * WIDTH + STEP]
-            node = program[step * WIDTH + NODE]
-            number = program[step * WIDTH + FIRST]
+            line = step * LINE
+            op = program[line + STEP]
+            number = program[line + FIRST]
             if op <= ENUM:
                 value, length, after = _read_scalar(data, at, end, op, number)
                 if after < 0:
-                    flaw, place = after, node
+                    flaw, place = after, program[line + NODE]
                     break
                 at = after
-                line = node * COLUMNS
-                index = current[nodes[line + POOL]]
-                slots[nodes[line + BASE] + index] = value
+                index = current[program[line + STEP_POOL]]
+                slots[program[line + STEP_BASE] + index] = value
                 if op in (BYTES, STRING, FIXED):
-                    slots[nodes[line + SECOND] + index] = length
-                valid[nodes[line + VALID] + index] = 1
+                    slots[program[line + STEP_SECOND] + index] = length
+                valid[program[line + STEP_VALID] + index] = 1
                 step += 1
             elif op == UNION:
                 branch, after = read_varint(data, at, end)
                 if after < 0:
-                    flaw, place = CUT_SHORT, node
+                    flaw, place = CUT_SHORT, program[line + NODE]
                     break
                 if branch < 0 or branch >= number:
-                    flaw, place = BAD_BRANCH, node
+                    flaw, place = BAD_BRANCH, program[line + NODE]
                     break
                 at = after
-                step = jumps[program[step * WIDTH + OTHER] + branch]
+                step = jumps[program[line + OTHER] + branch]
             elif op == MARK:
-                valid[nodes[node * COLUMNS + VALID] + current[nodes[node * COLUMNS + POOL]]] = 1
+                valid[program[line + STEP_VALID] + current[program[line + STEP_POOL]]] = 1
                 step += 1
             elif op == JUMP:
                 step = number
             elif op == SKIP:
                 start = at
+                node = program[line + NODE]
                 at = skip_value(data, start, end, number, types, links, stack)
                 if at < 0:
                     flaw, place, at = at, node, start
                     break
                 if node >= 0:
-                    line = node * COLUMNS
-                    index = current[nodes[line + POOL]]
-                    slots[nodes[line + BASE] + index] = start
-                    slots[nodes[line + SECOND] + index] = at - start
-                    valid[nodes[line + VALID] + index] = 1
+                    index = current[program[line + STEP_POOL]]
+                    slots[program[line + STEP_BASE] + index] = start
+                    slots[program[line + STEP_SECOND] + index] = at - start
+                    valid[program[line + STEP_VALID] + index] = 1
                 step += 1
             elif op in (ARRAY, REPEAT):
                 # At a list's first step and after each element: the next element, or the end of the list.
-                head = step
+                head = line
+                own = current[program[line + STEP_POOL]]
                 if op == ARRAY:
-                    line = node * COLUMNS
-                    valid[nodes[line + VALID] + current[nodes[line + POOL]]] = 1
+                    valid[program[line + STEP_VALID] + own] = 1
                     if depth == MAX_LEVELS:
-                        flaw, place = DEEP, node
+                        flaw, place = DEEP, program[line + NODE]
                         break
                     loops[depth] = 0
                     depth += 1
                 else:
-                    head = number - 1
-                pool = program[head * WIDTH + OTHER] >> 1
+                    head = (number - 1) * LINE
+                pool = program[head + OTHER] >> 1
                 left = loops[depth - 1]
                 if left == 0:
-                    left, after = _read_block(data, at, end, program[head * WIDTH + OTHER] & 1 == 1)
+                    left, after = _read_block(data, at, end, program[head + OTHER] & 1 == 1)
                     if after < 0:
-                        flaw, place = after, node
+                        flaw, place = after, program[line + NODE]
                         break
                     at = after
                 if left == 0:
                     depth -= 1
-                    line = node * COLUMNS
-                    slots[nodes[line + BASE] + current[nodes[line + POOL]]] = used[pool]
-                    step = program[head * WIDTH + FIRST]
+                    slots[program[line + STEP_BASE] + own] = used[pool]
+                    step = program[head + FIRST]
                 else:
                     index = used[pool]
                     if index == capacity[pool]:
@@ -307,7 +297,7 @@ def read_payloads(
                     used[pool] = index + 1
                     current[pool] = index
                     loops[depth - 1] = left - 1
-                    step = head + 1
+                    step = head // LINE + 1
             else:
                 if at != end:
                     flaw = TRAILING
@@ -318,9 +308,7 @@ def read_payloads(
             state[POOL_WANTED] = grow
             return GROW
         if flaw:
-            flaws[3 * row] = flaw
-            flaws[3 * row + 1] = place
-            flaws[3 * row + 2] = at - offsets[row]
+            note_flaw(flaws, state, row, flaw, place, at - offsets[row] - front)
     state[ROW] = offsets_array.shape[0] - 1
     return DONE
 

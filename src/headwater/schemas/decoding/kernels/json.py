@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from headwater.native.bytes import Array, is_utf8
-from headwater.native.compiling import compiled
-from headwater.native.pointers import bytes_of, longs_of
+from headwater.native.compiling import compiled, inlined
+from headwater.native.pointers import address, bytes_of, is_same, longs_of
 from headwater.schemas.decoding.kernels.json_values import (
     CLOSE_LIST,
     CLOSE_OBJECT,
@@ -57,15 +57,17 @@ from headwater.schemas.decoding.kernels.slots import (
     VALID,
     clear,
     is_ascii,
+    note_flaw,
 )
 
 STRUCT, MAP, LIST, BOOLEAN, INT, LONG, DOUBLE, DIGITS, REAL, STRING, TEXT, NOTHING = range(12)
 """Kinds of nodes. DIGITS is a whole number as text, REAL any number as text, TEXT any value as it is written. NOTHING
 takes null and what is empty."""
 
-VARIANT, NAME, NAME_SIZE, PARENT = range(OWN, OWN + 4)
-"""The next node of the same name and another kind; where the name is in `names`, how long it is; the struct."""
-COLUMNS = OWN + 4
+VARIANT, NAME, NAME_SIZE, PARENT, IS_PLAIN = range(OWN, OWN + 5)
+"""The next node of the same name and another kind; where the name is in `names`, how long it is; the struct; 1 if the
+name needs no escapes."""
+COLUMNS = OWN + 5
 
 MAX_LEVELS = 64
 """How deeply values with columns may be nested."""
@@ -89,15 +91,22 @@ def hash_name(data: Array, at: int, end: int, parent: int) -> int:
     return value ^ value >> 15
 
 
-@compiled
+@inlined
 def _same(data: Array, at: int, size: int, names: Array, nodes: Array, node: int) -> bool:
     if nodes[node * COLUMNS + NAME_SIZE] != size:
         return False
-    start = nodes[node * COLUMNS + NAME]
-    for i in range(size):  # noqa: SIM110 - a generator is not compiled
-        if data[at + i] != names[start + i]:
-            return False
-    return True
+    return is_same(address(data) + at, address(names) + nodes[node * COLUMNS + NAME], size)
+
+
+@inlined
+def _after_name(data: Array, at: int, end: int, names: Array, nodes: Array, node: int) -> int:
+    """The position after the quote, if the name of a field begins here and needs no escapes; else -1."""
+    if node < 0 or nodes[node * COLUMNS + IS_PLAIN] != 1:
+        return -1
+    size: int = nodes[node * COLUMNS + NAME_SIZE]
+    if end - at <= size or data[at + size] != QUOTE or not _same(data, at, size, names, nodes, node):
+        return -1
+    return at + size + 1
 
 
 @compiled
@@ -117,9 +126,14 @@ def find_field(
     return -1
 
 
-@compiled
+@inlined
 def _variant(nodes: Array, node: int, first: int, second: int) -> int:
     """The node of a name for one of two kinds, or for any text; -1 if there is none."""
+    return node if nodes[node * COLUMNS + OP] == first else _other_variant(nodes, node, first, second)
+
+
+@compiled
+def _other_variant(nodes: Array, node: int, first: int, second: int) -> int:
     text = -1
     other = -1
     while node >= 0:
@@ -200,6 +214,7 @@ def _number(
 def read_texts(
     data_array: Array,
     offsets_array: Array,
+    front: int,
     skip_array: Array,
     strict: bool,
     nodes_array: Array,
@@ -235,7 +250,7 @@ def read_texts(
         for pool in range(pools):
             saved[pool] = used[pool]
         late_before = state[LATE]
-        at, end = offsets[row], offsets[row + 1]
+        at, end = offsets[row] + front, offsets[row + 1]
         flaw = 0
         grow = -1
         if not is_ascii(data, at, end) and not is_utf8(data, at, end):
@@ -382,6 +397,16 @@ def read_texts(
                     flaw = SYNTAX
                     break
                 start = at + 1
+                expected = -1
+                if op == STRUCT:
+                    expected = stack[3 * depth - 3 + 2]
+                    expected = nodes[parent * COLUMNS + CHILD] if expected < 0 else nodes[expected * COLUMNS + NEXT]
+                    after = _after_name(data, start, end, names, nodes, expected)
+                    if after >= 0 and after < end and data[after] == COLON:  # as nearly always
+                        at = after + 1
+                        node = expected
+                        stack[3 * depth - 3 + 2] = node
+                        break
                 at, escaped = read_string(data, start, end)
                 if at < 0:
                     flaw = at
@@ -394,8 +419,6 @@ def read_texts(
                     valid[nodes[node * COLUMNS + VALID] + index] = 1
                     node = nodes[node * COLUMNS + NEXT]
                 else:
-                    expected = stack[3 * depth - 3 + 2]
-                    expected = nodes[parent * COLUMNS + CHILD] if expected < 0 else nodes[expected * COLUMNS + NEXT]
                     if escaped:
                         size = unescape(data, start, at - 1, scratch, 0)
                         node = find_field(scratch, 0, size, parent, expected, nodes, names, table, mask)
@@ -426,8 +449,6 @@ def read_texts(
             state[POOL_WANTED] = grow
             return GROW
         if flaw:
-            flaws[3 * row + 0] = flaw
-            flaws[3 * row + 1] = place
-            flaws[3 * row + 2] = at - offsets[row]
+            note_flaw(flaws, state, row, flaw, place, at - offsets[row] - front)
     state[ROW] = offsets_array.shape[0] - 1
     return DONE

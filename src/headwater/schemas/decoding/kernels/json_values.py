@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from headwater.native.bytes import Array, copy_bytes
-from headwater.native.compiling import compiled
+from headwater.native.bytes import Array, Number
+from headwater.native.compiling import compiled, inlined
+from headwater.native.pointers import address, address_of, copy, ints_of, longs_of, word_at, zeros_below
 
 CUT_SHORT, SYNTAX, DEEP, SURROGATE, CONTROL, NO_NUMBER, TRAILING, NOT_UTF8 = range(-1, -9, -1)
 DUPLICATE, MISFIT, UNKNOWN, INEXACT, RANGE, TOO_LARGE = range(-9, -15, -1)
@@ -37,13 +38,21 @@ QUOTE, BACKSLASH, COMMA, COLON, MINUS, PLUS, POINT = 0x22, 0x5C, 0x2C, 0x3A, 0x2
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_LIST, CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
 LOWER_T, LOWER_F, LOWER_N = 0x74, 0x66, 0x6E
 
+_ONES, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_QUOTES, _BACKSLASHES, _SPACES = _ONES * np.uint64(QUOTE), _ONES * np.uint64(BACKSLASH), _ONES * np.uint64(0x20)
+
 # What `read_number` finds, in an array: whether the number has neither point nor exponent, whether `VALUE` has all of
 # its digits, its digits as a number with the sign, the power of ten, and whether it has a minus.
 WHOLE, FITS, VALUE, POWER, NEGATIVE = range(5)
 FOUND_NUMBERS = 5
 
 
-@compiled
+def is_plain(text: bytes) -> bool:
+    """Whether a text is written in JSON as it is."""
+    return not any(byte < 0x20 or byte in (QUOTE, BACKSLASH) for byte in text)
+
+
+@inlined
 def skip_space(data: Array, at: int, end: int) -> int:
     """The position of the next character that is no white space."""
     while at < end and (data[at] == 0x20 or data[at] == 0x0A or data[at] == 0x0D or data[at] == 0x09):
@@ -68,11 +77,33 @@ def _hex(data: Array, at: int, end: int) -> int:
     return value
 
 
+@inlined
+def _ends_of_strings(word: Number) -> Number:
+    """The high bit of each of eight bytes that is a quote, a backslash or a control character.
+
+    A byte behind the first such one may be marked wrongly.
+    """
+    quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
+    found = (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes | (word - _SPACES) & ~word
+    return found & _HIGH_BITS
+
+
 @compiled
 def read_string(data: Array, at: int, end: int) -> tuple[int, bool]:
-    """The position after the closing quote of a string that begins before `at`, and whether it has escapes."""
+    """The position after the closing quote of a string that begins before `at`, and whether it has escapes.
+
+    `data` is a pointer.
+    """
     escaped = False
     while at < end:
+        while end - at >= 8:
+            ends = _ends_of_strings(word_at(address(data) + at))
+            if ends:
+                at += int(zeros_below(ends)) >> 3
+                break
+            at += 8
+        if at >= end:
+            break
         byte = data[at]
         if byte == QUOTE:
             return at + 1, escaped
@@ -166,17 +197,20 @@ def unescape(data: Array, at: int, end: int, target: Array, to: int) -> int:
 
 
 @compiled
-def gather_strings(data: Array, starts: Array, lengths: Array, ends: Array, target: Array) -> int:
+def gather_strings(data: Array, starts_array: Array, lengths_array: Array, ends: Array, target: Array) -> int:
     """Like `gather` of `kernels/slots.py`; a string with a negative length has escapes."""
+    source, to = address_of(data), address_of(target)
+    starts, lengths, borders = longs_of(starts_array), longs_of(lengths_array), ints_of(ends)
     at = 0
-    ends[0] = 0
-    for i in range(starts.shape[0]):
-        if lengths[i] < 0:
-            at = unescape(data, starts[i], starts[i] - lengths[i], target, at)
+    borders[0] = 0
+    for i in range(starts_array.shape[0]):
+        length = lengths[i]
+        if length < 0:
+            at = unescape(data, starts[i], starts[i] - length, target, at)
         else:
-            copy_bytes(data, starts[i], lengths[i], target, at)
-            at += lengths[i]
-        ends[i + 1] = at
+            copy(source + starts[i], to + at, length)
+            at += length
+        borders[i + 1] = at
     return at
 
 

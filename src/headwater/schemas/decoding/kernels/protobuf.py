@@ -11,30 +11,31 @@ from __future__ import annotations
 import numpy as np
 
 from headwater.native.bytes import Array, Number, is_utf8
-from headwater.native.compiling import compiled
-from headwater.native.pointers import bytes_of, longs_of
+from headwater.native.compiling import compiled, inlined
+from headwater.native.pointers import address, bytes_of, half_at, longs_of, word_at
 from headwater.schemas.decoding.kernels.slots import (
-    BASE,
     DONE,
     GROW,
-    INNER,
     OWN,
     POOL_WANTED,
     ROW,
-    SECOND,
     VALID,
     clear,
     is_ascii,
+    note_flaw,
 )
 
 BOOL, INT32, INT64, UINT32, SINT32, SINT64, FIXED32, SFIXED32, FLOAT, FIXED64, DOUBLE, STRING, BYTES = range(13)
 MESSAGE, GROUP, TEXT, TEXT_GROUP = range(13, 17)
 """Kinds of fields. Numbers of 64 bits are kept as they are, signed or not. TEXT is a message whose bytes are kept."""
 
-NUMBER, OP, NODE, LIST, ONEOF, INSIDE = range(6)
+NUMBER, OP, NODE, LIST, ONEOF, INSIDE, TAG, PLAIN = range(8)
+ENTRY_BASE, ENTRY_SECOND, ENTRY_VALID, LIST_BASE, LIST_POOL = range(8, 13)
 """Columns of `entries`: the field's number and kind; the node of its values; of its list, or -1; where the other
-members of its oneof begin in `members`, or -1; its row in `messages`."""
-ENTRY = 6
+members of its oneof begin in `members`, or -1; its row in `messages`; its number and wire type as payloads have them;
+whether it is one number or text, and in no oneof. The others are those of the node, and the slots and the pool of its
+list."""
+ENTRY = 13
 FIRST, COUNT, MARKS, MARK_COUNT = range(4)
 """Columns of `messages`: where its entries begin, how many they are; where the nodes begin in `marks` that have a value
 in every message, and how many they are."""
@@ -61,40 +62,37 @@ _VARINT, _LONG, _BYTES, _START, _END, _INT = range(6)
 _MAX_NUMBER = (1 << 29) - 1
 
 
-@compiled
-def _read_varint(data: Array, at: int, end: int) -> tuple[Number, int]:
+@inlined
+def _read_varint(data: Array, at: int, end: int) -> tuple[Number, Number]:
     """An unsigned number, as 64 signed bits, and the position after it or a flaw. Bits beyond those are dropped."""
     if at >= end:
-        return np.int64(0), CUT_SHORT
+        return np.int64(0), np.int64(CUT_SHORT)
     byte = np.int64(data[at])
-    at += 1
     if byte < 0x80:
-        return byte, at
-    value = byte & 0x7F
+        return byte, at + 1
+    return _read_long_varint(data, at, end)
+
+
+@compiled
+def _read_long_varint(data: Array, at: int, end: int) -> tuple[Number, Number]:
+    """A number of several bytes."""
+    value = np.int64(data[at]) & 0x7F
+    at += 1
     shift = 7
     while True:
         if at >= end:
-            return np.int64(0), CUT_SHORT
+            return np.int64(0), np.int64(CUT_SHORT)
         byte = np.int64(data[at])
         at += 1
         if shift == 63 and byte >= 0x80:
-            return np.int64(0), BAD_NUMBER
+            return np.int64(0), np.int64(BAD_NUMBER)
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
         shift += 7
 
 
-@compiled
-def _read_fixed(data: Array, at: int, size: int) -> Number:
-    value = np.int64(0)
-    for i in range(size):
-        value |= np.int64(data[at + i]) << (8 * i)
-    return value
-
-
-@compiled
-def _wire(op: int) -> int:
+def wire_type(op: int) -> int:
     """The wire type of a kind of field."""
     if op <= SINT64:
         return _VARINT
@@ -105,17 +103,20 @@ def _wire(op: int) -> int:
     return _START if op in (GROUP, TEXT_GROUP) else _BYTES
 
 
-@compiled
-def _read_number(data: Array, at: int, end: int, op: int) -> tuple[Number, int]:
-    """The value of a number of a kind, and the position after it or a flaw."""
+@inlined
+def _read_number(data: Array, at: int, end: int, op: int) -> tuple[Number, Number]:
+    """The value of a number of a kind, and the position after it or a flaw. `data` is a pointer."""
+    if op > FLOAT:
+        if end - at < 8:
+            return np.int64(0), np.int64(CUT_SHORT)
+        return np.int64(word_at(address(data) + at)), at + 8
     if op > SINT64:
-        size = 4 if op <= FLOAT else 8
-        if end - at < size:
-            return np.int64(0), CUT_SHORT
-        value = _read_fixed(data, at, size)
+        if end - at < 4:
+            return np.int64(0), np.int64(CUT_SHORT)
+        value = np.int64(half_at(address(data) + at))
         if op == SFIXED32 and value >= 1 << 31:
             value -= 1 << 32
-        return value, at + size
+        return value, at + 4
     value, at = _read_varint(data, at, end)
     if op == BOOL:
         value = np.int64(value != 0)
@@ -191,6 +192,7 @@ def _begin(messages: Array, marks: Array, nodes: Array, valid: Array, message: i
 def read_payloads(
     data_array: Array,
     offsets_array: Array,
+    front: int,
     skip_array: Array,
     entries_array: Array,
     messages_array: Array,
@@ -207,7 +209,7 @@ def read_payloads(
     flaws_array: Array,
     state_array: Array,
 ) -> int:
-    """Decode the rows from `state[ROW]` on. Node 0 and message 0 are the root."""
+    """Decode the rows from `state[ROW]` on. Node 0 and message 0 are the root, whose marks are set."""
     data, offsets, skip = bytes_of(data_array), longs_of(offsets_array), bytes_of(skip_array)
     entries, messages = longs_of(entries_array), longs_of(messages_array)
     marks, members = longs_of(marks_array), longs_of(members_array)
@@ -222,14 +224,13 @@ def read_payloads(
             continue
         for pool in range(pools):
             saved[pool] = used[pool]
-        at, end = offsets[row], offsets[row + 1]
+        at, end = offsets[row] + front, offsets[row + 1]
         flaw = 0
         grow = -1
         place = 0
         depth = 0
         message, group, index, last = 0, 0, row, -1
-        valid[nodes[VALID] + row] = 1
-        _begin(messages, marks, nodes, valid, 0, row)
+        first, count = messages[FIRST], messages[COUNT]
         while True:
             if at == end:
                 if group:
@@ -237,46 +238,80 @@ def read_payloads(
                     break
                 if depth == 0:
                     break
-            wire = _END
-            number = group
-            if at < end:
+            entry = -1
+            packed = False
+            tag: Number = np.int64(0)
+            ended = at == end
+            if not ended:
                 tag, after = _read_varint(data, at, end)
                 if after < 0:
                     flaw = after
                     break
                 at = after
+                # Mostly it is the field after the last one, or that one again.
+                if last < 0:
+                    entry = first if count and entries[first * ENTRY + TAG] == tag else -1
+                elif entries[last * ENTRY + TAG] == tag:
+                    entry = last
+                elif last + 1 < first + count and entries[(last + 1) * ENTRY + TAG] == tag:
+                    entry = last + 1
+            if entry < 0:
                 number, wire = (tag >> 3) & 0x1FFFFFFFFFFFFFFF, tag & 7
-                if number == 0 or number > _MAX_NUMBER:
+                if ended:
+                    number, wire = group, _END
+                elif number == 0 or number > _MAX_NUMBER:
                     flaw = BAD_TAG
                     break
-                if wire == _END and (group == 0 or number != group):
+                elif wire == _END and (group == 0 or number != group):
                     flaw = BAD_GROUP
                     break
-            if wire == _END:
-                depth -= 1
-                message, end = stack[depth * FRAME], stack[depth * FRAME + 1]
-                group, index, last = stack[depth * FRAME + 2], stack[depth * FRAME + 3], stack[depth * FRAME + 4]
-                continue
-            first, count = messages[message * MESSAGE_WIDTH + FIRST], messages[message * MESSAGE_WIDTH + COUNT]
-            entry = last
-            if last < 0 or entries[last * ENTRY + NUMBER] != number:
-                entry = last + 1 if last >= 0 else first
-                if entry >= first + count or entries[entry * ENTRY + NUMBER] != number:
-                    entry = _find(entries, first, count, number)
-            packed = False
-            if entry >= 0:
-                last = entry
-                op = entries[entry * ENTRY + OP]
-                packed = wire == _BYTES and op <= DOUBLE and entries[entry * ENTRY + LIST] >= 0
-            if entry < 0 or not (packed or wire == _wire(op)):
-                after = skip_field(data, at, end, number, wire, groups)
-                if after < 0:
-                    flaw = after
-                    break
-                at = after
-                continue
-            node = entries[entry * ENTRY + NODE]
+                if wire == _END:
+                    depth -= 1
+                    message, end = stack[depth * FRAME], stack[depth * FRAME + 1]
+                    group, index, last = stack[depth * FRAME + 2], stack[depth * FRAME + 3], stack[depth * FRAME + 4]
+                    first, count = messages[message * MESSAGE_WIDTH + FIRST], messages[message * MESSAGE_WIDTH + COUNT]
+                    continue
+                entry = _find(entries, first, count, number)
+                if entry >= 0:
+                    last = entry
+                    packed = (
+                        wire == _BYTES and entries[entry * ENTRY + OP] <= DOUBLE and entries[entry * ENTRY + LIST] >= 0
+                    )
+                if entry < 0 or not (packed or tag == entries[entry * ENTRY + TAG]):
+                    after = skip_field(data, at, end, number, wire, groups)
+                    if after < 0:
+                        flaw = after
+                        break
+                    at = after
+                    continue
+            last = entry
+            line = entry * ENTRY
+            op = entries[line + OP]
+            number = entries[line + NUMBER]
+            node = entries[line + NODE]
             place = node
+            if entries[line + PLAIN]:
+                if op <= DOUBLE:
+                    value, after = _read_number(data, at, end, op)
+                    if after < 0:
+                        flaw = after
+                        break
+                    slots[entries[line + ENTRY_BASE] + index] = value
+                else:
+                    size, after = _read_varint(data, at, end)
+                    if after < 0 or size < 0 or size > end - after:
+                        flaw = after if after < 0 else BAD_LENGTH
+                        break
+                    at = after
+                    after = at + size
+                    if op == STRING and not is_ascii(data, at, after) and not is_utf8(data, at, after):
+                        flaw = BAD_TEXT
+                        break
+                    slots[entries[line + ENTRY_BASE] + index] = at
+                    slots[entries[line + ENTRY_SECOND] + index] = size
+                at = after
+                valid[entries[line + ENTRY_VALID] + index] = 1
+                continue
             stop = end
             if packed or op in (STRING, BYTES, MESSAGE, TEXT):
                 size, after = _read_varint(data, at, end)
@@ -288,20 +323,19 @@ def read_payloads(
                     break
                 at = after
                 stop = at + size
-            line = node * COLUMNS
-            list_line = entries[entry * ENTRY + LIST] * COLUMNS
+            listed = entries[line + LIST] >= 0
             while not packed or at < stop:
                 where = index
-                if list_line >= 0:
-                    pool = nodes[list_line + INNER]
+                if listed:
+                    pool = entries[line + LIST_POOL]
                     where = used[pool]
                     if where == capacity[pool]:
                         grow = pool
                         break
                     used[pool] = where + 1
-                    slots[nodes[list_line + BASE] + index] = where + 1
-                elif entries[entry * ENTRY + ONEOF] >= 0:
-                    member = entries[entry * ENTRY + ONEOF]
+                    slots[entries[line + LIST_BASE] + index] = where + 1
+                elif entries[line + ONEOF] >= 0:
+                    member = entries[line + ONEOF]
                     while members[member] >= 0:
                         other = members[member]
                         if other != node and valid[nodes[other * COLUMNS + VALID] + index]:
@@ -315,16 +349,16 @@ def read_payloads(
                         flaw = after
                         break
                     at = after
-                    slots[nodes[line + BASE] + where] = value
+                    slots[entries[line + ENTRY_BASE] + where] = value
                 elif op in (STRING, BYTES):
                     if op == STRING and not is_ascii(data, at, stop) and not is_utf8(data, at, stop):
                         flaw = BAD_TEXT
                         break
-                    slots[nodes[line + BASE] + where] = at
-                    slots[nodes[line + SECOND] + where] = stop - at
+                    slots[entries[line + ENTRY_BASE] + where] = at
+                    slots[entries[line + ENTRY_SECOND] + where] = stop - at
                     at = stop
                 elif op in (TEXT, TEXT_GROUP):
-                    if list_line < 0 and valid[nodes[line + VALID] + where]:
+                    if not listed and valid[entries[line + ENTRY_VALID] + where]:
                         flaw = ODD
                         break
                     start = at
@@ -337,8 +371,8 @@ def read_payloads(
                         stop = at - _tag_size(number)
                     else:
                         at = stop
-                    slots[nodes[line + BASE] + where] = start
-                    slots[nodes[line + SECOND] + where] = stop - start
+                    slots[entries[line + ENTRY_BASE] + where] = start
+                    slots[entries[line + ENTRY_SECOND] + where] = stop - start
                 else:
                     if depth == MAX_DEPTH:
                         flaw = DEEP
@@ -349,12 +383,13 @@ def read_payloads(
                     stack[depth * FRAME + 3] = index
                     stack[depth * FRAME + 4] = last
                     depth += 1
-                    message, index, last = entries[entry * ENTRY + INSIDE], where, -1
+                    message, index, last = entries[line + INSIDE], where, -1
+                    first, count = messages[message * MESSAGE_WIDTH + FIRST], messages[message * MESSAGE_WIDTH + COUNT]
                     group = number if op == GROUP else 0
                     end = stop
                     _begin(messages, marks, nodes, valid, message, index)
                 if node >= 0:
-                    valid[nodes[line + VALID] + where] = 1
+                    valid[entries[line + ENTRY_VALID] + where] = 1
                 if not packed:
                     break
             if flaw or grow >= 0:
@@ -365,9 +400,7 @@ def read_payloads(
             state[POOL_WANTED] = grow
             return GROW
         if flaw:
-            flaws[3 * row] = flaw
-            flaws[3 * row + 1] = place
-            flaws[3 * row + 2] = at - offsets[row]
+            note_flaw(flaws, state, row, flaw, place, at - offsets[row] - front)
     state[ROW] = offsets_array.shape[0] - 1
     return DONE
 

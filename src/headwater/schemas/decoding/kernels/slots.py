@@ -10,8 +10,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from headwater.native.bytes import Array, copy_bytes
-from headwater.native.compiling import compiled
+from headwater.native.bytes import Array
+from headwater.native.compiling import compiled, inlined
+from headwater.native.pointers import (
+    address,
+    address_of,
+    byte_at,
+    copy,
+    half_at,
+    ints_of,
+    longs_of,
+    word_at,
+)
 
 OP, POOL, BASE, SECOND, VALID, INNER, CHILD, NEXT = range(8)
 """Columns of `nodes`: the format's own kind of the node; its pool; where its slots, its second slots and its marks of
@@ -22,13 +32,19 @@ OWN = 8
 DONE, GROW = range(2)
 """Why a loop stopped: all rows are decoded, or the pool `state[POOL_WANTED]` must grow."""
 
-ROW, POOL_WANTED, LATE = range(3)
-"""Numbers in `state`: the row where the loop continues, the pool that must grow, and how many numbers are `late`."""
-STATE_NUMBERS = 3
+ROW, POOL_WANTED, LATE, FLAWED = range(4)
+"""Numbers in `state`: the row where the loop continues, the pool that must grow, how many numbers are `late`, and how
+many rows are in `flaws`."""
+STATE_NUMBERS = 4
+
+FLAW_ROW, FLAW_CODE, FLAW_NODE, FLAW_AT = range(4)
+"""Columns of `flaws`: the row, what is wrong with it, the node or -1, and the position in the payload."""
+FLAW_NUMBERS = 4
 
 SLOTS_PER_BYTE = 16
 SPARE_SLOTS = 1 << 20
 """The elements of lists may have so many slots for each byte of the payloads, and so many beyond that."""
+_HIGH_BITS = np.uint64(0x8080808080808080)
 
 
 @compiled
@@ -51,22 +67,57 @@ def clear(nodes: Array, slots: Array, valid: Array, used: Array, saved: Array, r
         used[pool] = saved[pool]
 
 
-@compiled
+@inlined
+def note_flaw(flaws: Array, state: Array, row: int, code: int, node: int, at: int) -> None:
+    """Note what is wrong with a row. Both arrays are pointers."""
+    line = FLAW_NUMBERS * state[FLAWED]
+    flaws[line + FLAW_ROW] = row
+    flaws[line + FLAW_CODE] = code
+    flaws[line + FLAW_NODE] = node
+    flaws[line + FLAW_AT] = at
+    state[FLAWED] += 1
+
+
+@inlined
 def is_ascii(data: Array, at: int, end: int) -> bool:
-    """Whether no byte has its high bit set. The compiler looks at many bytes at once."""
-    seen = np.uint8(0)
-    for i in range(np.uint64(at), np.uint64(end)):
-        seen |= data[i]
-    return bool(seen < 0x80)
+    """Whether no byte has its high bit set. `data` is a pointer; many bytes are looked at at once."""
+    start, length = address(data) + at, end - at
+    if length >= 8:
+        last = start + length - 8
+        seen = word_at(last)
+        while start < last:
+            seen |= word_at(start)
+            start += 8
+        return bool(seen & _HIGH_BITS == 0)
+    if length >= 4:
+        return bool((half_at(start) | half_at(start + length - 4)) & np.uint32(0x80808080) == 0)
+    rest = np.uint8(0)
+    for i in range(length):
+        rest |= byte_at(start + i)
+    return bool(rest < 0x80)
 
 
 @compiled
-def gather(data: Array, starts: Array, lengths: Array, ends: Array, target: Array) -> int:
+def gather(data: Array, starts_array: Array, lengths_array: Array, ends: Array, target: Array) -> int:
     """Copy texts from the payloads, one after the other; `ends[i + 1]` is where text i ends. Returns the last end."""
+    source, to = address_of(data), address_of(target)
+    starts, lengths, borders = longs_of(starts_array), longs_of(lengths_array), ints_of(ends)
     at = 0
-    ends[0] = 0
-    for i in range(starts.shape[0]):
-        copy_bytes(data, starts[i], lengths[i], target, at)
-        at += lengths[i]
-        ends[i + 1] = at
+    borders[0] = 0
+    for i in range(starts_array.shape[0]):
+        length = lengths[i]
+        copy(source + starts[i], to + at, length)
+        at += length
+        borders[i + 1] = at
     return at
+
+
+@compiled
+def run_up(numbers_array: Array, ends_array: Array) -> None:
+    """Where lists end: a list without an end of its own has that of the list before it."""
+    numbers, ends = longs_of(numbers_array), ints_of(ends_array)
+    last = np.int64(0)
+    ends[0] = 0
+    for i in range(numbers_array.shape[0]):
+        last = max(last, numbers[i])
+        ends[i + 1] = last
