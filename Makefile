@@ -79,6 +79,7 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.registry
 	scripts/setup-tools spark trino browser
 	$(BIN)/python -m tests.soak.evolution
+	$(BIN)/python -m tests.soak.trino
 	$(BIN)/python -m tests.soak.browser
 	for faults in brokers metadata objects compactor everything; do \
 		$(BIN)/python -m tests.soak.cluster --ledger etcd --faults $$faults || exit 1; done

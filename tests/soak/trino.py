@@ -2,8 +2,8 @@
 
 A topic has several partitions, null keys and values, headers, committed and aborted transactions, and two versions.
 Trino reads every row of both, filters, aggregates, travels in time, and looks at Iceberg's metadata tables. All of its
-writes are refused, with words that say what to do instead, and nothing of the table is touched. It reads the same
-files as a Delta table.
+writes are refused, with words that say what to do instead, and nothing of the table is touched, nor by its removal of
+orphan files. It reads the same files as a Delta table.
 
 python -m tests.soak.trino
 """
@@ -69,8 +69,8 @@ BY_ITSELF = {"expire_snapshots": "GC is disabled", "DROP SCHEMA": "Cannot drop n
 
 
 def hasty(catalog: str) -> dict[str, str]:
-    """Session properties with which Trino expires versions of any age."""
-    return {f"{catalog}.expire_snapshots_min_retention": "0s"}
+    """Session properties with which Trino expires versions and removes files of any age."""
+    return {f"{catalog}.{what}_min_retention": "0s" for what in ("expire_snapshots", "remove_orphan_files")}
 
 
 class World:
@@ -172,9 +172,21 @@ def check_writes(trino: Trino, catalog: str, world: World) -> dict[str, str]:
             shown[name] = str(failed)
         else:
             raise AssertionError(f"{name} was not refused")
+    _check_untouched(trino, catalog, world, before)
+    return shown
+
+
+def check_orphans(trino: Trino, catalog: str, world: World) -> None:
+    """Trino removes files that no version has without asking anybody. Those of the table stay."""
+    before = world.files()
+    remove = f"ALTER TABLE {catalog}.{TABLE} EXECUTE remove_orphan_files(retention_threshold => '0s')"
+    trino.rows(remove, hasty(catalog))
+    _check_untouched(trino, catalog, world, before)
+
+
+def _check_untouched(trino: Trino, catalog: str, world: World, before: set[str]) -> None:
     assert before <= world.files(), "something of the table is gone"
     assert rows_of(trino, f"{catalog}.{TABLE}") == world.after
-    return shown
 
 
 def check_delta(trino: Trino, catalog: str, world: World, directory: Path) -> None:
@@ -258,8 +270,11 @@ def main() -> None:
             world = World(server)
             trino.attach("lake", iceberg(world.place))
             check_reads(trino, "lake", world)
-            for name, text in check_writes(trino, "lake", world).items():
-                verdict.fact(f"refused: {name}", text)
+            shown = check_writes(trino, "lake", world)
+            told = {name for name, text in shown.items() if INSTEAD in text}
+            verdict.fact("refused, and users see what to do instead", ", ".join(sorted(told)))
+            verdict.fact("refused, and it is in the cause, if at all", ", ".join(sorted(shown.keys() - told)))
+            check_orphans(trino, "lake", world)
             check_passwords(trino, world, directory)
             check_delta(trino, "deltas", world, directory / "deltas")
             server.doctor()
@@ -269,6 +284,7 @@ def main() -> None:
             trino.attach("bucket", iceberg(world.place))
             check_reads(trino, "bucket", world)
             check_writes(trino, "bucket", world)
+            check_orphans(trino, "bucket", world)
             check_delta(trino, "bucket_deltas", world, directory / "bucket_deltas")
             server.doctor()
         verdict.floor("rows read in S3", len(world.after), 1)
