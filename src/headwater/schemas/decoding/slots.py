@@ -79,6 +79,7 @@ class Layout:
     def __init__(self, columns: int) -> None:
         self.nodes: list[Node] = []
         self.pools = 1
+        self._shares: list[float] = []
         self._columns = columns
         self._table: Array | None = None
         self._widths: Array | None = None
@@ -93,6 +94,18 @@ class Layout:
         """A pool for the elements of a list."""
         self.pools += 1
         return self.pools - 1
+
+    def note_use(self, used: Array, rows: int) -> None:
+        """Remember how many elements of lists a row had, for the next payloads."""
+        self._shares = (used / max(rows, 1)).tolist()
+
+    def capacities(self, rows: int) -> Array:
+        """How many elements of each pool to expect: a sixteenth more than rows had before."""
+        found = np.full(self.pools, FIRST_CAPACITY, np.int64)
+        if self._shares:
+            found = np.maximum(found, (np.array(self._shares) * rows * 17 / 16).astype(np.int64))
+        found[0] = rows
+        return found
 
     def widths(self) -> Array:
         """How many slots a value of each node has."""
@@ -131,13 +144,14 @@ class Slots:
         self.nodes = layout.table()
         self.used = np.zeros(layout.pools, np.int64)
         self.saved = np.zeros(layout.pools, np.int64)
-        self.capacity = np.full(layout.pools, FIRST_CAPACITY, np.int64)
-        self.capacity[0] = rows
+        self.capacity = layout.capacities(rows)
         self._budget = len(data) * kernel.SLOTS_PER_BYTE + kernel.SPARE_SLOTS
         self.slots = np.zeros(0, np.int64)
         self.valid = np.zeros(0, np.uint8)
         pools = self.nodes[:, kernel.POOL]
         self._weights = np.bincount(pools, 1 + layout.widths(), layout.pools).astype(np.int64)
+        if int(self.capacity[1:] @ self._weights[1:]) > self._budget:
+            self.capacity[1:] = FIRST_CAPACITY
         self._lay(0)
 
     def grow(self, pool: int, row: int) -> bool:
@@ -264,8 +278,10 @@ class Assembly:
     def _spans(self, node: Node, kind: pa.DataType, bits: pa.Buffer | None, nulls: int) -> pa.Array:
         import pyarrow as pa
 
+        from headwater.schemas.decoding.kernels.slots import total_length
+
         starts, lengths = self._slots.numbers(node), self._slots.numbers(node, second=True)
-        room = int(np.abs(lengths).sum())
+        room = total_length(lengths)
         if room > MAX_TEXT:
             raise OverflowError(f"{node.place}: {room} bytes are too many for one array; decode fewer payloads at once")
         ends, target = np.empty(len(starts) + 1, np.int32), np.empty(room, np.uint8)
@@ -362,6 +378,7 @@ def decode(
         assembly = Assembly(slots, gather)
         array = assembly.array(layout.nodes[0])
         late.extend(assembly.bad)
+        layout.note_use(slots.used, slots.rows)
         if not late:
             return Decoded(array, dict(sorted(errors.items())))
         for row, text in late:

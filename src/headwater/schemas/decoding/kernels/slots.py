@@ -98,6 +98,16 @@ def is_ascii(data: Array, at: int, end: int) -> bool:
 
 
 @compiled
+def total_length(lengths_array: Array) -> int:
+    """The sum of lengths; those of strings with escapes are negative."""
+    lengths = longs_of(lengths_array)
+    total = 0
+    for i in range(lengths_array.shape[0]):
+        total += abs(lengths[i])
+    return total
+
+
+@compiled
 def gather(data: Array, starts_array: Array, lengths_array: Array, ends: Array, target: Array) -> int:
     """Copy texts from the payloads, one after the other; `ends[i + 1]` is where text i ends. Returns the last end."""
     source, to = address_of(data), address_of(target)
