@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadGroupScheduling
 
 from harness.process import NICENESS
@@ -29,7 +29,8 @@ TOGETHER = ("tests/unit", "tests/engines")
 GARBAGE = (50_000, 20, 50)
 """How seldom garbage is collected: what tests and libraries have loaded stays, and would be looked at every time."""
 
-settings.register_profile("headwater", deadline=None)  # no test asserts a time
+settings.register_profile("headwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""No test asserts a time: neither that of an example, nor that of making one."""
 settings.load_profile("headwater")
 
 

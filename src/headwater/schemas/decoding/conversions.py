@@ -113,9 +113,12 @@ def uuid_bytes(array: pa.Array) -> tuple[pa.Array, Bad]:
     return pa.array([text and _hyphened(text) for text in texts], pa.string()), {}
 
 
-def json_text(value: Any) -> str:
-    """A value that a library has read, as JSON text. See `schemas/leftovers.py` for what becomes a string."""
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+def json_text(value: Any, *, sort: bool = False) -> str:
+    """A value that a library has read, as JSON text. See `schemas/leftovers.py` for what becomes a string.
+
+    `sort` gives names in order: for libraries whose maps have none, so that the same bytes give the same text.
+    """
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=sort)
 
 
 def _plain(value: Any) -> Any:

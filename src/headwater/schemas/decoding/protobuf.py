@@ -351,7 +351,7 @@ def _json(descriptor: Any) -> Convert:
 
     def one(value: bytes) -> str:
         try:
-            return conversions.json_text(_data(kind.FromString(value), json_format))
+            return conversions.json_text(_data(kind.FromString(value), json_format), sort=True)
         except (DecodeError, json_format.Error) as error:
             raise ValueError(str(error)) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.client.records import Record, encode_batch
@@ -33,7 +33,7 @@ async def append(found: InGateway, topic: Topic, partition: int, count: int, ski
     assert isinstance(result, UnitResult) and result.verdict is UnitVerdict.ACCEPTED
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.sampled_from([0, 0, 1, 7]), st.sampled_from([0, 3000])),
              max_size=12),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import NotReady
@@ -523,7 +523,7 @@ def test_new_partitions_are_followed() -> None:
 BYTES = st.none() | st.binary(max_size=20) | st.text(max_size=8).map(str.encode)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None)
 @given(st.lists(st.tuples(BYTES, BYTES), min_size=1, max_size=4), st.sampled_from(["text", "json", "base64"]))
 def test_what_is_read_can_be_written_again(wanted: list[tuple[bytes | None, bytes | None]], form: str) -> None:
     async def story() -> None:

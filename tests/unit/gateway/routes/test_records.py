@@ -8,7 +8,7 @@ from base64 import b64encode
 from typing import Any
 
 import httpx
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.client.partitioner import partition_of_key
@@ -296,7 +296,7 @@ def test_a_store_that_fails_leaves_nothing() -> None:
     asyncio.run(story())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.tuples(
