@@ -107,18 +107,18 @@ class Session:
     ) -> None:
         """A view of the rows of files. Of those that are cut only rows within bounds count.
 
-        Columns and fields that a file does not have are null.
+        Columns and fields that a file does not have are null. All of it is Spark's own: data that Python gives would
+        need processes of Python, which start slowly and may fail to.
         """
         from pyspark.sql import functions as f
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = from_arrow_schema(columns, prefer_timestamp_ntz=True)
-        frame = self._own.createDataFrame([], schema) if not whole else self._read(whole, schema)
+        frame = self._read(whole, schema) if whole else self._empty(schema)
         if cut:
-            limits = self._own.createDataFrame(
-                [(number, start, min(end, (1 << 63) - 1)) for number, start, end in bounds],
-                "bound_partition INT, bound_start BIGINT, bound_end BIGINT",
-            )
+            values = ", ".join(f"({number}, {start}L, {min(end, (1 << 63) - 1)}L)" for number, start, end in bounds)
+            names = "bound_partition, bound_start, bound_end"
+            limits = self._own.sql(f"SELECT * FROM VALUES {values or '(-1, 0L, 0L)'} AS bounds({names})")
             rows = self._read(cut, schema)
             inside = (
                 (rows["partition"] == limits["bound_partition"])
@@ -127,6 +127,13 @@ class Session:
             )
             frame = frame.unionAll(rows.join(f.broadcast(limits), inside, "leftsemi"))
         frame.createOrReplaceTempView(name)
+
+    def _empty(self, schema: Any) -> Any:
+        """No rows, with these columns."""
+        from pyspark.sql import functions as f
+
+        columns = [f.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
+        return self._own.range(0).select(*columns)
 
     def _read(self, paths: Sequence[str], schema: Any) -> Any:
         return self._own.read.schema(schema).parquet(*paths)
