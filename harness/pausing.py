@@ -29,15 +29,19 @@ def stop_outside_the_ledger(ledger: Path, *family: psutil.Process) -> None:
 
 
 def can_be_locked(ledger: Path) -> bool:
-    """Whether the lock file and SQLite's own lock become free within a second. Other processes can wait that long."""
+    """Whether the lock file and SQLite's own locks, that of beats too, become free within a second.
+
+    Other processes can wait that long.
+    """
 
     def locked() -> bool:
         with Path(f"{ledger}.lock").open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with closing(sqlite3.connect(ledger, isolation_level=None, timeout=0)) as db:
-                    db.execute("BEGIN IMMEDIATE")
-                    db.execute("ROLLBACK")
+                for name in (ledger, f"{ledger}-beats"):
+                    with closing(sqlite3.connect(name, isolation_level=None, timeout=0)) as db:
+                        db.execute("BEGIN IMMEDIATE")
+                        db.execute("ROLLBACK")
             except (BlockingIOError, sqlite3.OperationalError):
                 return False
             return True

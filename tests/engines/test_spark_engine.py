@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from demo.readers import S3_JARS
@@ -139,6 +140,13 @@ async def _asked(spark: Spark, world: QueryWorld, name: str, sql: str) -> str:
         await answer.close()
 
 
+def _pythons(pid: int) -> list[str]:
+    """The commands of Spark's processes of Python below a worker."""
+    every = [" ".join(child.cmdline()) for child in psutil.Process(pid).children(recursive=True)]
+    assert any("java" in command for command in every)
+    return [command for command in every if "pyspark.daemon" in command or "pyspark.worker" in command]
+
+
 def _contents(root: Path) -> dict[str, str]:
     files = [path for path in root.rglob("*") if path.is_file()]
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -200,6 +208,7 @@ def test_spark_answers(tmp_path: Path) -> None:
                 await _answers(world)
                 await _typed(world)
                 [pid] = spark.pids
+                assert _pythons(pid) == [], "rows pass through no Python"
                 before = _contents(world.objects)
                 await _second_gate(spark, world, outside)
                 await _cancelled(world)

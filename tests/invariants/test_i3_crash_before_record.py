@@ -32,7 +32,7 @@ def test_a_peer_never_sees_the_records_and_removes_the_object(tmp_path: Path) ->
         assert peer.produce("t", fresh([b"before"])).base_offset == 0
         port = free_ports(1)
         with doomed_broker(tmp_path, server.data, 2, port, "stored") as doomed, Raw(port) as raw:
-            assert server.nodes() == [1, 2]
+            eventually(lambda: server.nodes() == [1, 2], "its peer knows it", 30)
             with pytest.raises(Closed):
                 raw.produce("t", fresh([WORD]))
             assert doomed.wait(timeout=10) == -signal.SIGKILL

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StoreUnavailable
 from headwater.ledger.contract import Beat, Entry, Ledger, Pointer
 from headwater.types import Domain, Position
 
@@ -23,6 +23,10 @@ class FaultyLedger:
         """Whether `watch` reports nothing."""
         self.error: HeadwaterError | None = None
         """The error that every call raises now."""
+        self.mute = False
+        """Whether no beat arrives, though all else does."""
+        self.pause = 0.0
+        """The seconds that the next look at beats takes."""
         self.gate = asyncio.Event()
         """Appends wait for this event before they are committed."""
         self.gate.set()
@@ -66,9 +70,13 @@ class FaultyLedger:
         return await self._ask(lambda: self.inner.set_pointer(domain, expected, pointer))
 
     async def beat(self, process: str) -> None:
+        if self.mute:
+            raise StoreUnavailable("no beat arrives")
         await self._ask(lambda: self.inner.beat(process))
 
     async def beats(self) -> list[Beat]:
+        pause, self.pause = self.pause, 0.0
+        await asyncio.sleep(pause)
         return await self._ask(self.inner.beats)
 
     async def forget_beat(self, process: str) -> None:

@@ -100,8 +100,10 @@ class Membership:
         self._lost = asyncio.Event()
         self._seen: dict[str, tuple[int, float]] = {}
         self._last_look = 0.0
+        self._last_beat = 0.0
         self._looking_since = 0.0
-        """The time since which this process looks at beats without a break. Earlier silence may have been its own."""
+        """The time since which this process looks at beats and beats itself, both without a break. Silence before that
+        may be the fault of this process, or of a ledger that took no beats of anybody."""
         self._last_tick = 0.0
         for replica in self._replicas():
             replica.on_lost = self._lost.set
@@ -135,7 +137,7 @@ class Membership:
         self._lives += 1
         self.process = f"{self._identity}/{self._lives}"
         self._lost.clear()
-        await self._ledger.beat(self.process)
+        await self._beat()
         command = TakeEpoch(self.process, self._node, self._zone, self.listeners, LEVEL, __version__)
         [result] = await self._cluster.submit([command])
         if not isinstance(result, Done):
@@ -169,13 +171,17 @@ class Membership:
     def start(self) -> None:
         """Start the duties. Beats are a duty of their own, so they continue while another call to the ledger hangs."""
         run = self._background.run
-        self._duties = [run(BEATS, self._beat), run(MEMBERSHIP, self._stay)]
+        self._duties = [run(BEATS, self._keep_beating), run(MEMBERSHIP, self._stay)]
 
     async def _beat(self) -> None:
+        await self._ledger.beat(self.process)
+        self._last_beat = self._clock.monotonic()
+
+    async def _keep_beating(self) -> None:
         while True:
             began = self._clock.monotonic()
             with contextlib.suppress(Retriable):
-                await self._ledger.beat(self.process)
+                await self._beat()
             await asyncio.sleep(self._rest_since(began))
 
     def _rest_since(self, began: float) -> float:
@@ -215,10 +221,10 @@ class Membership:
 
     async def _watch_peers(self) -> None:
         """Fence members without new beats: those that are gone, and those that are silent for a whole session."""
-        now = self._clock.monotonic()
-        if now - self._last_look > 2 * self._beat_seconds:
-            self._looking_since = now
         beats = {beat.process: beat.count for beat in await self._ledger.beats()}
+        now = self._clock.monotonic()
+        if now - self._last_look > 2 * self._beat_seconds or now - self._last_beat > self._session_seconds / 2:
+            self._looking_since = now
         members = list(self._cluster.state.processes.values())
         for process in sorted(beats.keys() - {m.name for m in members} - {self.process}):
             await self._ledger.forget_beat(process)

@@ -335,7 +335,7 @@ class Replica(Generic[S]):
         self.records_applied += 1
         if record.epoch != self._epoch or (not self._epoch and not self._is_own(record)):
             if self._epoch and self.state.is_fenced(self._epoch):
-                self._lose(EpochLost(f"epoch {self._epoch} is fenced in domain {self.domain}"))
+                self._lose(self._fenced())
             return
         inflight = self._inflight
         if results is None or inflight is None or inflight[0] != record.counter:
@@ -347,7 +347,7 @@ class Replica(Generic[S]):
             at += len(pending.commands)
         self._inflight_done.set()
         if self._epoch and self.state.is_fenced(self._epoch):
-            self._lose(EpochLost(f"epoch {self._epoch} is fenced in domain {self.domain}"))
+            self._lose(self._fenced())
 
     def _is_own(self, record: Record) -> bool:
         """Whether a record of epoch 0 is this replica's own. Such records are compared by their commands."""
@@ -373,6 +373,12 @@ class Replica(Generic[S]):
             raise Halted(f"domain {self.domain} is truncated past {before} and no checkpoint reaches further")
         for stream in list(self._watches):
             self._stream_changed(stream)
+
+    def _fenced(self) -> EpochLost:
+        return EpochLost(
+            f"another process took this one for dead and fenced it (epoch {self._epoch}, domain {self.domain}); "
+            "what it was doing may have happened: look, then try again"
+        )
 
     def _lose(self, error: EpochLost) -> None:
         if not self._epoch:

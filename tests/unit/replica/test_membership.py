@@ -228,6 +228,40 @@ def test_who_was_away_itself_fences_nobody() -> None:
     run(told())
 
 
+def test_who_is_paused_within_a_look_fences_nobody() -> None:
+    """M2: a process that is stopped between its question and the answer has not looked for all that time."""
+
+    async def told() -> None:
+        world = World()
+        one, two, three = [await world.process(node) for node in (1, 2, 3)]
+        for seconds in (SESSION_SECONDS * 0.9, SESSION_SECONDS * 1.1, SESSION_SECONDS * 2):
+            one.way.pause = seconds
+            await asyncio.sleep(SESSION_SECONDS * 4)
+        assert one.members() == two.members() == [1, 2, 3]
+        assert (one.epochs, two.epochs, three.epochs) == ([1], [2], [3])
+
+    run(told())
+
+
+def test_who_cannot_beat_itself_fences_nobody() -> None:
+    """M2: a ledger that takes no beats makes everybody silent. Who dies meanwhile is fenced afterwards."""
+
+    async def told() -> None:
+        world = World()
+        one, two, three = [await world.process(node) for node in (1, 2, 3)]
+        await asyncio.sleep(1)
+        for process in (one, two, three):
+            process.way.mute = True
+        await asyncio.sleep(SESSION_SECONDS * 3)
+        assert one.members() == two.members() == [1, 2, 3]
+        one.way.mute = two.way.mute = False
+        await asyncio.sleep(SESSION_SECONDS * 2)
+        assert one.members() == two.members() == [1, 2]
+        assert (one.epochs, two.epochs) == ([1], [2])
+
+    run(told())
+
+
 def test_who_died_while_nobody_could_look_is_found_at_once() -> None:
     """M2, M6: after an outage of the ledger silence says nothing yet, but a look for those who were silent does."""
 
