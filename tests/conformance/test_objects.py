@@ -17,7 +17,7 @@ from headwater.objects.conformance import checks
 from headwater.objects.local import HANDLES_PER_THREAD, TEMPORARY, THREADS, LocalStore
 from headwater.objects.memory import MemoryStore
 from headwater.objects.remote import RemoteStore
-from tests.support.files import temporary_files
+from tests.support.files import open_handles, temporary_files
 
 Opener = Callable[[], Awaitable[ObjectStore]]
 
@@ -196,7 +196,7 @@ def test_local_leaves_nothing_open(tmp_path: Path) -> None:
         await store.close()
 
     async def loops() -> int:
-        return len(os.listdir("/proc/self/fd"))
+        return open_handles()
 
     before = asyncio.run(loops())
     asyncio.run(work())

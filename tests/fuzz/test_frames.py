@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -42,9 +43,10 @@ SETTINGS = "[limits]\npartitions_per_topic = 8\n"
 """A spoiled number of partitions may be a large one, and then the test would measure that."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with Running(tmp_path_factory.mktemp("fuzz"), settings=SETTINGS) as running:
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Running]:
+    """For one test: its frames create topics and delete them."""
+    with Running(tmp_path, settings=SETTINGS) as running:
         yield running
 
 

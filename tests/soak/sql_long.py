@@ -40,13 +40,14 @@ seconds = 3600
 """
 SETTLES, SEGMENT_RECORDS = 3, 20_000
 """Fewer than are merged: segments stay as they are until more is settled."""
-SAMPLE_ROWS = 400
+STEPS = 1_000
+"""Of the work for a row. An engine has a list of them in memory, for many rows at once."""
 WORK = {
-    "duckdb": "list_sum(list_transform(range({steps}), x -> (x + offset) % 1 + 1))",
-    "spark": "aggregate(sequence(1, {steps}), 0L, (sum, x) -> sum + (x + offset) % 1 + 1)",
+    "duckdb": f"list_sum(list_transform(range({STEPS}), x -> (x + offset) % 1 + 1))",
+    "spark": f"aggregate(sequence(1, {STEPS}), 0L, (sum, x) -> sum + (x + offset) % 1 + 1)",
 }
-"""As much work for every row as there are steps. Its value is the number of steps."""
-SAMPLE_STEPS = 20_000
+"""The value is the number of steps."""
+SAMPLE_ROWS, SAMPLE_TIMES = 2_000, 10
 GONE_SECONDS = 180.0
 MERGE_TRIES, MERGE_SECONDS = 10, 15.0
 
@@ -54,12 +55,12 @@ MERGE_TRIES, MERGE_SECONDS = 10, 15.0
 class Question(threading.Thread):
     """A query in a thread, and how it ended."""
 
-    def __init__(self, server: LakeRunning, engine: str, steps: int, rows: int) -> None:
+    def __init__(self, server: LakeRunning, engine: str, times: int, rows: int) -> None:
         super().__init__(daemon=True)
         self._server = server
         self._engine = engine
-        self._sql = statement(engine, steps)
-        self._wanted = [[rows, rows * (rows - 1) // 2, rows * steps]]
+        self._sql = statement(engine, times)
+        self._wanted = [[rows * times, rows * (rows - 1) // 2 * times, rows * times * STEPS]]
         self.found: list[list[Any]] = []
         self.failure = ""
         self.seconds = 0.0
@@ -77,11 +78,11 @@ class Question(threading.Thread):
         return self.found == self._wanted
 
 
-def statement(engine: str, steps: int, rows: int | None = None) -> str:
+def statement(engine: str, times: int, rows: int | None = None) -> str:
+    """A query that does the work so many times for every row."""
     some = "" if rows is None else f" WHERE offset < {rows}"
-    work = WORK[engine].format(steps=steps)
-    sums = f"CAST(sum(offset) AS BIGINT) AS s, CAST(sum({work}) AS BIGINT) AS w"
-    return f"SELECT count(*) AS n, {sums} FROM {TOPIC}{some}"
+    sums = f"CAST(sum(offset) AS BIGINT) AS s, CAST(sum({WORK[engine]}) AS BIGINT) AS w"
+    return f"SELECT count(*) AS n, {sums} FROM {TOPIC} CROSS JOIN range({times}){some}"
 
 
 class Story:
@@ -99,8 +100,8 @@ class Story:
     def run(self, engine: str) -> None:
         for _ in range(SETTLES - 1):
             self._settle()
-        steps = self._steps(engine)
-        question, files = self._begin(engine, steps)
+        times = self._times(engine)
+        question, files = self._begin(engine, times)
         self._merged(but=files)
         kept = files <= self._server.stored()
         still = question.is_alive()
@@ -112,13 +113,13 @@ class Story:
             self._verdict.fact(f"{engine}: failed", question.failure)
         self._gone(files)
         for victim in ("process", "gateway"):
-            self._killed(engine, steps, victim)
+            self._killed(engine, times, victim)
 
-    def _killed(self, engine: str, steps: int, victim: str) -> None:
+    def _killed(self, engine: str, times: int, victim: str) -> None:
         """A process dies in the middle of a query. What the query read goes all the same."""
         for _ in range(SETTLES - 1):
             self._settle()
-        question, files = self._begin(engine, steps)
+        question, files = self._begin(engine, times)
         gateway = self._server.gateway_process()
         [target, *_] = [gateway] if victim == "gateway" else workers(gateway, engine)
         self._merged(but=files)
@@ -129,24 +130,26 @@ class Story:
         self._gone(files)
         asked(self._server, f"SELECT count(*) AS n FROM {TOPIC}", engine)
 
-    def _begin(self, engine: str, steps: int) -> tuple[Question, set[str]]:
+    def _begin(self, engine: str, times: int) -> tuple[Question, set[str]]:
         """Ask, and wait until the query runs. Returns the segments that it reads, too."""
         files = self._live()
-        question = Question(self._server, engine, steps, self._rows)
+        question = Question(self._server, engine, times, self._rows)
         question.start()
         time.sleep(min(10.0, self._seconds / 4))  # the query is under way
         assert question.is_alive(), f"the query has ended: {question.failure or question.found}"
         return question, files
 
-    def _steps(self, engine: str) -> int:
-        """How many steps make a query take as long as it should."""
-        asked(self._server, statement(engine, 1, SAMPLE_ROWS), engine)  # the engine is warm
-        began = time.monotonic()
-        asked(self._server, statement(engine, SAMPLE_STEPS, SAMPLE_ROWS), engine)
-        each = (time.monotonic() - began) / SAMPLE_ROWS / SAMPLE_STEPS
-        steps = max(1, int(self._seconds / (each * self._rows)))
-        console.print(f"{engine}: {each * 1e9:.1f} ns a step, {steps} steps for each row")
-        return steps
+    def _times(self, engine: str) -> int:
+        """How often the work makes a query take about as long as it should."""
+        taken = []
+        for times in (1, 1, 1 + SAMPLE_TIMES):  # the first lets the engine start
+            began = time.monotonic()
+            asked(self._server, statement(engine, times, SAMPLE_ROWS), engine)
+            taken.append(time.monotonic() - began)
+        each = max(taken[2] - taken[1], 0.01) / SAMPLE_ROWS / SAMPLE_TIMES
+        times = max(1, int(self._seconds / (each * self._rows)))
+        console.print(f"{engine}: {each * 1e9 / STEPS:.1f} ns a step, {times} times {STEPS} steps for each row")
+        return times
 
     def _settle(self) -> None:
         for _ in range(SEGMENT_RECORDS):

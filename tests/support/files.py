@@ -1,5 +1,6 @@
-"""Files below a directory."""
+"""Files below a directory, and open ones."""
 
+import gc
 import os
 import stat
 from collections.abc import Iterator
@@ -32,3 +33,9 @@ def umask_of(mask: int) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
+
+
+def open_handles() -> int:
+    """How many handles this process has, without those that other tests have left to the garbage collector."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))

@@ -14,7 +14,7 @@ from headwater.objects import scratch
 from headwater.objects.local import THREADS as THREADS_OF_THE_STORE
 from headwater.objects.local import LocalStore
 from headwater.objects.native_puts import HANDLES, THREADS, NativePuts
-from tests.support.files import modes_below, temporary_files, umask_of
+from tests.support.files import modes_below, open_handles, temporary_files, umask_of
 
 pytestmark = pytest.mark.usefixtures("natively")
 
@@ -179,13 +179,13 @@ def test_a_directory_that_was_removed_and_made_again(tmp_path: Path, monkeypatch
 def test_many_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: list[int | None]) -> None:
     """M7: handles are bounded, and closed in the end; temporary files move on to new directories."""
     monkeypatch.setattr(scratch, "FILES_PER_DIRECTORY", FILES)
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_handles()
 
     async def work(store: LocalStore) -> None:
         for i in range(2 * HANDLES):
             for name in ("first", "second"):
                 await store.put(f"in/{i}/{name}", ONE)
-        assert len(os.listdir("/proc/self/fd")) < open_before + HANDLES + 4 * HANDLES
+        assert open_handles() < open_before + HANDLES + 4 * HANDLES
         for i in range(4 * FILES):
             await store.put(f"in/object-{i % 7}", [b"%d" % i])
 
@@ -193,4 +193,4 @@ def test_many_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resul
     assert results.count(None) >= 4, "puts that were left to the store, which made new directories"
     assert results.count(rows.DONE) > 4 * FILES
     assert rows.FAILED not in results
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_handles() == open_before

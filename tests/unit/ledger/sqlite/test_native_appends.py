@@ -16,6 +16,7 @@ from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.ledger.sqlite.native_appends import NativeAppends
 from headwater.native import rows
 from headwater.types import Domain, Position
+from tests.support.files import open_handles
 
 pytestmark = pytest.mark.usefixtures("natively")
 
@@ -181,6 +182,6 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         assert ledger._native is not None
 
     on_a_ledger(tmp_path / "warm", work)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_handles()
     on_a_ledger(tmp_path / "again", work)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_handles() == before
