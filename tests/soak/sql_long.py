@@ -40,14 +40,14 @@ seconds = 3600
 """
 SETTLES, SEGMENT_RECORDS = 3, 20_000
 """Fewer than are merged: segments stay as they are until more is settled."""
-STEPS = 1_000
+STEPS = 100
 """Of the work for a row. An engine has a list of them in memory, for many rows at once."""
 WORK = {
     "duckdb": f"list_sum(list_transform(range({STEPS}), x -> (x + offset) % 1 + 1))",
     "spark": f"aggregate(sequence(1, {STEPS}), 0L, (sum, x) -> sum + (x + offset) % 1 + 1)",
 }
 """The value is the number of steps."""
-SAMPLE_ROWS, SAMPLE_TIMES = 2_000, 10
+SAMPLE_ROWS, SAMPLE_TIMES = 2_000, 100
 GONE_SECONDS = 180.0
 MERGE_TRIES, MERGE_SECONDS = 10, 15.0
 
