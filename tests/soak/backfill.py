@@ -257,7 +257,7 @@ def run(directory: Path, options: argparse.Namespace, verdict: Verdict) -> None:
         drained: list[Sum] = []
         draining = threading.Thread(target=lambda: drained.append(consumed(server, rows)), daemon=True)
         schema = ("--config", "headwater.value.schema=json")
-        files = server.look().tables[TOPIC].live
+        files = len(server.look().tables[TOPIC].shown)
         with Beside(server.bootstrap, rows.rows) as beside, progress() as bars:
             bar = bars.add_task("files decoded", total=files, now="")
             server.cli("topic", "alter", TOPIC, *schema, "--bootstrap", server.bootstrap)
