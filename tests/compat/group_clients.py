@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.jvm import OF_KAFKA
-from tests.compat.common import TOOLS, tool, unavailable
+from harness.tools import TOOLS
+from tests.compat.common import tool, unavailable
 from tests.compat.groups import Kind
 
 RANGE, COOPERATIVE, ROUNDROBIN = Kind("range"), Kind("cooperative-sticky"), Kind("roundrobin")

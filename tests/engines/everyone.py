@@ -14,7 +14,7 @@ PARTITIONS = 3
 RECORDS = 6_000
 OURS = ("_data/", "_iceberg/", "_delta_log/")
 START_MS = 1_700_000_000_000
-Sent = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
+Sent = tuple[int, int, bytes | None, bytes | None, list[tuple[str, str | bytes | None]], int]
 """Partition, offset, key, value, headers, timestamp."""
 
 
@@ -68,10 +68,9 @@ def check_consumer(place: Place, sent: list[Sent]) -> None:
                 while len(got) < len(wanted) - start:
                     for message in consumer.consume(len(wanted) - start - len(got), timeout=0.1):
                         assert not message.error(), message.error()
-                        got.append(
-                            (message.partition(), message.offset(), message.key(), message.value(),
-                             message.headers() or [], message.timestamp()[1])
-                        )  # fmt: skip
+                        number, offset, headers = message.partition(), message.offset(), message.headers() or []
+                        assert number is not None and offset is not None and isinstance(headers, list)
+                        got.append((number, offset, message.key(), message.value(), headers, message.timestamp()[1]))
                 assert got == wanted[start:]
     finally:
         consumer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import random
@@ -98,4 +99,4 @@ def serves(address: str) -> bool:
 def until_served(*addresses: str) -> None:
     """Wait until all of these gateways answer."""
     for address in addresses:
-        eventually(lambda address=address: serves(address), f"the gateway {address} answers")
+        eventually(functools.partial(serves, address), f"the gateway {address} answers")

@@ -72,12 +72,19 @@ def suppress_lost_connections() -> Iterator[None]:
             raise
 
 
+def _judge(error: confluent_kafka.KafkaError) -> None:
+    """Raise what came instead of a record, unless it is the end of a connection."""
+    with suppress_lost_connections():
+        raise confluent_kafka.KafkaException(error)
+
+
 def read_log(bootstrap: str, topic: str, partitions: int) -> Log:
     """Read a topic from its start to its end with librdkafka."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "fetch.wait.max.ms": 100}
     )
-    log, last = Log(), {}
+    log = Log()
+    last: dict[tuple[str, int], int] = {}
     patience = Patience(READ_SECONDS)
     try:
         ends: dict[int, int] = {}
@@ -92,12 +99,13 @@ def read_log(bootstrap: str, topic: str, partitions: int) -> Log:
         while any(positions[p] < ends[p] for p in ends):
             assert not patience.ended, f"read only up to {positions} of {ends}"
             for message in consumer.consume(10_000, timeout=0.2):
-                if message.error() is not None:
-                    with suppress_lost_connections():
-                        raise confluent_kafka.KafkaException(message.error())
+                error = message.error()
+                if error is not None:
+                    _judge(error)
                     continue
-                partition, offset = message.partition(), message.offset()
-                name, counter = parse(message.value())
+                partition, offset, value = message.partition(), message.offset(), message.value()
+                assert partition is not None and offset is not None and value is not None
+                name, counter = parse(value)
                 if offset != positions[partition]:
                     log.gaps.append((partition, offset))
                 positions[partition] = offset + 1

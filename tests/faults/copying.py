@@ -260,9 +260,10 @@ def read_copies(
                     with suppress_lost_connections():
                         raise KafkaException(error)
                 else:
-                    key, value = message.key().decode(), message.value().decode()
-                    copies.values[key].append(value)
-                    copies.places[partition, message.offset()] = key, value
+                    offset, key, value = message.offset(), message.key(), message.value()
+                    assert partition is not None and offset is not None and key is not None and value is not None
+                    copies.values[key.decode()].append(value.decode())
+                    copies.places[partition, offset] = key.decode(), value.decode()
         return copies
     finally:
         consumer.close()

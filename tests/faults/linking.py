@@ -10,7 +10,8 @@ from typing import Any
 
 import psutil
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from harness.headwater import Headwater
 from harness.patience import Patience, eventually
@@ -84,7 +85,9 @@ def _produce(
         value = chance.randbytes(20) + b"x" * chance.randrange(60)
         rare = chance.randbytes(8) if keyed else None
         key = b"%d" % chance.randrange(1000) if chance.random() < 0.8 else rare
-        headers = [("h", chance.randbytes(3))] if chance.random() < 0.1 else None
+        headers: list[tuple[str, str | bytes | None]] | None = (
+            [("h", chance.randbytes(3))] if chance.random() < 0.1 else None
+        )
         producer.produce(topic, value, key, partition=chance.randrange(partitions), headers=headers)
         producer.poll(0)
 
@@ -107,13 +110,15 @@ def seen(bootstrap: str, topic: str, partitions: int) -> Copied:
         left = set(range(partitions))
         while left:
             for message in consumer.consume(10_000, 0.1):
-                error = message.error()
+                error, partition = message.error(), message.partition()
                 if error is None:
-                    found[message.partition()].append(
+                    assert partition is not None
+                    found[partition].append(
                         (message.offset(), message.timestamp(), message.key(), message.value(), message.headers())
                     )
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    left.discard(message.partition())
+                    assert partition is not None
+                    left.discard(partition)
                 else:
                     raise KafkaException(error)
     finally:
@@ -235,8 +240,10 @@ def consume(bootstrap: str, topic: str, group: str, records: int) -> list[tuple[
                 continue
             if message.error() is not None:
                 raise KafkaException(message.error())
-            found.append((message.offset(), message.value()))
-            consumer.commit(message, asynchronous=False)
+            offset, value = message.offset(), message.value()
+            assert offset is not None and value is not None
+            found.append((offset, value))
+            consumer.commit(message=message, asynchronous=False)
     finally:
         consumer.close()
     return found

@@ -135,7 +135,11 @@ class Storm:
         for process in family:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        return compactor.launch
+
+        def launch() -> None:
+            compactor.launch()
+
+        return launch
 
 
 FAULTS: Mapping[str, list[Callable[[Storm], Callable[[], None]]]] = {

@@ -96,7 +96,9 @@ def log_of(server: Running, partitions: int) -> dict[int, list[tuple[int, str]]]
     """(offset, value) of every record, by partition."""
     found: dict[int, list[tuple[int, str]]] = {p: [] for p in range(partitions)}
     for message in messages(server.bootstrap, TOPIC, [OFFSET_BEGINNING] * partitions, "read_committed"):
-        found[message.partition()].append((message.offset(), message.value().decode()))
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None and offset is not None and value is not None
+        found[partition].append((offset, value.decode()))
     return found
 
 

@@ -230,7 +230,7 @@ class Killing:
     def due(self, left: int) -> bool:
         """Whether it is time for the next kill, with so many files left."""
         done = self.killed.total()
-        return done < self._kills and left and self._files - left >= done * self._files // (self._kills + 1)
+        return done < self._kills and left > 0 and self._files - left >= done * self._files // (self._kills + 1)
 
     def kill(self, compactor: psutil.Process) -> None:
         time.sleep(self._chance.random() * 2)  # anywhere in a job

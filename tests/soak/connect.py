@@ -6,6 +6,7 @@ python -m tests.soak.connect --minutes 5 --seed 1 [--ledger etcd]
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import time
 from collections import Counter
@@ -55,6 +56,9 @@ def play(directory: Path, options: argparse.Namespace, verdict: Verdict) -> None
             worker.configure(file=str(lines.file), topic=TARGET, partitions=str(TARGET_PARTITIONS))
             began = time.monotonic()
 
+            def more_seen(before: int) -> bool:
+                return seen.count > before
+
             def all_seen() -> bool:
                 assert worker.state() != "FAILED", f"the task failed: {worker}"
                 return seen.count >= lines.count
@@ -62,8 +66,8 @@ def play(directory: Path, options: argparse.Namespace, verdict: Verdict) -> None
             while (passed := time.monotonic() - began) < options.minutes * 60:
                 bars.update(bar, completed=int(passed), now=f"{kills} brokers, {deaths} workers, {seen.count:,}")
                 lines.add(STEP)
-                before = seen.count
-                eventually(lambda before=before: seen.count > before, f"lines are seen: {worker}", SEEN_S, every=0.1)
+                some_more = functools.partial(more_seen, seen.count)
+                eventually(some_more, f"lines are seen: {worker}", SEEN_S, every=0.1)
                 if chance.random() < WORKERS_DIE:
                     worker.kill()
                     worker.start()

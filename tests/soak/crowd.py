@@ -8,6 +8,7 @@ python -m tests.soak.crowd --seconds 60
 from __future__ import annotations
 
 import argparse
+import functools
 import http.client
 import json
 import random
@@ -174,12 +175,12 @@ class Pacer(threading.Thread):
     def run(self) -> None:
         while not self._stopping.is_set():
             began = time.monotonic()
-            self._producer.produce(BESIDE, b"x" * 100, on_delivery=lambda error, _, at=began: self._done(error, at))
+            self._producer.produce(BESIDE, b"x" * 100, on_delivery=functools.partial(self._done, began))
             while time.monotonic() < began + EVERY_SECONDS:
                 self._producer.poll(EVERY_SECONDS / 5)
         self._producer.flush(TIMEOUT_SECONDS)
 
-    def _done(self, error: object, began: float) -> None:
+    def _done(self, began: float, error: object, _: object) -> None:
         if error is not None:
             self.failed += 1
         self.waited.append(1_000 * (time.monotonic() - began))

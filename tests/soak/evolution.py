@@ -143,7 +143,8 @@ def readers_of(engines: Sequence[str], stack: ExitStack, place: Place, directory
         session = stack.enter_context(spark(place, {**OF_SPARK, "spark.sql.session.timeZone": "UTC"}))
         found |= {"Spark, Iceberg": by_spark_iceberg(session), "Spark, Delta": by_spark_delta(session)}
     if "Trino" in engines:
-        trino = stack.enter_context(Trino(directory / "trino"))
+        trino = Trino(directory / "trino")
+        stack.enter_context(trino)
         found |= evolution_trino.readers(trino, place, directory / "deltas")
     return {name: read for name, read in found.items() if name.partition(", ")[0] in engines}
 

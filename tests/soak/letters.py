@@ -79,7 +79,9 @@ def letters(server: LakeRunning) -> Counter[tuple[int, int]]:
             for message in consumer.consume(1_000, timeout=1):
                 assert message.error() is None, message.error()
                 said = dict(message.headers() or [])
-                found[int(said["headwater.dlq.partition"]), int(said["headwater.dlq.offset"])] += 1
+                partition, offset = said["headwater.dlq.partition"], said["headwater.dlq.offset"]
+                assert partition is not None and offset is not None
+                found[int(partition), int(offset)] += 1
     finally:
         consumer.close()
     return found
@@ -158,7 +160,8 @@ def kill_starts(server: LakeRunning, kills: int, chance: random.Random, told: An
 
 
 def _is_older(process: psutil.Process, seconds: float) -> bool:
-    return SystemClock().wall_ms() / 1000 - process.create_time() >= seconds
+    began: float = process.create_time()
+    return SystemClock().wall_ms() / 1000 - began >= seconds
 
 
 def _difference(server: LakeRunning, rows: list[Any], bad: set[tuple[int, int]]) -> int:

@@ -23,7 +23,7 @@ from threading import Thread
 from typing import Any
 
 import pyarrow.compute as pc
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 

@@ -100,7 +100,8 @@ class Sizes:
 def cpu_seconds(server: Running, second: Second) -> float:
     """The CPU time of both link processes so far."""
     times = [process.cpu_times() for process in (server.link_process(), psutil.Process(second.pid))]
-    return sum(one.user + one.system for one in times)
+    found: float = sum(one.user + one.system for one in times)
+    return found
 
 
 def checkpoint_bytes(server: Running) -> int:
@@ -186,6 +187,7 @@ def _run(options: argparse.Namespace, verdict: Verdict, source: kafka.Kafka, ser
         verdict.fact("entries of the index, at most", sizes.most - before)
         verdict.fact("entries of the index, at most, per 1,000 records", (sizes.most - before) / kept(ours) * 1000)
         left = eventually(lambda: _settled(sizes, before, kept(ours)), "the index is small again", WAIT_SECONDS, 0.5)
+        assert left is not None
         verdict.fact("entries of the index, settled, per 1,000 records", left / kept(ours) * 1000)
         verdict.fact("entries of the index now", sizes.now())
         verdict.fact("bytes of a checkpoint", checkpoint_bytes(server))

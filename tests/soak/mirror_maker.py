@@ -9,6 +9,7 @@ python -m tests.soak.mirror_maker --records 60000 --seed 1
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -26,7 +27,7 @@ READ = 500
 WAIT_SECONDS = 300.0
 
 
-def content(bootstrap: str, topic: str) -> dict[int, list[object]]:
+def content(bootstrap: str, topic: str) -> dict[int, list[tuple[Any, ...]]]:
     """The records of each partition, without their offsets."""
     return {partition: [line[1:] for line in lines] for partition, lines in seen(bootstrap, topic, PARTITIONS).items()}
 
@@ -43,11 +44,11 @@ def translated(bootstrap: str, topic: str) -> dict[int, int]:
         consumer.close()
 
 
-def goes_on(bootstrap: str, topic: str, records: int) -> set[bytes]:
+def goes_on(bootstrap: str, topic: str, records: int) -> set[bytes | None]:
     """The values of the next records of the group."""
     options = {"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False}
     consumer = Consumer({**options, "auto.offset.reset": "earliest"})
-    found: list[bytes] = []
+    found: list[bytes | None] = []
     patience = Patience(WAIT_SECONDS)
     try:
         consumer.subscribe([topic])

@@ -63,8 +63,9 @@ class _Life:
         self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._gone, on_lost=self._gone)
         while not self._over.is_set():
             message = self._consumer.poll(BEAT_S)
-            if message is not None and message.error() is not None:
-                self._judge(message.error())
+            problem = message.error() if message is not None else None
+            if problem is not None:
+                self._judge(problem)
             try:
                 self._take_over()
                 self._commit()

@@ -10,11 +10,12 @@ python -m tests.soak.moves --rounds 6 --seed 1 [--client librdkafka] [--ledger e
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import time
 from dataclasses import dataclass, field
 
-from tests.compat.common import Missing
+from harness.tools import Missing
 from tests.compat.group_clients import CLIENTS, MODERN, REMOTE_RANGE, UNIFORM
 from tests.compat.groups import Group, Host, Kind, Topic
 from tests.soak.common import Verdict, console, progress, workplace
@@ -52,11 +53,9 @@ def play(server: Running, host: Host, kind: Kind, rounds: int, chance: random.Ra
         group.settled([f"{group.id}/stays"], PARTITIONS)
         for number in range(rounds):
             node = coordinator_of(server, group.id)
-            before = sum(seen.changes for seen in group.members.values())
+            changed = functools.partial(_changed, group, _changes(group))
             host.start(group, f"guest-{number}")
-            group.wait(
-                lambda before=before: sum(seen.changes for seen in group.members.values()) > before, "an assignment"
-            )
+            group.wait(changed, "an assignment")
             if chance.random() < 0.7:
                 fence(server, node)
             else:
@@ -70,6 +69,15 @@ def play(server: Running, host: Host, kind: Kind, rounds: int, chance: random.Ra
     except (AssertionError, TimeoutError) as error:
         found.problems.append(str(error))
     return found
+
+
+def _changes(group: Group) -> int:
+    """How many assignments the members have got so far."""
+    return sum(seen.changes for seen in group.members.values())
+
+
+def _changed(group: Group, before: int) -> bool:
+    return _changes(group) > before
 
 
 def soak(server: Running, options: argparse.Namespace, verdict: Verdict) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from harness import virtual
-from headwater.lake.tables.follower import TableFollower
+from headwater.lake.tables.follower import Batch, Standing, TableFollower, TableRef
 from tests.lake.test_many_settles import Size, settle_once
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.lake import ONE, LakeWorld, files_left, log_rows
@@ -24,7 +23,7 @@ from tests.support.virtual_nodes import topic
 GROWTH = 1.5
 LIMIT_SECONDS = 1e8
 """Of virtual time, which runs on while threads are at work."""
-SETTINGS = {"merge_files": 8, "keep_versions": 50, "expire_interval_ms": 5_000}
+SETTINGS: dict[str, Any] = {"merge_files": 8, "keep_versions": 50, "expire_interval_ms": 5_000}
 
 
 class Stopwatch:
@@ -34,12 +33,12 @@ class Stopwatch:
         self.name = follower.name
         self.taken: list[tuple[int, float]] = []
         self.settle = 0
-        self._commit: Callable[..., Awaitable[Any]] = follower.commit
+        self._commit = follower.commit
         follower.commit = self._timed  # type: ignore[method-assign]
 
-    async def _timed(self, *arguments: Any) -> Any:
+    async def _timed(self, table: TableRef, location: str, batch: Batch) -> Standing:
         before = time.process_time()
-        result = await self._commit(*arguments)
+        result = await self._commit(table, location, batch)
         self.taken.append((self.settle, (time.process_time() - before) * 1000))
         return result
 

@@ -45,7 +45,7 @@ class InGateway:
         self.services = services
         self.app = app
         self.clock = clock
-        transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 40_000))  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 40_000))
         self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost:8081")
 
     async def get(self, path: str, user: str = "", **options: Any) -> httpx.Response:

@@ -170,9 +170,10 @@ class Load(AbstractContextManager["Load"]):
         try:
             while not self._done_reading.is_set():
                 for message in consumer.consume(1_000, timeout=0.2):
-                    if message.error() is not None:
-                        if not message.error().retriable() and message.error().fatal():
-                            raise confluent_kafka.KafkaException(message.error())
+                    error = message.error()
+                    if error is not None:
+                        if not error.retriable() and error.fatal():
+                            raise confluent_kafka.KafkaException(error)
                         continue
                     partition, offset = message.partition() or 0, message.offset() or 0
                     name, counter = parse(message.value() or b"")

@@ -109,18 +109,23 @@ def messages(bootstrap: str, topic: str, starts: Sequence[int], isolation: str =
     while len(ended) < len(starts):
         message = consumer.poll(CALL_SECONDS)
         assert message is not None, f"{topic} is not read to its end"
-        if message.error() is None:
+        error, partition = message.error(), message.partition()
+        if error is None:
             found.append(message)
         else:
-            assert message.error().code() == ck.KafkaError._PARTITION_EOF, message.error()
-            ended.add(message.partition())
+            assert error.code() == ck.KafkaError._PARTITION_EOF, error
+            assert partition is not None
+            ended.add(partition)
     consumer.close()
     return sorted(found, key=lambda message: (message.partition(), message.offset()))
 
 
 def read(bootstrap: str, topic: str, starts: Sequence[int], isolation: str = "read_committed") -> list[Record]:
     """The same, as records."""
-    return [
-        (m.partition(), m.offset(), m.timestamp()[1], m.key(), m.value())
-        for m in messages(bootstrap, topic, starts, isolation)
-    ]
+    return [_record(message) for message in messages(bootstrap, topic, starts, isolation)]
+
+
+def _record(message: ck.Message) -> Record:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None and offset is not None
+    return partition, offset, message.timestamp()[1], message.key(), message.value()
