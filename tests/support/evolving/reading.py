@@ -70,20 +70,21 @@ def without_empty(value: Any) -> Any:
 
 
 def in_milliseconds(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Plain rows, with moments in UTC cut to milliseconds. Trino's connector for Delta has no finer ones."""
-    return [{column.name: _cut(column, row[column.name]) for column in columns} for row in rows]
+    """Plain rows, with moments in UTC rounded to milliseconds. Trino's connector for Delta has no finer ones."""
+    return [{column.name: _rounded(column, row[column.name]) for column in columns} for row in rows]
 
 
-def _cut(column: Column, value: Any) -> Any:
+def _rounded(column: Column, value: Any) -> Any:
     if value is None:
         return None
     match column.kind:
         case "struct":
-            return {child.name: _cut(child, value[child.name]) for child in column.children}
+            return {child.name: _rounded(child, value[child.name]) for child in column.children}
         case "list":
-            return [_cut(column.children[0], one) for one in value]
+            return [_rounded(column.children[0], one) for one in value]
         case "map":
-            return {key: _cut(column.children[1], one) for key, one in value.items()}
+            return {key: _rounded(column.children[1], one) for key, one in value.items()}
         case "timestamptz":
-            return value.replace(microsecond=value.microsecond // 1_000 * 1_000)
+            up = value + datetime.timedelta(microseconds=500)
+            return up.replace(microsecond=up.microsecond // 1_000 * 1_000)
     return value
