@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -18,26 +18,48 @@ def plain_rows(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> lis
 
 def plain(column: Column, value: Any) -> Any:
     """One value. Maps are dicts, moments are in UTC and have no zone, JSON text is what it says."""
+    return _each(column, value, _plain_scalar)
+
+
+def in_milliseconds(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Plain rows, with moments in UTC rounded to milliseconds. Trino's connector for Delta has no finer ones."""
+    return [{column.name: _each(column, row[column.name], _rounded) for column in columns} for row in rows]
+
+
+def _each(column: Column, value: Any, scalar: Callable[[str, Any], Any]) -> Any:
+    """The value with `scalar` of the kind and of each value that is no struct, list or map."""
     if value is None:
         return None
     match column.kind:
         case "struct":
             given = dict(value)
             assert set(given) == {child.name for child in column.children}, (column.name, sorted(given))
-            return {child.name: plain(child, given[child.name]) for child in column.children}
+            return {child.name: _each(child, given[child.name], scalar) for child in column.children}
         case "list":
-            return [plain(column.children[0], one) for one in value]
+            return [_each(column.children[0], one, scalar) for one in value]
         case "map":
-            return {key: plain(column.children[1], one) for key, one in _pairs(value)}
+            return {key: _each(column.children[1], one, scalar) for key, one in _pairs(value)}
+    return scalar(column.kind, value)
+
+
+def _plain_scalar(kind: str, value: Any) -> Any:
+    match kind:
         case "json":
             return json.loads(value)
         case "binary":
             return bytes(value)
         case "timestamp" | "timestamptz":
             return _moment(value)
-        case kind if kind.startswith("decimal"):
+        case _ if kind.startswith("decimal"):
             return Decimal(value)
     return value
+
+
+def _rounded(kind: str, value: Any) -> Any:
+    if kind != "timestamptz":
+        return value
+    up = value + datetime.timedelta(microseconds=500)
+    return up.replace(microsecond=up.microsecond // 1_000 * 1_000)
 
 
 def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -66,25 +88,4 @@ def without_empty(value: Any) -> Any:
         return {name: without_empty(one) for name, one in value.items()} or None
     if isinstance(value, list):
         return [without_empty(one) for one in value] or None
-    return value
-
-
-def in_milliseconds(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Plain rows, with moments in UTC rounded to milliseconds. Trino's connector for Delta has no finer ones."""
-    return [{column.name: _rounded(column, row[column.name]) for column in columns} for row in rows]
-
-
-def _rounded(column: Column, value: Any) -> Any:
-    if value is None:
-        return None
-    match column.kind:
-        case "struct":
-            return {child.name: _rounded(child, value[child.name]) for child in column.children}
-        case "list":
-            return [_rounded(column.children[0], one) for one in value]
-        case "map":
-            return {key: _rounded(column.children[1], one) for key, one in value.items()}
-        case "timestamptz":
-            up = value + datetime.timedelta(microseconds=500)
-            return up.replace(microsecond=up.microsecond // 1_000 * 1_000)
     return value
