@@ -271,7 +271,7 @@ def _package(path: str) -> str:
 def main(
     seconds: Annotated[float, typer.Option(min=0.5, help="How long each kind of request is made.")] = 8.0,
     profiled: Annotated[bool, typer.Option(help="Run a gateway with a profiler in the end.")] = True,
-    publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks.md.")] = False,
+    publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks/queries.md.")] = False,
 ) -> None:
     """Measure appends and reads over HTTP, start time and idle memory of a gateway, and profile it."""
     with tempfile.TemporaryDirectory(prefix="headwater-http-") as name:

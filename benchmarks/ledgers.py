@@ -41,7 +41,7 @@ Servers and writers share one machine and its disk: {machine}, {date}, Headwater
 - SQLite is shared by processes on one machine; etcd runs with three members and with one, Oxia standalone, the bucket
   on an S3 server (versitygw) on the same disk.
 - Writers of a bucket contend for the next slot with conditional PUTs. This is without `peers`; with them, one process
-  writes for all (`docs/ledger-bucket.md` has both).
+  writes for all ([ledgers](../guides/ledgers.md) has both).
 - A commit is one round trip on each of them, whatever it says; a broker has one under way and puts all that came
   meanwhile into the next, so commits a second do not bound records a second.
 """
@@ -137,7 +137,7 @@ def main(
     seconds: Annotated[float, typer.Option(help="How long writers write.")] = 3.0,
     only: Annotated[str, typer.Option(help="Only backends whose name begins so.")] = "",
     writers: Annotated[str, typer.Option(help="How many writers, comma separated.")] = "1,3,8",
-    publish: Annotated[bool, typer.Option("--publish", help="Put the table on docs/benchmarks.md.")] = False,
+    publish: Annotated[bool, typer.Option("--publish", help="Put the table on docs/benchmarks/ledgers.md.")] = False,
 ) -> None:
     rows: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory(prefix="headwater-ledgers-") as root:

@@ -171,7 +171,7 @@ def main(
     copies: Annotated[bool, typer.Option(help="Measure copies at all, beside freshness.")] = True,
     fresh: Annotated[float, typer.Option(min=0, help="Seconds for which freshness is measured; 0: not at all.")] = 60,
     rate: Annotated[float, typer.Option(min=1, help="Records per second meanwhile.")] = 1_000,
-    publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks.md.")] = False,
+    publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks/links.md.")] = False,
 ) -> None:
     """Copy a topic of Apache Kafka into a log and into tables, beside MirrorMaker 2 and Iceberg's sink."""
     rows: list[list[str]] = []

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from benchmarks.peer_report import markdown, settling_line, shares_line, summary, tables, turn_line
 from benchmarks.plan import CHOICES, HOUR_SECONDS, QUICK, TITLES, Plan, Step
-from benchmarks.report import PAGE_FILE, gather_facts, publish_section
+from benchmarks.report import gather_facts, publish_section
 from benchmarks.results import IDLE, LOADED, STARTUP, Failure, Results, Sample, Store
 from benchmarks.systems import SYSTEMS, BenchError, KafkaSystem, System, compile_java
 from benchmarks.turns import Bench, Deadline
@@ -195,7 +195,7 @@ def main(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run whose results are in the workdir.")
     ] = False,
-    publish: Annotated[bool, typer.Option("--publish", help="Put the tables on docs/benchmarks.md.")] = False,
+    publish: Annotated[bool, typer.Option("--publish", help="Put the tables on docs/benchmarks/kafka.md.")] = False,
 ) -> None:
     """Measures Headwater and Apache Kafka side by side and prints medians and ratios. At most an hour."""
     plan = msgspec.structs.replace(
@@ -226,8 +226,8 @@ def main(
     if results.failures or not results.complete:
         raise typer.Exit(1)
     if publish:
-        publish_section("kafka", markdown(results))
-        console.print(f"written: {PAGE_FILE.relative_to(ROOT)}", highlight=False)
+        page = publish_section("kafka", markdown(results))
+        console.print(f"written: {page.relative_to(ROOT)}", highlight=False)
 
 
 def _measured(plan: Plan, store: Store, workdir: Path, console: Console, *, quick: bool, resume: bool) -> Results:

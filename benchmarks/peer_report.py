@@ -1,4 +1,4 @@
-"""Results of the benchmark beside Kafka as lines and tables, on the terminal and in docs/benchmarks.md."""
+"""Results of the benchmark beside Kafka as lines and tables, on the terminal and in docs/benchmarks/kafka.md."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def summary(results: Results) -> str:
 
 
 def markdown(results: Results) -> str:
-    """The section of docs/benchmarks.md."""
+    """The section of docs/benchmarks/kafka.md."""
     facts = results.facts
     versions = (
         f"Headwater {facts.commit}, Apache Kafka {facts.kafka}, Python {facts.python}, Java {facts.java}, "

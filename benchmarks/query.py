@@ -386,7 +386,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=1, help="How long a producer runs in a turn.")] = 10.0,
     quick: Annotated[bool, typer.Option("--quick", help="Few rows and turns; no figures to trust.")] = False,
     on_spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Measure Spark too.")] = True,
-    publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks.md.")] = False,
+    publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks/queries.md.")] = False,
 ) -> None:
     """Measure SQL over topics; it fails if less is reached than wanted."""
     if quick:

@@ -1,4 +1,4 @@
-"""What reports of all benchmarks share: facts of the machine, spreads, tables, sections of docs/benchmarks.md."""
+"""What reports of all benchmarks share: facts of the machine, spreads, tables, sections of docs/benchmarks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.kafka import LIBS as KAFKA_LIBS
 from harness.tools import ROOT
 
 NONE = "–"
-PAGE_FILE = ROOT / "docs" / "benchmarks.md"
+PAGES = ROOT / "docs" / "benchmarks"
 
 NOISY_PERCENT = 10
 """A share of the machine used by other processes from which on figures are not to be trusted."""
@@ -87,12 +87,20 @@ def _line(cells: Sequence[str]) -> str:
 _MARKED = r"<!-- published: {0} -->\n.*?<!-- end: {0} -->\n"
 
 
-def publish_section(name: str, text: str) -> None:
-    """Put a section on the page, in place of the one of that name or at its end."""
-    page = PAGE_FILE.read_text() if PAGE_FILE.exists() else "# Benchmarks\n"
+def publish_section(name: str, text: str) -> Path:
+    """Replace a section on the page of `docs/benchmarks` that has it; a new one goes to the end of the index.
+
+    Returns the page.
+    """
     section = f"<!-- published: {name} -->\n{text.rstrip()}\n<!-- end: {name} -->\n"
-    old = re.search(_MARKED.format(name), page, re.DOTALL)
-    PAGE_FILE.write_text(page.replace(old[0], section) if old else f"{page.rstrip()}\n\n{section}")
+    for page in sorted(PAGES.glob("*.md")):
+        content = page.read_text()
+        if old := re.search(_MARKED.format(name), content, re.DOTALL):
+            page.write_text(content.replace(old[0], section))
+            return page
+    page = PAGES / "README.md"
+    page.write_text(f"{page.read_text().rstrip()}\n\n{section}")
+    return page
 
 
 def save(results: msgspec.Struct, path: Path) -> None:

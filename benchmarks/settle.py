@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from benchmarks import settle_typed
-from benchmarks.report import NOISY_PERCENT, PAGE_FILE, gather_facts, publish_section, save
+from benchmarks.report import NOISY_PERCENT, gather_facts, publish_section, save
 from benchmarks.segments import CASES, Case
 from benchmarks.settle_connect import COMMIT_MS, LIBS, SUBJECTS, Connect, produce
 from benchmarks.settle_inputs import JSON_CASES, Input, make_input, rows_of
@@ -230,7 +230,9 @@ def main(
     before: Annotated[Path | None, typer.Option(help="A tree with an earlier build, for the typed part.")] = None,
     workdir: Annotated[Path, typer.Option(help="Data, logs and settle.json.")] = Path("build/bench"),
     quick: Annotated[bool, typer.Option("--quick", help="Little of everything, once, to see that it works.")] = False,
-    publish: Annotated[bool, typer.Option("--publish", help="Write the section in docs/benchmarks.md.")] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Write the section in docs/benchmarks/settling.md.")
+    ] = False,
 ) -> None:
     """Measures settling beside its peers and prints records per second of CPU and of time."""
     plan = Plan(
@@ -281,8 +283,8 @@ def main(
         sections[settle_typed.SECTION] = settle_typed.markdown(typed_results, _versions(), others)
     console.print(f"raw results: {workdir}", highlight=False)
     for name, text in sections.items() if publish else ():
-        publish_section(name, text)
-        console.print(f"written: {name} in {PAGE_FILE.relative_to(ROOT)}", highlight=False)
+        page = publish_section(name, text)
+        console.print(f"written: {name} in {page.relative_to(ROOT)}", highlight=False)
 
 
 def _tell_noise(console: Console, others: float) -> None:

@@ -1,4 +1,4 @@
-"""Samples of settling into tables, on the terminal and in `docs/benchmarks.md`."""
+"""Samples of settling into tables, on the terminal and in `docs/benchmarks/settling.md`."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def noise(samples: list[Sample], cores: int) -> float:
 
 
 def markdown(results: Results, versions: str, commit_seconds: float) -> str:
-    """The section of `docs/benchmarks.md`."""
+    """The section of `docs/benchmarks/settling.md`."""
     facts = results.facts
     return TEXT.format(
         date=facts.date,

@@ -313,7 +313,7 @@ def short_of(samples: Sequence[Sample]) -> list[str]:
 
 
 def markdown(results: TypedResults, versions: str, others: float) -> str:
-    """The section of `docs/benchmarks.md`."""
+    """The section of `docs/benchmarks/settling.md`."""
     facts = results.facts
     return TEXT.format(
         date=facts.date, machine=facts.machine,

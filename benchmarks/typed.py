@@ -174,7 +174,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each.")] = 5,
     quick: Annotated[bool, typer.Option("--quick", help="Few rows and turns; no figures to trust.")] = False,
     with_trino: Annotated[bool, typer.Option("--trino", help="Ask Trino too.")] = False,
-    publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks.md.")] = False,
+    publish: Annotated[bool, typer.Option(help="Write the section of docs/benchmarks/queries.md.")] = False,
 ) -> None:
     """Measure queries by typed columns; it fails if less is reached than wanted."""
     if quick:

@@ -137,9 +137,9 @@ def problems() -> str:
 
 
 PAGES = {
-    "docs/http.md": {"problems": problems},
-    "docs/protocol.md": {"served": served, "topic configs": topic_configs},
-    "docs/configuration.md": {"settings": settings},
+    "docs/guides/http.md": {"problems": problems},
+    "docs/reference/protocol.md": {"served": served, "topic configs": topic_configs},
+    "docs/reference/configuration.md": {"settings": settings},
     "GAPS.md": {"missing": missing},
 }
 

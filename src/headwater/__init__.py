@@ -6,7 +6,7 @@
     cluster.produce("orders", "hello")
     cluster.topic("orders").scan().to_pandas()
 
-`docs/python.md` explains it.
+`docs/guides/python.md` explains it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """As docs/security.md says: settings, the first user, then the brokers."""
+    """As docs/guides/security.md says: settings, the first user, then the brokers."""
     directory = tmp_path_factory.mktemp("secured-cli")
     server = issue(directory, "server", issue(directory, "issuer"))
     settings = (

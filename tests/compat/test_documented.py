@@ -1,4 +1,4 @@
-"""K12: the programs in `docs/transactions.md` run as they are printed there, and copy each record once."""
+"""K12: the programs in `docs/guides/transactions.md` run as they are printed there, and copy each record once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.compat.common import DEADLINE_S, TOOLS, new_topic, tool, unavailable
 from tests.compat.librdkafka import Librdkafka
 from tests.support.transactional import Writers, read
 
-PAGE = Path(__file__).parents[2] / "docs" / "transactions.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "transactions.md"
 COUNT = 5
 MARGIN = "    "
 

@@ -1,4 +1,7 @@
-"""All that may differ between Apache Kafka's answers and ours, and why. docs/differences.md is made from this list."""
+"""All that may differ between Apache Kafka's answers and ours, and why.
+
+docs/reference/differences.md is made from this list.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +189,7 @@ APART: dict[str, str] = {
 
 
 def page() -> str:
-    """The rows of docs/differences.md."""
+    """The rows of docs/reference/differences.md."""
     rows = ["| what | fields | why |", "|---|---|---|"]
     for name, rule in ALLOWED.items():
         fields = rule.path.replace("|", "\\|")
@@ -196,12 +199,12 @@ def page() -> str:
     return "\n".join(rows)
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "differences.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "differences.md"
 _MARK = "<!-- from tests/differential/allowed.py -->\n"
 
 
 def rendered(text: str) -> str:
-    """The page docs/differences.md with its table made anew."""
+    """The page docs/reference/differences.md with its table made anew."""
     head, _, rest = text.partition(_MARK)
     _, _, tail = rest.partition(_MARK)
     return f"{head}{_MARK}{page()}\n{_MARK}{tail}"

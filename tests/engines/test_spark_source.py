@@ -35,7 +35,7 @@ from tests.engines.spark_stream import NOWHERE, copying, mine
 from tests.support.running import Running
 from tests.support.serving import served
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "spark.md"
 # py4j leaves its sockets to the garbage collector.
 pytestmark = [
     pytest.mark.timeout(300),

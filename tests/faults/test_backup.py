@@ -1,4 +1,4 @@
-"""A cluster is backed up under load, killed, and restored, by the commands of docs/backup.md."""
+"""A cluster is backed up under load, killed, and restored, by the commands of docs/guides/backup.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headwater.settings.settings import load
 from headwater.types import Domain
 from tests.faults.lake_running import FRESHNESS, READERS, LakeRunning, Row, Writer, key_of, patiently
 
-PAGE = (Path(__file__).parents[2] / "docs" / "backup.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "backup.md").read_text()
 TOPIC, STEADY, PARTITIONS, GROUP = "kept", "steady", 3, "readers"
 OFFSETS = {0: 5, 1: 7, 2: 11}
 FOLLOWERS = {"pyiceberg": "iceberg", "DuckDB, Iceberg": "iceberg", "delta-rs": "delta", "DuckDB, Delta": "delta"}

@@ -1,4 +1,4 @@
-"""The five promises of `docs/conditional-appends.md`, each through HTTP and the Delta table, on one real server.
+"""The five promises of `docs/guides/conditional-appends.md`, each through HTTP and the Delta table, on one real server.
 
 They build on one another, so they are the steps of one story: what a step wrote must still be there after the next.
 """

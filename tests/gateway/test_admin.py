@@ -20,7 +20,7 @@ from harness.ports import free_port
 from tests.compat.common import unavailable
 from tests.support.running import Running
 
-PAGE = Path(__file__).parents[2] / "docs/administration.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/administration.md"
 ADMIN, PASSWORD = "admin", "first"
 BLOCK = re.compile(r"^    (curl .*)$", re.MULTILINE)
 TIMEOUT = 30

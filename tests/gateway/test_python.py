@@ -29,7 +29,7 @@ from headwater.settings.settings import Settings
 from tests.support.running import Running
 from tests.unit.schemas.test_typer import POINT, avro, framed
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "python.md"
 
 
 @pytest.fixture(scope="module")

@@ -186,7 +186,7 @@ def test_a_key_is_used_once_through_a_kill(server: Running) -> None:
 
 def commands(page: str) -> list[str]:
     """The `curl` commands of a page."""
-    text = (ROOT / "docs" / page).read_text().replace("\\\n", " ")
+    text = (ROOT / "docs" / "guides" / page).read_text().replace("\\\n", " ")
     return [line.strip() for line in re.findall(r"^    (curl [^\n]*)$", text, re.MULTILINE)]
 
 

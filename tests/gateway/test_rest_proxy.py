@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from tests.gateway.consuming import consumed
 from tests.support.running import Running
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "rest-proxy.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "guides" / "rest-proxy.md"
 HOST = "http://localhost:8082"
 """Where the published commands look for the REST Proxy."""
 PUBLISHED: list[dict[str, Any]] = [

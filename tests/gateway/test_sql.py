@@ -1,6 +1,6 @@
 """SQL through a real gateway and its engine: HTTP, the command line and Python, with users and rules.
 
-The commands of `docs/sql.md` run here.
+The commands of `docs/guides/sql.md` run here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.ports import free_port
 from headwater.query.asking import QueryFailed, Refused, TooMuch
 from tests.support.running import Running
 
-PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "sql.md"
 BLOCK = re.compile(r"^    ((?:curl|headwater) (?:.*\\\n)*.*)$", re.MULTILINE)
 ADMIN, ANN = ("admin", "first"), ("ann", "wonderland")
 ORDERS = [{"partition": i % 2, "value": {"user": f"u{i % 3}", "amount": i}} for i in range(300)]

@@ -53,7 +53,7 @@ def test_every_command_is_written_up() -> None:
         module.register(main.app)
     names = {c.name or c.callback.__name__ for c in main.app.registered_commands if c.callback and not c.hidden}
     names |= {group.name for group in main.app.registered_groups if group.name}
-    text = "".join(p.read_text() for p in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    text = "".join(p.read_text() for p in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
     missing = {name for name in names if f"headwater {name}" not in text}
     assert not missing
 
@@ -64,7 +64,7 @@ def test_every_make_target_is_listed() -> None:
     assert targets == set(re.findall(r"^([a-z-]+):.*##", makefile, re.M)), "a target without a line for `make help`"
 
 
-PAGES = sorted(str(page.relative_to(ROOT)) for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted(str(page.relative_to(ROOT)) for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PATH = re.compile(r"`([\w./-]+\.py)`")
 LINK = re.compile(r"\]\(([^)#]*)#([\w-]+)\)")
 
@@ -105,11 +105,30 @@ def test_the_first_questions_of_an_engineer_are_answered_by_a_path() -> None:
         assert all(f"`{path}`" in explained for path in paths), question
 
 
-def test_the_readme_links_every_page() -> None:
-    readme = (ROOT / "README.md").read_text()
-    pages = [f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")]
-    pages += [page.name for page in ROOT.glob("*.md") if page.name != "README.md"]
-    assert not [page for page in sorted(pages) if f"]({page})" not in readme]
+def _links(page: str) -> set[str]:
+    """The pages of the repository that a page links to."""
+    found = set()
+    for link in re.findall(r"\]\(([^)#\s]+)", (ROOT / page).read_text()):
+        file = (ROOT / page).parent / link
+        if "://" not in link and file.is_file():
+            found.add(file.resolve().relative_to(ROOT).as_posix())
+    return found
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, new = set[str](), {"README.md"}
+    while new:
+        reached |= new
+        new = {link for page in new if page.endswith(".md") for link in _links(page)} - reached
+    assert not [page for page in PAGES if page not in reached]
+
+
+def test_the_index_links_every_page_but_those_of_lists() -> None:
+    """Decisions and benchmarks have an index of their own."""
+    lists = ("docs/internals/decisions/", "docs/benchmarks/")
+    linked = _links("docs/README.md")
+    pages = [page for page in PAGES if page.startswith("docs/") and not page.startswith(lists)]
+    assert not [page for page in pages if page not in {*linked, "docs/README.md"}]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -117,14 +136,34 @@ def test_every_link_between_pages_leads_to_a_file(page: str) -> None:
     text = (ROOT / page).read_text()
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
     assert not [link for link in links if not ((ROOT / page).parent / link).is_file()]
-    named = re.findall(r"`((?:docs/)?[\w-]+\.md)`", text)
+    named = re.findall(r"`((?:[\w-]+/)*[\w-]+\.md)`", text)
     assert not [name for name in named if not (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_to_a_heading_leads_to_one(page: str) -> None:
+    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", (ROOT / page).read_text())
+    for link, anchor in links:
+        if "://" not in link:
+            target = ((ROOT / page).parent / link).resolve() if link else ROOT / page
+            assert anchor in _anchors(target.relative_to(ROOT).as_posix()), (page, link, anchor)
+
+
+def test_sources_name_pages_that_exist() -> None:
+    """A message or a docstring that sends its reader to a page."""
+    missing = []
+    for folder in ("src", "scripts", "tests", "benchmarks", "harness", "demo"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for name in re.findall(r"(?<![\w/])docs/[\w/-]+\.md", file.read_text()):
+                if not (ROOT / name).is_file():
+                    missing.append(f"{file.relative_to(ROOT)}: {name}")
+    assert not missing
 
 
 @pytest.mark.parametrize("page", ["security.md"])
 def test_settings_in_the_docs_can_be_read(page: str, tmp_path: Path) -> None:
     """Every example that begins with the name of a settings file is one."""
-    text = (ROOT / "docs" / page).read_text()
+    text = (ROOT / "docs" / "guides" / page).read_text()
     examples = re.findall(r"(?:^    # settings\.toml\n)((?:^    .*\n|^\n(?=    ))+)", text, re.MULTILINE)
     assert len(examples) >= 2
     for number, example in enumerate(examples):

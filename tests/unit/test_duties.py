@@ -312,7 +312,7 @@ def test_every_duty_has_a_case() -> None:
 
 
 def test_every_duty_is_documented() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "operation.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "operation.md").read_text()
     rows = set(re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", text, re.MULTILINE))
     then = {OnDeath.END: "the process ends", OnDeath.RESTART: "it is restarted"}
     assert rows == {(duty.name, duty.purpose, then[duty.on_death]) for duty in DUTIES.values()}

@@ -398,11 +398,21 @@ def test_a_machine_that_others_use_is_named() -> None:
 
 
 def test_publishing_replaces_the_section_of_that_name_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "benchmarks.md"
+    index, page = tmp_path / "README.md", tmp_path / "kafka.md"
+    index.write_text("# Index\n")
     page.write_text("# B\n\n<!-- published: kafka -->\nold\n<!-- end: kafka -->\n\nby hand\n")
-    monkeypatch.setattr(report, "PAGE_FILE", page)
-    report.publish_section("kafka", "new")
+    monkeypatch.setattr(report, "PAGES", tmp_path)
+    assert report.publish_section("kafka", "new") == page
     assert page.read_text() == "# B\n\n<!-- published: kafka -->\nnew\n<!-- end: kafka -->\n\nby hand\n"
+    assert index.read_text() == "# Index\n"
+    assert report.publish_section("other", "text") == index
+    assert index.read_text() == "# Index\n\n<!-- published: other -->\ntext\n<!-- end: other -->\n"
+
+
+def test_every_benchmark_that_publishes_has_a_page() -> None:
+    text = "".join(page.read_text() for page in report.PAGES.glob("*.md"))
+    sections = ("kafka", "settling", "catchup", "ledgers", "http", "query", "links", "link freshness")
+    assert not [name for name in sections if f"<!-- published: {name} -->" not in text]
 
 
 def test_a_run_that_is_not_full_is_not_published(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`docs/properties.md` names a test for each of the 35 properties, and each of these tests exists."""
+"""`docs/internals/properties.md` names a test for each of the 35 properties, and each of these tests exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.sources import tree_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "properties.md"
+PAGE = ROOT / "docs" / "internals" / "properties.md"
 ROW = re.compile(r"^\| (\d+) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 

@@ -66,7 +66,7 @@ def _say(found: Copied, target: str, output: Output) -> None:
             f"cluster {found.cluster} as of {time_text(found.taken_ms)} is in {Path(target).absolute()}",
             f"{found.objects} objects: {done}; {counts.removed} removed",
         ]
-        lines += [f"the catalog {name} is not part of it; see docs/backup.md" for name in found.catalogs]
+        lines += [f"the catalog {name} is not part of it; see docs/guides/backup.md" for name in found.catalogs]
         put("".join(f"{line}\n" for line in lines).encode())
     for one in found.lost:
         complain(f"the cluster itself lacks what it needs, so the backup does too: {one}; run `headwater doctor`")

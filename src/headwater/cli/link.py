@@ -59,7 +59,7 @@ SecurityOption = Annotated[
 ]
 OptionOption = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="An option of the link, see docs/links.md; repeatable."),
+    typer.Option("--option", metavar="NAME=VALUE", help="An option of the link, see docs/guides/links.md; repeatable."),
 ]
 
 

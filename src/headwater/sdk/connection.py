@@ -237,7 +237,7 @@ class Connection(ABC):
 
     @abstractmethod
     def ask(self, body: Mapping[str, Any]) -> Result:
-        """The result of a query, by the body of its request (`docs/sql.md`)."""
+        """The result of a query, by the body of its request (`docs/guides/sql.md`)."""
 
 
 def _offsets(given: int | Mapping[int, int] | None, default: int) -> tuple[int, dict[int, int]]:

@@ -63,7 +63,7 @@ class RemoteConnection(Connection):
         return self._http.url
 
     def look(self, path: str, query: Mapping[str, object] | None = None) -> Any:
-        """A document of the HTTP API (`docs/http.md`)."""
+        """A document of the HTTP API (`docs/guides/http.md`)."""
         return self._http.get(path, query)
 
     def table(self, topic: str) -> Any:

@@ -40,10 +40,10 @@ class _Spark(Protocol):
 class Scan:
     """The rows of a topic. Each method reads anew, as of the moment at which it is called.
 
-    The columns are those of the topic's tables (`docs/tables.md`), the typed ones too (`docs/typed-tables.md`). A table
-    gets more columns with time. Rows come in no particular order; `partition` and `offset` say theirs. Records that are
-    not settled yet are included, those of aborted transactions are not, and a partition ends where its oldest open
-    transaction begins.
+    The columns are those of the topic's tables (`docs/guides/tables.md`), the typed ones too (`docs/guides/typed.md`).
+    A table gets more columns with time. Rows come in no particular order; `partition` and `offset` say theirs. Records
+    that are not settled yet are included, those of aborted transactions are not, and a partition ends where its oldest
+    open transaction begins.
     """
 
     def __init__(self, begin: Begin, look: Callable[[], pa.Schema], what: str) -> None:

@@ -9,7 +9,7 @@ MAX_CLUSTER_PARTITIONS = 1_000_000
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of the sections here. The string below a field is its meaning in `docs/configuration.md`."""
+    """Base of the sections here. The string below a field is its meaning in `docs/reference/configuration.md`."""
 
 
 class Limits(_Section, frozen=True):

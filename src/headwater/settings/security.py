@@ -15,7 +15,7 @@ AUTHENTICATION = ("none", "basic", "bearer", "any")
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of the sections here. The string below a field is its meaning in `docs/configuration.md`."""
+    """Base of the sections here. The string below a field is its meaning in `docs/reference/configuration.md`."""
 
 
 class Tls(_Section, frozen=True):

@@ -45,7 +45,7 @@ INTERNAL = "INTERNAL"
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of all sections. The string below a field is its meaning in `docs/configuration.md`."""
+    """Base of all sections. The string below a field is its meaning in `docs/reference/configuration.md`."""
 
 
 class Profile(_Section, frozen=True):
@@ -264,11 +264,11 @@ class Settings(_Section, frozen=True):
     data: str = "./headwater-data"
     """Directory of the ledger and the objects, unless `ledger` and `objects` name other places."""
     ledger: str = ""
-    """URL of the ledger, see `docs/ledgers.md`. Empty: the file `ledger.db` in `data`."""
+    """URL of the ledger, see `docs/guides/ledgers.md`. Empty: the file `ledger.db` in `data`."""
     objects: str = ""
-    """URL of the object store, see `docs/objects.md`. Empty: the directory `objects` in `data`."""
+    """URL of the object store, see `docs/guides/objects.md`. Empty: the directory `objects` in `data`."""
     zone: str = "local"
-    """Zone of this process, see `docs/zones.md`. Clients see it as the rack of the broker."""
+    """Zone of this process, see `docs/guides/zones.md`. Clients see it as the rack of the broker."""
     zones: str = ""
     """Comma-separated zones to which `headwater up` assigns its brokers in turn. Empty: all of them are in `zone`."""
     node: int = 1

@@ -59,7 +59,7 @@ class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     result_bytes: int = 4_096 * MIB
     """Bytes of an answer, as Arrow has them in memory. A query with more fails."""
     functions: tuple[str, ...] = ()
-    """Functions of DuckDB that statements may call beside those of the list (`docs/sql-safety.md`), in lower case."""
+    """Functions of DuckDB that statements may call beside those of the list (`docs/guides/sql.md`), in lower case."""
     spark_bytes: int = 0
     """Bytes of files and WAL from which on Spark answers a query that leaves the choice to Headwater. 0: never."""
     spark_memory_bytes: int = 1024 * MIB

@@ -5,7 +5,7 @@
     register(spark)
     spark.read.format("headwater").option("url", "http://127.0.0.1:8081").load("orders").show()
 
-PySpark is imported by `register`. Executors need this package too. `docs/spark.md` explains the options.
+PySpark is imported by `register`. Executors need this package too. `docs/guides/spark.md` explains the options.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plain, slow model of a table's typed columns, by the rules of `docs/typed-columns.md`.
+"""A plain, slow model of a table's typed columns, by the rules of `docs/guides/typed.md`.
 
 It shares nothing with the code that it checks: neither merging nor planning nor decoding.
 """

@@ -105,7 +105,7 @@ def test_two_kinds_of_one_name() -> None:
 
 
 def test_every_kind_has_a_page_and_a_section() -> None:
-    text = (Path(__file__).resolve().parents[3] / "docs" / "http.md").read_text()
+    text = (Path(__file__).resolve().parents[3] / "docs" / "guides" / "http.md").read_text()
 
     async def story() -> None:
         async with gateway() as found:

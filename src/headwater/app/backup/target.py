@@ -27,7 +27,7 @@ class Source:
         if ledger is None or objects is None:
             raise ConfigError(
                 "`headwater backup` copies clusters with a SQLite ledger and a local directory of objects; "
-                "docs/backup.md says what to do with other stores"
+                "docs/guides/backup.md says what to do with other stores"
             )
         if not ledger.is_file():
             raise ConfigError(f"there is no cluster to back up: {ledger} does not exist")

@@ -41,7 +41,7 @@ class NewLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """How to connect to the source, by librdkafka's names. A secret is named by its file or its variable on the
     machines of link processes: `sasl.password.file`, `sasl.password.env`. Secrets themselves are refused."""
     options: dict[str, str] = {}
-    """Options of the link, see `docs/links.md`."""
+    """Options of the link, see `docs/guides/links.md`."""
     paused: bool = False
     """Whether nothing is copied before the link is resumed."""
 

@@ -1,8 +1,8 @@
 """Which cores the processes of engines may use: all of them while nobody else needs them, else all but one.
 
 A low priority is not enough: processes of a low priority took half of two cores while threads of a broker waited for
-one (`docs/benchmarks.md`). The kernel counts the time of processes with a low priority apart, so what others use can be
-told without looking at each process. Only Linux tells it; elsewhere nothing is done.
+one (`docs/benchmarks/queries.md`). The kernel counts the time of processes with a low priority apart, so the share of
+the others is known without looking at each process. Only Linux counts it; elsewhere nothing is done.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def source(tmp_path: Path, **others: str) -> Source:
 
 def test_only_embedded_clusters(tmp_path: Path) -> None:
     for others in ({"ledger": "etcd://a:1/x"}, {"objects": "s3://bucket/x"}):
-        with pytest.raises(ConfigError, match=r"docs/backup\.md"):
+        with pytest.raises(ConfigError, match=r"docs/guides/backup\.md"):
             source(tmp_path, **others)
     with pytest.raises(ConfigError, match="there is no cluster"):
         Source(Settings(data=str(tmp_path / "nothing")))
