@@ -6,10 +6,12 @@ import ast
 import inspect
 import itertools
 import json
+import re
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -22,6 +24,8 @@ from headwater.settings import settings as config
 from headwater.wire.messages import api_name, known_versions
 
 ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "src" / "headwater"
+ROOMS_PAGE = "docs/internals/rooms.md"
 BEGIN, END = "<!-- generated: {name} -->", "<!-- end: {name} -->"
 
 # APIs that only Kafka's own brokers and controllers send to each other; no client needs them.
@@ -136,7 +140,80 @@ def problems() -> str:
     return "\n\n".join(parts)
 
 
+def contracts(kind: str) -> list[dict[str, Any]]:
+    """The import contracts of one kind, as `pyproject.toml` has them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return [entry for entry in project["tool"]["importlinter"]["contracts"] if entry["type"] == kind]
+
+
+def layers() -> list[list[str]]:
+    """The names of the rooms and modules of the package, layer by layer, the highest first."""
+    [contract] = [entry for entry in contracts("layers") if "containers" not in entry]
+    return [[name.strip().removeprefix("headwater.") for name in line.split("|")] for line in contract["layers"]]
+
+
+def is_room(name: str) -> bool:
+    return (SOURCES / name / "__init__.py").is_file()
+
+
+def docstring(file: Path) -> str:
+    """The first paragraph of a module's docstring, as one line."""
+    return " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split("\n\n")[0].split())
+
+
+def first_sentence(file: Path) -> str:
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z`(])", docstring(file))[0]
+
+
+def layer_table() -> str:
+    """A row for each room, and one for each layer of single modules."""
+    rows = ["| layer | room | what it does |", "|---:|---|---|"]
+    for number, names in enumerate(layers(), 1):
+        rooms = [name for name in names if is_room(name)]
+        for name in rooms:
+            says = first_sentence(SOURCES / name / "__init__.py")
+            rows.append(f"| {number} | [{name}]({ROOMS_PAGE}#{name}) | {says} |")
+        if single := [name for name in names if name not in rooms]:
+            modules = ", ".join(f"`{name}.py`" for name in single)
+            rows.append(f"| {number} | [modules]({ROOMS_PAGE}#modules-for-all) | {modules} |")
+    return "\n".join(rows)
+
+
+def room(name: str, below: list[list[str]]) -> str:
+    """The section of a room: what it does, what it may import, its modules. `below` has the layers below its own."""
+    folder = SOURCES / name
+    may = ", ".join(f"`{other}`" for other in below[0]) + (" and the layers below" if below[1:] else "")
+    lines = [f"## {name}", "", docstring(folder / "__init__.py"), "", f"May import {may}."]
+    for entry in contracts("forbidden"):
+        if entry["source_modules"] == [f"headwater.{name}"]:
+            banned = ", ".join(f"`{module.removeprefix('headwater.')}`" for module in entry["forbidden_modules"])
+            lines.append(f"A contract forbids {banned}: {entry['name']}.")
+    lines += ["", "| module | |", "|---|---|"]
+    for file in sorted(folder.rglob("*.py"), key=lambda file: (file.parent.parts, file.name)):
+        says = first_sentence(file).replace("|", "\\|")
+        path = file.relative_to(SOURCES).as_posix()
+        if file.name == "__init__.py" and file.parent != folder:
+            lines.append(f"| **`{file.parent.relative_to(SOURCES).as_posix()}/`** | {says} |")
+        elif file.name != "__init__.py":
+            lines.append(f"| `{path}` | {says} |")
+    return "\n".join(lines)
+
+
+def rooms() -> str:
+    """All rooms, the highest layer first, and the modules that are no rooms."""
+    order = layers()
+    parts = []
+    for at, names in enumerate(order):
+        parts += [room(name, order[at + 1 :]) for name in names if is_room(name)]
+    rows = ["## Modules for all", "", "| module | |", "|---|---|"]
+    for name in (name for names in order for name in names if not is_room(name)):
+        rows.append(f"| `{name}.py` | {first_sentence(SOURCES / f'{name}.py')} |")
+    return "\n\n".join([*parts, "\n".join(rows)])
+
+
 PAGES = {
+    "ARCHITECTURE.md": {"layers": layer_table},
+    ROOMS_PAGE: {"rooms": rooms},
     "docs/guides/http.md": {"problems": problems},
     "docs/reference/protocol.md": {"served": served, "topic configs": topic_configs},
     "docs/reference/configuration.md": {"settings": settings},

@@ -1,1 +1,1 @@
-"""HTTP: the REST catalog, and access to pages."""
+"""The HTTP listener of a process's pages, and access to them."""

@@ -1,1 +1,1 @@
-"""The server for Kafka clients: connections, and one handler module per family of APIs."""
+"""Serves Kafka's protocol: sockets, a registry of APIs, a module per family of APIs, the coordinator of groups."""

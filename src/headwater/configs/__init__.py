@@ -1,1 +1,1 @@
-"""Kafka's dynamic configs: which keys exist, what values they take, what they mean here."""
+"""Kafka's dynamic configs: which names exist, which values they take, what they mean here."""

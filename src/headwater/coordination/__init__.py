@@ -1,1 +1,1 @@
-"""Pure state machines of the group protocols: requests and times come in, answers and changes to store come out."""
+"""The group protocols as pure state machines: requests and times come in, answers and what to store come out."""

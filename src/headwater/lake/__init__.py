@@ -1,1 +1,1 @@
-"""The lake: topics as Iceberg and Delta tables."""
+"""Topics become tables: planning, Spark jobs, table formats (Iceberg, Delta), bulk appends, versions."""

@@ -1,1 +1,1 @@
-"""Links: topics of another Kafka cluster become topics here, at the same offsets."""
+"""Links: topics of another Kafka cluster are copied into topics here, at the same offsets."""

@@ -1,1 +1,1 @@
-"""The log: record batches and their checks, WAL objects, segments, the writer and the reader."""
+"""The log: record batches, WAL objects, segments, the write path, the reader, retention and housekeeping."""

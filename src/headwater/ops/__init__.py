@@ -1,1 +1,1 @@
-"""Operation: logs, metrics, health."""
+"""Operation: logs, metrics, a small HTTP server, the arithmetic of `headwater cost`."""

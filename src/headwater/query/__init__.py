@@ -1,1 +1,1 @@
-"""Reading topics as tables of rows, those that are not settled yet included."""
+"""The rows of a topic at one moment, those in files and those that are still in the WAL, and SQL over them."""

@@ -1,1 +1,1 @@
-"""The part of a process that follows ledgers: replicas, checkpoints, membership, topics and users."""
+"""The part of a process that follows the ledger and appends to it: replicas, checkpoints, membership, topics, users."""

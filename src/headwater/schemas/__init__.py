@@ -1,1 +1,4 @@
-"""What schemas mean: parsing, compatibility, and the columns and values that follow from them. Pure."""
+"""What schemas mean, without any I/O: parsing, compatibility, and the columns and values that follow from them.
+
+Libraries are imported at their first use.
+"""

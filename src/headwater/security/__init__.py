@@ -1,1 +1,1 @@
-"""Authentication and authorization of clients: TLS, log-ins, tokens, access rules."""
+"""Who a client is (TLS, SASL, tokens), what it may do and how much it may use."""

@@ -1,1 +1,1 @@
-"""Settings of a process as plain data: file, environment and flags become structs that are checked."""
+"""Settings of a process as plain data: a file, the environment and flags become structs that are checked."""

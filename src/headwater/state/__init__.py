@@ -1,1 +1,4 @@
-"""What ledger records mean: commands, and the pure state machines that fold them. No I/O, no event loop."""
+"""What ledger records mean: commands come in, results come out. No I/O, no event loop.
+
+The same records give the same state in every process.
+"""
