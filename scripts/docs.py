@@ -26,6 +26,7 @@ from headwater.wire.messages import api_name, known_versions
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src" / "headwater"
 ROOMS_PAGE = "docs/internals/rooms.md"
+DECISIONS = "docs/internals/decisions"
 BEGIN, END = "<!-- generated: {name} -->", "<!-- end: {name} -->"
 
 # APIs that only Kafka's own brokers and controllers send to each other; no client needs them.
@@ -211,9 +212,19 @@ def rooms() -> str:
     return "\n\n".join([*parts, "\n".join(rows)])
 
 
+def decisions() -> str:
+    """A line for each record of a decision: its number and its title."""
+    lines = []
+    for file in sorted((ROOT / DECISIONS).glob("[0-9]*.md")):
+        number, _, title = file.read_text().partition("\n")[0].removeprefix("# ").partition(". ")
+        lines.append(f"- {number}: [{title}]({file.name})")
+    return "\n".join(lines)
+
+
 PAGES = {
     "ARCHITECTURE.md": {"layers": layer_table},
     ROOMS_PAGE: {"rooms": rooms},
+    f"{DECISIONS}/README.md": {"decisions": decisions},
     "docs/guides/http.md": {"problems": problems},
     "docs/reference/protocol.md": {"served": served, "topic configs": topic_configs},
     "docs/reference/configuration.md": {"settings": settings},

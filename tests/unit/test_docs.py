@@ -80,10 +80,12 @@ INSIDE = ["ARCHITECTURE.md", "CONTRIBUTING.md", *(p for p in PAGES if p.startswi
 MAX_ARCHITECTURE_BYTES = 14 << 10
 
 
-@pytest.mark.parametrize("page", INSIDE)
-def test_every_path_that_a_page_names_exists(page: str) -> None:
-    named = set(PATH.findall((ROOT / page).read_text()))
-    missing = [path for path in sorted(named) if not any((root / path).is_file() for root in (ROOT, PACKAGE))]
+def test_every_path_that_a_page_names_exists() -> None:
+    missing = []
+    for page in INSIDE:
+        for path in sorted(set(PATH.findall((ROOT / page).read_text()))):
+            if not any((root / path).is_file() for root in (ROOT, PACKAGE)):
+                missing.append(f"{page}: {path}")
     assert not missing
 
 
@@ -99,6 +101,32 @@ def test_every_room_and_module_is_on_the_page_of_rooms() -> None:
     modules = [path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if path.name[:2] != "__"]
     assert len(modules) > 500
     assert not [module for module in modules if f"`{module}`" not in text]
+
+
+DECISIONS = sorted((ROOT / DOCS.DECISIONS).glob("[0-9]*.md"))
+PARTS = ["Question.", "Decision.", "Why.", "Measured.", "What would change it."]
+MAX_DECISION_LINES = 25
+
+
+def test_every_decision_has_a_number_of_its_own() -> None:
+    numbers = [file.name[:4] for file in DECISIONS]
+    assert len(numbers) > 50 and len(set(numbers)) == len(numbers)
+
+
+def test_every_decision_is_short_whole_and_linked() -> None:
+    index = (ROOT / DOCS.DECISIONS / "README.md").read_text()
+    wrong = []
+    for file in DECISIONS:
+        text = file.read_text()
+        if not re.fullmatch(r"\d{4}-[a-z0-9-]+", file.stem) or not text.startswith(f"# {int(file.name[:4])}. "):
+            wrong.append(f"{file.name}: its name, or its title")
+        if re.findall(r"^\*\*([^*]+)\*\* \S", text, re.M) != PARTS:
+            wrong.append(f"{file.name}: the five parts")
+        if len(text.splitlines()) > MAX_DECISION_LINES:
+            wrong.append(f"{file.name}: more than {MAX_DECISION_LINES} lines")
+        if f"]({file.name})" not in index:
+            wrong.append(f"{file.name}: not in the index")
+    assert not wrong
 
 
 def test_the_first_questions_of_an_engineer_are_answered_by_a_path() -> None:
@@ -137,22 +165,27 @@ def test_the_index_links_every_page_but_those_of_lists() -> None:
     assert not [page for page in pages if page not in {*linked, "docs/README.md"}]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_link_between_pages_leads_to_a_file(page: str) -> None:
-    text = (ROOT / page).read_text()
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
-    assert not [link for link in links if not ((ROOT / page).parent / link).is_file()]
-    named = re.findall(r"`((?:[\w-]+/)*[\w-]+\.md)`", text)
-    assert not [name for name in named if not (ROOT / name).is_file()]
+def test_every_link_between_pages_leads_to_a_file() -> None:
+    missing = []
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+        missing += [f"{page}: {link}" for link in links if not ((ROOT / page).parent / link).is_file()]
+        named = re.findall(r"`((?:[\w-]+/)*[\w-]+\.md)`", text)
+        missing += [f"{page}: {name}" for name in named if not (ROOT / name).is_file()]
+    assert not missing
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_link_to_a_heading_leads_to_one(page: str) -> None:
-    links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", (ROOT / page).read_text())
-    for link, anchor in links:
-        if "://" not in link:
+def test_every_link_to_a_heading_leads_to_one() -> None:
+    missing = []
+    for page in PAGES:
+        for link, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", (ROOT / page).read_text()):
+            if "://" in link:
+                continue
             target = ((ROOT / page).parent / link).resolve() if link else ROOT / page
-            assert anchor in _anchors(target.relative_to(ROOT).as_posix()), (page, link, anchor)
+            if anchor not in _anchors(target.relative_to(ROOT).as_posix()):
+                missing.append(f"{page}: {link}#{anchor}")
+    assert not missing
 
 
 def test_sources_name_pages_that_exist() -> None:
