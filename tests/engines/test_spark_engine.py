@@ -24,8 +24,8 @@ from headwater.query.engines.frames import Setup
 from headwater.query.engines.process import WorkerProcess
 from headwater.query.engines.spark.runner import Spark
 from headwater.query.queries import Queries
-from headwater.query.scan import SnapshotGone
-from headwater.query.snapshot import Wanted, take
+from headwater.query.snapshot import take
+from headwater.query.wanted import SnapshotGone, Wanted
 from tests.support.asking import ONE, QueryWorld, query_world, table_of
 from tests.support.hostile import SPARK
 from tests.support.s3_lake import store_options

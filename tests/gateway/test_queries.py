@@ -26,7 +26,7 @@ from headwater.query.asking import (
     Refused,
     TooMuch,
 )
-from headwater.query.scan import SnapshotGone
+from headwater.query.wanted import SnapshotGone
 from headwater.state.commands.tables import Reserve
 from headwater.state.results import Done
 from tests.support.asking import ONE, QueryWorld, query_world, rows_of, table_of

@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.clock import SystemChance
 from headwater.errors import BadInput, NoRecord, NotReady
-from headwater.query.snapshot import FOREVER, Wanted
+from headwater.query.wanted import FOREVER, Wanted
 from headwater.sdk.asking import RemoteAnswer
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
 from headwater.sdk.consumer import Source

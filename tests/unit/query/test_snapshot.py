@@ -21,7 +21,8 @@ from headwater.log.segment.rows import plain_rows, plain_schema
 from headwater.log.wal import format as wal
 from headwater.objects.memory import MemoryStore
 from headwater.query.scan import scan, schema_of
-from headwater.query.snapshot import Snapshot, Wanted, take
+from headwater.query.snapshot import Snapshot, take
+from headwater.query.wanted import Wanted
 from headwater.state.commands.base import SetLevel, TakeLease
 from headwater.state.commands.streams import AppendUnits, CreateStreams, StartAt, StreamConfig, Unit, UnitChunk
 from headwater.state.commands.tables import Fill, Release, Reserve, Retire, SegmentRun
