@@ -1,4 +1,4 @@
-"""Q3: Spark answers SQL over settled rows and rows of the WAL, in a process of its own. One process serves the test."""
+"""Spark answers SQL over settled rows and rows of the WAL, in a process of its own. One process serves the test."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from tests.support.hostile import SPARK
 from tests.support.s3_lake import store_options
 from tests.support.soak import WHOLE
 from tests.support.spark_worker import MODULE, UNGATED
+
+PROMISES = ("Q3",)
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 ENDLESS = "SELECT count(*) FROM range(100000000) a CROSS JOIN range(100000000) b WHERE a.id * b.id % 7 = 3"

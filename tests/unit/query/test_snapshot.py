@@ -34,6 +34,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.state.streams.tables import Follower
 from headwater.types import Domain, WalId
 from tests.support.batches import Rec, batch
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
 from tests.support.transactions import PLAIN, ObjectWriter
 from tests.support.virtual_nodes import LAX
@@ -403,8 +404,9 @@ def test_versions_of_the_table() -> None:
     run(main())
 
 
+@promise("Q2", "T5")
 def test_versions_that_the_journal_has_forgotten() -> None:
-    """Q2, T5: they are shown as long as a follower or a hold keeps all of their files."""
+    """They are shown as long as a follower or a hold keeps all of their files."""
 
     async def main() -> None:
         made = await _written(*[("write", FOUR[:1]), ("settle", 1 << 20)] * 3)

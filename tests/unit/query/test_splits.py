@@ -15,6 +15,8 @@ from headwater.query.wanted import Wanted
 from tests.support.scribe import TOPIC
 from tests.unit.query.test_snapshot import APPEND_TIME, PLAIN, PLAIN_TIME, History, Row, steps
 
+PROMISES = ("Q5",)
+
 
 def planned(made: History, most: int, **wanted: Any) -> Splits:
     return plan(made.state, TOPIC, made.state.streams.values(), Wanted(**wanted), most)

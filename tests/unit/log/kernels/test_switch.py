@@ -1,4 +1,4 @@
-"""K3: when compiled loops replace plain ones."""
+"""When compiled loops replace plain ones."""
 
 import threading
 
@@ -7,10 +7,14 @@ import pytest
 from headwater.log.kernels import switch
 from headwater.log.kernels.records import OK
 from tests.support.batches import Rec, record
+from tests.support.promise import promise
+
+PROMISES = ("K3",)
 
 
+@promise("K3")
 def test_compiled_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """K3: an idle broker never pays for the compiler; a busy one calls it once, in the background."""
+    """An idle broker never pays for the compiler; a busy one calls it once, in the background."""
     called = threading.Event()
     calls = []
 
