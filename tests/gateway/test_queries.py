@@ -26,11 +26,13 @@ from headwater.query.asking import (
     Refused,
     TooMuch,
 )
-from headwater.query.scan import SnapshotGone
+from headwater.query.wanted import SnapshotGone
 from headwater.state.commands.tables import Reserve
 from headwater.state.results import Done
 from tests.support.asking import ONE, QueryWorld, query_world, rows_of, table_of
 from tests.support.s3_lake import store_options
+
+PROMISES = ("Q1", "Q2")
 
 NUMBERS = [b'{"user": "u%d", "n": %d}' % (i % 3, i) for i in range(100)]
 SUM = "SELECT count(*) AS n, sum(offset) AS s FROM t"

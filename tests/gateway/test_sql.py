@@ -29,6 +29,8 @@ from harness.ports import free_port
 from headwater.query.asking import QueryFailed, Refused, TooMuch
 from tests.support.running import Running
 
+PROMISES = ("Q1", "S2")
+
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "sql.md"
 BLOCK = re.compile(r"^    ((?:curl|headwater) (?:.*\\\n)*.*)$", re.MULTILINE)
 ADMIN, ANN = ("admin", "first"), ("ann", "wonderland")

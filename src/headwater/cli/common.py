@@ -33,6 +33,7 @@ from headwater.errors import (
     StoreUnavailable,
     Truncated,
 )
+from headwater.extras import missing
 
 OK, CONFIG, KAFKA, STORAGE, LEDGER, HEALTH, DUTY, OTHER, INTERRUPTED = 0, 1, 2, 4, 5, 6, 7, 10, 130
 MAX_PAIRS = 1_000
@@ -153,6 +154,9 @@ def call(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
         complain(error)
         return exit_code(error)
     except Exception as error:  # noqa: BLE001 - the outermost frame: whatever it is, it needs an exit code
+        if lacking := missing(error):
+            complain(lacking)
+            return exit_code(lacking)
         if not hasattr(error, "exit_code"):
             traceback.print_exc()
             return OTHER

@@ -10,7 +10,7 @@ import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from headwater.errors import BadInput, CorruptObject, Retriable
+from headwater.errors import BadInput, CorruptObject
 from headwater.lake.tasks import StreamPart, WalRun
 from headwater.log.segment.cache import Segment
 from headwater.log.segment.decode import decode_runs
@@ -19,7 +19,8 @@ from headwater.log.segment.schema import FIELD_ID, segment_schema
 from headwater.log.segment.typed import aligned
 from headwater.log.wal.runs import RunBytes, load_runs
 from headwater.objects import ObjectMissing, ObjectStore
-from headwater.query.snapshot import FOREVER, Offsets, Snapshot
+from headwater.query.snapshot import Offsets, Snapshot
+from headwater.query.wanted import FOREVER, SnapshotGone, check_names
 from headwater.schemas.conform import arrow_fields
 from headwater.state.commands.columns import Column
 from headwater.threads import Offload, inline
@@ -37,10 +38,6 @@ MAX_ROWS = 65_536
 """Rows of one batch."""
 OPENED_LIMIT = 64 << 20
 """The bytes to which a compressed batch may decompress."""
-
-
-class SnapshotGone(Retriable):
-    """A file or an object of the snapshot was deleted while it was read. Take a new snapshot."""
 
 
 class RowTyper(Protocol):
@@ -65,12 +62,6 @@ def columns_of(names: Sequence[str] | None, typed: Sequence[Column] = ()) -> lis
             told = ", ".join(known[:MAX_NAMED]) + (", …" if len(known) > MAX_NAMED else "")
             raise BadInput(f"there is no column {name!r}: the columns are {told}")
     return list(names)
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise `BadInput` unless these can be the columns of a scan."""
-    if not names or len(set(names)) < len(names):
-        raise BadInput("a scan has at least one column, and each of them once")
 
 
 def schema_of(names: Sequence[str] | None = None, typed: Sequence[Column] = ()) -> pa.Schema:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headwater.errors import ConfigError
-from headwater.query.scan import SnapshotGone
+from headwater.query.wanted import SnapshotGone
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""O6: `headwater doctor` finds every way in which ids, streams, markers and aborted ranges can disagree."""
+"""`headwater doctor` finds every way in which ids, streams, markers and aborted ranges can disagree."""
 
 import struct
 from collections.abc import Callable
@@ -31,6 +31,8 @@ from headwater.state.streams.stored.transactions import Phase
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe
+
+PROMISES = ("O6",)
 
 A, B = 1, 2
 FIRST, SECOND, OLD = 70, 80, 90

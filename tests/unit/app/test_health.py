@@ -1,4 +1,4 @@
-"""O1: what the health pages say of a process and its duties, and how a process ends whose duty has failed."""
+"""What the health pages say of a process and its duties, and how a process ends whose duty has failed."""
 
 import asyncio
 import json
@@ -11,6 +11,9 @@ from headwater.app.health import judged
 from headwater.background import Background, Duty, DutyFailed, OnDeath
 from headwater.cli.common import exit_code
 from headwater.log.damage import DamageLine
+from tests.support.promise import promise
+
+PROMISES = ("O4",)
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +60,9 @@ def test_pages(on_death: OnDeath | None, status: str, code: int, state: str) -> 
     run(story())
 
 
+@promise("L10")
 def test_damaged_records_are_named() -> None:
-    """L10: the process serves all other records, so it is degraded."""
+    """The process serves all other records, so it is degraded."""
 
     async def story() -> None:
         background = await dying(None)

@@ -1,4 +1,4 @@
-"""O1: a process that the supervisor cannot start for now is tried again, and its health page says so."""
+"""A process that the supervisor cannot start for now is tried again, and its health page says so."""
 
 import asyncio
 from pathlib import Path
@@ -10,6 +10,8 @@ from headwater.app.health import Health, PartHealth
 from headwater.app.supervisor import Child, ClusterHealth, Supervisor, broker_settings, gateway_settings
 from headwater.errors import ConfigError
 from headwater.settings.settings import HttpSecurity, Security, Settings
+
+PROMISES = ("O4",)
 
 
 def test_a_process_that_cannot_be_started_for_now(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,8 @@ from headwater.errors import BadInput, CorruptObject
 from headwater.log.segment.schema import segment_schema
 from headwater.objects.memory import MemoryStore
 from headwater.query import scan as scanning
-from headwater.query.scan import SnapshotGone, columns_of, scan, schema_of
+from headwater.query.scan import columns_of, scan, schema_of
+from headwater.query.wanted import SnapshotGone
 from tests.unit.query.test_snapshot import APPEND_TIME, FOUR, PLAIN, PLAIN_TIME, ROOT, History
 
 

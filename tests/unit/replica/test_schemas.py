@@ -1,4 +1,4 @@
-"""T6: the schema registry of several processes: races, levels, limits."""
+"""The schema registry of several processes: races, levels, limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import SetLevel
 from headwater.state.commands.schemas import GLOBAL, SchemaMode
 from headwater.state.machine import LEVELS, LINKS_LEVEL, TYPED_LEVEL
+from tests.support.promise import promise
 from tests.unit.replica.test_membership import World
+
+PROMISES = ("T6",)
 
 
 def avro(*fields: str) -> Draft:
@@ -43,8 +46,9 @@ def code(error: pytest.ExceptionInfo[RegistryError]) -> RegistryCode:
     return error.value.code
 
 
+@promise("T6")
 def test_two_processes_register_at_once() -> None:
-    """T6: of two schemas that are not compatible with each other one is refused, whoever looks first."""
+    """Of two schemas that are not compatible with each other one is refused, whoever looks first."""
 
     async def story() -> None:
         one, other = await registries()
@@ -58,8 +62,9 @@ def test_two_processes_register_at_once() -> None:
     run(story())
 
 
+@promise("T6")
 def test_the_same_schema_from_two_processes() -> None:
-    """T6: it has one id and one version."""
+    """It has one id and one version."""
 
     async def story() -> None:
         one, other = await registries()
@@ -71,8 +76,9 @@ def test_the_same_schema_from_two_processes() -> None:
     run(story())
 
 
+@promise("T6")
 def test_a_mode_that_changes_meanwhile() -> None:
-    """T6: no registration slips through a change to read-only that another process has made."""
+    """No registration slips through a change to read-only that another process has made."""
 
     async def story() -> None:
         one, other = await registries()
@@ -85,8 +91,9 @@ def test_a_mode_that_changes_meanwhile() -> None:
     run(story())
 
 
+@promise("T6")
 def test_a_reference_that_is_deleted_meanwhile() -> None:
-    """T6: either the deletion or the registration is refused."""
+    """Either the deletion or the registration is refused."""
 
     async def story() -> None:
         one, other = await registries()
@@ -102,8 +109,9 @@ def test_a_reference_that_is_deleted_meanwhile() -> None:
     run(story())
 
 
+@promise("T6", "M5")
 def test_below_the_level() -> None:
-    """T6, M5: nothing can be registered, and the error names the command that changes that."""
+    """Nothing can be registered, and the error names the command that changes that."""
 
     async def story() -> None:
         one, _ = await registries(LINKS_LEVEL)
@@ -113,8 +121,9 @@ def test_below_the_level() -> None:
     run(story())
 
 
+@promise("T6")
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T6: a schema that is too large, and a registry that is full."""
+    """A schema that is too large, and a registry that is full."""
 
     async def story() -> None:
         one, _ = await registries()
@@ -131,8 +140,9 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     run(story())
 
 
+@promise("T6")
 def test_parsed_schemas_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T6: the ones that were used last."""
+    """The ones that were used last."""
     sources = Sources(ClusterState().schemas)
     parsed = parse(Source(SchemaKind.AVRO, '"int"'))
     guids = [uuid.UUID(int=i) for i in range(4)]
@@ -147,8 +157,9 @@ def test_parsed_schemas_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) 
     assert sources.kept(guids[1]) is None
 
 
+@promise("T6")
 def test_references_are_resolved_in_depth() -> None:
-    """T6: each text comes after those that it needs, once."""
+    """Each text comes after those that it needs, once."""
 
     async def story() -> None:
         one, _ = await registries()

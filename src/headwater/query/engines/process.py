@@ -18,8 +18,8 @@ from headwater.errors import BadInput, CorruptObject
 from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, TooMuch
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.frames import HEAD, Failure, FrameTooLong, Kind, Setup, Why, framed, head_of
-from headwater.query.scan import SnapshotGone
 from headwater.query.typed import SchemasMissing
+from headwater.query.wanted import SnapshotGone
 
 if TYPE_CHECKING:
     import pyarrow as pa

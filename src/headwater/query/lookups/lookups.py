@@ -25,7 +25,7 @@ from headwater.query.lookups.hot import LARGE, HotKeys
 from headwater.query.lookups.indexed import index_of
 from headwater.query.lookups.runs import HotRun, RunReader, hot_run, hot_runs, loads
 from headwater.query.lookups.settled import Settled, Sought, segment_of, winner
-from headwater.query.scan import SnapshotGone
+from headwater.query.wanted import SnapshotGone
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream

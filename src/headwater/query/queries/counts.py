@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headwater.ops.metrics import Metric
 from headwater.query.asking import Cancelled, Engine, NoEngine, Progress, Refused, TooMuch
 from headwater.query.engines.contract import Workers
-from headwater.query.scan import SnapshotGone
+from headwater.query.wanted import SnapshotGone
 
 DONE, BUSY = "done", "busy"
 _OUTCOMES: Mapping[type[Exception], str] = {

@@ -7,6 +7,8 @@ import pytest
 from headwater.gateway.flight.parameters import parameters_of
 from headwater.query.asking import Refused
 
+PROMISES = ("Q7",)
+
 
 @pytest.mark.parametrize(
     ("sql", "types"),

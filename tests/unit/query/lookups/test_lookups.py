@@ -22,7 +22,8 @@ from headwater.log.wal.cache import WalCache
 from headwater.objects import ObjectStore
 from headwater.query.lookups import files, lookups, runs, settled
 from headwater.query.lookups.lookups import Answer, Lookups, OutOfRange, Place
-from headwater.query.scan import SnapshotGone, scan
+from headwater.query.scan import scan
+from headwater.query.wanted import SnapshotGone
 from headwater.state.commands.tables import Follow, Unfollow
 from headwater.state.streams.tables import DataFile, TopicTable
 from tests.support.batches import Rec

@@ -9,7 +9,7 @@ from headwater.ops.metrics import render
 from headwater.query.asking import Cancelled, Engine, NoEngine, Progress, QueryFailed, Refused, TooMuch
 from headwater.query.engines.contract import Workers
 from headwater.query.queries.counts import QueryCounts, collect, outcome_of
-from headwater.query.scan import SnapshotGone
+from headwater.query.wanted import SnapshotGone
 
 
 @pytest.mark.parametrize(
