@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from demo.readers import CATALOG, catalog_settings
+from harness.storage import Place
 from headwater.settings.settings import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,3 +211,41 @@ def test_settings_in_the_docs_can_be_read(page: str, tmp_path: Path) -> None:
         file = tmp_path / f"{number}.toml"
         file.write_text(re.sub(r"^    ", "", example, flags=re.MULTILINE))
         assert load(str(file), environment={}).security.listeners
+
+
+MAX_README_WORDS = 500
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= MAX_README_WORDS
+
+
+def test_the_readme_has_the_worst_line_of_the_benchmark() -> None:
+    """The lowest ratio of a rate to Kafka's."""
+    rows = re.findall(r"^\|.*, MB/s \|(.*)\|$", (ROOT / "docs/benchmarks/kafka.md").read_text(), re.M)
+    ratios = [cells[2] for row in rows if (cells := [cell.strip() for cell in row.split("|")])[2] != "–"]
+    assert len(ratios) > 10
+    assert f"reaches {min(ratios, key=float)} of Kafka's rate" in " ".join((ROOT / "README.md").read_text().split())
+
+
+def test_spark_is_configured_on_the_page_as_tests_configure_it() -> None:
+    text = (ROOT / "docs/guides/tables.md").read_text()
+    found = dict(re.findall(r"^      --conf ([\w.]+)=(\S+)", text, re.M))
+    place = Place("orders", "", "http://127.0.0.1:8081/iceberg", "")
+    extensions = (
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "io.delta.sql.DeltaSparkSessionExtension",
+    )
+    assert found.pop("spark.sql.extensions") == ",".join(extensions)
+    assert found.pop("spark.sql.catalog.spark_catalog") == "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    assert found == catalog_settings(place) and f"{CATALOG}.topics.orders" in text
+    [packages] = re.findall(r"^      --packages (\S+)", text, re.M)
+    assert all(package in (ROOT / "scripts/setup-tools").read_text() for package in packages.split(","))
+
+
+def test_the_ten_settings_are_settings() -> None:
+    text = (ROOT / "docs/reference/configuration.md").read_text()
+    section = text.partition("## The ten settings that people change")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `([\w.]+)` \|", section, re.M)
+    known = {row.name for part in DOCS.sections() for row in part.settings}
+    assert len(named) == 10 and not [name for name in named if name not in known]
