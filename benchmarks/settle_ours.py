@@ -81,7 +81,7 @@ class Bench:
         return schema.id
 
     async def write(self, name: str, data: Input, streams: int, configs: Mapping[str, str] = NO_CONFIGS) -> Topic:
-        """A topic whose records lie in WAL objects, interleaved over its streams."""
+        """A topic whose records are in WAL objects, interleaved over its streams."""
         topic = await self._topics.create(name, streams, {"headwater.table.freshness.ms": "1", **configs})
         await self.append(topic, data, streams)
         return topic

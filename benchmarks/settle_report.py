@@ -49,7 +49,7 @@ Targets: {targets}, and no slower per CPU-second than the plain append.
 
 - **CPU** is user and system time of all processes: the driver's Python, Spark's JVM, Python workers, those that have
   exited too. Everything is warm: runs before have started sessions, compiled kernels and let the JVM compile.
-- **Headwater**: a topic's records lie in WAL objects of 4 MB, batches of its streams interleaved. The clock runs from
+- **Headwater**: a topic's records are in WAL objects of 4 MB, batches of its streams interleaved. The clock runs from
   the compactor's look at them until Iceberg and Delta are committed; ledger and files are synced to the disk. Default
   settings.
 - **plain PySpark append**: `frame.writeTo(table).append()` of the segments that Headwater has just settled, read as

@@ -249,3 +249,29 @@ def test_the_ten_settings_are_settings() -> None:
     named = re.findall(r"^\| `([\w.]+)` \|", section, re.M)
     known = {row.name for part in DOCS.sections() for row in part.settings}
     assert len(named) == 10 and not [name for name in named if name not in known]
+
+
+WORST = {
+    r"\b(nobody|everybody|somebody|anybody|everyone|someone|anyone|whoever|whomever)\b": "no process, every client",
+    r"\b(stands?|stood)\b(?! for\b)|\b(lies|lay|lie)\b (in|on|at|below|behind|there)\b": "is, is stored",
+    r"\b(is|are|was|were|be|been|being|gets?|got) told\b": "receives",
+    r"\bled there\b": "redirected",
+    r"\bconfirms? that\b": "pass --yes",
+    r"\bformer(ly)?\b": "previous",
+    r"\b(client|caller|reader)s? (is|are|was|were|has|have) gone\b": "the client left",
+}
+"""Words that a reader has to guess at, and what to write instead."""
+
+
+def test_the_worst_words_are_not_used() -> None:
+    """In prose: code in backticks and blocks is left out."""
+    wrong = []
+    for page in PAGES:
+        text = re.sub(r"`[^`\n]*`", "``", (ROOT / page).read_text())
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.startswith("    "):
+                continue
+            for pattern, instead in WORST.items():
+                if found := re.search(pattern, line, re.IGNORECASE):
+                    wrong.append(f"{page}:{number}: {found[0]} ({instead})")
+    assert not wrong

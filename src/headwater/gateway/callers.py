@@ -1,4 +1,4 @@
-"""Who calls: the user of a password or a token, the owner of a client certificate, or nobody in particular.
+"""Who calls: the user of a password or a token, the owner of a client certificate, or an unknown user.
 
 Users, tokens, certificates and the limits of failed log-ins are those of Kafka's listeners; see `HttpLogins`.
 """
@@ -14,7 +14,7 @@ from headwater.security.logins import network_of
 from headwater.state.cluster.access import ANONYMOUS
 
 OPEN_PATHS = ("/v1/health", "/openapi.json", "/docs")
-"""What everybody may see. It must not contain anything about the cluster."""
+"""What every client may see. It must not contain anything about the cluster."""
 OPEN_PREFIXES = (PATH, "/docs/")
 """Paths below these are open as well: pages that explain problems, and files of the page of the API."""
 
@@ -59,5 +59,5 @@ class Callers:
 
 
 def is_open(path: str) -> bool:
-    """Whether everybody may see a path."""
+    """Whether every client may see a path."""
     return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)

@@ -119,7 +119,7 @@ EXISTS = Kind(
 MIRRORED = Kind(
     "mirrored", 409, "Only a link writes to the topic",
     "A link copies the topic from another Kafka, at the offsets that the records have there. Nothing was appended. "
-    "`headwater link promote` ends that: the topic then takes records of everybody.",
+    "`headwater link promote` ends that: the topic then takes records of every producer.",
 )  # fmt: skip
 TOO_LARGE = Kind(
     "too-large", 413, "The request is too large",
@@ -197,7 +197,7 @@ QUERY_LIMIT = Kind(
 )  # fmt: skip
 QUERY_CANCELLED = Kind(
     "query-cancelled", 409, "The query was cancelled",
-    "Somebody has cancelled the query while it ran. `detail` says who, or why.",
+    "The query was cancelled while it ran. `detail` says by which user, or why.",
 )  # fmt: skip
 NO_ENGINE = Kind(
     "no-engine", 503, "No engine is free",

@@ -33,7 +33,7 @@ class TooMuch(BadInput):
 
 
 class Cancelled(BadInput):
-    """Somebody has cancelled the query."""
+    """The query was cancelled."""
 
 
 class QueryExists(BadInput):

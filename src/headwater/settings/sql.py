@@ -33,7 +33,7 @@ class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     workers: int = 2
     """DuckDB's processes of a gateway at most. Each answers one query at a time."""
     warm: int = 1
-    """Processes that are started before anybody asks. A query that finds none waits about a second for its start."""
+    """Processes that are started before the first query. A query that finds none waits about a second for its start."""
     waiting: int = 32
     """Queries that wait for a free process. Further ones get 503."""
     queries_per_user: int = 8

@@ -1,4 +1,4 @@
-"""`headwater sql`: its options, and whether there is one statement, a file of them, or somebody who types."""
+"""`headwater sql`: its options, and whether there is one statement, a file of them, or a user who types."""
 
 from __future__ import annotations
 

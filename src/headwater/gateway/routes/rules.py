@@ -45,7 +45,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     pattern: Matching = "LITERAL"
     """Whether `name` is a name (`LITERAL`) or the beginning of names (`PREFIXED`)."""
     principal: str
-    """Who it is about, such as `User:ann`; `User:*` for everybody."""
+    """Who it is about, such as `User:ann`; `User:*` for every user."""
     host: str = ANYWHERE
     """The address of the client; `*` for all."""
     operation: Deed

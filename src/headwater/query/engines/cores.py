@@ -1,4 +1,4 @@
-"""Which cores the processes of engines may use: all of them while nobody else needs them, else all but one.
+"""Which cores the processes of engines may use: all while no other process needs them, else all but one.
 
 A low priority is not enough: processes of a low priority took half of two cores while threads of a broker waited for
 one (`docs/benchmarks/queries.md`). The kernel counts the time of processes with a low priority apart, so the share of

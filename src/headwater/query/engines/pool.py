@@ -1,4 +1,4 @@
-"""The processes of an engine, as the gateway sees them: some are started before anybody asks."""
+"""The processes of an engine, as the gateway sees them: some are started before the first query."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     """Processes at most. Each answers one query at a time."""
     warm: int = 0
-    """Processes that are started before anybody asks, and stay."""
+    """Processes that are started before the first query, and stay."""
     waiting: int
     """Queries that wait for a process at most."""
     idle_seconds: float | None = None
@@ -245,7 +245,7 @@ class Pool:
         self._tasks.spawn(clean(), "sql-clean")
 
     def _look_at_cores(self) -> None:
-        """Let workers have all cores while nobody else needs them, as long as there are queries."""
+        """Let workers have all cores while no other process needs them, as long as there are queries."""
         if self._sharing is not None and not self._looking:
             self._looking = True
             self._tasks.spawn(self._share(self._sharing), "sql-cores")

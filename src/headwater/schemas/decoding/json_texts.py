@@ -1,4 +1,4 @@
-"""JSON texts become an Arrow array of a shape, whoever made the shape: a schema or the texts themselves.
+"""JSON texts become an Arrow array of a shape, which comes from a schema or from the texts themselves.
 
 Nothing is changed on the way: a number that its column cannot hold exactly, a value of another type, half of a
 surrogate pair or a name that occurs twice in an object makes the row a bad one. An empty list or object of another type

@@ -1,4 +1,4 @@
-"""DuckDB as an engine: a few processes, of which some are started before anybody asks."""
+"""DuckDB as an engine: a few processes, of which some are started before the first query."""
 
 from __future__ import annotations
 
