@@ -9,10 +9,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from harness.virtual import EPOCH_MS, run
-from headwater.app.doctor import check_references, check_reservations, check_stream
-from headwater.app.doctor_tables import check_segments, check_tables
+from headwater.app.doctor.examining import check_references, check_reservations, check_stream
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_segments, check_tables
 from headwater.app.node import Node
-from headwater.app.report import Report
 from headwater.client.partitioner import partition_of_key
 from headwater.errors import NotFound, OutcomeUnknown, StoreUnavailable
 from headwater.state.cluster.domain import Topic

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from harness.virtual import run
-from headwater.app.doctor_objects import ObjectCheck, Progress
-from headwater.app.doctor_tables import check_followers, check_segments, check_tables
-from headwater.app.report import Report
+from headwater.app.doctor.objects import ObjectCheck, Progress
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_followers, check_segments, check_tables
 from tests.support.batches import Rec, batch
 from tests.support.lake import Compaction, LakeWorld
 from tests.support.promise import promise

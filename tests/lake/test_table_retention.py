@@ -6,9 +6,9 @@ from pathlib import Path
 from pyiceberg.table import StaticTable
 
 from harness.virtual import EPOCH_MS, run
-from headwater.app.doctor_tables import check_followers, check_segments, check_tables
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_followers, check_segments, check_tables
 from headwater.app.node import Node
-from headwater.app.report import Report
 from headwater.lake.retiring import LAST_MS, newest_ms, outdated
 from headwater.lake.tables.follower import ref_of
 from headwater.lake.versions import changes, span

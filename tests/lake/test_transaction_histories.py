@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.virtual import run
-from headwater.app.doctor import check_references, check_stream
-from headwater.app.doctor_tables import check_tables
-from headwater.app.doctor_transactions import check_transactions
-from headwater.app.report import Report
+from headwater.app.doctor.examining import check_references, check_stream
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_tables
+from headwater.app.doctor.transactions import check_transactions
 from headwater.lake.commands import settle_command
 from headwater.lake.planning import Limits, TopicPlan, lag_ms, pending_bytes, plan_settle, table_root
 from headwater.lake.spark.executor import perform

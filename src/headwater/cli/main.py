@@ -55,7 +55,7 @@ def up(
     config: ConfigOption = None,
 ) -> None:
     """Run everything on this machine: brokers, a compactor, a gateway, their ledger and their objects."""
-    from headwater.app.supervisor import up as run
+    from headwater.app.up.supervisor import up as run
     from headwater.settings.settings import load
 
     flags = {"data": data, "kafka": kafka, "http": http, "brokers": brokers, "lake.enabled": lake}
@@ -158,7 +158,7 @@ def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Also read and decode every segment, with progress.")] = False,
 ) -> None:
     """Check index, heads, ledger, checkpoints and objects against each other. Exit code 6 if something is wrong."""
-    from headwater.app.doctor import examine
+    from headwater.app.doctor.examining import examine
     from headwater.cli.common import Progress
     from headwater.settings.settings import load
 

@@ -12,7 +12,6 @@ import msgspec
 
 from headwater.clock import SystemChance
 from headwater.errors import BadInput, NoRecord, NotReady
-from headwater.extras import need
 from headwater.query.wanted import FOREVER, Wanted
 from headwater.sdk.asking import RemoteAnswer
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
@@ -163,7 +162,6 @@ class RemoteConnection(Connection):
 
     def _rows(self, topic: str, wanted: Wanted, columns: list[str] | None) -> Rows:
         """Begin to read rows. The connection is closed behind the last one, or when the caller stops reading."""
-        need("arrow")
         import pyarrow as pa
 
         def items() -> Iterator[Any]:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.app.doctor import check_references, check_reservations, check_stream
-from headwater.app.doctor_tables import check_tables
-from headwater.app.report import Report
+from headwater.app.doctor.examining import check_references, check_reservations, check_stream
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_tables
 from headwater.lake.planning import pending
 from headwater.state.commands.base import Fence, TakeLease, Tick
 from headwater.state.commands.streams import DropStreams, TrimStreams

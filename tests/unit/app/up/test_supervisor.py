@@ -7,7 +7,7 @@ import pytest
 
 from harness.virtual import run
 from headwater.app.health import Health, PartHealth
-from headwater.app.supervisor import Child, ClusterHealth, Supervisor, broker_settings, gateway_settings
+from headwater.app.up.supervisor import Child, ClusterHealth, Supervisor, broker_settings, gateway_settings
 from headwater.errors import ConfigError
 from headwater.settings.settings import HttpSecurity, Security, Settings
 

@@ -21,8 +21,8 @@ from headwater.app.health import Health, PartHealth, alive, page_of
 from headwater.app.lifecycle import LINKS_WORD
 from headwater.app.peers import make_secret
 from headwater.app.signals import leave_on_signals
-from headwater.app.welcome import Serving, lacking
-from headwater.app.welcome import text as welcome_text
+from headwater.app.up.welcome import Serving, lacking
+from headwater.app.up.welcome import text as welcome_text
 from headwater.background import Background, DutyReport, launch
 from headwater.clock import SystemChance, SystemClock
 from headwater.errors import ConfigError, HeadwaterError

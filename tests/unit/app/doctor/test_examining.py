@@ -6,8 +6,8 @@ import uuid
 
 import msgspec
 
-from headwater.app.doctor import check_links
-from headwater.app.report import Report
+from headwater.app.doctor.examining import check_links
+from headwater.app.doctor.report import Report
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import SetLevel
 from headwater.state.commands.cluster import CreateTopic, TakeEpoch
