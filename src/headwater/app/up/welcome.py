@@ -65,13 +65,13 @@ def commands(serving: Serving) -> list[str]:
     program = program_name()
     broker = "" if serving.kafka == KAFKA else f" --bootstrap {serving.kafka}"
     made = [
-        f"{program} topic create orders{broker}",
-        f"seq 1000 | {program} produce orders{broker}",
+        f"{program} topic create hello{broker}",
+        f"seq 1000 | {program} produce hello{broker}",
     ]
     if not serving.gateway or "sql" in serving.lacks:
-        return [*made, f"{program} consume orders --count 5{broker}"]
+        return [*made, f"{program} consume hello --count 5{broker}"]
     gateway = "" if serving.gateway == GATEWAY else f" --gateway {serving.gateway}"
-    return [*made, f'{program} sql "SELECT count(*) FROM orders"{gateway}']
+    return [*made, f'{program} sql "SELECT count(*) FROM hello"{gateway}']
 
 
 def program_name() -> str:

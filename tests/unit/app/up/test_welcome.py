@@ -27,17 +27,17 @@ def test_addresses_directory_and_three_commands(monkeypatch: pytest.MonkeyPatch)
     assert "Flight" not in shown and "pip install" not in shown
     assert shown.splitlines()[-3:] == [f"    {line}" for line in commands(PLAIN)]
     assert commands(PLAIN) == [
-        "/usr/bin/headwater topic create orders",
-        "seq 1000 | /usr/bin/headwater produce orders",
-        '/usr/bin/headwater sql "SELECT count(*) FROM orders"',
+        "/usr/bin/headwater topic create hello",
+        "seq 1000 | /usr/bin/headwater produce hello",
+        '/usr/bin/headwater sql "SELECT count(*) FROM hello"',
     ]
 
 
 def test_commands_name_addresses_that_are_not_the_usual_ones() -> None:
     made, filled, asked = commands(Serving(kafka="127.0.0.1:4000", pages="", gateway="http://127.0.0.1:4001", data=""))
-    assert made.endswith("topic create orders --bootstrap 127.0.0.1:4000")
-    assert filled.endswith("produce orders --bootstrap 127.0.0.1:4000")
-    assert asked.endswith('FROM orders" --gateway http://127.0.0.1:4001')
+    assert made.endswith("topic create hello --bootstrap 127.0.0.1:4000")
+    assert filled.endswith("produce hello --bootstrap 127.0.0.1:4000")
+    assert asked.endswith('FROM hello" --gateway http://127.0.0.1:4001')
 
 
 def test_without_sql_or_a_gateway_records_are_consumed() -> None:
@@ -45,7 +45,7 @@ def test_without_sql_or_a_gateway_records_are_consumed() -> None:
         Serving(kafka=PLAIN.kafka, pages="", data=""),
         Serving(kafka=PLAIN.kafka, pages="", gateway=PLAIN.gateway, data="", lacks=["sql", "lake"]),
     ):
-        assert commands(serving)[-1].endswith("consume orders --count 5")
+        assert commands(serving)[-1].endswith("consume hello --count 5")
     assert "pip install 'headwater[lake]'" in text(serving) and "HTTP and SQL" not in text(serving)
 
 
