@@ -15,7 +15,7 @@ from tests.lake.test_crash_matrix import story
 from tests.support.lake import Fate
 from tests.support.s3_lake import S3LakeWorld
 
-SETTLE = "append SettleFiles"
+SETTLE = "append Settle"
 KINDS = ("put _data", "put _iceberg", "put metadata", "create _delta_log", SETTLE, "delete _data", "delete _iceberg")
 
 

@@ -9,7 +9,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headwater.log.batch import TRANSACTIONAL_BIT
-from headwater.state.streams import transactions
 from tests.support.batches import Rec, batch, data_of, values
 from tests.support.nodes import Caller
 from tests.support.transactions import Transactor
@@ -129,20 +128,6 @@ def test_what_refusals_tell() -> None:
         stale, gap = ((500, 1, 0), (500, 0, 9))
         assert await told(batch(recs(b"c"), attributes=TRANSACTIONAL_BIT, producer=stale)) == [(False, -1)]
         assert await told(batch(recs(b"c"), attributes=TRANSACTIONAL_BIT, producer=gap)) == [(False, 0)]
-
-    run(test)
-
-
-def test_an_older_level_takes_no_batches_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """K12: none of them reaches a writer, whose command the other processes would not know."""
-
-    async def test(one: Caller) -> None:
-        producer, [stream] = await start(one)
-        data = producer.batch(stream, recs(b"a"))
-        one.node.domains[ONE].state.level = transactions.LEVEL - 1
-        flushes = sum(writer.flushes for writer in one.node.writers.all())
-        assert await put(one, 12, data) == [ErrorCode.invalid_txn_state]
-        assert sum(writer.flushes for writer in one.node.writers.all()) == flushes
 
     run(test)
 
