@@ -35,6 +35,9 @@ LOWEST = min(LEVELS)
 LEVEL = max(LEVELS)
 """The newest feature level that this build knows."""
 
+UPGRADE = "run `headwater cluster upgrade`"
+"""What an operator does to raise the level."""
+
 MAX_CLOCK_LEAD_MS = 60_000
 """The largest clock counts only up to this far ahead of the second largest."""
 
@@ -417,8 +420,7 @@ def _above_level(needed: int) -> Judge:
     def refuse(state: State, epoch: int, command: Command) -> Result:
         return Refused(
             Reason.INVALID,
-            f"{type(command).__name__} needs level {needed}, the cluster is at {state.level}: "
-            "run `headwater cluster upgrade`",
+            f"{type(command).__name__} needs level {needed}, the cluster is at {state.level}: {UPGRADE}",
         )
 
     return refuse
