@@ -1,3 +1,3 @@
 """The version of this build."""
 
-__version__ = "0.6.0"
+__version__ = "0.1.0"

@@ -15,12 +15,10 @@ from duckdb_extensions import import_extension
 from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.table import StaticTable
 
-from headwater.api.lead import CatalogLead
 from headwater.gateway.catalog import RestCatalog
 from headwater.gateway.server import HttpServer as Server
 from headwater.lake.tables.iceberg.table import IcebergFollower
 from headwater.objects import open_store
-from headwater.ops.http import HttpServer
 from headwater.settings.settings import Gateway, Settings
 from tests.support.gateways import gateway
 from tests.support.promise import promise
@@ -145,8 +143,8 @@ def test_clickhouse_finds_the_newest_metadata_by_the_root(tmp_path: Path) -> Non
 
 
 @contextlib.asynccontextmanager
-async def catalogs(directory: Path, name: str) -> AsyncIterator[tuple[str, str]]:
-    """Two URLs of the catalog: that of a gateway, and that of the pages of a process, which lead there."""
+async def catalog(directory: Path, name: str) -> AsyncIterator[str]:
+    """The URL of the catalog of a gateway."""
     _, location = await make_table(directory)
     store = open_store(directory.as_uri())
     settings = Settings(gateway=Gateway(http="127.0.0.1:0"))
@@ -154,23 +152,20 @@ async def catalogs(directory: Path, name: str) -> AsyncIterator[tuple[str, str]]
         found.services.catalog = RestCatalog(OneTable(name, location), store, NO_RULES)
         server = Server(settings, found.app, found.services.stats, found.core.background)
         await server.open()
-        lead = HttpServer({"/iceberg/": CatalogLead(lambda: server.url, {}).page})
-        port = await lead.listen("127.0.0.1", 0)
         try:
-            yield f"{server.url}/iceberg", f"http://127.0.0.1:{port}/iceberg"
+            yield f"{server.url}/iceberg"
         finally:
-            await lead.close()
             await server.close(0)
             await store.close()
 
 
 @promise("T3")
 def test_pyiceberg_reads_through_the_catalog(tmp_path: Path) -> None:
-    """The catalog alone is enough to find and read a table whose name has a dot, also by its former URL."""
+    """The catalog alone is enough to find and read a table whose name has a dot."""
 
-    async def run() -> list[pa.Table]:
-        async with catalogs(tmp_path, "web.clicks-v2") as urls:
-            return [await asyncio.to_thread(scan, url) for url in urls]
+    async def run() -> pa.Table:
+        async with catalog(tmp_path, "web.clicks-v2") as url:
+            return await asyncio.to_thread(scan, url)
 
     def scan(url: str) -> pa.Table:
         with warnings.catch_warnings():
@@ -182,17 +177,16 @@ def test_pyiceberg_reads_through_the_catalog(tmp_path: Path) -> None:
             finally:
                 client.close()
 
-    for found in asyncio.run(run()):
-        assert in_order(found) == in_order(EXPECTED)
+    assert in_order(asyncio.run(run())) == in_order(EXPECTED)
 
 
 @promise("T3")
 def test_duckdb_reads_through_the_catalog(tmp_path: Path) -> None:
-    """DuckDB attaches the catalog, also by its former URL."""
+    """DuckDB attaches the catalog."""
 
-    async def run() -> list[Any]:
-        async with catalogs(tmp_path, "orders") as urls:
-            return [await asyncio.to_thread(count, url) for url in urls]
+    async def run() -> Any:
+        async with catalog(tmp_path, "orders") as url:
+            return await asyncio.to_thread(count, url)
 
     def count(url: str) -> Any:
         for extension in ("httpfs", "avro", "iceberg"):
@@ -202,5 +196,4 @@ def test_duckdb_reads_through_the_catalog(tmp_path: Path) -> None:
             connection.execute(f"ATTACH '' AS h (TYPE iceberg, ENDPOINT '{url}', AUTHORIZATION_TYPE 'none')")
             return connection.execute('SELECT count(*), sum("offset") FROM h.topics.orders').fetchall()
 
-    wanted = [(EXPECTED.num_rows, sum(EXPECTED["offset"].to_pylist()))]
-    assert asyncio.run(run()) == [wanted, wanted]
+    assert asyncio.run(run()) == [(EXPECTED.num_rows, sum(EXPECTED["offset"].to_pylist()))]

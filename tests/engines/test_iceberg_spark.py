@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.api.lead import CatalogLead
 from headwater.gateway.catalog import RestCatalog
 from headwater.lake.tables.follower import HOUR_MS
 from headwater.lake.tables.iceberg.retention import hour_tag
@@ -53,11 +52,9 @@ Ask = Callable[[str], list[list[Any]]]
 
 @asynccontextmanager
 async def served(session: Any, store: ObjectStore, location: str) -> AsyncIterator[str]:
-    """Serve a table by the REST catalog; its name for Spark, which has the URL of a page that leads there."""
+    """Serve a table by the REST catalog; its name for Spark."""
     catalog = HttpServer({"/iceberg/": RestCatalog(OneTable(NAME, location), store, NO_RULES).page})
-    url = f"http://127.0.0.1:{await catalog.listen('127.0.0.1', 0)}"
-    http = HttpServer({"/iceberg/": CatalogLead(lambda: url, {}).page})
-    port = await http.listen("127.0.0.1", 0)
+    port = await catalog.listen("127.0.0.1", 0)
     name = f"catalog{next(_catalogs)}"
     for key, value in {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest",
                        ".uri": f"http://127.0.0.1:{port}/iceberg"}.items():  # fmt: skip
@@ -65,7 +62,6 @@ async def served(session: Any, store: ObjectStore, location: str) -> AsyncIterat
     try:
         yield name
     finally:
-        await http.close()
         await catalog.close()
         await store.close()
 

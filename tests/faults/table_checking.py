@@ -23,9 +23,9 @@ def check_tables(cluster: Cluster, topic: str, log: Log) -> None:
 
 
 def place_of(cluster: Cluster, topic: str) -> Place:
-    """Where a topic can be read, as the REST catalog of a broker tells."""
+    """Where a topic can be read, as the REST catalog tells."""
     access = Access.of(cluster.stores.environment)
-    uri = f"http://{next(m.http for m in cluster.members.values() if m.kafka and m.runs)}/iceberg"
+    uri = f"http://{cluster.gateway}/iceberg"
     table = RestCatalog(CATALOG, uri=uri, **access.of_iceberg).load_table((NAMESPACE, topic))
     return Place(topic, cluster.bootstrap, uri, table.location(), access)
 

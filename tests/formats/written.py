@@ -1,8 +1,6 @@
-"""A data directory that a build wrote, and what is in it: every later build must read it.
+"""A data directory with content of every kind, and what is in it.
 
-    python -m tests.formats.written FILE.tar.xz
-
-writes one with the build at hand: log and tables, a bulk append, groups of both protocols, users and rules,
+It has log and tables, a bulk append, groups of both protocols, users and rules,
 transactions that are open, committed and aborted, settled and not settled, with staged offsets, checkpoints and records
 after them; units with conditions and keys, and gaps in the offsets, settled and not settled; a hold of a process that
 died, with a version that it names; a link with a topic that it copies and one that was promoted, and where its source
@@ -14,11 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
-import tarfile
-import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +44,6 @@ from tests.support.links import link
 from tests.support.transactional import PLAIN, Writers, messages
 from tests.support.virtual_nodes import LAX
 
-EXPECTED = "expected.json"
 SETTINGS = """
 [housekeeping]
 interval_ms = 300
@@ -83,8 +77,6 @@ TYPED_SCHEMAS = (
         "fields": [{"name": "n", "type": "long"}, {"name": "who", "type": ["null", "string"], "default": None}],
     },
 )
-LEFT_OUT = ("ledger.db-beats", "ledger.db-notices", ".tmp", "run", "spark")
-"""What belongs to processes that ran."""
 
 
 def read_topic(bootstrap: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[list[Any]]:
@@ -143,7 +135,7 @@ LOOKS: dict[str, Callable[[str], Any]] = {
     LETTERS: lambda at: [row[3:5] for row in read_topic(at, LETTERS, 1)],
     "links": lambda at: [_said(at, "topic", "describe", name)["link"] for name in (COPIED, PROMOTED)],
 }
-"""What a fixture may have, as clients see it. Those of earlier levels do not have all of it."""
+"""What there is, as clients see it."""
 
 
 STORED: dict[str, Callable[[Path], Any]] = {
@@ -169,14 +161,14 @@ def columns(data: Path, topic: str) -> list[dict[str, Any]]:
     return list(table.sort_by("offset").to_pylist())
 
 
-def look(bootstrap: str, names: Iterable[str] = LOOKS) -> dict[str, Any]:
-    """What a fixture has, as clients see it."""
-    return {name: LOOKS[name](bootstrap) for name in names if name in LOOKS}
+def look(bootstrap: str) -> dict[str, Any]:
+    """What there is, as clients see it."""
+    return {name: see(bootstrap) for name, see in LOOKS.items()}
 
 
-def look_into(data: Path, names: Iterable[str] = STORED) -> dict[str, Any]:
-    """What a data directory has, while no server uses it."""
-    return {name: STORED[name](data) for name in names if name in STORED}
+def look_into(data: Path) -> dict[str, Any]:
+    """What a data directory has, as commands and engines see it."""
+    return {name: see(data) for name, see in STORED.items()}
 
 
 def _produce(bootstrap: str, topic: str, first: int, count: int, codec: str) -> None:
@@ -369,65 +361,47 @@ def _all_later(before: dict[int, tuple[int, int]], now: dict[int, tuple[int, int
     return all(older for _, older in now.values()) and now[1][1] > max(before[1])
 
 
-def write(file: Path) -> None:
-    """Run a server, fill it, and pack what it left."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        with LakeRunning(directory, settings=SETTINGS + ACCESS) as server:
-            at = ("--bootstrap", server.bootstrap)
-            kept = ("--config", "retention.ms=-1")
-            _do("topic", "create", "orders", "--partitions", "3", *kept, *at)
-            _do(
-                "topic",
-                "create",
-                "events",
-                "--partitions",
-                "1",
-                "--config",
-                "message.timestamp.type=LogAppendTime",
-                *at,
-            )
-            _do("topic", "create", "gone", "--partitions", "2", *at)
-            _do("topic", "delete", "gone", *at)
-            for i, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
-                _produce(server.bootstrap, "orders", i * 60, 60, codec)
-            _produce(server.bootstrap, "events", 0, 40, "zstd")
-            _do("table", "settle", "orders", "--config", str(server.config), "--timeout", "600")
-            rows = pa.table({"key": [f"bulk-{i}" for i in range(50)], "value": [f"row-{i}" for i in range(50)]})
-            pq.write_table(rows, directory / "rows.parquet")
-            _do("table", "append", "orders", str(directory / "rows.parquet"), "--config", str(server.config))
-            _consume(server.bootstrap, "classic", "classic", 100)
-            _consume(server.bootstrap, "consumer", "consumer", 120)
-            (directory / "password").write_text("secret")
-            _do("user", "add", "ann", "--new-password-file", str(directory / "password"), *at)
-            _do("acl", "add", "--principal", "User:ann", "--operation", "read", "--topic", "ord", "--prefix", *at)
-            _transact(server)
-            _leave_gaps(server)
-            asyncio.run(_copy(server.config))
-            for name in (COPIED, PROMOTED):
-                _do("table", "settle", name, "--config", str(server.config), "--timeout", "600")
-            _produce(server.bootstrap, PROMOTED, 0, 3, "none")
-            _write_typed(server, directory)
-            with _held(server):
-                before = _checkpoints(server)
-                eventually(lambda: _all_later(before, _checkpoints(server)), "both checkpoints are later", 120)
-                _produce(server.bootstrap, "orders", 300, 30, "lz4")
-                expected = look(server.bootstrap)
-                assert server.stop() == 0  # and nobody is there to fence it
-        expected |= look_into(server.data)
-        (server.data / EXPECTED).write_text(json.dumps(expected))
-        with tarfile.open(file, "w:xz") as archive:
-            archive.add(server.data, ".", filter=_plain)
-
-
-def _plain(found: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Without what belongs to this machine."""
-    if any(part.startswith(LEFT_OUT) for part in Path(found.name).parts if part != "."):
-        return None
-    found.uid = found.gid = found.mtime = 0
-    found.uname = found.gname = ""
-    return found
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+def write(directory: Path) -> tuple[Path, dict[str, Any]]:
+    """Run a server and fill it; returns its data directory, and what is in it."""
+    with LakeRunning(directory, settings=SETTINGS + ACCESS) as server:
+        at = ("--bootstrap", server.bootstrap)
+        kept = ("--config", "retention.ms=-1")
+        _do("topic", "create", "orders", "--partitions", "3", *kept, *at)
+        _do(
+            "topic",
+            "create",
+            "events",
+            "--partitions",
+            "1",
+            "--config",
+            "message.timestamp.type=LogAppendTime",
+            *at,
+        )
+        _do("topic", "create", "gone", "--partitions", "2", *at)
+        _do("topic", "delete", "gone", *at)
+        for i, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
+            _produce(server.bootstrap, "orders", i * 60, 60, codec)
+        _produce(server.bootstrap, "events", 0, 40, "zstd")
+        _do("table", "settle", "orders", "--config", str(server.config), "--timeout", "600")
+        rows = pa.table({"key": [f"bulk-{i}" for i in range(50)], "value": [f"row-{i}" for i in range(50)]})
+        pq.write_table(rows, directory / "rows.parquet")
+        _do("table", "append", "orders", str(directory / "rows.parquet"), "--config", str(server.config))
+        _consume(server.bootstrap, "classic", "classic", 100)
+        _consume(server.bootstrap, "consumer", "consumer", 120)
+        (directory / "password").write_text("secret")
+        _do("user", "add", "ann", "--new-password-file", str(directory / "password"), *at)
+        _do("acl", "add", "--principal", "User:ann", "--operation", "read", "--topic", "ord", "--prefix", *at)
+        _transact(server)
+        _leave_gaps(server)
+        asyncio.run(_copy(server.config))
+        for name in (COPIED, PROMOTED):
+            _do("table", "settle", name, "--config", str(server.config), "--timeout", "600")
+        _produce(server.bootstrap, PROMOTED, 0, 3, "none")
+        _write_typed(server, directory)
+        with _held(server):
+            before = _checkpoints(server)
+            eventually(lambda: _all_later(before, _checkpoints(server)), "both checkpoints are later", 120)
+            _produce(server.bootstrap, "orders", 300, 30, "lz4")
+            expected = look(server.bootstrap)
+            assert server.stop() == 0  # and nobody is there to fence it
+    return server.data, expected | look_into(server.data)

@@ -16,9 +16,7 @@ from tests.support.lake import Fate
 from tests.support.promise import promise
 from tests.support.s3_lake import S3LakeWorld
 
-PROMISES = ("T1", "T2", "T5", "M7")
-
-SETTLE = "append SettleFiles"
+SETTLE = "append Settle"
 KINDS = ("put _data", "put _iceberg", "put metadata", "create _delta_log", SETTLE, "delete _data", "delete _iceberg")
 
 

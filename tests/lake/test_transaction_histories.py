@@ -17,9 +17,8 @@ from headwater.lake.planning import Limits, TopicPlan, lag_ms, pending_bytes, pl
 from headwater.lake.spark.executor import perform
 from headwater.lake.tasks import FileFacts, decode_facts, decode_task, encode
 from headwater.objects.memory import MemoryStore
-from headwater.state.commands.base import SetLevel, TakeLease
+from headwater.state.commands.base import TakeLease
 from headwater.state.commands.streams import CreateStreams, StreamConfig
-from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.records import Command
 from headwater.state.results import Done, Result
 from headwater.state.streams.domain import COMPACTION
@@ -60,7 +59,6 @@ class History:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.scribe = Scribe(StreamsState(ONE))
-        self.scribe.do(WRITER, SetLevel(LEVEL, LEVELS[LEVEL]))
         for i, stream in enumerate((PLAIN_TIME, APPEND_TIME)):
             config = StreamConfig(stream == APPEND_TIME)
             self.scribe.do(WRITER, CreateStreams(TOPIC, i, (stream,), config))
@@ -118,7 +116,7 @@ class History:
         if not job:
             return False
         assert not any(fact.damaged for fact in facts)
-        command = settle_command(state, self._lease, TOPIC, plan.root, facts)
+        command = settle_command(self._lease, TOPIC, plan.root, facts)
         result = self.scribe.do(COMPACTOR, command, self._now)
         assert isinstance(result, Done), result
         return True

@@ -163,7 +163,7 @@ async def story(world: LakeWorld, fate: Fate) -> list[str]:
 def test_nobody_dies(tmp_path: Path) -> None:
     """The tables show the committed records after every round."""
     steps = run(story(LakeWorld(tmp_path / "objects"), Fate()))
-    assert any(step.startswith("append") and "SettleFiles" in step for step in steps)
+    assert any(step.startswith("append") and "Settle" in step for step in steps)
     assert any(step.startswith("append") and "Replace" in step for step in steps)
 
 

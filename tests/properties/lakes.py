@@ -20,8 +20,7 @@ from headwater.lake.merging import plan_merge
 from headwater.lake.planning import Job, Limits, TopicPlan, plan_settle
 from headwater.lake.tasks import FileFacts
 from headwater.query.snapshot import Snapshot
-from headwater.state.commands.columns import Replace, SettleFiles
-from headwater.state.commands.tables import Merge, Settle, SettleRuns
+from headwater.state.commands.tables import Replace, Settle
 from headwater.state.records import Command
 from headwater.state.results import Result
 from headwater.state.streams.state import StreamsState
@@ -130,11 +129,11 @@ class Lake(History):
         """Do the tasks of a job. Nothing is committed."""
         return await self._perform(job.tasks)
 
-    def settling(self, facts: list[FileFacts]) -> Settle | SettleRuns | SettleFiles:
+    def settling(self, facts: list[FileFacts]) -> Settle:
         """The commit of a settle."""
-        return settle_command(self.state, self._lease, TOPIC, ROOT, facts)
+        return settle_command(self._lease, TOPIC, ROOT, facts)
 
-    def merging(self, job: Job, facts: list[FileFacts]) -> Merge | Replace:
+    def merging(self, job: Job, facts: list[FileFacts]) -> Replace:
         """The commit of a merge."""
         return replace_command(self.state, self._lease, TOPIC, job.removed[TOPIC], facts)
 

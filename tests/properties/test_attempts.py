@@ -10,7 +10,7 @@ from headwater.lake.planning import Limits, pending
 from headwater.lake.spark.executor import perform
 from headwater.lake.tasks import FileFacts, Task, WalRun, decode_task, encode
 from headwater.objects.memory import MemoryStore
-from headwater.state.commands.columns import SettleFiles
+from headwater.state.commands.tables import Settle
 from headwater.state.results import Done, Refused
 from tests.properties.lakes import MARK, Lake, each_of
 from tests.support.transactions import PLAIN
@@ -117,7 +117,7 @@ def test_of_several_attempts_one_counts() -> None:
     each_of(story)
 
 
-Spoil = Callable[[SettleFiles], SettleFiles]
+Spoil = Callable[[Settle], Settle]
 
 
 def _file(**changed: object) -> Spoil:
@@ -126,7 +126,7 @@ def _file(**changed: object) -> Spoil:
     )
 
 
-def _run(change: Callable[[SettleFiles], dict[str, int]]) -> Spoil:
+def _run(change: Callable[[Settle], dict[str, int]]) -> Spoil:
     return lambda made: msgspec.structs.replace(
         made, runs=[msgspec.structs.replace(made.runs[0], **change(made)), *made.runs[1:]]
     )
@@ -159,7 +159,7 @@ def test_a_commit_is_checked_as_a_whole() -> None:
         if not names_of(facts):
             return False
         made, content = lake.settling(facts), lake.content()
-        assert isinstance(made, SettleFiles)
+        assert isinstance(made, Settle)
         for name in lake.chance.sample(sorted(SPOILS), 4):
             result = lake.commit(SPOILS[name](made))
             assert isinstance(result, Refused), name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.virtual import run
 from headwater.lake.merging import mergeable
 from headwater.lake.planning import Limits
-from headwater.state.commands.columns import Replace
+from headwater.state.commands.tables import Replace
 from headwater.state.results import Done, Reason, Refused
 from tests.properties.lakes import EXAMPLES, SMALL, Lake, each_of
 from tests.support.scribe import TOPIC

@@ -18,8 +18,7 @@ from headwater.lake.merging import mergeable
 from headwater.lake.planning import Limits, table_root
 from headwater.log.segment.schema import segment_schema
 from headwater.objects.store import checked_path
-from headwater.state.commands.columns import FillFiles, Replace, SettleFiles
-from headwater.state.commands.tables import Fill, Merge, Release, Retire, Settle, SettleRuns
+from headwater.state.commands.tables import Fill, Release, Replace, Retire, Settle
 from headwater.state.records import decode
 from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
@@ -31,7 +30,7 @@ PROMISES = ("T1", "T2")
 
 PATH = re.compile(r"tables/[a-zA-Z0-9._-]{1,249}-[0-9a-f-]{36}/_data/\d+-\d+-[0-9a-f]{32}\.parquet")
 """Topic and id, then the epoch and the job of the writer and a number of the attempt's own."""
-CHANGES = (Settle, SettleRuns, SettleFiles, Merge, Replace, Retire, Fill, FillFiles)
+CHANGES = (Settle, Replace, Retire, Fill)
 """Commands that change a table."""
 names = st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True)
 

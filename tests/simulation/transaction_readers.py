@@ -191,7 +191,7 @@ class Compactor:
             return
         facts = [self._write(number, task) for number, task in enumerate(tasks)]
         await asyncio.sleep(self.brokers.cluster.world.delay())  # the files are written
-        await replica.submit([settle_command(replica.state, lease, topic, plan.root, facts)])
+        await replica.submit([settle_command(lease, topic, plan.root, facts)])
 
     def _write(self, number: int, task: FileTask) -> FileFacts:
         """The rows of a file, without what was aborted."""

@@ -1,12 +1,14 @@
 """Applies records to a state as correct writers would, and returns the results."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headwater.state.commands.streams import AppendWal, Chunk, CreateStreams, StreamConfig
+from headwater.state.commands.tables import FileTyping, NewFile, SegmentRun
 from headwater.state.machine import State
 from headwater.state.records import Command, Record, decode, encode
 from headwater.state.results import Appended, ChunkResult, Result
+from headwater.state.streams.state import StreamsState
 from headwater.types import Position
 
 TOPIC = uuid.UUID(int=7)
@@ -16,6 +18,23 @@ PREFIX = 4
 
 Producer = tuple[int, int, int]
 Batch = tuple[int, int, int]
+
+
+def untyped(files: Collection[NewFile]) -> list[FileTyping]:
+    """What a command tells of files that are not decoded, and whose digests do not matter."""
+    return [FileTyping(0, 0, 0, ())] * len(files)
+
+
+def newest_of(state: State, runs: Iterable[SegmentRun]) -> list[int]:
+    """The largest timestamp of each run, with those of aborted transactions. -1 if there is none."""
+    assert isinstance(state, StreamsState)
+    streams = state.streams
+    return [
+        max((e.max_timestamp for e in streams[r.stream].index if r.start < e.end <= r.end and not e.marker), default=-1)
+        if r.stream in streams
+        else -1
+        for r in runs
+    ]
 
 
 class Scribe:

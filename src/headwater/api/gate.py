@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from headwater.ops.http import Page, Request, Route, problem
 from headwater.security.guard import Guard
-from headwater.security.http_logins import Headers, HttpLogins, Unwelcome
+from headwater.security.http_logins import HttpLogins, Unwelcome
 from headwater.security.logins import Logins
 from headwater.settings.settings import Security
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 
 NOT_ALLOWED = "the caller is not allowed to see this"
-Refuse = Callable[[int, str, Headers], Page]
 
 
 class Gate:
@@ -26,14 +24,14 @@ class Gate:
     def __repr__(self) -> str:
         return f"<Gate, {self._logins.schemes or 'open'}>"
 
-    def known(self, route: Route, refuse: Refuse = problem) -> Route:
-        """A route for authenticated callers; its requests have the principal. `refuse` makes the answer to others."""
+    def known(self, route: Route) -> Route:
+        """A route for authenticated callers; its requests have the principal."""
 
         async def answer(request: Request) -> Page:
             try:
                 principal = await self._logins.who(request.host, request.authorization, request.certified)
             except Unwelcome as unwelcome:
-                return refuse(unwelcome.status, unwelcome.title, unwelcome.headers)
+                return problem(unwelcome.status, unwelcome.title, unwelcome.headers)
             return await route(dataclasses.replace(request, principal=principal))
 
         return answer

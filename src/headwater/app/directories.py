@@ -49,7 +49,15 @@ def prepare(settings: Settings, *, run: bool = False) -> Path:
 
 
 def begin(settings: Settings, *, writing: bool = True) -> None:
-    """Call this before a process opens the ledger of a data directory. Raises for a backup that is not whole."""
+    """Call this before a process opens the ledger of a data directory.
+
+    Raises if the ledger's file has another format, before anything is changed, and for a backup that is not whole.
+    """
+    ledger = local_path(settings.ledger_url, "sqlite")
+    if ledger is not None:
+        from headwater.ledger.sqlite.ledger import check_format
+
+        check_format(ledger)
     data = Path(settings.data).absolute()
     if not folder_of(data).is_dir():
         return

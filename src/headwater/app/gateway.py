@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.api.gate import Gate
-from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
 from headwater.app import compiling
 from headwater.app.core import Core
@@ -23,7 +22,6 @@ from headwater.background import Background
 from headwater.broker.rotation.presence import nobody_serves
 from headwater.extras import has, need, sentence
 from headwater.gateway.application import build
-from headwater.gateway.catalog import MOUNT, refused
 from headwater.gateway.metrics import collect
 from headwater.gateway.server import HttpServer
 from headwater.gateway.services import Services
@@ -106,10 +104,7 @@ class GatewayProcess:
         gate = Gate(settings.security, self.services.logins, self.services.guard)
         self.http = HttpListener(
             inside(settings) if secret else settings,
-            {
-                **pages(gate, self._judged, self._metrics, process=NAME),
-                MOUNT: gate.known(CatalogLead(lambda: self.server.url, properties).page, refused),
-            },
+            pages(gate, self._judged, self._metrics, process=NAME),
             secret,
             background,
             self.services.stats.refuse,

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from headwater.api.gate import Gate
-from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
 from headwater.app import compiling
 from headwater.app.children import CHECKPOINT_SECONDS, run_child
@@ -23,16 +22,13 @@ from headwater.broker.metrics import collect, of_peers
 from headwater.broker.net.server import Server
 from headwater.broker.rotation.presence import nobody_serves
 from headwater.errors import ConfigError, HeadwaterError
-from headwater.gateway.catalog import MOUNT, refused
-from headwater.lake.tables.storage import reader_properties
 from headwater.log.kernels import switch
 from headwater.memory import keep_freed
 from headwater.objects import slowed
 from headwater.ops import logs
 from headwater.ops.http import Route
 from headwater.ops.metrics import Metric
-from headwater.settings.gateway import public_url
-from headwater.settings.settings import INTERNAL, Settings, parse_address, parse_listeners
+from headwater.settings.settings import INTERNAL, Settings, parse_listeners
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.cluster import Listener
 from headwater.types import Domain
@@ -77,15 +73,7 @@ class BrokerProcess:
     def _routes(self) -> dict[str, Route]:
         broker = self.node.broker
         gate = Gate(self.settings.security, broker.logins, broker.guard)
-        own = pages(gate, self._judged, self._metrics, node=str(self.settings.node))
-        return {**own, MOUNT: gate.known(self._lead().page, refused)}
-
-    def _lead(self) -> CatalogLead:
-        own, provider = self.settings, self.settings.object_store.provider
-        properties = reader_properties(own.objects_url, os.environ, provider, own.lake.readers)
-        host, port = parse_address(own.gateway.http)
-        url = public_url(own.gateway, host, port, tls=bool(own.security.http.certificate))
-        return CatalogLead(lambda: url if own.gateway.enabled else "", properties)
+        return pages(gate, self._judged, self._metrics, node=str(self.settings.node))
 
     async def start(self) -> None:
         """Open the listeners, then join the cluster, so that the announced addresses already answer."""

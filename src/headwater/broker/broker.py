@@ -30,7 +30,6 @@ from headwater.log.write.writers import Writers
 from headwater.replica import topic_rules
 from headwater.replica.domains import Domains
 from headwater.replica.internal_topics import empty_stream, is_empty, topic_by_id, topic_by_name
-from headwater.replica.levels import lowest_level
 from headwater.replica.replica import Replica
 from headwater.replica.topics import ClusterFull, Topics
 from headwater.security.guard import Guard
@@ -42,7 +41,6 @@ from headwater.state.cluster.domain import Process, Topic
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.transactions import Ending
 from headwater.state.streams.stream import Stream
-from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 from headwater.threads import Offload, inline
 from headwater.types import Domain, NodeId
 
@@ -292,20 +290,3 @@ class Broker:
     def turns_away(self, request: Request, stream_id: int) -> bool:
         """Whether the client must use another broker for a stream, because the settings enforce owners."""
         return self.settings.routing.enforce_owner and self.leader(stream_id, request) != self.node
-
-    def missing_transactions(self) -> str:
-        """Why the cluster refuses transactional ids, for the people who run the producer; empty if it accepts them."""
-        level = lowest_level(self.cluster.state, self.domains)
-        if level >= TRANSACTIONS_LEVEL:
-            return ""
-        return (
-            f"Transactions need level {TRANSACTIONS_LEVEL}, and the cluster is at level {level}: "
-            "run `headwater cluster upgrade` when all processes run this build"
-        )
-
-    async def lacks_transactions(self) -> str:
-        """The same, after a look at the ledger: another process may have raised the level just now."""
-        if self.missing_transactions():
-            await self.cluster.barrier()
-            await self.transactions.replica.barrier()
-        return self.missing_transactions()

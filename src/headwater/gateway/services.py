@@ -19,7 +19,7 @@ from headwater.gateway.catalog import NOTHING, LedgerTables, RestCatalog
 from headwater.gateway.limits import Places
 from headwater.gateway.load import Load
 from headwater.gateway.metrics import Stats
-from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, Refusal
+from headwater.gateway.problems import NOT_ALLOWED, NOT_FOUND, Refusal
 from headwater.gateway.quotas import CallerQuotas, Usage
 from headwater.lake.external_registry import ExternalRegistry
 from headwater.lake.finding import SchemaFinder
@@ -32,7 +32,6 @@ from headwater.query.lookups.lookups import Lookups
 from headwater.query.typings import Typings, schemas_of
 from headwater.replica.domains import Domains
 from headwater.replica.patience import catch_up
-from headwater.replica.replica import Replica
 from headwater.replica.schemas import Registry
 from headwater.replica.topics import Topics
 from headwater.security.guard import Guard
@@ -42,8 +41,6 @@ from headwater.settings.settings import Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.state import ClusterState
-from headwater.state.streams.domain import UNITS_LEVEL
-from headwater.state.streams.state import StreamsState
 from headwater.threads import Offload, inline
 from headwater.types import Domain
 
@@ -275,17 +272,3 @@ TheCall = NamedDependency[Call]
 def missing(what: str, name: str) -> Refusal:
     """The answer for what does not exist, and for what the caller may not describe."""
     return Refusal(NOT_FOUND, f"there is no {what} {name!r}")
-
-
-async def need_units(replica: Replica[StreamsState], what: str) -> None:
-    """Raise unless the cluster has the level of what a gateway writes: units, and changes without a coordinator."""
-    if replica.state.level >= UNITS_LEVEL:
-        return
-    await replica.barrier()
-    level = replica.state.level
-    if level < UNITS_LEVEL:
-        raise Refusal(
-            UNAVAILABLE,
-            f"{what} over HTTP needs level {UNITS_LEVEL}, and the cluster is at level {level}: "
-            "run `headwater cluster upgrade` when all processes run this build",
-        )

@@ -1,4 +1,4 @@
-"""Commands of the compactor, from the facts of jobs, as the level of the state knows them."""
+"""Commands of the compactor, from the facts of jobs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from headwater.lake.tasks import FileFacts, TaskFacts
-from headwater.state.commands.columns import FileTyping, Replace, SettleFiles
-from headwater.state.commands.tables import Merge, NewFile, SegmentRun, Settle, SettleRuns
-from headwater.state.machine import TYPED_LEVEL
+from headwater.state.commands.tables import FileTyping, NewFile, Replace, SegmentRun, Settle
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.typed import TypedTable
-from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 
-Swap: TypeAlias = Settle | SettleRuns | SettleFiles | Merge | Replace
+Swap: TypeAlias = Settle | Replace
 """Commands that put new files into a table."""
 
 
@@ -27,16 +24,10 @@ def facts_by_topic(topics: list[list[uuid.UUID]], facts: list[TaskFacts]) -> dic
     return found
 
 
-def settle_command(
-    state: StreamsState, lease: int, topic: uuid.UUID, root: str, facts: list[FileFacts]
-) -> Settle | SettleRuns | SettleFiles:
+def settle_command(lease: int, topic: uuid.UUID, root: str, facts: list[FileFacts]) -> Settle:
     """The command for the settled files of a topic."""
     files, runs, newest = _files_and_runs(facts)
-    if state.level < TRANSACTIONS_LEVEL:
-        return Settle(lease, topic, root, files, runs)
-    if state.level < TYPED_LEVEL:
-        return SettleRuns(lease, topic, root, files, runs, newest)
-    return SettleFiles(lease, topic, root, files, runs, newest, _typings(facts))
+    return Settle(lease, topic, root, files, runs, newest, _typings(facts))
 
 
 def replace_command(
@@ -47,18 +38,16 @@ def replace_command(
     facts: list[FileFacts],
     *,
     rewrites: bool = False,
-) -> Merge | Replace:
+) -> Replace:
     """The command for files that took the place of others; with `rewrites` their rows were decoded."""
     files, runs, _ = _files_and_runs(facts)
-    if state.level < TYPED_LEVEL:
-        return Merge(lease, topic, removed, files, runs)
     typings = _typings(facts) if rewrites else [_merged(state, topic, removed, fact) for fact in facts if fact.file]
     return Replace(lease, topic, removed, files, runs, typings, rewrites)
 
 
 def failures_of(command: Swap) -> int:
     """The rows that could not be decoded."""
-    return sum(one.failures for one in command.typings) if isinstance(command, SettleFiles | Replace) else 0
+    return sum(one.failures for one in command.typings)
 
 
 def _typings(facts: Sequence[FileFacts]) -> list[FileTyping]:

@@ -235,7 +235,7 @@ class Compactor:
             ),
         )
         by_topic, found = await self._sound(replica, job, facts, roots)
-        commands = [settle_command(state, lease, topic, roots[topic], found) for topic, found in by_topic.items()]
+        commands = [settle_command(lease, topic, roots[topic], found) for topic, found in by_topic.items()]
         results = await asyncio.gather(*(replica.submit([command]) for command in commands))
         for command, [result] in zip(commands, results, strict=True):
             if await self._stands(command, roots[command.topic], result):

@@ -25,7 +25,6 @@ from headwater.schemas.shapes import Shape
 from headwater.schemas.typing import Typing
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.columns import AddColumns, Column, additions
-from headwater.state.machine import TYPED_LEVEL
 from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.typed import Columns, TypedTable
@@ -62,8 +61,6 @@ class Decoding:
     ) -> dict[uuid.UUID, Typing]:
         """How rows of topics get typed columns now. Topics without typed columns are missing here."""
         found: dict[uuid.UUID, Typing] = {}
-        if state.level < TYPED_LEVEL:
-            return found
         for name in topics:
             topic = cluster.topics.get(name)
             if topic is None or not (KEY_SCHEMA in topic.configs or VALUE_SCHEMA in topic.configs):

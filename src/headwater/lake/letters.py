@@ -35,7 +35,6 @@ from headwater.schemas.conform import arrow_fields
 from headwater.settings.settings import Settings
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.streams import CursorIs
-from headwater.state.machine import TYPED_LEVEL
 from headwater.state.results import UnitVerdict
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.typed import TypedTable
@@ -298,7 +297,7 @@ class Letters:
 
     async def _write(self, topic: Topic) -> None:
         replica = self._domains[Domain(topic.domain)]
-        if replica.state.level < TYPED_LEVEL or topic.id not in replica.state.typed:
+        if topic.id not in replica.state.typed:
             return
         streams = [replica.state.streams[s] for s in topic.streams if s in replica.state.streams]
         waiting = [stream for stream in streams if self._due(replica.state, stream) is not None]

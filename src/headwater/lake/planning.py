@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
 from headwater.log.wal import format as wal
 from headwater.schemas.typing import Typing
-from headwater.state.streams.domain import U32_MAX, UNITS_LEVEL
+from headwater.state.streams.domain import U32_MAX
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
@@ -105,10 +105,10 @@ def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
     They end at the first bulk append, or at the stable offset. Gaps between them go along, unless the offsets would be
     more than one index entry covers: settling passes over such a gap by itself when it gets there.
     """
-    bound, crosses = min(stream.stable, stream.settled + U32_MAX), state.level >= UNITS_LEVEL
+    bound = min(stream.stable, stream.settled + U32_MAX)
     for i in range(stream.index.find(stream.settled), len(stream.index)):
         entry = stream.index[i]
-        if not (entry.unsettled or (entry.gap and crosses)) or entry.end > bound:
+        if not (entry.unsettled or entry.gap) or entry.end > bound:
             return
         yield entry
 

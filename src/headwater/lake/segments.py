@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.clock import Chance
 from headwater.log.segment.read import FOOTER_END, footer_bytes, footer_checksum
 from headwater.log.segment.write import SegmentWriter
-from headwater.state.commands.columns import Bounds
-from headwater.state.commands.tables import NewFile
+from headwater.state.commands.tables import Bounds, NewFile
 from headwater.types import Buffer
 
 if TYPE_CHECKING:

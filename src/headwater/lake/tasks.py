@@ -9,8 +9,8 @@ import msgspec
 
 from headwater.schemas.typing import Typing, Wants
 from headwater.settings.objects import StoreOptions
-from headwater.state.commands.columns import Bounds, Column
-from headwater.state.commands.tables import NewFile
+from headwater.state.commands.columns import Column
+from headwater.state.commands.tables import Bounds, NewFile
 
 VERSION = 6
 """Both sides must agree: an executor refuses a task of another version."""

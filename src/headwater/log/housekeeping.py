@@ -39,7 +39,6 @@ from headwater.state.streams.domain import HOUSEKEEPING
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
-from headwater.state.streams.transactions import LEVEL as TRANSACTIONS
 from headwater.types import Domain
 
 log = logging.getLogger("headwater.housekeeping")
@@ -210,7 +209,7 @@ class Housekeeper:
         state = replica.state
         before = state.clock_ms - self._id_expiry_ms
         idle = any(not found.open and found.changed_ms < before for found in state.transactions)
-        if state.level >= TRANSACTIONS and idle:
+        if idle:
             [result] = await replica.submit([ForgetTransactions(before)])
             self.forgotten_ids += result.value if isinstance(result, Done) else 0
 

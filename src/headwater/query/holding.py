@@ -15,8 +15,8 @@ The process has one hold per domain and epoch, and keeps it: a query about the p
 moves forward every ten seconds, up to the oldest query that runs or the ledger's time, and only if something that was
 removed meanwhile waits for it. What a hold keeps after its process died goes when the process is fenced.
 
-Below level 4 there are no holds. Queries then run without, and fail with `SnapshotGone` if something that they read is
-deleted. The same happens to queries that run while the process loses its epoch; `Held.lost` tells.
+Queries that run while the process loses its epoch fail with `SnapshotGone` if something that they read is deleted;
+`Held.lost` tells.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from headwater.replica.replica import Replica
 from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
 from headwater.state.records import Command
 from headwater.state.results import Done, Reason, Refused
-from headwater.state.streams.domain import HOLDS_LEVEL
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Epoch
 
@@ -61,7 +60,7 @@ class Held:
 
     @property
     def lost(self) -> bool:
-        """Whether nothing keeps what the query reads: below level 4, or after the process has lost its epoch."""
+        """Whether nothing keeps what the query reads: the process has lost its epoch."""
         return not self.begun or any(not self._holding.has(domain, epoch) for domain, (epoch, _) in self.begun.items())
 
     async def pin(self, topic: uuid.UUID, version: int) -> None:
@@ -123,8 +122,7 @@ class Holding:
             for replica in bare:
                 await self._take(replica)
         for replica in self._domains.values():  # in one step, so that all of it is in the state at hand
-            if replica.state.level >= HOLDS_LEVEL:
-                held.begun[replica.domain] = (replica.epoch, replica.state.clock_ms)
+            held.begun[replica.domain] = (replica.epoch, replica.state.clock_ms)
         self._running[held] = None
         return held
 
@@ -133,8 +131,7 @@ class Holding:
         return self._domains[domain].state.held.get(epoch) is not None
 
     def _is_bare(self, replica: Replica[StreamsState]) -> bool:
-        state = replica.state
-        return state.level >= HOLDS_LEVEL and (not replica.epoch or state.held.get(replica.epoch) is None)
+        return not replica.epoch or replica.state.held.get(replica.epoch) is None
 
     async def _take(self, replica: Replica[StreamsState]) -> None:
         async with self._changing[replica.domain]:

@@ -1,7 +1,8 @@
 """Checkpoints: the state at one position, stored as an object, so that the ledger can be truncated.
 
-An object is `HWTRCK2`, domain u32, position u64, a CRC32C u32 of the image, and the image. Two checkpoints are kept.
-The ledger is truncated through the older one, so nothing is lost if the newest is damaged.
+An object is `HWTRCK3`, domain u32, position u64, a CRC32C u32 of the image, and the image. The digit is the format
+number. Two checkpoints are kept. The ledger is truncated through the older one, so nothing is lost if the newest is
+damaged.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from headwater.errors import CorruptObject, Halted, Truncated
 from headwater.ledger.contract import Entry, Ledger, Pointer
 from headwater.objects import ObjectMissing, ObjectStore
 from headwater.state.machine import State
-from headwater.state.records import OLD_FORMAT, Record, decode
+from headwater.state.records import FORMAT, Record, decode, other_format
 from headwater.types import Domain, Position
 
 _HEADER = struct.Struct(">7sIQI")
-MAGIC = b"HWTRCK2"
-OLD_MAGIC = b"HWTRCK1"
+_NAME = b"HWTRCK"
+MAGIC = _NAME + b"%d" % FORMAT
 READ_CHUNK = 1000
 LOAD_ATTEMPTS = 10
 
@@ -44,8 +45,8 @@ def decode_checkpoint(data: bytes, state: State) -> None:
         raise CorruptObject(f"a checkpoint has only {len(data)} bytes")
     magic, domain, position, crc = _HEADER.unpack_from(data)
     image = data[_HEADER.size :]
-    if magic == OLD_MAGIC:
-        raise Halted(f"this checkpoint cannot be used: {OLD_FORMAT}")
+    if magic != MAGIC and magic.startswith(_NAME) and magic[len(_NAME) :].isdigit():
+        raise Halted(other_format("the checkpoint", int(magic[len(_NAME) :])))
     if magic != MAGIC or domain != state.domain or crc32c(image) != crc:
         raise CorruptObject(f"the object is damaged, or not a checkpoint of domain {state.domain}")
     enabled = gc.isenabled()

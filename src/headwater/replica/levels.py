@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from headwater.replica.replica import Replica
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import SetLevel
-from headwater.state.machine import LEVEL, LEVELS
+from headwater.state.machine import LEVEL, LEVELS, UPGRADE
 from headwater.state.results import Done, Refused, Result
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
@@ -57,7 +57,7 @@ async def settle_level(cluster: Replica[ClusterState], domains: Mapping[Domain, 
         refused = await raise_level(cluster, domains, LEVEL)
     if cluster.state.level < LEVEL:
         log.warning(
-            "the cluster is below the newest level; run `headwater cluster upgrade` when all processes run this build",
+            f"the cluster is below the newest level; {UPGRADE} when all processes run this build",
             extra={
                 "level": cluster.state.level,
                 "newest": LEVEL,

@@ -21,7 +21,6 @@ from headwater.replica.topics import Topics, check_name
 from headwater.state.cluster.links import Link, LinkedTopic, flaw_of
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.links import LinkPhase, LinkSpec
-from headwater.state.machine import LINK_ENDS_LEVEL, LINKS_LEVEL
 
 TRIES = 10
 """How often a change is tried that others overtake."""
@@ -102,12 +101,6 @@ class LinkChanges:
     def check_new(self, spec: LinkSpec) -> None:
         """Raise unless the cluster can take a new link."""
         check_spec(spec)
-        level = self._cluster.state.level
-        if level < LINKS_LEVEL:
-            raise NotReady(
-                f"links need level {LINKS_LEVEL}, and the cluster is at level {level}: "
-                "run `headwater cluster upgrade` when all processes run this build"
-            )
         if spec.name in self._cluster.state.links.links:
             raise LinkExists(f"link {spec.name!r} exists already")
 
@@ -162,8 +155,7 @@ class LinkChanges:
         link, chosen = self._linking.get(name), self._chosen(name, topics)
         if finish:
             self._check_finish(link, chosen, force=force)
-        steps = self._cluster.state.level >= LINK_ENDS_LEVEL and not force
-        phase = LinkPhase.PROMOTING if steps and link.spec.groups else LinkPhase.PROMOTED
+        phase = LinkPhase.PROMOTING if link.spec.groups and not force else LinkPhase.PROMOTED
         for found in chosen:
             if not found.mirrored:
                 await self._linking.carry_through(found)
@@ -198,12 +190,6 @@ class LinkChanges:
         """Raise unless link processes can copy topics up to the source's end."""
         if force:
             raise BadInput("a promotion either waits for what the source has, or is forced")
-        level = self._cluster.state.level
-        if level < LINK_ENDS_LEVEL:
-            raise NotReady(
-                f"waiting for the source needs level {LINK_ENDS_LEVEL}, and the cluster is at level {level}: "
-                "run `headwater cluster upgrade` when all processes run this build"
-            )
         if link.spec.paused:
             raise Conflict(f"link {link.name!r} is paused: resume it, or promote it without waiting for the source")
         for found in chosen:

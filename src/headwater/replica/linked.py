@@ -58,7 +58,7 @@ class LinkedLine(msgspec.Struct, frozen=True, kw_only=True):
     """By partition, the offset up to which the source is copied: the next record gets it."""
     source_ends: list[int | None]
     """By partition, where readers of committed records stop in the source; null if it is not known. While the topic is
-    `finishing`, the end of the log that it waits for. Empty if it is promoted, or below level 6."""
+    `finishing`, the end of the log that it waits for. Empty if it is promoted."""
     source_ends_ms: int | None
     """When a link process noted them, in milliseconds since 1970; null if there are none."""
     lag: int | None

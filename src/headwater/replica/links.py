@@ -27,7 +27,6 @@ from headwater.state.commands.links import (
     SetLinkTopic,
     SetMirror,
 )
-from headwater.state.machine import LINKS_LEVEL
 from headwater.state.records import Command
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.state import StreamsState
@@ -99,7 +98,7 @@ class Linking:
     ) -> Topic:
         """Create a topic that a link copies. No producer can write to it at any time before it is promoted."""
         check_name(name)
-        self._check_level(domain := min(self._domains))
+        domain = min(self._domains)
         topic_id = self._chance.uuid()
         commands: list[Command] = [
             CreateTopic(topic_id, name, partitions, configs, domain),
@@ -148,7 +147,6 @@ class Linking:
     async def _set(self, command: SetLinkTopic) -> LinkedTopic:
         if command.topic not in self._cluster.state.topics:
             raise TopicUnknown("the topic does not exist")
-        self._check_level(Domain(self._cluster.state.topics[command.topic].domain))
         _took(await self._in_cluster(command))
         linked = self._cluster.state.links.topics.get(command.topic)
         if linked is None:
@@ -172,7 +170,6 @@ class Linking:
         topic = self._cluster.state.topics.get(linked.topic)
         if topic is None or topic.deleting:
             return
-        self._check_level(Domain(topic.domain))
         for part in parts_of(topic.streams[: topic.ready]):
             command = SetMirror(part, linked.generation, linked.mirrored)
             [result] = await self._domains[Domain(topic.domain)].submit([command])
@@ -187,13 +184,6 @@ class Linking:
         text = f"topic {self._cluster.state.topics[linked.topic].name!r} cannot be linked: {result.detail}"
         await self.change(linked, LinkPhase.PROMOTED, text)
         raise Conflict(text)
-
-    def _check_level(self, domain: Domain) -> None:
-        level = self._domains[domain].state.level
-        if level < LINKS_LEVEL:
-            raise NotReady(
-                f"links need level {LINKS_LEVEL}, and the cluster is at level {level}: run `headwater cluster upgrade`"
-            )
 
     async def _in_cluster(self, command: Command) -> Result:
         [result] = await self._cluster.submit([command])

@@ -34,7 +34,6 @@ from headwater.state.commands.schemas import (
     SetSchemaMode,
     SetSchemaSettings,
 )
-from headwater.state.machine import TYPED_LEVEL
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.threads import Offload, inline
 
@@ -225,12 +224,6 @@ class Registry:
     async def _change(self, attempt: Callable[[], Awaitable[tuple[SchemasCommand, Callable[[Done], T]]]]) -> T:
         """Try a change until nothing comes between the look and the command."""
         await catch_up(CATCH_UP_SECONDS, self._cluster)
-        level = self._cluster.state.level
-        if level < TYPED_LEVEL:
-            raise NotReady(
-                f"schemas need level {TYPED_LEVEL}, and the cluster is at level {level}: "
-                "run `headwater cluster upgrade`"
-            )
         for _ in range(TRIES):
             command, outcome = await attempt()
             [result] = await self._cluster.submit([command])

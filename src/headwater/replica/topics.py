@@ -26,7 +26,6 @@ from headwater.state.commands.cluster import (
 )
 from headwater.state.commands.links import SetMirror
 from headwater.state.commands.streams import ConfigureStreams, CreateStreams, DropStreams, StreamConfig
-from headwater.state.machine import LINKS_LEVEL
 from headwater.state.records import Command
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.state import StreamsState
@@ -164,8 +163,6 @@ class Topics:
         if linked is None:
             await self._in_domain(topic, command)
             return
-        if replica.state.level < LINKS_LEVEL:
-            raise NotReady(f"links need level {LINKS_LEVEL}, domain {topic.domain} is at {replica.state.level}")
         # Another process may have been faster, with a later generation: then the second command is refused.
         created, _ = await replica.submit([command, SetMirror(command.streams, linked.generation, linked.mirrored)])
         took(created)

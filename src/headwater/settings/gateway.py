@@ -35,7 +35,7 @@ class Gateway(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     as it protects the pages of `http`."""
 
     enabled: bool = True
-    """Whether `headwater up` runs a gateway, and whether brokers send clients of the REST catalog to one."""
+    """Whether `headwater up` runs a gateway."""
     http: str = "127.0.0.1:8081"
     """`HOST:PORT` of the API. Port 0 takes any free port."""
     url: str = ""

@@ -21,28 +21,22 @@ import msgspec
 
 from headwater.errors import Halted
 from headwater.state.commands.base import Check, Fence, SetLevel, TakeLease, Tick
-from headwater.state.records import Command, Record
+from headwater.state.records import FORMAT, Command, Record, other_format
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Domain, Position
 from headwater.version import __version__
 
-LEVELS: Mapping[int, str] = {1: "0.1.0", 2: "0.2.0", 3: "0.3.0", 4: "0.4.0", 5: "0.5.0", 6: "0.6.0"}
+LEVELS: Mapping[int, str] = {1: "0.1.0"}
 """The feature levels that this build knows, each with the first build that knew it."""
 
-FIRST_LEVEL = 1
+LOWEST = min(LEVELS)
+"""The feature level of a new cluster."""
+
 LEVEL = max(LEVELS)
 """The newest feature level that this build knows."""
 
-LINKS_LEVEL = 5
-"""From this level on there are links, and streams that are mirrors."""
-
-TYPED_LEVEL = 6
-"""From this level on there are schemas, typed columns of tables, checksums of rows, and dead letters."""
-
-LINK_ENDS_LEVEL = 6
-"""From this level on the ends of a link's source are known to all, and a promotion has steps."""
-
-IMAGE_FORMAT = 2
+UPGRADE = "run `headwater cluster upgrade`"
+"""What an operator does to raise the level."""
 
 MAX_CLOCK_LEAD_MS = 60_000
 """The largest clock counts only up to this far ahead of the second largest."""
@@ -158,7 +152,7 @@ class Part(Generic[_S, _I]):
     unpack: Callable[[_S, _I], None]
     empty: Callable[[], _I]
     """The image of a new state."""
-    level: int = FIRST_LEVEL
+    level: int = LOWEST
     """The lowest level at which the part takes commands and enters images."""
     later: Mapping[type, int] = field(default_factory=dict)
     """Commands that came after the part, with the lowest level at which it takes them."""
@@ -177,8 +171,8 @@ class State:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self.level = FIRST_LEVEL
-        self.build = LEVELS[FIRST_LEVEL]
+        self.level = LOWEST
+        self.build = LEVELS[LOWEST]
         """The first build that knows the level."""
         self.position = Position(0)
         self.clock_ms = 0
@@ -368,16 +362,16 @@ class State:
             last_lease=self._last_lease,
         )
         parts = [(part.name, part.format, part.pack(self)) for part in self.parts()]
-        return msgspec.msgpack.encode((IMAGE_FORMAT, self.level, self.build, base, parts))
+        return msgspec.msgpack.encode((FORMAT, self.level, self.build, base, parts))
 
     def restore(self, image: bytes) -> None:
         """Replace this state by that of an image."""
         try:
             preamble = _preamble_decoder.decode(image)
+            if preamble.format != FORMAT:
+                raise Halted(other_format("a checkpoint", preamble.format))
             if preamble.level > LEVEL:
                 raise Halted(needs_build(preamble.level, preamble.build))
-            if preamble.format != IMAGE_FORMAT:
-                raise Halted(f"a checkpoint has format {preamble.format}, this build reads {IMAGE_FORMAT}")
             decoded = _image_decoder.decode(image)
             parts = {name: (number, content) for name, number, content in decoded.parts}
             self._restore_base(decoded)
@@ -426,8 +420,7 @@ def _above_level(needed: int) -> Judge:
     def refuse(state: State, epoch: int, command: Command) -> Result:
         return Refused(
             Reason.INVALID,
-            f"{type(command).__name__} needs level {needed}, the cluster is at {state.level}: "
-            "run `headwater cluster upgrade`",
+            f"{type(command).__name__} needs level {needed}, the cluster is at {state.level}: {UPGRADE}",
         )
 
     return refuse

@@ -1,6 +1,9 @@
 """Ledger records. A record has its writer's epoch, a counter of the writer, the writer's clock, and commands.
 
 A record's bytes are its format number u8, a CRC32C u32 (big endian) of what follows, and the record as MessagePack.
+
+Checkpoints and the file of a SQLite ledger have the same format number. A build reads one format only, and refuses the
+others before it changes anything.
 """
 
 from __future__ import annotations
@@ -40,15 +43,8 @@ Command: TypeAlias = (
     | ColumnsCommand
 )
 
-FORMAT = 2
-UNNUMBERED = 0x94
-"""The first byte of a record from before format numbers: a MessagePack array of four."""
-OLD_FORMAT = (
-    "it was written by a build of Headwater before formats were numbered, and this build does not read it. Nothing was "
-    "changed. Start with an empty data directory, ledger and bucket; to keep the records, serve the old data with the "
-    "build that wrote it and copy the topics with a Kafka client"
-)
-"""The text for users whose data is from before the format number."""
+FORMAT = 3
+"""The only format that this build reads and writes."""
 _PREFIX = struct.Struct(">BI")
 
 
@@ -69,6 +65,16 @@ def _framed(body: bytes) -> bytes:
     return _PREFIX.pack(FORMAT, crc32c(body)) + body
 
 
+def other_format(what: str, found: int) -> str:
+    """The text for users whose data has another format."""
+    return (
+        f"{what} has format {found}, and this build of Headwater reads format {FORMAT} only. Nothing was changed. Use "
+        "the build that wrote it. Before the first release no build converts data: to go on with this one, start with "
+        "an empty data directory, ledger and bucket. To keep the records, serve the old data with the build that wrote "
+        "it and copy its topics with a link or another Kafka client"
+    )
+
+
 def encode(record: Record) -> bytes:
     """A record's bytes in the ledger."""
     return _framed(_encoder.encode(record))
@@ -79,10 +85,8 @@ def decode(data: bytes) -> Record:
     if len(data) < _PREFIX.size:
         raise Halted(f"a ledger record of {len(data)} bytes is damaged")
     number, crc = _PREFIX.unpack_from(data)
-    if number == UNNUMBERED:
-        raise Halted(f"this ledger cannot be used: {OLD_FORMAT}")
     if number != FORMAT:
-        raise Halted(f"a ledger record has format {number}, this build reads {FORMAT}; use the build that wrote it")
+        raise Halted(other_format("the ledger record", number))
     body = memoryview(data)[_PREFIX.size :]
     if crc32c(body) != crc:
         raise Halted("a ledger record is damaged: its CRC does not match its bytes")

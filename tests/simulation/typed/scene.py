@@ -34,7 +34,8 @@ from headwater.schemas.conform import arrow_fields
 from headwater.settings.settings import Lake, Settings
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.cluster import AlterConfigs
-from headwater.state.commands.columns import AddColumns, Replace, SettleFiles, WantDecoded, walk
+from headwater.state.commands.columns import AddColumns, WantDecoded, walk
+from headwater.state.commands.tables import Replace, Settle
 from headwater.state.records import Command
 from headwater.state.results import Reason, Refused, Result, Verdict
 from headwater.state.streams.state import StreamsState
@@ -55,7 +56,7 @@ QUIET_SECONDS = 28.0
 LAKE = Lake(freshness_ms=1, merge_files=3, lease_ms=2_000, orphan_interval_ms=1_000)
 LETTERS = "letters"
 """The name of the dead-letter topic."""
-JUDGED = (AddColumns, SettleFiles, Replace)
+JUDGED = (AddColumns, Settle, Replace)
 
 
 class Settler:

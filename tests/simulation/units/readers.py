@@ -110,7 +110,7 @@ class Compactor:
             facts += (await perform(node.domains.store, task)).files
         damaged = [input for fact in facts for input in fact.damaged]
         if facts and not damaged:
-            [result] = await replica.submit([settle_command(replica.state, lease, topic, plan.root, facts)])
+            [result] = await replica.submit([settle_command(lease, topic, plan.root, facts)])
             if isinstance(result, Refused) and result.reason is Reason.INVALID:
                 raise Violation(f"a settle was refused: {result.detail}")
         await self._merge(node, lease, topic, prefix)

@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 
 from headwater.api.gate import NOT_ALLOWED, Gate
-from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
-from headwater.gateway.catalog import MOUNT, refused
 from headwater.ops.http import FORWARDED, Page, Request
 from headwater.security.http_logins import NOT_KNOWN
 from headwater.security.logins import TOO_MANY
@@ -101,7 +99,6 @@ async def serving(http: HttpSecurity, secret: str = "", **security: Any) -> Asyn
         routes = {
             "/who": gate.known(who),
             "/metrics": gate.describes_cluster(who),
-            MOUNT: gate.known(CatalogLead(lambda: "http://gateway:1", {}).page, refused),
         }
         listener = HttpListener(settings, routes, secret)
         await listener.open()
@@ -356,7 +353,7 @@ def test_a_child_answers_its_supervisor_only() -> None:
 
     async def test(served: Served) -> None:
         for wrong in ({}, {FORWARDED: "guess 1.2.3.4 User:admin"}, {FORWARDED: " 1.2.3.4"}, {FORWARDED: ""}):
-            for path in ("/who", "/metrics", f"{MOUNT}v1/config", "/nothing"):
+            for path in ("/who", "/metrics", "/nothing"):
                 found = await served.ask(path, basic("alice"), **wrong)
                 assert found.status == 403 and "supervisor" in found.body
         found = await served.ask("/who", basic("alice"), **{FORWARDED: "secret 10.0.0.7 "})

@@ -17,10 +17,9 @@ from headwater.lake.planning import (
     table_root,
 )
 from headwater.objects.memory import MemoryStore
-from headwater.state.commands.base import SetLevel, TakeLease
+from headwater.state.commands.base import TakeLease
 from headwater.state.commands.streams import AppendUnits, Chunk, StartAt, Unit, UnitChunk
-from headwater.state.commands.tables import Merge, NewFile, SegmentRun, SettleRuns
-from headwater.state.machine import LEVEL, LEVELS
+from headwater.state.commands.tables import NewFile, Replace, SegmentRun, Settle
 from headwater.state.records import Command
 from headwater.state.results import Done, Result
 from headwater.state.streams.domain import COMPACTION
@@ -29,7 +28,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.batches import Rec
 from tests.support.promise import promise
-from tests.support.scribe import FIRST_CHUNK, START_MS, TOPIC, Scribe
+from tests.support.scribe import FIRST_CHUNK, START_MS, TOPIC, Scribe, untyped
 from tests.support.transactions import PLAIN, ObjectWriter
 
 PROMISES = ("T1", "T13")
@@ -173,7 +172,6 @@ class Written:
 
     def __init__(self) -> None:
         self.scribe = scribe(1)
-        self.scribe.do(5, SetLevel(LEVEL, LEVELS[LEVEL]))
         self.state = state_of(self.scribe)
         self.stream = self.state.streams[1]
         self.now = START_MS
@@ -274,7 +272,6 @@ class Gapped:
 
     def __init__(self) -> None:
         self.scribe = scribe(1)
-        self.scribe.do(1, SetLevel(LEVEL, LEVELS[LEVEL]))
         self.state = state_of(self.scribe)
         self.stream = self.state.streams[1]
         lease = self.scribe.do(1, TakeLease(COMPACTION, 1_000))
@@ -294,7 +291,8 @@ class Gapped:
         """Settle what can be settled, into one file."""
         plan = plan_of(self.scribe)
         job = plan_settle(self.state, [plan], store="m://", prefix="x", slots=1, limits=LIMITS)
-        return self.scribe.do(1, SettleRuns(self.lease, TOPIC, plan.root, *self._files(job), [START_MS]))
+        files, runs = self._files(job)
+        return self.scribe.do(1, Settle(self.lease, TOPIC, plan.root, files, runs, [START_MS], untyped(files)))
 
     def merge(self, limits: Limits) -> Job:
         tables = list(self.state.tables.values())
@@ -302,7 +300,8 @@ class Gapped:
 
     def carry_out(self, job: Job) -> Result:
         """Enter a merge."""
-        return self.scribe.do(1, Merge(self.lease, TOPIC, job.removed[TOPIC], *self._files(job)))
+        files, runs = self._files(job)
+        return self.scribe.do(1, Replace(self.lease, TOPIC, job.removed[TOPIC], files, runs, untyped(files), False))
 
     def _files(self, job: Job) -> tuple[list[NewFile], list[SegmentRun]]:
         [part] = job.tasks[0].files[0].parts

@@ -11,11 +11,9 @@ from headwater.lake.merging import mergeable
 from headwater.lake.planning import Job, Limits, TopicPlan, plan_settle, table_root
 from headwater.lake.recutting import plan_merges, target_bytes
 from headwater.lake.tasks import FileTask
-from headwater.state.commands.base import SetLevel, TakeLease
-from headwater.state.commands.columns import FileTyping, Replace, SettleFiles
+from headwater.state.commands.base import TakeLease
 from headwater.state.commands.streams import Chunk, TrimStreams
-from headwater.state.commands.tables import NewFile, SegmentRun
-from headwater.state.machine import LEVEL, LEVELS
+from headwater.state.commands.tables import FileTyping, NewFile, Replace, SegmentRun, Settle
 from headwater.state.results import Done
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
@@ -39,7 +37,6 @@ class Table:
     def __init__(self, partitions: int, seed: int = 1) -> None:
         self.scribe = Scribe(StreamsState(Domain(1)))
         self.scribe.streams(*range(1, partitions + 1))
-        self.scribe.do(1, SetLevel(LEVEL, LEVELS[LEVEL]))
         lease = self.scribe.do(1, TakeLease(COMPACTION, 1 << 40))
         assert isinstance(lease, Done)
         self.lease = lease.value
@@ -75,7 +72,7 @@ class Table:
             count = {part.partition: part.end - part.start for part in task.parts}
             runs += [SegmentRun(p.stream, p.start, p.end, len(files), i, 1) for i, p in enumerate(task.parts)]
             files.append(self._file(count))
-        command = SettleFiles(self.lease, TOPIC, ROOT, files, runs, [10] * len(runs), [_typing(f) for f in files])
+        command = Settle(self.lease, TOPIC, ROOT, files, runs, [10] * len(runs), [_typing(f) for f in files])
         assert isinstance(self.scribe.do(1, command), Done)
 
     def plan(self, limits: Limits = LIMITS) -> Job:

@@ -14,13 +14,14 @@ from headwater.query import holding as holding_module
 from headwater.query.holding import RENEW_SECONDS, Holding
 from headwater.replica.membership import TICK_SECONDS
 from headwater.state.commands.base import Fence, TakeLease, Tick
-from headwater.state.commands.tables import Merge, NewFile, SegmentRun, Settle
+from headwater.state.commands.tables import NewFile, Replace, SegmentRun, Settle
 from headwater.state.results import Done
-from headwater.state.streams.domain import COMPACTION, HOLDS_LEVEL
+from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.holds import Hold
 from tests.support.batches import batch
 from tests.support.promise import promise
+from tests.support.scribe import untyped
 from tests.support.virtual_nodes import ONE, NodeWorld, sent, topic
 
 PROMISES = ("Q2",)
@@ -72,7 +73,9 @@ class Process:
         await sent(self.node, self.stream, batch([b"a"]))
         run = SegmentRun(self.stream, self.end, self.end + 1, 0, 0, 1)
         self.end += 1
-        [result] = await self.replica.submit([Settle(self.lease, self.topic, ROOT, [self.file(1)], [run])])
+        made = [self.file(1)]
+        command = Settle(self.lease, self.topic, ROOT, made, [run], [-1], untyped(made))
+        [result] = await self.replica.submit([command])
         assert isinstance(result, Done), result
 
     async def merge(self) -> None:
@@ -80,7 +83,9 @@ class Process:
         await asyncio.sleep(0.01)
         gone = [file.number for file in self.state.tables[self.topic].live()]
         run = SegmentRun(self.stream, 0, self.end, 0, 0, 1)
-        [result] = await self.replica.submit([Merge(self.lease, self.topic, gone, [self.file(self.end)], [run])])
+        made = [self.file(self.end)]
+        command = Replace(self.lease, self.topic, gone, made, [run], untyped(made), False)
+        [result] = await self.replica.submit([command])
         assert isinstance(result, Done), result
 
     async def renew(self) -> None:
@@ -202,28 +207,6 @@ def test_many_queries_take_one_hold() -> None:
     play(story)
 
 
-@promise("M5", "Q2")
-def test_below_its_level_nothing_is_held() -> None:
-    """Queries run all the same, and know that nothing keeps what they read."""
-
-    async def story(process: Process) -> None:
-        await process.settle()
-        await process.settle()
-        process.state.level = HOLDS_LEVEL - 1
-        async with process.holding.query() as held:
-            assert held.lost
-            await held.pin(process.topic, 1)
-            await process.merge()
-            assert process.ripe() == [1, 2]
-        await process.holding.renew()
-        process.state.level = HOLDS_LEVEL
-        async with process.holding.query() as held:
-            assert not held.lost
-
-    play(story)
-
-
-@promise("Q2", "M1")
 def test_a_new_epoch_has_a_new_hold() -> None:
     """The fence ends the hold; what ran under it is lost, and does not hold the new one back."""
 

@@ -21,12 +21,10 @@ from headwater.log.segment.rows import plain_rows, plain_schema
 from headwater.log.wal import format as wal
 from headwater.objects.memory import MemoryStore
 from headwater.query.scan import scan, schema_of
-from headwater.query.snapshot import Snapshot, take
-from headwater.query.wanted import Wanted
-from headwater.state.commands.base import SetLevel, TakeLease
+from headwater.query.snapshot import Snapshot, Wanted, take
+from headwater.state.commands.base import TakeLease
 from headwater.state.commands.streams import AppendUnits, CreateStreams, StartAt, StreamConfig, Unit, UnitChunk
-from headwater.state.commands.tables import Fill, Release, Reserve, Retire, SegmentRun
-from headwater.state.machine import LEVEL, LEVELS
+from headwater.state.commands.tables import FileTyping, Fill, Release, Reserve, Retire, SegmentRun
 from headwater.state.records import Command
 from headwater.state.results import Appended, Done, Result
 from headwater.state.streams.domain import COMPACTION
@@ -74,7 +72,6 @@ class History:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.scribe = Scribe(StreamsState(ONE))
-        self.scribe.do(WRITER, SetLevel(LEVEL, LEVELS[LEVEL]))
         for partition, stream in enumerate(STREAMS):
             self.scribe.do(WRITER, CreateStreams(TOPIC, partition, (stream,), StreamConfig(stream == APPEND_TIME)))
         self.writer = ObjectWriter(WRITER, self._submit, self.store, ONE)
@@ -186,7 +183,8 @@ class History:
         file = segment.close("_data/7-1-", self._chance)
         assert file is not None
         await self.store.put(f"{ROOT}/{file.name}", segment.pieces)
-        done = self.scribe.do(LOADER, Fill(number, ROOT, [file], runs, [9] * len(runs)), self._now)
+        typing = FileTyping(segment.digest, 0, 0, ())
+        done = self.scribe.do(LOADER, Fill(number, ROOT, [file], runs, [9] * len(runs), [typing]), self._now)
         assert isinstance(done, Done), done
 
     async def settle(self, file_bytes: int) -> None:
@@ -197,7 +195,7 @@ class History:
         )
         job = plan_settle(self.state, [plan], store=self.store.url, prefix="1-1-", slots=2, limits=limits)
         if facts := await self._perform(job.tasks):
-            self._do(settle_command(self.state, self._lease, TOPIC, ROOT, facts))
+            self._do(settle_command(self._lease, TOPIC, ROOT, facts))
 
     async def _merge(self) -> None:
         table = self.state.tables.get(TOPIC)

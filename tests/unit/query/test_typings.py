@@ -23,9 +23,7 @@ from headwater.schemas.codecs import codec_of
 from headwater.schemas.typing import KnownSchema
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.state import ClusterState
-from headwater.state.commands.base import SetLevel
 from headwater.state.commands.columns import Column
-from headwater.state.machine import LEVELS, TYPED_LEVEL
 from headwater.state.streams.stored.typed import NO_COLUMNS, Columns, ColumnsVersion
 from headwater.threads import inline
 from tests.support.promise import promise
@@ -75,8 +73,6 @@ def with_cluster(story: Callable[[ClusterState, Registry, Typings], Coroutine[An
 
     async def main() -> None:
         process = await World().process(1)
-        for replica in (process.cluster, process.domain):
-            await replica.submit([SetLevel(TYPED_LEVEL, LEVELS[TYPED_LEVEL])])
         process.cluster.state.topics[uuid.UUID(int=1)] = topic("auto")
         own = Typings(schemas_of(process.cluster, VirtualClock()), inline)
         await story(process.cluster.state, Registry(process.cluster), own)

@@ -2,10 +2,9 @@
 
 from headwater.replica.described import hold_lines, oldest_seconds
 from headwater.state.cluster.state import ClusterState
-from headwater.state.commands.base import Fence, SetLevel, Tick
+from headwater.state.commands.base import Fence, Tick
 from headwater.state.commands.holds import TakeHold
 from headwater.state.commands.streams import DropStreams
-from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.scribe import START_MS, Scribe
@@ -19,7 +18,6 @@ def test_holds_are_described() -> None:
     """The oldest first; only one that keeps something back has an age that counts."""
     state = StreamsState(Domain(1))
     scribe = Scribe(state)
-    scribe.do(1, SetLevel(LEVEL, LEVELS[LEVEL]))
     scribe.streams(1)
     scribe.append(1, 1, [(100, 1, 5)])
     scribe.do(GATEWAY, TakeHold())

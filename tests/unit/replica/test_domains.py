@@ -10,16 +10,16 @@ from headwater.app.session import ledger_session
 from headwater.errors import EpochLost, Halted
 from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
+from headwater.replica.checkpoint import MAGIC, write_checkpoint
 from headwater.replica.domains import STREAM_DOMAINS, Domains, new_state
 from headwater.settings.settings import Settings
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import Tick
+from headwater.state.records import FORMAT
 from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
-from headwater.types import CLUSTER, Domain
+from headwater.types import CLUSTER, Domain, Position
 from tests.support.promise import promise
-
-PROMISES = ("M1",)
 
 ONE = Domain(1)
 
@@ -44,6 +44,41 @@ def test_the_life_of_a_process() -> None:
     run(story())
 
 
+@promise("M5")
+@pytest.mark.parametrize("settled", [False, True], ids=["records", "a checkpoint"])
+def test_another_format_is_refused_before_anything_is_written(settled: bool) -> None:
+    """In a ledger that several machines share, whose records and checkpoints alone say which format it has."""
+
+    async def kept(ledger: MemoryLedger) -> list[object]:
+        found = [(await ledger.last(domain), await ledger.pointer(domain)) for domain in (CLUSTER, ONE)]
+        return [*found, await ledger.beats()]
+
+    async def story() -> None:
+        ledger, store = MemoryLedger(), MemoryStore()
+        writer = Domains(ledger, store, VirtualClock(), SeededChance())
+        await writer.follow()
+        await writer.join()
+        await writer.close()
+        if settled:
+            assert await write_checkpoint(ledger, store, ClusterState())
+            [path] = store.objects
+            store.objects[path] = MAGIC[:-1] + b"%d" % (FORMAT - 1) + store.objects[path][len(MAGIC) :]
+        else:
+            records = [entry.data for entry in await ledger.read(CLUSTER, Position(0), 1_000)]
+            ledger = MemoryLedger()
+            for record in records:
+                await ledger.append(CLUSTER, bytes([FORMAT - 1]) + record[1:])
+        before, objects = await kept(ledger), dict(store.objects)
+        reader = Domains(ledger, store, VirtualClock(), SeededChance())
+        with pytest.raises(Halted, match=f"has format {FORMAT - 1}, .* reads format {FORMAT} only"):
+            await reader.follow()
+            await reader.join()
+        await reader.close()
+        assert await kept(ledger) == before and store.objects == objects
+
+    run(story())
+
+
 def test_states() -> None:
     assert isinstance(new_state(CLUSTER), ClusterState)
     state = new_state(ONE)
@@ -59,5 +94,5 @@ def test_a_command_whose_replica_halts_ends(tmp_path: Path) -> None:
             await session.domains.ledger.append(ONE, b"\x94\x01\x02\x03\x91\x92\xa7unknown\x01")
             await asyncio.Event().wait()
 
-    with pytest.raises(Halted, match="before formats were numbered"):
+    with pytest.raises(Halted, match="has format 148"):
         asyncio.run(story())

@@ -5,31 +5,18 @@ import asyncio
 import pytest
 
 from harness.virtual import run
-from headwater.replica import levels, membership
 from headwater.replica.levels import lowest_level, raise_level
 from headwater.settings.settings import Housekeeping
-from headwater.state import machine
 from headwater.state.commands.base import SetLevel
-from headwater.state.machine import LEVEL, LEVELS
+from headwater.state.machine import LEVEL
 from headwater.state.results import Done, Refused
+from tests.support.newer import BUILD, NEXT, be_newer
 from tests.support.promise import promise
 from tests.support.virtual_nodes import ONE, NodeWorld, topic
 
-PROMISES = ("M5",)
-
-NEXT, BUILD = LEVEL + 1, "9.9.9"
 QUIET = Housekeeping(interval_ms=1 << 40, lease_ms=30_000)
 
 
-def be_newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be a build that knows the next level."""
-    for module in (machine, levels, membership):
-        monkeypatch.setattr(module, "LEVEL", NEXT)
-    for module in (machine, levels):
-        monkeypatch.setattr(module, "LEVELS", {**LEVELS, NEXT: BUILD})
-
-
-@promise("M5")
 def test_a_new_cluster_starts_at_the_newest_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it has any stream, and without an operator."""
     be_newer(monkeypatch)

@@ -14,7 +14,7 @@ import pytest
 
 from headwater.app.core import Core
 from headwater.clock import SystemChance
-from headwater.errors import BadInput, ConfigError, Conflict, NotFound, NotReady
+from headwater.errors import BadInput, ConfigError, Conflict, NotFound
 from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
 from headwater.replica.link_changes import LinkChanges, LinkOptions, check_spec, options_of
@@ -24,7 +24,6 @@ from headwater.replica.topics import Topics
 from headwater.settings.settings import Settings
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.links import LinkPhase, LinkSpec
-from headwater.state.machine import LINK_ENDS_LEVEL, LINKS_LEVEL
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain
 from tests.support.secured import MovingClock
@@ -141,17 +140,6 @@ def test_a_name_is_taken_once_and_ensure_changes_the_link() -> None:
             wider = msgspec.structs.replace(SPEC, topics=("orders", "payments"))
             assert (await here.changes.ensure(wider)).spec == wider
             assert [line.name for line in lines_of(here.state)] == ["old"]
-
-    asyncio.run(story())
-
-
-def test_a_cluster_below_the_level_takes_no_link() -> None:
-    async def story() -> None:
-        async with world() as here:
-            level, here.state.level = here.state.level, LINKS_LEVEL - 1
-            with pytest.raises(NotReady, match="headwater cluster upgrade"):
-                await here.changes.create(SPEC)
-            here.state.level = level
 
     asyncio.run(story())
 
@@ -293,19 +281,6 @@ def test_a_promotion_that_waits_for_the_source() -> None:
             with pytest.raises(BadInput, match="is forced"):
                 await here.changes.promote("old", finish=True, force=True)
             assert here.phases() == dict.fromkeys(("orders", "payments"), LinkPhase.COPYING)
-
-    asyncio.run(story())
-
-
-def test_below_the_sixth_level_a_promotion_is_one_step() -> None:
-    async def story() -> None:
-        async with world() as here:
-            await here.linked("orders")
-            here.state.level = LINK_ENDS_LEVEL - 1
-            with pytest.raises(NotReady, match="needs level 6"):
-                await here.changes.promote("old", finish=True)
-            await here.changes.promote("old")
-            assert here.phases() == {"orders": LinkPhase.PROMOTED}
 
     asyncio.run(story())
 

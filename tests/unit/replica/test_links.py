@@ -8,13 +8,11 @@ import msgspec
 import pytest
 
 from harness.virtual import SeededChance, run
-from headwater.errors import BadInput, Conflict, NotReady, StoreUnavailable
+from headwater.errors import BadInput, Conflict, StoreUnavailable
 from headwater.replica.links import LinkExists, Linking, LinkUnknown
 from headwater.replica.topics import TopicExists, Topics, TopicUnknown
-from headwater.state.commands.base import SetLevel
 from headwater.state.commands.links import LinkPhase, LinkSpec
 from headwater.state.commands.streams import AppendWal, Chunk
-from headwater.state.machine import LEVELS, LINKS_LEVEL
 from headwater.state.results import Appended
 from headwater.state.streams.stream import Mirror
 from headwater.types import Domain
@@ -60,11 +58,9 @@ class Side:
         assert isinstance(result, Appended)
 
 
-async def sides(level: int = LINKS_LEVEL) -> tuple[Side, Side]:
+async def sides() -> tuple[Side, Side]:
     world = World()
     one, two = Side(await world.process(1), 1), Side(await world.process(2), 2)
-    for replica in (one.process.cluster, one.process.domain):
-        await replica.submit([SetLevel(level, LEVELS[level])])
     await two.catch_up()
     return one, two
 
@@ -215,22 +211,5 @@ def test_errors() -> None:
             await one.linking.change(linked, PAUSED)
         await one.linking.carry_through(linked)
         assert not one.links
-
-    run(told())
-
-
-@promise("M5", "N1")
-def test_links_need_their_level() -> None:
-    """Nothing is changed before `headwater cluster upgrade`, also while it is half done."""
-
-    async def told() -> None:
-        one, _ = await sides(LINKS_LEVEL - 1)
-        with pytest.raises(BadInput, match="cluster upgrade"):
-            await one.linking.put(SPEC, 0)
-        await one.process.cluster.submit([SetLevel(LINKS_LEVEL, LEVELS[LINKS_LEVEL])])
-        await one.linking.put(SPEC, 0)
-        with pytest.raises(NotReady, match="cluster upgrade"):
-            await one.linking.create_topic("old", "orders", "orders", SOURCE, 1, {})
-        assert not one.process.cluster.state.topics
 
     run(told())

@@ -9,7 +9,6 @@ import uuid
 import pytest
 
 from harness.virtual import run
-from headwater.errors import NotReady
 from headwater.replica import schema_sources
 from headwater.replica.schema_errors import RegistryCode, RegistryError
 from headwater.replica.schema_sources import Draft, Reference, Sources
@@ -17,9 +16,7 @@ from headwater.replica.schemas import Registry
 from headwater.schemas.parsing import SchemaKind, Source, parse
 from headwater.state.cluster import schemas
 from headwater.state.cluster.state import ClusterState
-from headwater.state.commands.base import SetLevel
 from headwater.state.commands.schemas import GLOBAL, SchemaMode
-from headwater.state.machine import LEVELS, LINKS_LEVEL, TYPED_LEVEL
 from tests.support.promise import promise
 from tests.unit.replica.test_membership import World
 
@@ -32,12 +29,10 @@ def avro(*fields: str) -> Draft:
     return Draft("AVRO", json.dumps({"type": "record", "name": "R", "fields": made}))
 
 
-async def registries(level: int = TYPED_LEVEL) -> tuple[Registry, Registry]:
+async def registries() -> tuple[Registry, Registry]:
     """The registries of two processes of one cluster."""
     world = World()
     first, second = await world.process(1), await world.process(2)
-    for replica in (first.cluster, first.domain):
-        await replica.submit([SetLevel(level, LEVELS[level])])
     await second.cluster.barrier()
     return Registry(first.cluster), Registry(second.cluster)
 
@@ -109,19 +104,6 @@ def test_a_reference_that_is_deleted_meanwhile() -> None:
     run(story())
 
 
-@promise("T6", "M5")
-def test_below_the_level() -> None:
-    """Nothing can be registered, and the error names the command that changes that."""
-
-    async def story() -> None:
-        one, _ = await registries(LINKS_LEVEL)
-        with pytest.raises(NotReady, match="headwater cluster upgrade"):
-            await one.register("s", avro("a"))
-
-    run(story())
-
-
-@promise("T6")
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A schema that is too large, and a registry that is full."""
 

@@ -12,30 +12,9 @@ from headwater.state import machine
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import Fence, SetLevel, Tick
 from headwater.state.commands.cluster import TakeEpoch
-from headwater.state.commands.groups import ClaimShard
-from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
-from headwater.state.commands.links import DropLink, LinkPhase, LinkSpec, PutLink, SetLinkTopic, SetMirror, SkipStreams
-from headwater.state.commands.schemas import (
-    DeleteSchemas,
-    RegisterSchema,
-    SchemaContent,
-    SchemaMode,
-    SchemaSettings,
-    Seen,
-    SetSchemaMode,
-    SetSchemaSettings,
-)
-from headwater.state.commands.streams import AppendUnits, Unit, UnitChunk
-from headwater.state.commands.tables import SegmentRun, SettleRuns
-from headwater.state.commands.transactions import (
-    AbortTransaction,
-    EndTransaction,
-    ForgetTransactions,
-    InitTransaction,
-    JoinTransaction,
-    StageOffsets,
-)
-from headwater.state.machine import FIRST_LEVEL, LEVEL, Part, State
+from headwater.state.commands.groups import ClaimShard, CommitAlone
+from headwater.state.machine import LEVEL, LOWEST, Part, State
+from headwater.state.records import FORMAT
 from headwater.state.results import Done, Reason, Refused
 from headwater.state.streams import groups
 from headwater.state.streams.state import StreamsState
@@ -62,6 +41,15 @@ class OlderStreams(StreamsState):
     """A build that does not know groups."""
 
     PARTS: ClassVar[tuple[Part[Any, Any], ...]] = tuple(p for p in StreamsState.PARTS if p is not groups.PART)
+
+
+class WiderStreams(StreamsState):
+    """A build in which one command of groups came with the next level."""
+
+    PARTS: ClassVar[tuple[Part[Any, Any], ...]] = tuple(
+        dataclasses.replace(part, later={CommitAlone: NEXT}) if part is groups.PART else part
+        for part in StreamsState.PARTS
+    )
 
 
 @pytest.fixture
@@ -94,121 +82,21 @@ def test_a_part_works_from_its_level_on() -> None:
     assert Scribe(other).do(2, ClaimShard(4)) == Done(2)
 
 
-@promise("M5", "K12")
-@pytest.mark.parametrize(
-    "command",
-    [
-        InitTransaction("id", 1, 1, -1, -1),
-        JoinTransaction("id", 1, 0, (1,), ()),
-        StageOffsets(1, "g", "id", 1, 0, True, []),
-        EndTransaction("id", 1, 0, True, True, 2),
-        AbortTransaction("id", 1, 1, 0, 2),
-        ForgetTransactions(5),
-        AppendUnits(1, 200, 0, "z", [Unit([], [UnitChunk(1, 93, [(9, 1, 0)], [], b"")])]),
-        SettleRuns(1, TOPIC, "root", [], [SegmentRun(1, 0, 1, -1, 0, 0)], [-1]),
-    ],
-)
-def test_transactions_need_the_second_level(command: Any) -> None:
-    """Before it a command of theirs changes no byte, and the refusal says what to do."""
-    scribe, other = Scribe(StreamsState(ONE)), Scribe(StreamsState(ONE))
+@promise("M5")
+@pytest.mark.usefixtures("newer")
+def test_a_command_works_from_its_level_on() -> None:
+    """Before it, the command changes no byte, and the refusal says what to do. Its part works all the time."""
+    scribe, other = Scribe(WiderStreams(ONE)), Scribe(StreamsState(ONE))
+    command = CommitAlone("g", [(TOPIC.bytes, 0, 5, -1, "")])
     for each in (scribe, other):
-        each.streams(1)
+        assert each.do(1, ClaimShard(3)) == Done(1)
     refused = scribe.do(1, command)
     other.do(1, Tick())
-    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
-    wanted = f"{type(command).__name__} needs level 2, the cluster is at 1: run `headwater cluster upgrade`"
-    assert refused.detail == wanted
+    text = f"CommitAlone needs level {NEXT}, the cluster is at {LEVEL}: run `headwater cluster upgrade`"
+    assert refused == Refused(Reason.INVALID, text)
     assert scribe.state.image() == other.state.image()
-    scribe.do(1, SetLevel(2, machine.LEVELS[2]))
-    taken = scribe.do(1, command)
-    assert not isinstance(taken, Refused) or taken.detail != wanted
-
-
-@promise("M5", "Q2")
-@pytest.mark.parametrize(
-    "command", [TakeHold(), MoveHold(5), HoldVersion(TOPIC, 1), ReleaseVersions([(TOPIC, 1)])], ids=repr
-)
-def test_holds_need_the_fourth_level(command: Any) -> None:
-    """Before it a command of theirs changes no byte, and the image is that of the third level."""
-    scribe, other = Scribe(StreamsState(ONE)), Scribe(StreamsState(ONE))
-    for each in (scribe, other):
-        each.streams(1)
-        each.do(1, SetLevel(3, machine.LEVELS[3]))
-    refused = scribe.do(1, command)
-    other.do(1, Tick())
-    wanted = f"{type(command).__name__} needs level 4, the cluster is at 3: run `headwater cluster upgrade`"
-    assert refused == Refused(Reason.INVALID, wanted)
-    assert scribe.state.image() == other.state.image()
-    assert b"holds" not in scribe.state.image()
-    scribe.do(1, SetLevel(4, machine.LEVELS[4]))
-    assert b"holds" in scribe.state.image()
-    taken = scribe.do(1, command)
-    assert not isinstance(taken, Refused) or taken.detail != wanted
-
-
-@promise("M5", "N1")
-@pytest.mark.parametrize(
-    ("part", "command"),
-    [
-        ("mirrors", SetMirror((1,), 1, True)),
-        ("mirrors", SkipStreams([(1, 1, 0, 5)])),
-        ("links", PutLink(LinkSpec("l", ("h:1",), {}, (), (), (), {}, False), 0)),
-        ("links", DropLink("l")),
-        ("links", SetLinkTopic(TOPIC, "l", "s", TOPIC, LinkPhase.COPYING, "", 0)),
-    ],
-    ids=repr,
-)
-def test_links_need_the_fifth_level(part: str, command: Any) -> None:
-    """Before it a command of theirs changes no byte, and the image is that of the fourth level."""
-    scribes = []
-    for _ in range(2):
-        scribe = Scribe(ClusterState() if part == "links" else StreamsState(ONE))
-        if part == "links":
-            take(scribe, "a", 1, LEVEL)
-        else:
-            scribe.streams(1)
-        scribe.do(1, SetLevel(4, machine.LEVELS[4]))
-        scribes.append(scribe)
-    scribe, other = scribes
-    refused = scribe.do(1, command)
-    other.do(1, Tick())
-    wanted = f"{type(command).__name__} needs level 5, the cluster is at 4: run `headwater cluster upgrade`"
-    assert refused == Refused(Reason.INVALID, wanted)
-    assert scribe.state.image() == other.state.image()
-    assert part.encode() not in scribe.state.image()
-    scribe.do(1, SetLevel(5, machine.LEVELS[5]))
-    assert part.encode() in scribe.state.image()
-    taken = scribe.do(1, command)
-    assert not isinstance(taken, Refused) or taken.detail != wanted
-
-
-@promise("M5", "T6")
-@pytest.mark.parametrize(
-    "command",
-    [
-        RegisterSchema("s", Seen(0, 0), SchemaContent("AVRO", '"int"', (), ""), TOPIC, 0, 0),
-        DeleteSchemas("s", Seen(0, 0), (1,), False),
-        SetSchemaSettings("s", Seen(0, 0), SchemaSettings("FULL", None)),
-        SetSchemaMode("s", Seen(0, 0), SchemaMode.IMPORT),
-    ],
-    ids=repr,
-)
-def test_schemas_need_the_sixth_level(command: Any) -> None:
-    """Before it a command of theirs changes no byte, and the image is that of the fifth level."""
-    scribe, other = Scribe(ClusterState()), Scribe(ClusterState())
-    for each in (scribe, other):
-        take(each, "a", 1, LEVEL)
-        each.do(1, SetLevel(5, machine.LEVELS[5]))
-    refused = scribe.do(1, command)
-    other.do(1, Tick())
-    wanted = f"{type(command).__name__} needs level 6, the cluster is at 5: run `headwater cluster upgrade`"
-    assert refused == Refused(Reason.INVALID, wanted)
-    assert scribe.state.image() == other.state.image()
-    assert b"schemas" not in scribe.state.image()
-    scribe.do(1, SetLevel(6, machine.LEVELS[6]))
-    assert b"schemas" in scribe.state.image()
-    taken = scribe.do(1, command)
-    assert not isinstance(taken, Refused) or taken.detail != wanted
+    assert scribe.write(1, RAISE, command) == [Done(NEXT), Done()]
+    assert scribe.state.groups.get("g") is not None  # type: ignore[attr-defined]
 
 
 @promise("M5")
@@ -221,7 +109,7 @@ def test_a_checkpoint_of_a_lower_level_empties_what_it_does_not_have() -> None:
     scribe.write(1, RAISE, ClaimShard(3))
     assert before.groups.claims
     before.restore(image)
-    assert (before.level, before.groups.claims) == (FIRST_LEVEL, {})
+    assert (before.level, before.groups.claims) == (LOWEST, {})
     assert isinstance(Scribe(before).do(2, ClaimShard(3)), Refused)
 
 
@@ -255,7 +143,7 @@ def test_a_level_that_a_live_process_does_not_know_is_refused() -> None:
     refused = scribe.do(1, RAISE)
     assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
     assert refused.detail == f"level {NEXT} needs Headwater 9.9.9 or later: broker 2 runs 0.{LEVEL}.0"
-    assert scribe.state.level == FIRST_LEVEL
+    assert scribe.state.level == LOWEST
     scribe.do(1, Fence(2))
     with pytest.raises(Halted, match=r"9\.9\.9"):
         scribe.do(1, RAISE)
@@ -282,6 +170,15 @@ def test_a_level_never_falls() -> None:
     assert scribe.do(1, SetLevel(LEVEL, "other")) == Done(LEVEL)
     assert scribe.do(1, SetLevel(0, "other")) == Done(LEVEL)
     assert (scribe.state.build, scribe.state.digest) == (machine.LEVELS[LEVEL], before)
+
+
+@promise("M5")
+def test_a_checkpoint_of_another_format_is_refused_before_its_level_is_looked_at() -> None:
+    """A level means nothing in another format. The error says which format this build reads, and what to do."""
+    image = msgspec.msgpack.decode(StreamsState(ONE).image())
+    image[0], image[1] = FORMAT - 1, NEXT
+    with pytest.raises(Halted, match=rf"format {FORMAT - 1}, .* reads format {FORMAT} only.*empty data directory"):
+        StreamsState(ONE).restore(msgspec.msgpack.encode(image))
 
 
 def altered(change: str) -> bytes:

@@ -67,9 +67,9 @@ from headwater.state.commands.streams import (
     Unit,
     UnitChunk,
 )
-from headwater.state.machine import LEVELS, LINKS_LEVEL, TYPED_LEVEL, State
+from headwater.state.machine import LEVEL, LEVELS, State
 from headwater.state.records import Command, Record, decode, encode
-from headwater.state.streams.domain import HOLDS_LEVEL, HOUSEKEEPING
+from headwater.state.streams.domain import HOUSEKEEPING
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Epoch, Position
 from tests.support.faulty import FaultyLedger
@@ -118,9 +118,7 @@ stream_commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(TakeLease, st.just(HOUSEKEEPING) | st.just("x"), st.integers(1, 100_000)),
     st.builds(Fence, st.integers(3, 6)),
     st.just(Tick()),
-    st.just(SetLevel(1, "0.1.0")),
-    st.just(SetLevel(HOLDS_LEVEL, LEVELS[HOLDS_LEVEL])),
-    st.just(SetLevel(LINKS_LEVEL, LEVELS[LINKS_LEVEL])),
+    st.just(SetLevel(LEVEL, LEVELS[LEVEL])),
     copied(),
     st.builds(SetMirror, st.lists(STREAMS, max_size=2).map(tuple), st.integers(0, 4), st.booleans()),
     st.builds(
@@ -186,7 +184,7 @@ cluster_commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(TakeLease, st.just("x"), st.integers(1, 100_000)),
     st.builds(Fence, st.integers(1, 6)),
     st.just(Tick()),
-    st.just(SetLevel(LINKS_LEVEL, LEVELS[LINKS_LEVEL])),
+    st.just(SetLevel(LEVEL, LEVELS[LEVEL])),
     st.builds(
         PutLink,
         st.builds(
@@ -202,7 +200,6 @@ cluster_commands: st.SearchStrategy[Command] = st.one_of(
         ),
         st.integers(0, 4),
     ),
-    st.just(SetLevel(TYPED_LEVEL, LEVELS[TYPED_LEVEL])),
     st.builds(DropLink, names),
     st.builds(
         SetLinkTopic,

@@ -24,7 +24,7 @@ from headwater.errors import ConfigError, StoreUnavailable
 from headwater.lake.tables.iceberg import by_path
 from headwater.lake.tables.iceberg.table import FOLDER
 from headwater.lake.tables.keys.table import NAME as KEYS
-from headwater.ledger.sqlite.ledger import SqliteLedger
+from headwater.ledger.sqlite.ledger import SqliteLedger, check_format
 from headwater.objects.local import LocalStore
 from headwater.replica.domains import Domains
 from headwater.settings.settings import Settings
@@ -65,6 +65,7 @@ async def back_up(
     `keep` lets the cluster delete nothing, as `session.kept` does.
     """
     source = Source(settings)
+    check_format(source.ledger)
     target = Target(directory, source)
     check_whole(source.data)
     with target.claimed() as receipt:

@@ -31,7 +31,6 @@ from headwater.log.damage import DamageLine
 from headwater.ops import logs
 from headwater.ops.http import Page, Request, ask, problem
 from headwater.ops.metrics import CONTENT_TYPE, merge
-from headwater.settings.gateway import public_url
 from headwater.settings.settings import HttpSecurity, Settings, parse_address, parse_listeners, parse_zones
 
 log = logging.getLogger("headwater.supervisor")
@@ -223,7 +222,6 @@ class Supervisor:
                 "/healthz": alive,
                 "/readyz": self._ready,
                 "/health": self._health,
-                MOUNT: self._forward,
             },
             background=self._background,
         )
@@ -374,14 +372,6 @@ class Supervisor:
         whole = dataclasses.replace(request, method="GET")
         return await asyncio.gather(*(child.page(whole) for child in self.children))
 
-    async def _forward(self, request: Request) -> Page:
-        """Forward a question about the catalog to the first process that answers. Gateways know best where they are."""
-        for child in (*self.gateways, *self.brokers):
-            page = await child.page(request)
-            if page.status != 503:
-                return page
-        return Page('{"error":{"message":"no process answers","type":"ServiceUnavailableException","code":503}}', 503)
-
 
 def wanted_extras(settings: Settings) -> list[str]:
     """The extras that the settings ask for."""
@@ -410,14 +400,11 @@ def _refusal(pages: Sequence[Page]) -> Page | None:
 
 def _inside(settings: Settings) -> Settings:
     """The settings of a child: its pages are on loopback, and TLS ends at the supervisor."""
-    host, port = parse_address(settings.gateway.http)
-    url = public_url(settings.gateway, host, port, tls=bool(settings.security.http.certificate))
     http = HttpSecurity(authentication=settings.security.http.authentication)
     return msgspec.structs.replace(
         settings,
         http="127.0.0.1:0",
         data=str(Path(settings.data).absolute()),
-        gateway=msgspec.structs.replace(settings.gateway, url=url),
         security=msgspec.structs.replace(settings.security, http=http),
     )
 

@@ -10,13 +10,11 @@ from headwater.configs.topics import DLQ_TOPIC
 from headwater.errors import NotReady
 from headwater.gateway.admin.changing import took
 from headwater.gateway.admin.tables import Found, find, found_of
-from headwater.gateway.problems import UNAVAILABLE, Refusal
 from headwater.gateway.services import Call
 from headwater.lake.letters import BadRow, Place, due, failed_rows, undecodable
 from headwater.objects import ObjectMissing
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.commands.columns import WantDecoded
-from headwater.state.machine import TYPED_LEVEL
 from headwater.state.results import Done
 from headwater.types import Domain
 
@@ -96,9 +94,6 @@ async def replay(call: Call, name: str, everything: bool) -> int:
     own = call.services
     own.check_contact()
     replica = own.domains[Domain(found.topic.domain)]
-    if replica.state.level < TYPED_LEVEL:
-        told = f"decoding needs level {TYPED_LEVEL}, and the cluster is at level {replica.state.level}"
-        raise Refusal(UNAVAILABLE, f"{told}: run `headwater cluster upgrade` when all processes run this build")
     if found.table is None:
         return 0
     [result] = await replica.submit([WantDecoded(found.topic.id, everything)])

@@ -62,7 +62,7 @@ REGISTRY_SAMPLES: tuple[Sample, ...] = (
         {"scope": {"path": [], "clusters": {"kafka-cluster": "p0Yt7kBxQ2mSx1uSg0lLsA", "schema-registry-cluster": ""}},
          "id": ""},
     ),
-    _sample("describeRegistryVersion", "build", "The build", {"version": "0.6.0", "commitId": ""}),
+    _sample("describeRegistryVersion", "build", "The build", {"version": "0.1.0", "commitId": ""}),
     _sample("describeCompatibility", "global", "The level of all subjects", {"compatibilityLevel": "BACKWARD"}),
     _sample(
         "changeCompatibility", "changed", "Another level for all subjects", {"compatibility": "FULL"},

@@ -21,7 +21,7 @@ from headwater.gateway.problems import CONFLICT, NOT_FOUND, TOO_LARGE, UNPROCESS
 from headwater.gateway.records.bodies import Entry, Wish
 from headwater.gateway.records.once import keyless_of, known, partitions_of
 from headwater.gateway.records.placing import batches_of, places
-from headwater.gateway.services import Services, need_units
+from headwater.gateway.services import Services
 from headwater.log.batch import Batch
 from headwater.log.write.making import Demands
 from headwater.log.write.part import Together
@@ -126,7 +126,6 @@ class Appending:
         self._services.check_contact()
         if self._services.writers.budget.exceeded:
             raise Overloaded("the gateway has too many bytes under way (limits.broker_inflight_bytes)")
-        await need_units(self._replica, "an append")
 
     async def append(
         self,

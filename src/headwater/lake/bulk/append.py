@@ -35,9 +35,7 @@ from headwater.log.segment.rows import plain_rows
 from headwater.objects import ObjectStore
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
-from headwater.state.commands.columns import Bounds, FileTyping, FillFiles
-from headwater.state.commands.tables import Fill, NewFile, Release, Reserve, SegmentRun
-from headwater.state.machine import TYPED_LEVEL
+from headwater.state.commands.tables import Bounds, FileTyping, Fill, NewFile, Release, Reserve, SegmentRun
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import Reservation
 from headwater.state.streams.index import NO_TIMESTAMP
@@ -295,7 +293,8 @@ class BulkAppend:
         return _Segment(file, segment.pieces, runs, newest, segment.digest, segment.bounds)
 
     async def _fill(self, reservation: Reservation, root: str, segment: _Segment) -> None:
-        command = fill_command(self._replica.state.level, reservation, root, segment)
+        typing = FileTyping(segment.digest, 0, 0, segment.bounds)  # its rows are decoded later
+        command = Fill(reservation.number, root, [segment.file], segment.runs, segment.newest, [typing])
         try:
             [result] = await self._replica.submit([command])
         except EpochLost:
@@ -326,12 +325,6 @@ class BulkAppend:
         if path:
             with contextlib.suppress(HeadwaterError):
                 await self._store.delete(path)
-
-
-def fill_command(level: int, reservation: Reservation, root: str, segment: _Segment) -> Fill | FillFiles:
-    """The command for a segment, as a level of the state knows it. Its rows are decoded later."""
-    told = (reservation.number, root, [segment.file], segment.runs, segment.newest)
-    return FillFiles(*told, [FileTyping(segment.digest, 0, 0, segment.bounds)]) if level >= TYPED_LEVEL else Fill(*told)
 
 
 def key_partitions(keys: pa.Array, partitions: int, keyless: int) -> Array:

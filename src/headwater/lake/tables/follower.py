@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headwater.errors import INSTEAD_OF_A_COMMIT, HeadwaterError
-from headwater.state.commands.columns import Bounds
+from headwater.state.commands.tables import Bounds
 from headwater.state.streams.stored.typed import NO_COLUMNS, Columns
 from headwater.state.streams.tables import DataFile, JournalEntry, TopicTable
 

@@ -29,7 +29,7 @@ from headwater.clock import SystemClock
 from headwater.errors import ConfigError, OutcomeUnknown, StoreFull, StoreUnavailable, Truncated
 from headwater.ledger.contract import MAX_RECORD_BYTES, Beat, Entry, Pointer
 from headwater.native import rows
-from headwater.state.records import FORMAT, OLD_FORMAT
+from headwater.state.records import FORMAT, other_format
 from headwater.threads import Threads
 from headwater.types import Domain, Position
 
@@ -78,11 +78,8 @@ def check_format(path: Path) -> None:
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
         return  # an empty file is new; what is no SQLite file is refused when it is opened
     found = int.from_bytes(header[_USER_VERSION], "big")
-    if found == FORMAT:
-        return
-    if found:
-        raise ConfigError(f"{path} has format {found}, this build reads {FORMAT}; use the build that wrote it")
-    raise ConfigError(f"the ledger {path} cannot be used: {OLD_FORMAT}")
+    if found != FORMAT:
+        raise ConfigError(other_format(f"the ledger {path}", found))
 
 
 def _mark_format(path: Path) -> None:

@@ -33,7 +33,6 @@ from headwater.replica.topics import Topics
 from headwater.settings.settings import Settings
 from headwater.state.cluster.links import Link, LinkedTopic
 from headwater.state.commands.links import LinkPhase
-from headwater.state.machine import LINK_ENDS_LEVEL
 from headwater.types import Domain, StreamId
 
 log = logging.getLogger("headwater.link")
@@ -127,10 +126,6 @@ class LinkRunner:
         self._source: Origin | None = None
         self._tasks = Tasks()
         self._shares: frozenset[int] = frozenset()
-        self._copied: dict[uuid.UUID, int] = {}
-        """Topics that were copied, by generation."""
-        self._promoted: set[uuid.UUID] = set()
-        """Topics that were promoted lately, below level 6. Their groups are copied once more."""
         self._changed, self._search, self._regroup, self._promote = (asyncio.Event() for _ in range(4))
         self._asking = 0
         self._error = ""
@@ -207,7 +202,6 @@ class LinkRunner:
         if not self._copies and LEADING not in self._shares:
             self.breaker.rest()
             feed.rest()
-        self._note_phases()
         self._judge()
 
     def _wanted(self) -> dict[Place, tuple[uuid.UUID, int, int]]:
@@ -323,7 +317,6 @@ class LinkRunner:
         for group, why in sorted(found.refused.items())[:TELL]:
             log.warning("offsets of a group are not told", extra={"link": self.name, "group": group, "reason": why})
         self._groupless = found.refused
-        self._promoted -= {linked.topic for linked in topics.values()}
         return done
 
     async def _promoting(self) -> None:
@@ -342,22 +335,9 @@ class LinkRunner:
                     self._regroup.set()
 
     def _grouped(self) -> dict[str, LinkedTopic]:
-        """Topics whose groups are copied: those that are copied, are being promoted, and once those that were."""
+        """Topics whose groups are copied: those that are copied or are being promoted."""
         of = self._cluster.state.links.of(self.name)
-        found = (one for one in of if one.copied or one.phase is LinkPhase.PROMOTING or one.topic in self._promoted)
-        return {one.source: one for one in found}
-
-    def _note_phases(self) -> None:
-        """Below level 6: copy groups once more if a topic was promoted. Its records have their last offsets now."""
-        if self._cluster.state.level >= LINK_ENDS_LEVEL:
-            return
-        for linked in self._cluster.state.links.of(self.name):
-            if linked.phase is LinkPhase.COPYING:
-                self._copied[linked.topic] = linked.generation
-            elif linked.phase is LinkPhase.PROMOTED and 0 <= self._copied.get(linked.topic, -1) < linked.generation:
-                self._copied[linked.topic] = linked.generation
-                self._promoted.add(linked.topic)
-                self._regroup.set()
+        return {one.source: one for one in of if one.copied or one.phase is LinkPhase.PROMOTING}
 
     # --- asking and waiting ----------------------------------------------------------------------------
 

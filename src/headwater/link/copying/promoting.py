@@ -18,7 +18,6 @@ from headwater.replica.domains import Domains
 from headwater.replica.links import Linking
 from headwater.state.cluster.links import UNSEEN, LinkedTopic, SourceEnds
 from headwater.state.commands.links import LinkPhase
-from headwater.state.machine import LINK_ENDS_LEVEL
 from headwater.types import Domain, StreamId
 
 log = logging.getLogger("headwater.link")
@@ -51,8 +50,6 @@ class Promotions:
     async def note(self, copied: Iterable[Copied], *, due: bool) -> None:
         """Note ends that have changed: all of them if it is `due`, else those that a promotion waits for."""
         state = self._domains.cluster.state
-        if state.level < LINK_ENDS_LEVEL:
-            return
         by_topic: dict[uuid.UUID, list[Copied]] = {}
         for one in copied:
             by_topic.setdefault(one.topic, []).append(one)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.log.segment.schema import FIELD_ID, segment_schema
 from headwater.log.segment.typed import leaves
-from headwater.state.commands.columns import KEY_COLUMN, Bounds
+from headwater.state.commands.tables import KEY_COLUMN, Bounds
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from headwater.log.segment.read import check_footer
 from headwater.log.segment.repeats import repeating
 from headwater.log.segment.schema import segment_schema
 from headwater.log.segment.typed import aligned, leaf_places, typed_schema
-from headwater.state.commands.columns import Bounds
+from headwater.state.commands.tables import Bounds
 from headwater.types import Buffer
 
 if TYPE_CHECKING:

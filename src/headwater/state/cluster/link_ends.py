@@ -1,4 +1,4 @@
-"""The part of the state for the ends of links' sources: how far each copy is behind. From level 6 on."""
+"""The part of the state for the ends of links' sources: how far each copy is behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from headwater.state.cluster.domain import ClusterDomain
 from headwater.state.cluster.links import SourceEnds
 from headwater.state.commands.links import NoteSourceEnds
-from headwater.state.machine import LINK_ENDS_LEVEL, Part
+from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
 
 
@@ -34,7 +34,6 @@ def _unpack(state: ClusterDomain, image: LinkEndsImage) -> None:
 PART: Part[ClusterDomain, LinkEndsImage] = Part(
     name="link ends",
     commands={NoteSourceEnds: _note},
-    level=LINK_ENDS_LEVEL,
     format=1,
     image=LinkEndsImage,
     pack=lambda state: LinkEndsImage(list(state.links.ends.values())),

@@ -1,4 +1,4 @@
-"""The part of the state for links. From level 5 on."""
+"""The part of the state for links."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import msgspec
 
 from headwater.state.cluster.domain import ClusterDomain
 from headwater.state.cluster.links import Link, LinkedTopic
-from headwater.state.commands.links import DropLink, LinkPhase, PutLink, SetLinkTopic
-from headwater.state.machine import LINK_ENDS_LEVEL, LINKS_LEVEL, Part
+from headwater.state.commands.links import DropLink, PutLink, SetLinkTopic
+from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
-
-LATER = (LinkPhase.FINISHING, LinkPhase.PROMOTING)
-"""Phases that came with `LINK_ENDS_LEVEL`."""
 
 
 def _put(state: ClusterDomain, epoch: int, command: PutLink) -> Result:
@@ -26,8 +23,6 @@ def _set_topic(state: ClusterDomain, epoch: int, command: SetLinkTopic) -> Resul
     topic = state.topics.get(command.topic)
     if topic is None or topic.deleting:
         return Refused(Reason.UNKNOWN, "the topic does not exist")
-    if command.phase in LATER and state.level < LINK_ENDS_LEVEL:
-        return Refused(Reason.INVALID, f"this needs level {LINK_ENDS_LEVEL}, the cluster is at {state.level}")
     result = state.links.set_topic(command, state.clock_ms)
     return _changed(state, result, "link topic", topic.name, int(command.phase))
 
@@ -56,7 +51,6 @@ def _unpack(state: ClusterDomain, image: LinksImage) -> None:
 PART: Part[ClusterDomain, LinksImage] = Part(
     name="links",
     commands={PutLink: _put, DropLink: _drop, SetLinkTopic: _set_topic},
-    level=LINKS_LEVEL,
     format=1,
     image=LinksImage,
     pack=lambda state: LinksImage(

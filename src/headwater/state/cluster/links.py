@@ -86,7 +86,7 @@ class Links:
         self.links: dict[str, Link] = {}
         self.topics: dict[uuid.UUID, LinkedTopic] = {}
         self.ends: dict[uuid.UUID, SourceEnds] = {}
-        """By topic. From level 6 on."""
+        """By topic."""
         self.last_number = 0
         """The newest version or generation. Both are taken from this one sequence, so none is used twice."""
 

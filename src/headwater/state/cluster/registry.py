@@ -1,4 +1,4 @@
-"""The part of the state for the schema registry. From level 6 on."""
+"""The part of the state for the schema registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater.state.commands.schemas import (
     SetSchemaMode,
     SetSchemaSettings,
 )
-from headwater.state.machine import TYPED_LEVEL, Part
+from headwater.state.machine import Part
 from headwater.state.results import Done, Result
 
 
@@ -85,7 +85,6 @@ PART: Part[ClusterDomain, RegistryImage] = Part(
         SetSchemaSettings: _set_settings,
         SetSchemaMode: _set_mode,
     },
-    level=TYPED_LEVEL,
     format=1,
     image=RegistryImage,
     pack=_pack,

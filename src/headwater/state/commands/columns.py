@@ -1,4 +1,4 @@
-"""Typed columns of a topic's table: their description, and the commands about them. From level 6 on.
+"""Typed columns of a topic's table: their description, and the commands about them.
 
 A typed column is in the table's files behind the columns of the log. Columns are only ever added: none changes, moves
 or goes away. So a table at an earlier version of its columns has those with an id up to that version's last one.
@@ -13,12 +13,9 @@ from typing import TypeAlias
 import msgspec
 
 from headwater.state.commands.base import Command, Fields
-from headwater.state.commands.tables import NewFile, SegmentRun
 
 FIRST_COLUMN = 100
 """Ids of typed columns begin here. Those below are the log's."""
-KEY_COLUMN = 5
-"""The id of the log's column `key`."""
 
 
 class Column(Fields, frozen=True):
@@ -45,34 +42,6 @@ class Addition(Fields, frozen=True):
     column: Column
 
 
-class Bounds(Fields, frozen=True, gc=False):
-    """The least and the greatest value of a column in a file, so that engines can pass over the file.
-
-    Values are in Iceberg's binary form. Long ones are cut short: then `upper` is greater than all values.
-    """
-
-    column: int
-    """The id of the column: that of a typed column, or `KEY_COLUMN`."""
-    nulls: int
-    """Rows in which it is null."""
-    lower: bytes | None
-    upper: bytes | None
-    """None if it is not known, or if all values are null."""
-
-
-class FileTyping(Fields, frozen=True, gc=False):
-    """What is known of the rows of a file, beside `NewFile`."""
-
-    digest: int
-    """The sum, modulo 2^64, of a hash of each row's log columns."""
-    version: int
-    """The version of the columns that the file was decoded with; 0 if it is not decoded."""
-    failures: int
-    """Rows that could not be decoded."""
-    bounds: tuple[Bounds, ...]
-    """Bounds of the key and of chosen columns, by rising ids."""
-
-
 class AddColumns(Command, frozen=True, tag="columns+"):
     """Add typed columns to a table. Refused unless the version of its columns is `expected`. Returns the new one."""
 
@@ -80,49 +49,6 @@ class AddColumns(Command, frozen=True, tag="columns+"):
     topic: uuid.UUID
     expected: int
     added: list[Addition]
-
-
-class SettleFiles(Command, frozen=True, tag="settle3"):
-    """A `SettleRuns` that tells more of each file."""
-
-    lease: int
-    topic: uuid.UUID
-    root: str
-    files: list[NewFile]
-    runs: list[SegmentRun]
-    newest: list[int]
-    """The largest timestamp that is left in each run, or -1."""
-    typings: list[FileTyping]
-    """One for each file."""
-
-
-class Replace(Command, frozen=True, tag="replace"):
-    """Segments became others with the same rows in the log. Refused if the digests of the rows differ."""
-
-    lease: int
-    topic: uuid.UUID
-    removed: list[int]
-    files: list[NewFile]
-    runs: list[SegmentRun]
-    typings: list[FileTyping]
-    """One for each file."""
-    rewrites: bool
-    """Whether rows were decoded again, so that the table's rows change. Otherwise this is a merge.
-
-    A rewrite may have files without runs: the log has left their rows, and the table shows them still."""
-
-
-class FillFiles(Command, frozen=True, tag="fill2"):
-    """A `Fill` that tells more of each file."""
-
-    reservation: int
-    root: str
-    files: list[NewFile]
-    runs: list[SegmentRun]
-    newest: list[int]
-    """The largest timestamp of each run."""
-    typings: list[FileTyping]
-    """One for each file."""
 
 
 class WantDecoded(Command, frozen=True, tag="decode?"):
@@ -133,7 +59,7 @@ class WantDecoded(Command, frozen=True, tag="decode?"):
     """All files, or those with rows that could not be decoded. Files that are not decoded at all are always meant."""
 
 
-ColumnsCommand: TypeAlias = AddColumns | SettleFiles | Replace | FillFiles | WantDecoded
+ColumnsCommand: TypeAlias = AddColumns | WantDecoded
 
 
 def walk(columns: Sequence[Column]) -> Iterator[Column]:

@@ -1,4 +1,4 @@
-"""Commands about holds: what a process that reads for others keeps from deletion. From level 4 on.
+"""Commands about holds: what a process that reads for others keeps from deletion.
 
 Each of them is about the writer's own hold, and changes nothing if it is applied again.
 """

@@ -1,4 +1,4 @@
-"""Commands about links: topics of another Kafka that are copied here. From level 5 on.
+"""Commands about links: topics of another Kafka that are copied here.
 
 Domain 0 has the links and their topics: what is meant. The domains of streams have mirrors: what holds. A generation
 connects the two. Domain 0 gives a new one to every change of a linked topic, and the streams take it over. A process
@@ -25,9 +25,9 @@ class LinkPhase(enum.IntEnum):
     PROMOTED = 3
     """It is an ordinary topic now. Producers write on at the offsets of the source."""
     FINISHING = 4
-    """It is copied up to the end that the source has now; then it is promoted. From level 6 on."""
+    """It is copied up to the end that the source has now; then it is promoted."""
     PROMOTING = 5
-    """Nothing is copied any more. The offsets of groups are copied once more; then it is promoted. From level 6 on."""
+    """Nothing is copied any more. The offsets of groups are copied once more; then it is promoted."""
 
 
 class LinkSpec(Fields, frozen=True):
@@ -101,7 +101,7 @@ class SkipStreams(Command, frozen=True, tag="mirror>"):
 
 
 class NoteSourceEnds(Command, frozen=True, tag="link ends"):
-    """Note where partitions of a linked topic end in the source: (partition, end). From level 6 on.
+    """Note where partitions of a linked topic end in the source: (partition, end).
 
     Refused unless the topic has this generation. Ends of an earlier generation are forgotten.
     """

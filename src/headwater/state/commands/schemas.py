@@ -1,4 +1,4 @@
-"""Commands of the schema registry. From level 6 on.
+"""Commands of the schema registry.
 
 The state does not understand schemas. The process that registers one parses it, and checks that it is compatible with
 the versions before. Then it names what it has seen: the revision of the subject, and that of the global settings. If

@@ -84,7 +84,7 @@ class UnitChunk(Fields, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What must hold when a unit is judged. From level 3 on."""
+    """What must hold when a unit is judged."""
 
 
 class Present(Condition, frozen=True, tag="present"):
@@ -113,17 +113,14 @@ class VersionIs(Condition, frozen=True, tag="version"):
 
 
 class MirrorIs(Condition, frozen=True, tag="mirror"):
-    """A stream is a mirror under this generation. From level 5 on."""
+    """A stream is a mirror under this generation."""
 
     stream: int
     generation: int
 
 
 class CursorIs(Condition, frozen=True, tag="cursor"):
-    """The dead letters of a stream are written up to this offset. A unit that is accepted moves that to `to`.
-
-    From level 6 on.
-    """
+    """The dead letters of a stream are written up to this offset. A unit that is accepted moves that to `to`."""
 
     stream: int
     offset: int

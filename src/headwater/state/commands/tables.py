@@ -7,6 +7,9 @@ from typing import TypeAlias
 
 from headwater.state.commands.base import Command, Fields
 
+KEY_COLUMN = 5
+"""The id of the log's column `key`."""
+
 
 class NewFile(Fields, frozen=True):
     """A segment that is written and synced. Its name is relative to the table's root."""
@@ -23,6 +26,34 @@ class NewFile(Fields, frozen=True):
     max_timestamp: int
     timestamp_nulls: int
     footer_checksum: int
+
+
+class Bounds(Fields, frozen=True, gc=False):
+    """The least and the greatest value of a column in a file, so that engines can pass over the file.
+
+    Values are in Iceberg's binary form. Long ones are cut short: then `upper` is greater than all values.
+    """
+
+    column: int
+    """The id of the column: that of a typed column, or `KEY_COLUMN`."""
+    nulls: int
+    """Rows in which it is null."""
+    lower: bytes | None
+    upper: bytes | None
+    """None if it is not known, or if all values are null."""
+
+
+class FileTyping(Fields, frozen=True, gc=False):
+    """What is known of the rows of a file, beside `NewFile`."""
+
+    digest: int
+    """The sum, modulo 2^64, of a hash of each row's log columns."""
+    version: int
+    """The version of the columns that the file was decoded with; 0 if it is not decoded."""
+    failures: int
+    """Rows that could not be decoded."""
+    bounds: tuple[Bounds, ...]
+    """Bounds of the key and of chosen columns, by rising ids."""
 
 
 class SegmentRun(Fields, frozen=True):
@@ -44,17 +75,10 @@ class WantSettled(Command, frozen=True, tag="settle?"):
 
 
 class Settle(Command, frozen=True, tag="settle"):
-    """WAL runs of a topic became segments: swap the index entries and enter the files into the table's journal."""
+    """WAL runs of a topic became segments: swap the index entries and enter the files into the table's journal.
 
-    lease: int
-    topic: uuid.UUID
-    root: str
-    files: list[NewFile]
-    runs: list[SegmentRun]
-
-
-class SettleRuns(Command, frozen=True, tag="settle2"):
-    """A `Settle` that left records of aborted transactions out, and so tells the largest timestamp of each run."""
+    Records of aborted transactions are left out.
+    """
 
     lease: int
     topic: uuid.UUID
@@ -63,16 +87,24 @@ class SettleRuns(Command, frozen=True, tag="settle2"):
     runs: list[SegmentRun]
     newest: list[int]
     """The largest timestamp that is left in each run, or -1."""
+    typings: list[FileTyping]
+    """One for each file."""
 
 
-class Merge(Command, frozen=True, tag="merge"):
-    """Segments of a topic were rewritten into others with the same rows."""
+class Replace(Command, frozen=True, tag="replace"):
+    """Segments became others with the same rows in the log. Refused if the digests of the rows differ."""
 
     lease: int
     topic: uuid.UUID
     removed: list[int]
     files: list[NewFile]
     runs: list[SegmentRun]
+    typings: list[FileTyping]
+    """One for each file."""
+    rewrites: bool
+    """Whether rows were decoded again, so that the table's rows change. Otherwise this is a merge.
+
+    A rewrite may have files without runs: the log has left their rows, and the table shows them still."""
 
 
 class Follow(Command, frozen=True, tag="follow"):
@@ -162,6 +194,8 @@ class Fill(Command, frozen=True, tag="fill"):
     runs: list[SegmentRun]
     newest: list[int]
     """The largest timestamp of each run."""
+    typings: list[FileTyping]
+    """One for each file."""
 
 
 class Release(Command, frozen=True, tag="release"):
@@ -173,8 +207,7 @@ class Release(Command, frozen=True, tag="release"):
 TablesCommand: TypeAlias = (
     WantSettled
     | Settle
-    | SettleRuns
-    | Merge
+    | Replace
     | Follow
     | Unfollow
     | Pin

@@ -19,13 +19,12 @@ from headwater.state.commands.streams import (
     CursorIs,
     ExpireProducers,
     ForgetObjects,
-    MirrorIs,
     Mode,
     Once,
     Unit,
     UnitChunk,
 )
-from headwater.state.machine import LINKS_LEVEL, TYPED_LEVEL, Part
+from headwater.state.machine import Part
 from headwater.state.results import (
     Appended,
     ChunkResult,
@@ -39,7 +38,7 @@ from headwater.state.results import (
     Verdict,
 )
 from headwater.state.streams import conditions
-from headwater.state.streams.domain import HOUSEKEEPING, I64_MAX, U32_MAX, UNITS_LEVEL, StreamsDomain
+from headwater.state.streams.domain import HOUSEKEEPING, I64_MAX, U32_MAX, StreamsDomain
 from headwater.state.streams.index import APPEND_TIME, NO_TIMESTAMP
 from headwater.state.streams.producers import Producers
 from headwater.state.streams.stored.keys import KeptAnswer
@@ -53,8 +52,6 @@ PREFIX_BYTES = 4
 MAX_OBJECT_BYTES = U32_MAX
 
 _MODES = bytes(Mode)
-_LATER = {MirrorIs: LINKS_LEVEL, CursorIs: TYPED_LEVEL}
-"""Conditions that came after units, with the level from which they are judged."""
 _PAIR = struct.Struct("<qq")
 
 
@@ -70,11 +67,6 @@ def _append(state: StreamsDomain, epoch: int, command: AppendWal) -> Result:
 def _append_units(state: StreamsDomain, epoch: int, command: AppendUnits) -> Result:
     units = command.units
     conditional = any(unit.conditions for unit in units)
-    if conditional and state.level < UNITS_LEVEL:
-        return Refused(Reason.INVALID, f"conditions need level {UNITS_LEVEL}, the cluster is at {state.level}")
-    for kind, level in _LATER.items() if conditional else ():
-        if state.level < level and any(isinstance(c, kind) for u in units for c in u.conditions):
-            return Refused(Reason.INVALID, f"{kind.__name__} needs level {level}, the cluster is at {state.level}")
     flaw = _flaw(state, epoch, command, [chunk for unit in units for chunk in unit.chunks])
     for unit in units:
         flaw = flaw or (conditions.flaw_of(unit) if unit.conditions else "")
@@ -343,7 +335,6 @@ PART: Part[StreamsDomain, ObjectsImage] = Part(
         ExpireProducers: _expire,
         ForgetObjects: _forget,
     },
-    later={AppendUnits: 2},
     format=1,
     image=ObjectsImage,
     pack=lambda state: ObjectsImage(state.objects.pack()),

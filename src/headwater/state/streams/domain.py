@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from headwater.state.machine import LINKS_LEVEL, State
+from headwater.state.machine import State
 from headwater.state.streams.stored.groups import Groups
 from headwater.state.streams.stored.holds import Holds
 from headwater.state.streams.stored.keys import StoredKeys
@@ -23,12 +23,6 @@ HOUSEKEEPING = "housekeeping"
 
 COMPACTION = "compaction"
 """The lease for settling a domain's topics."""
-
-UNITS_LEVEL = 3
-"""From this level on units have conditions, and a settled run may cross gaps in the offsets."""
-
-HOLDS_LEVEL = 4
-"""From this level on processes hold what their queries read."""
 
 U32_MAX = (1 << 32) - 1
 I64_MAX = (1 << 63) - 1
@@ -112,7 +106,7 @@ class StreamsDomain(State):
 
         Not while a compactor may have a plan that ends with the gap.
         """
-        return self.level >= LINKS_LEVEL and (not self.settles or stream.settled == stream.next_offset)
+        return not self.settles or stream.settled == stream.next_offset
 
     def moved(self, stream: int) -> None:
         """Notify the listener: a stream's end or start has moved, or the stream was dropped."""

@@ -24,7 +24,7 @@ from headwater.state.commands.groups import (
 from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams import offsets
-from headwater.state.streams.domain import UNITS_LEVEL, StreamsDomain
+from headwater.state.streams.domain import StreamsDomain
 from headwater.state.streams.stored.groups import MAX_GROUPS, MAX_NAME, NO_KIND, SHARDS, Claim, StoredGroup, shard_of
 
 
@@ -153,7 +153,6 @@ PART: Part[StreamsDomain, GroupsImage] = Part(
         CommitAlone: _commit_alone,
         DropAlone: _drop_alone,
     },
-    later={CommitAlone: UNITS_LEVEL, DropAlone: UNITS_LEVEL},
     format=1,
     image=GroupsImage,
     pack=lambda state: GroupsImage(dict(state.groups.claims), state.groups.last_claim, list(state.groups)),

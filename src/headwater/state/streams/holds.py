@@ -1,4 +1,4 @@
-"""The part of the state for holds: files and objects that outlive the queries that read them. From level 4 on."""
+"""The part of the state for holds: files and objects that outlive the queries that read them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
 from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
-from headwater.state.streams.domain import HOLDS_LEVEL, StreamsDomain
+from headwater.state.streams.domain import StreamsDomain
 from headwater.state.streams.stored.holds import MAX_HOLDS, MAX_VERSIONS, Holds, PackedHold
 from headwater.state.streams.tables import TopicTable
 
@@ -113,7 +113,6 @@ PART: Part[StreamsDomain, HoldsImage] = Part(
         HoldVersion: hold_version,
         ReleaseVersions: release_versions,
     },
-    level=HOLDS_LEVEL,
     format=1,
     image=HoldsImage,
     pack=lambda state: HoldsImage(state.held.pack()),

@@ -1,4 +1,4 @@
-"""The part of the state for dead letters: how far those of each stream are written. From level 6 on.
+"""The part of the state for dead letters: how far those of each stream are written.
 
 A record that could not be decoded is copied to the dead-letter topic of its topic. One unit appends copies and moves
 the cursor of their stream (`CursorIs`), so every such record is copied once, whatever is repeated or killed.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.state.machine import TYPED_LEVEL, Part
+from headwater.state.machine import Part
 from headwater.state.streams.domain import StreamsDomain
 
 
@@ -32,7 +32,6 @@ def _dropped(state: StreamsDomain, names: Sequence[int]) -> None:
 PART: Part[StreamsDomain, LettersImage] = Part(
     name="letters",
     commands={},
-    level=TYPED_LEVEL,
     format=1,
     image=LettersImage,
     pack=lambda state: LettersImage(list(state.letters.items())),

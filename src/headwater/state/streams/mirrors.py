@@ -1,4 +1,4 @@
-"""The part of the state for mirrors: streams that have the records of another Kafka, at its offsets. From level 5 on.
+"""The part of the state for mirrors: streams that have the records of another Kafka, at its offsets.
 
 Only units with the condition `MirrorIs` append to a mirror. A stream that is no longer one keeps its generation, so a
 link under an earlier generation never writes to it again.
@@ -11,7 +11,7 @@ from collections.abc import Container
 import msgspec
 
 from headwater.state.commands.links import SetMirror, SkipStreams
-from headwater.state.machine import LINKS_LEVEL, Part
+from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result, Skipped, SkipVerdict
 from headwater.state.streams.conditions import MAX_GAPS
 from headwater.state.streams.domain import I64_MAX, LAST_OFFSET, U32_MAX, StreamsDomain
@@ -100,7 +100,6 @@ def _unpack(state: StreamsDomain, image: MirrorsImage) -> None:
 PART: Part[StreamsDomain, MirrorsImage] = Part(
     name="mirrors",
     commands={SetMirror: set_mirror, SkipStreams: skip},
-    level=LINKS_LEVEL,
     format=1,
     image=MirrorsImage,
     pack=_pack,

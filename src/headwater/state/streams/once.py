@@ -1,11 +1,11 @@
-"""The part of the state for keys under which units are appended once. From level 3 on."""
+"""The part of the state for keys under which units are appended once."""
 
 from __future__ import annotations
 
 import msgspec
 
 from headwater.state.machine import Part
-from headwater.state.streams.domain import UNITS_LEVEL, StreamsDomain
+from headwater.state.streams.domain import StreamsDomain
 from headwater.state.streams.stored.keys import StoredKeys
 
 
@@ -22,7 +22,6 @@ def _unpack(state: StreamsDomain, image: KeysImage) -> None:
 PART: Part[StreamsDomain, KeysImage] = Part(
     name="once",
     commands={},
-    level=UNITS_LEVEL,
     format=1,
     image=KeysImage,
     pack=lambda state: KeysImage(state.keys.pack()),

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater.state.commands.columns import FillFiles
 from headwater.state.commands.tables import Fill, Release, Reserve, SegmentRun
-from headwater.state.machine import TYPED_LEVEL, Part
+from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import LAST_OFFSET, U32_MAX, Reservation, StreamsDomain
 from headwater.state.streams.index import NO_TIMESTAMP, RESERVED, SettledEntry
@@ -73,8 +72,8 @@ def reserve(state: StreamsDomain, epoch: int, command: Reserve) -> Result:
     return Done(number)
 
 
-def fill(state: StreamsDomain, epoch: int, command: Fill | FillFiles) -> Result:
-    """See `Fill` and `FillFiles`. Returns the sequence of the journal entry."""
+def fill(state: StreamsDomain, epoch: int, command: Fill) -> Result:
+    """See `Fill`. Returns the sequence of the journal entry."""
     try:
         found = _owned(state, epoch, command.reservation)
         table = state.tables.get(found.topic)
@@ -83,8 +82,7 @@ def fill(state: StreamsDomain, epoch: int, command: Fill | FillFiles) -> Result:
         if not command.root or (table is not None and table.root != command.root):
             raise Flaw(Reason.INVALID, f"the table's root is not {command.root!r}")
         files = numbered(state, command.files)
-        if isinstance(command, FillFiles):
-            check_typings(state, found.topic, files, command.typings)
+        check_typings(state, found.topic, files, command.typings)
         swaps = _plan(state, found, command, files)
         check_all_used(files, swaps)
         if sum(file.rows for file in files) != sum(end - start for _, start, end in found.parts):
@@ -102,7 +100,7 @@ def fill(state: StreamsDomain, epoch: int, command: Fill | FillFiles) -> Result:
         if _close(state, stream, swap.entries[0].start):
             ends.append((stream.partition, stream.settled))
     state.roll("fill", found.number)
-    note_typings(state, found.topic, files, command.typings if isinstance(command, FillFiles) else ())
+    note_typings(state, found.topic, files, command.typings)
     return enter(state, table, files, (), ends, replaces=False)
 
 
@@ -196,7 +194,7 @@ def _owned(state: StreamsDomain, epoch: int, number: int) -> Reservation:
     return found
 
 
-def _plan(state: StreamsDomain, found: Reservation, command: Fill | FillFiles, files: list[DataFile]) -> list[Swap]:
+def _plan(state: StreamsDomain, found: Reservation, command: Fill, files: list[DataFile]) -> list[Swap]:
     """For every stream of a reservation, the entries that replace the reserved one."""
     if len(command.newest) != len(command.runs):
         raise Flaw(Reason.INVALID, "the numbers of runs and of largest timestamps differ")
@@ -244,8 +242,7 @@ def _unpack(state: StreamsDomain, image: ReservationsImage) -> None:
 
 PART: Part[StreamsDomain, ReservationsImage] = Part(
     name="reservations",
-    commands={Reserve: reserve, Fill: fill, FillFiles: fill, Release: release},
-    later={FillFiles: TYPED_LEVEL},
+    commands={Reserve: reserve, Fill: fill, Release: release},
     format=1,
     image=ReservationsImage,
     pack=lambda state: ReservationsImage(list(state.reservations.values()), state.last_reservation),

@@ -15,24 +15,22 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from headwater.state.commands.columns import FileTyping, Replace, SettleFiles
 from headwater.state.commands.tables import (
     Expired,
     Follow,
     ForgetFiles,
-    Merge,
     Pin,
+    Replace,
     Retire,
     SegmentRun,
     Settle,
-    SettleRuns,
     Unfollow,
     WantExpired,
     WantSettled,
 )
-from headwater.state.machine import TYPED_LEVEL, Part
+from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
-from headwater.state.streams.domain import COMPACTION, U32_MAX, UNITS_LEVEL, StreamsDomain
+from headwater.state.streams.domain import COMPACTION, U32_MAX, StreamsDomain
 from headwater.state.streams.index import NO_TIMESTAMP, IndexEntry, SettledEntry
 from headwater.state.streams.stored.typed import DIGEST_MASK
 from headwater.state.streams.swaps import (
@@ -52,8 +50,8 @@ MAX_FOLLOWERS = 16
 MAX_LOCATION = 2_000
 MAX_PINNED = 10_000
 
-_Swapping: TypeAlias = Settle | SettleRuns | SettleFiles | Merge | Replace
-"""Commands that replace index entries."""
+_Swapping: TypeAlias = Settle | Replace
+"""Commands of the compactor that replace index entries."""
 
 
 class _Leased(Protocol):
@@ -89,11 +87,10 @@ def want_settled(state: StreamsDomain, epoch: int, command: WantSettled) -> Resu
 
 
 @_leased
-def settle(state: StreamsDomain, epoch: int, command: Settle | SettleRuns | SettleFiles) -> Result:
-    """See `Settle`, `SettleRuns` and `SettleFiles`."""
-    files, typings = numbered(state, command.files), _typings(command)
-    if typings is not None:
-        check_typings(state, command.topic, files, typings)
+def settle(state: StreamsDomain, epoch: int, command: Settle) -> Result:
+    """See `Settle`."""
+    files = numbered(state, command.files)
+    check_typings(state, command.topic, files, command.typings)
     swaps = _plan_swaps(state, command, files)
     for swap in swaps:
         if swap.entries[0].start != swap.stream.settled:
@@ -116,19 +113,18 @@ def settle(state: StreamsDomain, epoch: int, command: Settle | SettleRuns | Sett
         ends.append((swap.stream.partition, swap.stream.settled))
     if not more:
         state.wanted.pop(command.topic, None)
-    note_typings(state, command.topic, files, typings or ())
+    note_typings(state, command.topic, files, command.typings)
     return enter(state, table, files, (), ends, replaces=False)
 
 
 @_leased
-def merge(state: StreamsDomain, epoch: int, command: Merge | Replace) -> Result:
-    """See `Merge` and `Replace`."""
+def replace(state: StreamsDomain, epoch: int, command: Replace) -> Result:
+    """See `Replace`."""
     table = _standing_table(state, command.topic)
     gone = set(command.removed)
     _check_live(table, gone)
     files = numbered(state, command.files)
-    rewrites = isinstance(command, Replace) and command.rewrites
-    swaps = _plan_swaps(state, command, files) if command.runs or not rewrites else []
+    swaps = _plan_swaps(state, command, files) if command.runs or not command.rewrites else []
     replaced = dict.fromkeys(sorted(gone), 0)
     for swap in swaps:
         for i in range(swap.first, swap.last):
@@ -142,12 +138,12 @@ def merge(state: StreamsDomain, epoch: int, command: Merge | Replace) -> Result:
     if sum(f.rows for f in files) != sum(table.files[number].rows for number in replaced):
         raise Flaw(Reason.INVALID, "the merge changes the number of rows")
     _check_rows(state, command, files, replaced)
-    if not rewrites:
+    if not command.rewrites:
         check_all_used(files, swaps)
     for swap in swaps:
         carry_out(state, swap, files)
-    note_typings(state, command.topic, files, _typings(command) or ())
-    return enter(state, table, files, command.removed, (), replaces=not rewrites)
+    note_typings(state, command.topic, files, command.typings)
+    return enter(state, table, files, command.removed, (), replaces=not command.rewrites)
 
 
 @_leased
@@ -274,23 +270,13 @@ def _check_live(table: TopicTable, numbers: Collection[int]) -> None:
         raise Flaw(Reason.STALE, "a file to remove is not in the table any more")
 
 
-def _typings(command: _Swapping) -> Sequence[FileTyping] | None:
-    """What a command tells of its files; None before level 6."""
-    return command.typings if isinstance(command, SettleFiles | Replace) else None
-
-
-def _check_rows(state: StreamsDomain, command: Merge | Replace, files: list[DataFile], removed: Iterable[int]) -> None:
-    """Check that the new files have the rows of the removed ones, as far as digests are known."""
-    typed = state.typed.get(command.topic)
-    if isinstance(command, Merge):
-        if typed is not None and any(number in typed.files for number in removed):
-            raise Flaw(Reason.STALE, "the files have digests by now: a merge has to tell those of its files")
-        return
+def _check_rows(state: StreamsDomain, command: Replace, files: list[DataFile], removed: Iterable[int]) -> None:
+    """Check that the new files have the rows of the removed ones."""
     check_typings(state, command.topic, files, command.typings)
-    expected = typed.digest(removed) if typed is not None else None
-    if expected is not None and sum(typing.digest for typing in command.typings) & DIGEST_MASK != expected:
+    typed = state.typed[command.topic]
+    if sum(typing.digest for typing in command.typings) & DIGEST_MASK != typed.digest(removed):
         raise Flaw(Reason.INVALID, "the new files have other rows: the sums of their digests differ")
-    undecoded = typed is None or any(n not in typed.files or not typed.files[n].version for n in removed)
+    undecoded = any(not typed.files[number].version for number in removed)
     if undecoded and not command.rewrites and all(typing.version for typing in command.typings):
         raise Flaw(Reason.INVALID, "the files were not decoded before, and a merge decodes none")
 
@@ -298,7 +284,7 @@ def _check_rows(state: StreamsDomain, command: Merge | Replace, files: list[Data
 def _plan_swaps(state: StreamsDomain, command: _Swapping, files: list[DataFile]) -> list[Swap]:
     """For every stream, the entries that are replaced and the new ones."""
     newest: Iterable[int | None] = itertools.repeat(None, len(command.runs))
-    if isinstance(command, SettleRuns | SettleFiles):
+    if isinstance(command, Settle):
         newest = command.newest
         if len(command.newest) != len(command.runs):
             raise Flaw(Reason.INVALID, "the numbers of runs and of largest timestamps differ")
@@ -330,7 +316,7 @@ def _plan_swap(
         largest = None
         while at < len(index) and index[at].end <= run.end:
             old = index[at]
-            if not _expected(state, command, old):
+            if not _expected(command, old):
                 raise Flaw(Reason.STALE, f"stream {name}: the entry up to {old.end} is not as the plan expects")
             size, length = old.cumulative_size, length + old.length
             own = NO_TIMESTAMP if old.marker else old.max_timestamp
@@ -354,13 +340,9 @@ def _plan_swap(
     return Swap(stream, first, at, entries)
 
 
-def _expected(state: StreamsDomain, command: _Swapping, entry: IndexEntry) -> bool:
+def _expected(command: _Swapping, entry: IndexEntry) -> bool:
     """Whether a command may replace an index entry."""
-    if isinstance(command, Merge | Replace):
-        return entry.settled
-    if isinstance(command, Settle):
-        return entry.in_wal
-    return entry.unsettled or (entry.gap and state.level >= UNITS_LEVEL)
+    return entry.settled if isinstance(command, Replace) else entry.unsettled or entry.gap
 
 
 # --- hooks and image -----------------------------------------------------------------------------------
@@ -410,10 +392,7 @@ PART: Part[StreamsDomain, TablesImage] = Part(
     commands={
         WantSettled: want_settled,
         Settle: settle,
-        SettleRuns: settle,
-        SettleFiles: settle,
-        Merge: merge,
-        Replace: merge,
+        Replace: replace,
         Follow: follow,
         Unfollow: unfollow,
         Pin: pin,
@@ -422,7 +401,6 @@ PART: Part[StreamsDomain, TablesImage] = Part(
         Expired: expired,
         ForgetFiles: forget_files,
     },
-    later={SettleRuns: 2, SettleFiles: TYPED_LEVEL, Replace: TYPED_LEVEL},
     format=1,
     image=TablesImage,
     pack=_pack,

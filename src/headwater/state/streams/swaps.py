@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from headwater.state.commands.columns import FIRST_COLUMN, KEY_COLUMN, Bounds, FileTyping
-from headwater.state.commands.tables import NewFile, SegmentRun
+from headwater.state.commands.columns import FIRST_COLUMN
+from headwater.state.commands.tables import KEY_COLUMN, Bounds, FileTyping, NewFile, SegmentRun
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import U32_MAX, StreamsDomain
 from headwater.state.streams.index import MAX_GROUPS, IndexEntry, SettledEntry

@@ -44,9 +44,6 @@ from headwater.state.streams.stored.transactions import (
     Transactions,
 )
 
-LEVEL = 2
-"""The level from which on there are transactions."""
-
 
 def init(state: StreamsDomain, epoch: int, command: InitTransaction) -> Result:
     """See `InitTransaction`. What the client expects is judged before anything ends."""
@@ -354,7 +351,6 @@ def _unpack_id(image: TransactionImage) -> Transaction:
 
 PART: Part[StreamsDomain, TransactionsImage] = Part(
     name="transactions",
-    level=LEVEL,
     commands={
         InitTransaction: init,
         JoinTransaction: join,

@@ -1,6 +1,6 @@
-"""The part of the state for typed columns of tables: their history, and what files have. From level 6 on.
+"""The part of the state for typed columns of tables: their history, and what files have.
 
-`SettleFiles`, `Replace` and `FillFiles` are judged where their forerunners are. Here are the columns themselves.
+`Settle`, `Replace` and `Fill`, which tell what files have, are judged elsewhere. Here are the columns themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from headwater.state.commands.columns import AddColumns, Column, WantDecoded, grown, walk
-from headwater.state.machine import TYPED_LEVEL, Part
+from headwater.state.machine import Part
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams.domain import COMPACTION, StreamsDomain
 from headwater.state.streams.stored.typed import Columns, ColumnsVersion, TypedImage, TypedTable
@@ -177,7 +177,6 @@ def _unpack(state: StreamsDomain, image: TypedTablesImage) -> None:
 PART: Part[StreamsDomain, TypedTablesImage] = Part(
     name="typed",
     commands={AddColumns: add_columns, WantDecoded: want_decoded},
-    level=TYPED_LEVEL,
     format=1,
     image=TypedTablesImage,
     pack=_pack,

@@ -9,10 +9,9 @@ import msgspec
 from headwater.app.doctor.examining import check_links
 from headwater.app.doctor.report import Report
 from headwater.state.cluster.state import ClusterState
-from headwater.state.commands.base import SetLevel
 from headwater.state.commands.cluster import CreateTopic, TakeEpoch
 from headwater.state.commands.links import LinkPhase, LinkSpec, PutLink, SetLinkTopic, SetMirror
-from headwater.state.machine import LEVEL, LEVELS
+from headwater.state.machine import LEVEL
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.promise import promise
@@ -31,8 +30,6 @@ class Story:
         self.cluster, self.state = ClusterState(), StreamsState(Domain(1))
         one, two = Scribe(self.cluster), Scribe(self.state)
         one.do(0, TakeEpoch("p", 1, "z", (), LEVEL, "b"))
-        for scribe in (one, two):
-            scribe.do(1, SetLevel(LEVEL, LEVELS[LEVEL]))
         one.do(1, CreateTopic(TOPIC, "t", 2, {}, Domain(1)))
         one.do(1, PutLink(SPEC, 0))
         one.do(1, SetLinkTopic(TOPIC, "old", "t", uuid.UUID(int=1), LinkPhase.COPYING, "", 0))

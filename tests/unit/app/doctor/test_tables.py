@@ -1,10 +1,10 @@
 """What `headwater doctor` says about holds."""
 
-from headwater.app.doctor.report import Report
-from headwater.app.doctor.tables import check_holds
-from headwater.state.commands.base import Fence, SetLevel
+from headwater.app.doctor_tables import check_holds
+from headwater.app.report import Report
+
+from headwater.state.commands.base import Fence
 from headwater.state.commands.holds import TakeHold
-from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.scribe import START_MS, Scribe
@@ -17,7 +17,6 @@ GATEWAY, OTHER = 5, 6
 def test_doctor_finds_holds_that_cannot_be() -> None:
     state = StreamsState(Domain(1))
     scribe = Scribe(state)
-    scribe.do(1, SetLevel(LEVEL, LEVELS[LEVEL]))
     scribe.do(GATEWAY, TakeHold())
     report = Report()
     check_holds(state, report)

@@ -4,15 +4,15 @@ import struct
 from collections.abc import Callable
 
 import pytest
+from headwater.app.doctor_tables import check_tables
+from headwater.app.doctor_transactions import check_transactions
+from headwater.app.report import Report
 
-from headwater.app.doctor.examining import check_references, check_stream
-from headwater.app.doctor.report import Report
-from headwater.app.doctor.tables import check_tables
-from headwater.app.doctor.transactions import check_transactions
-from headwater.state.commands.base import SetLevel, TakeLease, Tick
+from headwater.app.doctor import check_references, check_stream
+from headwater.state.commands.base import TakeLease, Tick
 from headwater.state.commands.groups import ClaimShard
 from headwater.state.commands.streams import AppendUnits, Mode, TrimStreams, Unit, UnitChunk
-from headwater.state.commands.tables import SegmentRun, SettleRuns
+from headwater.state.commands.tables import SegmentRun, Settle
 from headwater.state.commands.transactions import (
     AbortTransaction,
     EndTransaction,
@@ -20,7 +20,6 @@ from headwater.state.commands.transactions import (
     JoinTransaction,
     StageOffsets,
 )
-from headwater.state.machine import LEVEL
 from headwater.state.results import Appended, Done, Judgement, Transacted
 from headwater.state.streams.aborted import Aborted
 from headwater.state.streams.domain import COMPACTION
@@ -49,7 +48,6 @@ class Story:
     def __init__(self) -> None:
         self.scribe = Scribe(StreamsState(Domain(1)))
         self.scribe.streams(A, B)
-        self.scribe.do(1, SetLevel(LEVEL, "9"))
         for name, producer in (("first", FIRST), ("second", SECOND), ("old", OLD)):
             self.done(InitTransaction(name, MINUTE, producer, -1, -1))
         claimed = self.scribe.do(1, ClaimShard(shard_of("readers")))
@@ -138,7 +136,7 @@ def test_the_state_stays_sound_to_the_end() -> None:
     lease = story.scribe.do(1, TakeLease(COMPACTION, 1_000))
     assert isinstance(lease, Done)
     settled = story.scribe.do(
-        1, SettleRuns(lease.value, TOPIC, "tables/t", [], [gap(A, 9, 12), gap(B, 0, 1)], [-1, -1])
+        1, Settle(lease.value, TOPIC, "tables/t", [], [gap(A, 9, 12), gap(B, 0, 1)], [-1, -1], [])
     )
     assert isinstance(settled, Done), settled
     assert (story.stream.settled, len(story.stream.aborted)) == (12, 0)

@@ -81,14 +81,13 @@ def test_a_process_that_dies_at_once(kind: type[_Dead], tmp_path: Path, monkeypa
 
 
 def test_the_settings_of_a_gateway(tmp_path: Path) -> None:
-    """Its API has the certificate; the pages of brokers have none, but they know the URL that clients are given."""
+    """Its API has the certificate; the pages of brokers have none."""
     http = HttpSecurity(certificate="c.pem", key="k.pem", authentication="basic")
     settings = Settings(data=str(tmp_path), zones="a,b", brokers=2, security=Security(http=http))
     own = gateway_settings(settings)
     assert (own.http, own.zone, own.security.http) == ("127.0.0.1:0", "a", http)
     for broker in broker_settings(settings):
         assert broker.security.http == HttpSecurity(authentication="basic")
-        assert broker.gateway.url == "https://127.0.0.1:8081"
 
 
 def test_a_gateway_that_never_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from tests.support.batches import Rec, batch
 from tests.support.nodes import Caller
 from tests.support.promise import promise
 from tests.unit.broker.calling import CREATE, NOW, PRODUCE, create, fetch, produce, recs, run
-from tests.unit.broker.handlers.transactions.calls import add_group, end
 
 PROMISES = ("K1", "K3", "K5", "K7", "K10")
 
@@ -223,38 +222,10 @@ def test_keys_of_coordinators() -> None:
 
 
 @promise("K12")
-def test_transactional_ids_are_refused_for_good() -> None:
-    """On a cluster of an older level: codes on which Java's producer and librdkafka give up at once, with the
-    reason."""
-
-    async def test(one: Caller) -> None:
-        for state in [one.node.cluster.state, *(replica.state for replica in one.node.domains.values())]:
-            state.level = 1
-        told = [await one(FIND, version, key_type=TRANSACTION, key="t") for version in range(1, 4)]
-        told += (await one(FIND, 6, key_type=TRANSACTION, coordinator_keys=["t"])).coordinators
-        for found in told:
-            assert found.error_code is ErrorCode.cluster_authorization_failed
-            assert "run `headwater cluster upgrade`" in found.error_message
-        for version in range(5):
-            answer = await one(INIT, version, transactional_id="t", transaction_timeout=1_000)
-            assert answer.error_code is ErrorCode.invalid_transaction_timeout
-            assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
-        who = (1, 0)
-        assert (await end(one, who))[0] is ErrorCode.invalid_producer_id_mapping
-        assert await add_group(one, who) is ErrorCode.invalid_producer_id_mapping
-        told = await one(API_VERSIONS, 4, client_software_name="x", client_software_version="1")
-        assert "transaction.version" not in {feature.name for feature in told.finalized_features}
-
-    run(test)
-
-
-@promise("K12")
 def test_a_broker_that_has_not_joined_refuses_no_transactional_id_for_good() -> None:
-    """Its domains have the first level until it has read them."""
+    """Producers try again."""
 
     async def test(one: Caller) -> None:
-        for replica in one.node.domains.values():
-            replica.state.level = 1
         one.node.membership.epoch = Epoch(0)
         told = [await one(FIND, 1, key_type=TRANSACTION, key="t")]
         told += (await one(FIND, 6, key_type=TRANSACTION, coordinator_keys=["t"])).coordinators

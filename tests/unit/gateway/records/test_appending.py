@@ -1,4 +1,4 @@
-"""Appending as one unit: races, stores that stall, clients that leave, clusters of an older level."""
+"""Appending as one unit: races, stores that stall, clients that leave."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from headwater.gateway.records.once import once
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.links import LinkPhase
-from headwater.state.streams.domain import UNITS_LEVEL
 from headwater.state.streams.stored.keys import KEPT_MS
 from headwater.types import Domain
 from tests.support.gateways import InGateway, gateway
 from tests.support.links import link
-from tests.support.promise import promise
 
 URL = "/v1/topics/orders/records"
 QUICK = Settings(gateway=Gateway(append_ms=300))
@@ -180,21 +178,6 @@ def test_a_unit_fits_into_a_record_of_the_ledger(monkeypatch: pytest.MonkeyPatch
     asyncio.run(story())
 
 
-def test_a_cluster_below_the_level_says_what_to_do() -> None:
-    async def story() -> None:
-        async with gateway() as found:
-            topic = await found.topic("orders")
-            state = found.core.domains[Domain(topic.domain)].state
-            state.level = UNITS_LEVEL - 1
-            answer = await send(found, 1)
-            assert answer.status_code == 503 and "headwater cluster upgrade" in answer.json()["detail"]
-            state.level = UNITS_LEVEL
-            assert ends(found, topic) == [0] and (await send(found, 1)).status_code == 200
-
-    asyncio.run(story())
-
-
-@promise("N1")
 def test_a_topic_that_a_link_copies() -> None:
     """A problem of its own, which names the link, until the topic is promoted."""
 

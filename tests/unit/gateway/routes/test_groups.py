@@ -14,7 +14,6 @@ from headwater.coordination.consumer.members import encode_member as encode_cons
 from headwater.gateway.admin.groups import MAX_OFFSETS
 from headwater.settings.settings import Gateway, Groups, Settings
 from headwater.state.cluster.access import AclResource, Operation
-from headwater.types import Domain
 from tests.support.gateways import ALICE, gateway, secured
 from tests.support.rules import rule
 from tests.support.stored_groups import classic, reads, store
@@ -248,20 +247,5 @@ def test_rights_are_those_of_kafka() -> None:
             await found.allow(rule(ALICE, Operation.DELETE, "readers", group))
             assert (await found.ask("DELETE", PATH, "alice")).status_code == 204
             assert (await found.get("/v1/groups", "alice")).json() == {"items": []}
-
-    asyncio.run(story())
-
-
-def test_a_cluster_below_the_level_says_what_to_do() -> None:
-    async def story() -> None:
-        async with gateway() as found:
-            await found.topic("orders")
-            found.core.domains[Domain(1)].state.level = 2
-            for method, path, body in (
-                ("PUT", f"{PATH}/offsets", offsets(one("orders", 0, 0))),
-                ("POST", f"{PATH}/reset", {"json": {"topic": "orders", "to": "latest"}}),
-            ):
-                answer = await found.ask(method, path, **body)
-                assert answer.status_code == 503 and "headwater cluster upgrade" in answer.json()["detail"]
 
     asyncio.run(story())

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from headwater.gateway.routes import processes
 from headwater.settings.settings import Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from headwater.state.commands.base import TakeLease
@@ -15,6 +16,8 @@ from headwater.state.results import Done
 from headwater.state.streams.domain import COMPACTION
 from headwater.types import Domain
 from tests.support.gateways import ALICE, gateway, secured
+from tests.support.newer import BUILD, NEXT, be_newer
+from tests.support.promise import promise
 from tests.support.rules import rule
 
 PROMISES = ("H2",)
@@ -46,28 +49,35 @@ def test_the_processes_of_a_cluster() -> None:
     asyncio.run(story())
 
 
-def test_the_level_is_raised_when_all_processes_know_it() -> None:
+@promise("M5")
+def test_the_level_is_raised_when_all_processes_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This gateway knows a made-up level, another process does not."""
+
     async def story() -> None:
         async with gateway() as found:
-            for state in (found.services.state, found.core.domains[Domain(1)].state):
-                state.level = LEVEL - 1
-            [old] = await found.core.cluster.submit([TakeEpoch("old", -1, "", (), LEVEL - 1, "0.1")])
+            await found.topic("orders")
+            [old] = await found.core.cluster.submit([TakeEpoch("old", -1, "", (), LEVEL, "0.1")])
             assert isinstance(old, Done)
-            assert (await found.get(PATH)).json()["known_level"] == LEVEL - 1
+            be_newer(monkeypatch, processes)
+            [new] = await found.core.cluster.submit([TakeEpoch("new", -1, "", (), NEXT, BUILD)])
+            assert isinstance(new, Done)
+            assert (await found.get(PATH)).json()["known_level"] == LEVEL
             refused = await found.ask("POST", UPGRADE, json={})
             assert refused.status_code == 409, refused.text
-            assert (await found.get(PATH)).json()["level"] == LEVEL - 1
-            del found.services.state.processes[old.value]
+            assert (await found.get(PATH)).json()["level"] == LEVEL
+            for epoch in [epoch for epoch, process in found.services.state.processes.items() if process.level < NEXT]:
+                del found.services.state.processes[epoch]
             checked = await found.ask("POST", UPGRADE, json={}, params={"validate_only": "true"})
-            assert checked.json() == {"level": LEVEL} and found.services.state.level == LEVEL - 1
-            done = await found.ask("POST", UPGRADE, json={"level": LEVEL})
-            assert done.status_code == 200 and done.json() == {"level": LEVEL}
+            assert checked.json() == {"level": NEXT} and found.services.state.level == LEVEL
+            done = await found.ask("POST", UPGRADE, json={"level": NEXT})
+            assert done.status_code == 200 and done.json() == {"level": NEXT}
+            assert found.core.domains[Domain(1)].state.level == NEXT
             assert (await found.ask("POST", UPGRADE, json={})).status_code == 200
 
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("body", [{"level": LEVEL - 1}, {"level": LEVEL + 1}, {"level": "high"}, {"to": 3}, []])
+@pytest.mark.parametrize("body", [{"level": LEVEL - 1}, {"level": NEXT}, {"level": "high"}, {"to": 3}, []])
 def test_levels_that_the_cluster_cannot_have(body: object) -> None:
     async def story() -> None:
         async with gateway() as found:

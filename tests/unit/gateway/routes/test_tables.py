@@ -8,13 +8,14 @@ from typing import Any
 from headwater.settings.settings import Gateway, Lake, Settings
 from headwater.state.cluster.access import Operation
 from headwater.state.commands.base import TakeLease
-from headwater.state.commands.tables import Follow, ForgetFiles, Merge, NewFile, SegmentRun, Settle
+from headwater.state.commands.tables import Follow, ForgetFiles, NewFile, Replace, SegmentRun, Settle
 from headwater.state.records import Command
 from headwater.state.results import Done
 from headwater.state.streams.domain import COMPACTION
 from headwater.types import Domain
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule
+from tests.support.scribe import untyped
 
 PROMISES = ("H2",)
 
@@ -48,11 +49,11 @@ class Compactor:
 
     async def settle(self, start: int, end: int) -> None:
         files, runs = [self.file(start, end)], [self.run(start, end)]
-        await self.do(Settle(self.lease, self.topic.id, "tables/orders", files, runs))
+        await self.do(Settle(self.lease, self.topic.id, "tables/orders", files, runs, [-1], untyped(files)))
 
     async def merge(self, removed: list[int], start: int, end: int) -> None:
         files, runs = [self.file(start, end)], [self.run(start, end)]
-        await self.do(Merge(self.lease, self.topic.id, removed, files, runs))
+        await self.do(Replace(self.lease, self.topic.id, removed, files, runs, untyped(files), False))
 
 
 async def three_versions(found: InGateway) -> Compactor:

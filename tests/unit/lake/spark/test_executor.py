@@ -5,8 +5,6 @@ from headwater.lake.planning import Limits, TopicPlan, plan_settle, table_root
 from headwater.lake.spark.executor import perform
 from headwater.lake.tasks import FileFacts, Task
 from headwater.objects.memory import MemoryStore
-from headwater.state.commands.base import SetLevel
-from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.records import Command
 from headwater.state.results import Result
 from headwater.state.streams.state import StreamsState
@@ -29,7 +27,6 @@ class Written:
         self.store = MemoryStore()
         self.state = StreamsState(ONE)
         self.scribe = Scribe(self.state)
-        self.scribe.do(5, SetLevel(LEVEL, LEVELS[LEVEL]))
         self.scribe.streams(A, epoch=5)
         self.by = ObjectWriter(5, self._submit, self.store, ONE)
 

@@ -20,10 +20,8 @@ from headwater.log.segment.rows import plain_rows, plain_schema
 from headwater.log.segment.schema import FIELD_ID
 from headwater.log.segment.typed import typed_schema
 from headwater.log.segment.write import SegmentWriter
-from headwater.state.commands.columns import KEY_COLUMN, Bounds
+from headwater.state.commands.tables import KEY_COLUMN, Bounds
 from tests.support.promise import promise
-
-PROMISES = ("T17",)
 
 
 def rows(keys: list[bytes | None], start: int = 0) -> pa.RecordBatch:

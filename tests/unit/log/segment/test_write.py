@@ -22,7 +22,7 @@ from headwater.log.segment.encode import compile_encoder
 from headwater.log.segment.read import SegmentReader, footer_bytes, footer_checksum, open_segment
 from headwater.log.segment.schema import segment_schema
 from headwater.log.segment.write import SegmentFacts, SegmentWriter, Sizes, compile_kernels, decode_runs, read_pieces
-from headwater.state.commands.columns import KEY_COLUMN, Bounds
+from headwater.state.commands.tables import KEY_COLUMN, Bounds
 from tests.support.batches import NO_PRODUCER, Rec, batch
 from tests.support.promise import promise
 

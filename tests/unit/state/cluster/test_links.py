@@ -11,10 +11,9 @@ import pytest
 from headwater.state.cluster import links
 from headwater.state.cluster.links import SECRETS, Link, LinkedTopic, SourceEnds
 from headwater.state.cluster.state import ClusterState
-from headwater.state.commands.base import SetLevel
 from headwater.state.commands.cluster import CreateTopic, DeleteTopic, TakeEpoch, TopicGone
 from headwater.state.commands.links import DropLink, LinkPhase, LinkSpec, NoteSourceEnds, PutLink, SetLinkTopic
-from headwater.state.machine import LEVELS, LINK_ENDS_LEVEL, LINKS_LEVEL
+from headwater.state.machine import LEVEL
 from headwater.state.records import decode
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Domain, Position
@@ -39,13 +38,12 @@ SPEC = LinkSpec(
 
 
 class Story:
-    """A cluster at the level of links, with the topics X and Y and the link `old`."""
+    """A cluster with the topics X and Y and the link `old`."""
 
-    def __init__(self, level: int = LINKS_LEVEL) -> None:
+    def __init__(self) -> None:
         self.state = ClusterState()
         self.scribe = Scribe(self.state)
-        self.scribe.do(0, TakeEpoch("1/a", 1, "z", (), LINK_ENDS_LEVEL, "b"))
-        self.do(SetLevel(level, LEVELS[level]))
+        self.scribe.do(0, TakeEpoch("1/a", 1, "z", (), LEVEL, "b"))
         for topic, name in ((X, "x"), (Y, "y")):
             self.do(CreateTopic(topic, name, 2, {}, Domain(1)))
         assert self.do(PutLink(SPEC, 0)) == Done(1)
@@ -212,7 +210,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_a_source_ends() -> None:
     """The ends of a generation: noted by partition, forgotten with the next generation, and with the topic."""
-    story = Story(LINK_ENDS_LEVEL)
+    story = Story()
     story.set(X, COPYING, 0)
     assert story.do(NoteSourceEnds(X, 2, [(1, 7)]), START_MS + 3) == Done()
     assert story.state.links.ends == {X: SourceEnds(X, 2, [-1, 7], START_MS + 3)}
@@ -236,19 +234,11 @@ def test_where_a_source_ends() -> None:
     story.check_restored()
 
 
-@promise("M5")
-def test_the_steps_of_a_promotion_need_the_sixth_level() -> None:
-    """Before it they change no byte, and the image is that of the fifth level."""
+@promise("N1")
+def test_the_steps_of_a_promotion() -> None:
+    """A topic that is finished is still copied, one that is being promoted no longer; both refuse producers."""
     story = Story()
     story.set(X, COPYING, 0)
-    before = story.topic()
-    for phase in (FINISHING, PROMOTING):
-        refused = story.set(X, phase, 2)
-        assert reason(refused) is Reason.INVALID and "needs level 6, the cluster is at 5" in str(refused)
-    refused = story.do(NoteSourceEnds(X, 2, [(0, 1)]))
-    assert reason(refused) is Reason.INVALID and "needs level 6" in str(refused)
-    assert story.topic() == before and b"link ends" not in story.state.image()
-    story.do(SetLevel(LINK_ENDS_LEVEL, LEVELS[LINK_ENDS_LEVEL]))
     assert story.set(X, FINISHING, 2) == Done(3)
     assert story.topic().mirrored and story.topic().copied
     assert story.set(X, PROMOTING, 3) == Done(4)

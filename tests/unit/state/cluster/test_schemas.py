@@ -10,7 +10,6 @@ import pytest
 from headwater.state.cluster import schemas
 from headwater.state.cluster.schemas import NO_SETTINGS, Schemas, size_of
 from headwater.state.cluster.state import ClusterState
-from headwater.state.commands.base import SetLevel
 from headwater.state.commands.cluster import TakeEpoch
 from headwater.state.commands.schemas import (
     GLOBAL,
@@ -24,7 +23,7 @@ from headwater.state.commands.schemas import (
     SetSchemaMode,
     SetSchemaSettings,
 )
-from headwater.state.machine import LEVELS, TYPED_LEVEL
+from headwater.state.machine import LEVEL
 from headwater.state.records import decode
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Position
@@ -39,13 +38,12 @@ def content(text: str, *references: SchemaReference) -> SchemaContent:
 
 
 class Story:
-    """A cluster at the level of schemas."""
+    """A cluster with one process."""
 
     def __init__(self) -> None:
         self.state = ClusterState()
         self.scribe = Scribe(self.state)
-        self.scribe.do(0, TakeEpoch("1/a", 1, "z", (), TYPED_LEVEL, "b"))
-        self.do(SetLevel(TYPED_LEVEL, LEVELS[TYPED_LEVEL]))
+        self.scribe.do(0, TakeEpoch("1/a", 1, "z", (), LEVEL, "b"))
 
     @property
     def own(self) -> Schemas:

@@ -1,9 +1,7 @@
 """Where the index entries of an object end, if there are batches of transactions in it."""
 
-from headwater.state.commands.base import SetLevel
 from headwater.state.commands.streams import AppendUnits, Mode, Unit, UnitChunk
 from headwater.state.commands.transactions import EndTransaction, InitTransaction
-from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.results import Appended, Transacted, Verdict
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
@@ -23,7 +21,6 @@ class Log:
     def __init__(self, producers: int) -> None:
         self.state = StreamsState(Domain(1))
         self.scribe = Scribe(self.state)
-        self.scribe.do(1, SetLevel(LEVEL, LEVELS[LEVEL]))
         self.scribe.streams(A)
         for producer in range(producers):
             result = self.scribe.do(1, InitTransaction(f"t{producer}", 60_000, producer, -1, -1))

@@ -4,20 +4,19 @@ import uuid
 
 import pytest
 
-from headwater.state.commands.base import Fence, SetLevel, TakeLease, Tick
+from headwater.state.commands.base import Fence, TakeLease, Tick
 from headwater.state.commands.holds import HoldVersion, MoveHold, ReleaseVersions, TakeHold
 from headwater.state.commands.streams import DropStreams, ForgetObjects, TrimStreams
-from headwater.state.commands.tables import Follow, ForgetFiles, Merge, NewFile, Pin, Retire, SegmentRun, Settle
-from headwater.state.machine import LEVELS
+from headwater.state.commands.tables import Follow, ForgetFiles, NewFile, Pin, Replace, Retire, SegmentRun, Settle
 from headwater.state.records import Command, decode
 from headwater.state.results import Done, Reason, Refused, Result
-from headwater.state.streams.domain import COMPACTION, HOLDS_LEVEL, HOUSEKEEPING
+from headwater.state.streams.domain import COMPACTION, HOUSEKEEPING
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored import holds as stored_holds
 from headwater.state.streams.tables import JOURNAL_KEPT
 from headwater.types import Domain, Position, WalId
 from tests.support.promise import promise
-from tests.support.scribe import START_MS, TOPIC, Scribe
+from tests.support.scribe import START_MS, TOPIC, Scribe, untyped
 
 PROMISES = ("Q2", "L3")
 
@@ -32,7 +31,6 @@ class Story:
     def __init__(self) -> None:
         self.scribe = Scribe(StreamsState(Domain(1)))
         self.now = START_MS
-        self.do(WRITER, SetLevel(HOLDS_LEVEL, LEVELS[HOLDS_LEVEL]))
         self.scribe.streams(STREAM)
         self.lease = self.number(COMPACTOR, TakeLease(COMPACTION, 1 << 40))
         self.keeping = self.number(COMPACTOR, TakeLease(HOUSEKEEPING, 1 << 40))
@@ -76,13 +74,14 @@ class Story:
         self.append()
         start, self.end = self.end, self.end + 1
         run = SegmentRun(STREAM, start, self.end, 0, 0, 1)
-        return self.number(COMPACTOR, Settle(self.lease, TOPIC, ROOT, [self._file(1)], [run]))
+        made = [self._file(1)]
+        return self.number(COMPACTOR, Settle(self.lease, TOPIC, ROOT, made, [run], [5], untyped(made)))
 
     def merge(self, *files: int) -> int:
         """Files that begin at the start of the log become one; returns the version."""
         rows = sum(self.state.tables[TOPIC].files[number].rows for number in files)
         made, run = [self._file(rows)], [SegmentRun(STREAM, 0, rows, 0, 0, 1)]
-        return self.number(COMPACTOR, Merge(self.lease, TOPIC, list(files), made, run))
+        return self.number(COMPACTOR, Replace(self.lease, TOPIC, list(files), made, run, untyped(made), False))
 
     def ripe(self) -> list[int]:
         """The files that may be deleted; `ForgetFiles` agrees."""

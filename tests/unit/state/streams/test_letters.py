@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headwater.state.commands.streams import CursorIs, DropStreams, StartAt
-from headwater.state.machine import TYPED_LEVEL
 from headwater.state.results import Reason, Refused, UnitResult
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
@@ -13,9 +12,9 @@ from tests.unit.state.streams.test_units import ACCEPTED, CONFLICT, A, B, Log
 PROMISES = ("T7",)
 
 
-def settled(level: int = TYPED_LEVEL) -> Log:
+def settled() -> Log:
     """Stream A is settled up to 10."""
-    log = Log(level)
+    log = Log()
     assert log.one({A: 1}, StartAt(A, 10)).verdict is ACCEPTED
     assert log.state.streams[A].settled == 10
     return log
@@ -45,12 +44,6 @@ def test_a_cursor_stays_with_a_unit_that_is_refused() -> None:
         refused = log.scribe.do(1, log.command((flawed, {B: 1})))
         assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
     assert not log.state.letters and log.ends() == (11, 0)
-
-
-def test_an_older_level_knows_no_cursors() -> None:
-    log = settled(TYPED_LEVEL - 1)
-    refused = log.scribe.do(1, log.command(([CursorIs(A, 0, 5)], {B: 1})))
-    assert isinstance(refused, Refused) and f"level {TYPED_LEVEL}" in refused.detail
 
 
 def test_cursors_are_in_checkpoints_and_go_with_their_streams() -> None:

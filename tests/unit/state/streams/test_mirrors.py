@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.state.commands.base import SetLevel, TakeLease
+from headwater.state.commands.base import TakeLease
 from headwater.state.commands.links import SetMirror, SkipStreams
 from headwater.state.commands.streams import (
     AnyCondition,
@@ -28,7 +28,6 @@ from headwater.state.commands.streams import (
 )
 from headwater.state.commands.tables import Reserve
 from headwater.state.commands.transactions import EndTransaction, InitTransaction, JoinTransaction
-from headwater.state.machine import LEVELS, LINKS_LEVEL
 from headwater.state.records import decode
 from headwater.state.results import (
     Appended,
@@ -65,15 +64,13 @@ SKIPPED, CONFLICT, NOT_MIRRORED = SkipVerdict.SKIPPED, SkipVerdict.CONFLICT, Ski
 class Story:
     """Two streams. The first one is a mirror under generation 3."""
 
-    def __init__(self, level: int = LINKS_LEVEL) -> None:
+    def __init__(self) -> None:
         self.state = StreamsState(Domain(1))
         self.scribe = Scribe(self.state)
-        self.scribe.do(LINK, SetLevel(level, LEVELS[level]))
         self.scribe.streams(A, B)
         self.woken: list[int] = []
         self.state.on_append = self.woken.append
-        if level >= LINKS_LEVEL:
-            assert self.set(3) == Done(1)
+        assert self.set(3) == Done(1)
 
     def stream(self, name: int = A) -> Stream:
         return self.state.streams[name]
@@ -403,22 +400,6 @@ def test_a_dropped_stream_leaves_nothing() -> None:
     story.check_restored()
     story.scribe.streams(A)
     assert story.stream().mirror == NO_MIRROR
-
-
-# --- levels --------------------------------------------------------------------------------------------
-
-
-@promise("M5")
-def test_conditions_of_mirrors_need_their_level() -> None:
-    """Below it the condition is refused, and gaps do not grow: an older build folds the same bytes."""
-    story = Story(LINKS_LEVEL - 1)
-    refused = story.units(([MirrorIs(A, 3)], A, 1))
-    assert isinstance(refused, Refused) and f"level {LINKS_LEVEL}" in refused.detail
-    assert story.stream().next_offset == 0
-    story.stream().skip_to(4, U32_MAX, grow=story.state.gaps_grow(story.stream()))
-    story.units(([StartAt(A, 5)], A, 1))
-    assert [(e.start, e.end) for e in story.stream().index] == [(0, 4), (4, 5), (5, 6)]
-    assert b"mirrors" not in story.state.image()
 
 
 # --- histories -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.state.commands.base import Fence, TakeLease, Tick
 from headwater.state.commands.streams import DropStreams, TrimStreams
-from headwater.state.commands.tables import Fill, Merge, NewFile, Release, Reserve, SegmentRun, Settle, WantSettled
+from headwater.state.commands.tables import Fill, NewFile, Release, Replace, Reserve, SegmentRun, Settle, WantSettled
 from headwater.state.records import decode
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams import reserve as reserving
@@ -15,7 +15,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain, Position
 from tests.support.promise import promise
-from tests.support.scribe import START_MS, TOPIC, Scribe
+from tests.support.scribe import START_MS, TOPIC, Scribe, newest_of, untyped
 
 PROMISES = ("L8",)
 
@@ -68,13 +68,13 @@ class Story:
     ) -> Result:
         made = [self.file(sum(r.end - r.start for r in runs))] if files is None else files
         times = [50] * len(runs) if newest is None else newest
-        return self.scribe.do(epoch, Fill(number, root, made, list(runs), times), clock_ms)
+        return self.scribe.do(epoch, Fill(number, root, made, list(runs), times, untyped(made)), clock_ms)
 
     def settle(self, *runs: SegmentRun) -> Result:
         lease = self.scribe.do(9, TakeLease(COMPACTION, 1_000))
         assert isinstance(lease, Done)
-        rows = sum(r.end - r.start for r in runs)
-        return self.scribe.do(9, Settle(lease.value, TOPIC, ROOT, [self.file(rows)], list(runs)))
+        made, newest = [self.file(sum(r.end - r.start for r in runs))], newest_of(self.state, runs)
+        return self.scribe.do(9, Settle(lease.value, TOPIC, ROOT, made, list(runs), newest, untyped(made)))
 
     def shape(self, stream: int = A) -> list[tuple[int, int, str]]:
         """(start, end, what lies there)"""
@@ -447,7 +447,8 @@ def test_segments_and_gaps_merge(story: Story) -> None:
     lease = story.scribe.do(9, TakeLease(COMPACTION, 1_000))
     assert isinstance(lease, Done)
     size = story.stream().size
-    merged = Merge(lease.value, TOPIC, [1, 2], [story.file(5)], [run(0, 10, groups=2)])
+    files = [story.file(5)]
+    merged = Replace(lease.value, TOPIC, [1, 2], files, [run(0, 10, groups=2)], untyped(files), False)
     assert story.scribe.do(9, merged) == Done(3)
     assert (story.shape(), story.stream().size) == ([(0, 10, "file 3")], size)
 

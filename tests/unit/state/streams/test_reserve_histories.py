@@ -18,7 +18,7 @@ from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Position
 from tests.support.promise import promise
-from tests.support.scribe import START_MS, TOPIC, Scribe
+from tests.support.scribe import START_MS, TOPIC, Scribe, newest_of, untyped
 
 PROMISES = ("L8", "M1")
 
@@ -85,7 +85,7 @@ class History:
         file = self.file(sum(run.end - run.start for run in runs), len(runs))
         times = [(a * b + i) % 900 for i in range(len(runs))]
         late, was_owner = found.expired(self.now), found.owner == self.loader
-        result = self.scribe.do(self.loader, Fill(found.number, ROOT, [file], runs, times), self.now)
+        result = self.scribe.do(self.loader, Fill(found.number, ROOT, [file], runs, times, untyped([file])), self.now)
         assert isinstance(result, Refused) or (was_owner and not late)
         return result
 
@@ -106,7 +106,8 @@ class History:
         if not runs:
             return None
         file = self.file(sum(run.end - run.start for run in runs), len(runs))
-        result = self.scribe.do(20, Settle(lease.value, TOPIC, ROOT, [file], runs), self.now)
+        command = Settle(lease.value, TOPIC, ROOT, [file], runs, newest_of(self.state, runs), untyped([file]))
+        result = self.scribe.do(20, command, self.now)
         table = self.state.tables.get(TOPIC)
         assert isinstance(result, Done) or (table is not None and table.dropped), result
         return result

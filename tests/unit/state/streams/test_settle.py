@@ -10,9 +10,9 @@ from headwater.state.commands.tables import (
     Expired,
     Follow,
     ForgetFiles,
-    Merge,
     NewFile,
     Pin,
+    Replace,
     Retire,
     SegmentRun,
     Settle,
@@ -26,7 +26,7 @@ from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import JOURNAL_KEPT, ExpiryRequest
 from headwater.types import Domain, WalId
 from tests.support.promise import promise
-from tests.support.scribe import START_MS, TOPIC, Scribe
+from tests.support.scribe import START_MS, TOPIC, Scribe, newest_of, untyped
 
 PROMISES = ("T1", "L3")
 
@@ -69,11 +69,12 @@ class Story:
         self, *runs: SegmentRun, files: int = 1, epoch: int = 9, lease: int | None = None, rows: int = 1
     ) -> Result:
         made = [self.file(rows) for _ in range(files)]
-        command = Settle(self.lease if lease is None else lease, TOPIC, ROOT, made, list(runs))
-        return self.scribe.do(epoch, command)
+        own, newest = self.lease if lease is None else lease, newest_of(self.state, runs)
+        return self.scribe.do(epoch, Settle(own, TOPIC, ROOT, made, list(runs), newest, untyped(made)))
 
     def merge(self, removed: list[int], *runs: SegmentRun, rows: int, files: int = 1) -> Result:
-        return self.scribe.do(9, Merge(self.lease, TOPIC, removed, [self.file(rows) for _ in range(files)], list(runs)))
+        made = [self.file(rows) for _ in range(files)]
+        return self.scribe.do(9, Replace(self.lease, TOPIC, removed, made, list(runs), untyped(made), False))
 
     def follow(self, cursor: int, oldest: int, name: str = "delta", expected: str = "", location: str = "") -> Result:
         return self.scribe.do(9, Follow(self.lease, TOPIC, name, expected, location, cursor, oldest))

@@ -4,10 +4,10 @@ import uuid
 
 import pytest
 
-from headwater.state.commands.base import SetLevel, TakeLease
+from headwater.state.commands.base import TakeLease
 from headwater.state.commands.groups import ClaimShard, CommitOffsets, DropGroup
 from headwater.state.commands.streams import AppendUnits, DropStreams, Mode, TrimStreams, Unit, UnitChunk
-from headwater.state.commands.tables import NewFile, SegmentRun, SettleRuns
+from headwater.state.commands.tables import NewFile, SegmentRun, Settle
 from headwater.state.commands.transactions import (
     AbortTransaction,
     EndTransaction,
@@ -16,7 +16,6 @@ from headwater.state.commands.transactions import (
     JoinTransaction,
     StageOffsets,
 )
-from headwater.state.machine import LEVEL
 from headwater.state.records import Command, decode
 from headwater.state.results import Appended, Done, Judgement, Reason, Refused, Result, Transacted, Verdict
 from headwater.state.streams import offsets, transactions
@@ -26,7 +25,7 @@ from headwater.state.streams.stored.groups import MAX_NAME, shard_of
 from headwater.state.streams.stored.transactions import LAST_EPOCH, MAX_ID, Ended, Phase, Transaction
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain, Position
-from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe
+from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe, untyped
 
 PROMISES = ("K12",)
 
@@ -45,7 +44,6 @@ class Story:
 
     def __init__(self, epoch: int = 0) -> None:
         self.scribe = Scribe(StreamsState(Domain(1)))
-        self.do(SetLevel(LEVEL, "x"))
         self.scribe.streams(A, B)
         self.claim = self.do(ClaimShard(shard_of(GROUP)))
         self.sequence = 0
@@ -497,7 +495,7 @@ def settle(story: Story, end: int, newest: int = -1, rows: int = 0, start: int =
     assert isinstance(lease, Done)
     files = [NewFile(f"f{start}", 10, rows, 1, 0, 0, start, end, 0, 9, 0, 7)] if rows else []
     run = SegmentRun(A, start, end, 0 if rows else -1, 0, 1 if rows else 0)
-    return story.do(SettleRuns(lease.value, TOPIC, "root", files, [run], [newest]))
+    return story.do(Settle(lease.value, TOPIC, "root", files, [run], [newest], untyped(files)))
 
 
 def test_settling_stops_at_the_stable_offset_and_forgets_aborts(story: Story) -> None:

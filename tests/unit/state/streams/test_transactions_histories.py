@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headwater.state.commands.base import SetLevel, TakeLease, Tick
+from headwater.state.commands.base import TakeLease, Tick
 from headwater.state.commands.groups import ClaimShard, CommitOffsets, DropGroup, DropOffsets
 from headwater.state.commands.streams import (
     AppendUnits,
@@ -24,7 +24,7 @@ from headwater.state.commands.streams import (
     Unit,
     UnitChunk,
 )
-from headwater.state.commands.tables import NewFile, Release, Reserve, SegmentRun, SettleRuns
+from headwater.state.commands.tables import NewFile, Release, Reserve, SegmentRun, Settle
 from headwater.state.commands.transactions import (
     AbortTransaction,
     EndTransaction,
@@ -33,7 +33,6 @@ from headwater.state.commands.transactions import (
     JoinTransaction,
     StageOffsets,
 )
-from headwater.state.machine import LEVEL
 from headwater.state.records import Command, decode
 from headwater.state.results import Appended, Done, Judgement, Reason, Refused, Result, Transacted, Verdict
 from headwater.state.streams.domain import COMPACTION
@@ -41,7 +40,7 @@ from headwater.state.streams.index import MARKER_BYTES
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.groups import shard_of
 from headwater.types import Domain, Position
-from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, Scribe
+from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, Scribe, untyped
 from tests.support.soak import examples
 from tests.unit.state.streams.transactions_model import LAST, WORDS, Answer, Item, Log, Model, Place
 
@@ -84,8 +83,6 @@ class Transacting(RuleBasedStateMachine):
         self.reserved: dict[int, tuple[int, int, int, int]] = {}
         self.sent: deque[tuple[str, Any] | tuple[int, list[Batch]]] = deque(maxlen=LATE)
         """The last requests: of an id, or batches for a stream."""
-        for broker in (*BROKERS, COMPACTOR):
-            self.do(broker, SetLevel(LEVEL, "x"))
         for _ in range(3):
             self.create()
         for group in GROUPS:
@@ -426,7 +423,7 @@ class Transacting(RuleBasedStateMachine):
             if left:
                 files.append(NewFile(f"f{self.now}-{start}", 10, len(left), 1, 0, 0, start, end, 0, 9, 0, 7))
             start = end
-        command = SettleRuns(self.lease, uuid.UUID(int=100 + name), f"root-{name}", files, runs, newest)
+        command = Settle(self.lease, uuid.UUID(int=100 + name), f"root-{name}", files, runs, newest, untyped(files))
         result = self.do(COMPACTOR, command)
         if start > stable:
             assert isinstance(result, Refused) and result.reason is Reason.STALE

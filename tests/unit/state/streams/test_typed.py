@@ -9,26 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.log.segment.schema import segment_schema
-from headwater.state.commands.base import SetLevel, TakeLease, Tick
-from headwater.state.commands.columns import (
-    KEY_COLUMN,
-    AddColumns,
-    Addition,
-    Bounds,
-    Column,
-    FileTyping,
-    FillFiles,
-    Replace,
-    SettleFiles,
-    WantDecoded,
-    additions,
-    grown,
-    up_to,
-    walk,
-)
+from headwater.state.commands.base import TakeLease, Tick
+from headwater.state.commands.columns import AddColumns, Addition, Column, WantDecoded, additions, grown, up_to, walk
 from headwater.state.commands.streams import DropStreams, TrimStreams
-from headwater.state.commands.tables import Follow, ForgetFiles, Merge, NewFile, Reserve, SegmentRun, SettleRuns
-from headwater.state.machine import LEVELS, TYPED_LEVEL
+from headwater.state.commands.tables import (
+    KEY_COLUMN,
+    Bounds,
+    FileTyping,
+    Fill,
+    Follow,
+    ForgetFiles,
+    NewFile,
+    Replace,
+    Reserve,
+    SegmentRun,
+    Settle,
+)
 from headwater.state.records import decode
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.state.streams import typed
@@ -37,7 +33,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.typed import Columns, ColumnsVersion
 from headwater.types import Domain, Position
 from tests.support.promise import promise
-from tests.support.scribe import START_MS, TOPIC, Scribe
+from tests.support.scribe import TOPIC, Scribe
 
 PROMISES = ("T6", "T17")
 
@@ -55,12 +51,11 @@ DATA = column(101, "value_data", "struct", column(102, "a", "long"))
 
 
 class Story:
-    """A state at level 6 with a stream, and a compactor that holds the lease as epoch 9."""
+    """A state with a stream, and a compactor that holds the lease as epoch 9."""
 
-    def __init__(self, level: int = TYPED_LEVEL) -> None:
+    def __init__(self) -> None:
         self.scribe = Scribe(StreamsState(Domain(1)))
         self.scribe.streams(A)
-        self.scribe.do(1, SetLevel(level, LEVELS[level]))
         result = self.scribe.do(9, TakeLease(COMPACTION, 1 << 40))
         assert isinstance(result, Done)
         self.lease = result.value
@@ -83,14 +78,12 @@ class Story:
         self.files += 1
         return NewFile(f"_data/{self.files}.parquet", 1_000, rows, 1, 0, 0, 0, 99, 1, 9, 0, 7)
 
-    def settle(self, rows: int, typing: FileTyping | None) -> Result:
+    def settle(self, rows: int, typing: FileTyping) -> Result:
         """Append and settle some rows."""
         start = self.state.streams[A].next_offset
         self.scribe.append(1, A, [(100, rows, 5)])
         run = SegmentRun(A, start, start + rows, 0, 0, 1)
-        if typing is None:
-            return self.scribe.do(9, SettleRuns(self.lease, TOPIC, ROOT, [self.file(rows)], [run], [5]))
-        command = SettleFiles(self.lease, TOPIC, ROOT, [self.file(rows)], [run], [5], [typing])
+        command = Settle(self.lease, TOPIC, ROOT, [self.file(rows)], [run], [5], [typing])
         return self.scribe.do(9, command)
 
     def replace(self, removed: list[int], typing: FileTyping, *, rewrites: bool = False) -> Result:
@@ -328,19 +321,6 @@ def test_a_rewrite_reaches_rows_that_the_log_has_left(story: Story) -> None:
     assert story.state.tables[TOPIC].journal[-1].operation == "rewrite"
 
 
-@promise("T5")
-def test_files_of_earlier_levels_are_compared_by_their_rows(story: Story) -> None:
-    """They have no digest. Once they have one, a merge without digests is refused."""
-    story.settle(3, None)
-    story.settle(4, FileTyping(9, 0, 0, ()))
-    run = SegmentRun(A, 0, 7, 0, 0, 1)
-    refused(story.scribe.do(9, Merge(story.lease, TOPIC, [1, 2], [story.file(7)], [run])), Reason.STALE, "digests")
-    assert story.replace([1, 2], FileTyping(123, 0, 0, ())) == Done(3)
-    refused(story.scribe.do(9, Merge(story.lease, TOPIC, [3], [story.file(7)], [run])), Reason.STALE, "digests")
-    assert story.replace([3], FileTyping(123, 0, 0, ())) == Done(4)
-
-
-@promise("T17")
 @pytest.mark.parametrize(
     "typing",
     [
@@ -366,11 +346,11 @@ def test_every_file_has_a_typing(story: Story) -> None:
     """Of settles, merges and bulk appends."""
     story.scribe.append(1, A, [(100, 3, 5)])
     run = SegmentRun(A, 0, 3, 0, 0, 1)
-    refused(story.scribe.do(9, SettleFiles(story.lease, TOPIC, ROOT, [story.file(3)], [run], [5], [])), Reason.INVALID)
+    refused(story.scribe.do(9, Settle(story.lease, TOPIC, ROOT, [story.file(3)], [run], [5], [])), Reason.INVALID)
     assert story.scribe.do(9, Reserve(TOPIC, [(A, 2)], 1_000)) == Done(1)
     filled = SegmentRun(A, 3, 5, 0, 0, 1)
-    refused(story.scribe.do(9, FillFiles(1, ROOT, [story.file(2)], [filled], [5], [])), Reason.INVALID)
-    assert story.scribe.do(9, FillFiles(1, ROOT, [story.file(2)], [filled], [5], [FileTyping(4, 0, 0, ())])) == Done(1)
+    refused(story.scribe.do(9, Fill(1, ROOT, [story.file(2)], [filled], [5], [])), Reason.INVALID)
+    assert story.scribe.do(9, Fill(1, ROOT, [story.file(2)], [filled], [5], [FileTyping(4, 0, 0, ())])) == Done(1)
     assert story.state.typed[TOPIC].files == {1: FileTyping(4, 0, 0, ())}
 
 
@@ -418,7 +398,7 @@ def test_typings_go_with_their_files_and_columns_with_their_table(story: Story) 
 
 # --- histories -----------------------------------------------------------------------------------------
 
-steps = st.tuples(st.sampled_from(["add", "settle", "old", "merge", "rewrite", "want", "forget", "drop"]),
+steps = st.tuples(st.sampled_from(["add", "settle", "merge", "rewrite", "want", "forget", "drop"]),
                   st.integers(0, 7), st.integers(0, 7))  # fmt: skip
 
 
@@ -444,22 +424,20 @@ class History(Story):
         if what == "add":
             self.last_id += 1
             assert self.add(column(self.last_id, f"c{self.last_id}"), expected=version) == Done(version + 1)
-        elif what in ("settle", "old"):
+        elif what == "settle":
             digest = (a * 8 + b) * 0x123456789ABCDEF & MASK
-            typing = FileTyping(digest, min(a, version), 0, ()) if what == "settle" else None
-            assert isinstance(self.settle(a + 1, typing), Done)
+            assert isinstance(self.settle(a + 1, FileTyping(digest, min(a, version), 0, ())), Done)
             self.digests[self.state.last_file] = digest
         elif what in ("merge", "rewrite") and live:
             first = a % len(live)
             chosen = live[first : first + 1 + b % 3]
-            known, rewrites = self.state.typed.get(TOPIC), what == "rewrite"
+            known, rewrites = self.state.typed[TOPIC], what == "rewrite"
             total = sum(self.digests[n] for n in chosen) & MASK
-            sums = known.digest(chosen) if known is not None else None
-            assert sums in (None, total)
-            decoded = known is not None and all(n in known.files and known.files[n].version for n in chosen)
+            assert known.digest(chosen) == total
+            decoded = all(known.files[n].version for n in chosen)
             told = FileTyping(total + (b == 7) & MASK, version if rewrites or decoded else 0, 0, ())
             result = self.replace(chosen, told, rewrites=rewrites)
-            assert isinstance(result, Refused) == (b == 7 and sums is not None)
+            assert isinstance(result, Refused) == (b == 7)
             if isinstance(result, Done):
                 self.digests[self.state.last_file] = told.digest
         elif what == "want" and live:
@@ -472,7 +450,7 @@ class History(Story):
     def check(self) -> None:
         for topic, one in self.state.typed.items():
             table = self.state.tables.get(topic)
-            assert one.files.keys() <= (table.files.keys() if table is not None else set())
+            assert one.files.keys() == (table.files.keys() if table is not None else set())
             assert all(typing.version <= one.columns.version for typing in one.files.values())
             ids = [c.id for c in walk(one.columns.newest)]
             assert len(set(ids)) == len(ids) and max(ids, default=99) == one.columns.last_id
@@ -496,18 +474,3 @@ def test_any_order(plan: list[tuple[str, int, int]], cut: int) -> None:
         again.apply(Position(position + 1), decode(history.scribe.records[position]))
     assert again.image() == images[-1]
     assert again.digest == history.state.digest
-
-
-@promise("M5")
-def test_below_the_level_nothing_is_different() -> None:
-    """The same commands give the same image as in a build that does not know the level."""
-    story = Story(level=5)
-    story.settle(3, None)
-    story.settle(4, None)
-    run = SegmentRun(A, 0, 7, 0, 0, 1)
-    assert story.scribe.do(9, Merge(story.lease, TOPIC, [1, 2], [story.file(7)], [run])) == Done(3)
-    before = story.state.digest
-    refused(story.settle(1, FileTyping(1, 0, 0, ())), Reason.INVALID, "headwater cluster upgrade")
-    refused(story.add(ERROR), Reason.INVALID, "headwater cluster upgrade")
-    assert not story.state.typed and b"typed" not in story.state.image() and story.state.clock_ms == START_MS
-    assert before != story.state.digest, "the append of the settle that was refused"

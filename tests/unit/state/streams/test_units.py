@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.state.commands.base import SetLevel
 from headwater.state.commands.groups import ChangeGroup, ClaimShard, CommitAlone, DropAlone
 from headwater.state.commands.streams import (
     AnyCondition,
@@ -24,10 +23,9 @@ from headwater.state.commands.streams import (
     UnitChunk,
     VersionIs,
 )
-from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.records import decode
 from headwater.state.results import Appended, Done, Placed, Reason, Refused, UnitResult, UnitVerdict
-from headwater.state.streams.domain import U32_MAX, UNITS_LEVEL
+from headwater.state.streams.domain import U32_MAX
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored import keys as stored_keys
 from headwater.state.streams.stored.groups import shard_of
@@ -46,10 +44,9 @@ OWNER = b"ann"
 class Log:
     """Two streams, and units that are appended to them."""
 
-    def __init__(self, level: int = LEVEL) -> None:
+    def __init__(self) -> None:
         self.state = StreamsState(Domain(1))
         self.scribe = Scribe(self.state)
-        self.scribe.do(1, SetLevel(level, LEVELS[level]))
         self.scribe.streams(A, B)
 
     def command(self, *units: tuple[Sequence[AnyCondition], dict[int, int]]) -> AppendUnits:
@@ -270,18 +267,6 @@ def test_producers_and_doubled_streams_in_units() -> None:
     assert log.ends() == (0, 0)
 
 
-@promise("M5")
-def test_below_the_level() -> None:
-    """A cluster that was not raised refuses conditions and commits without a claim, as the build before did."""
-    log = Log(UNITS_LEVEL - 1)
-    refused = log.scribe.do(1, log.command(([EndIs(A, 0)], {A: 1})))
-    assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
-    for command in (CommitAlone("g", [(TOPIC.bytes, 0, 5, -1, "")]), DropAlone("g")):
-        alone = log.scribe.do(1, command)
-        assert isinstance(alone, Refused) and "cluster upgrade" in alone.detail
-
-
-@promise("H1")
 def test_commits_without_a_coordinator() -> None:
     """A group without members takes offsets from any process; one with members from its coordinator only."""
     log = Log()

@@ -37,7 +37,6 @@ from headwater.replica.internal_topics import topic_by_id, topic_by_name
 from headwater.replica.links import mirrored
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.results import Verdict
-from headwater.state.streams.transactions import LEVEL as TRANSACTIONS_LEVEL
 from headwater.wire.encode import item_type, template
 from headwater.wire.messages import response_type
 
@@ -329,8 +328,6 @@ def _transaction_flaw(view: TopicView, wanted: ProduceRequest) -> ErrorCode | No
     The command that appends them does not name the transactional id, so it is compared here.
     """
     state = view.replica.state
-    if state.level < TRANSACTIONS_LEVEL:
-        return ErrorCode.invalid_txn_state
     if not wanted.transaction:
         return ErrorCode.invalid_request
     for producer, _ in wanted.producers:

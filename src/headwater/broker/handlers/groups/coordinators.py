@@ -47,10 +47,6 @@ def _place(broker: Broker, request: Request, key_type: int, key: str, failure: H
             raise failure
     except HeadwaterError as error:
         return _nobody(ErrorCode.coordinator_not_available, str(error))
-    # A broker that has not joined yet does not know the level of its domains, and its producers must try again.
-    if key_type == TRANSACTION and (reason := broker.missing_transactions()):
-        # librdkafka gives up at once on this code and on one other, for which Java's producer hides the message.
-        return _nobody(ErrorCode.cluster_authorization_failed, reason)
     member = broker.coordinator.place(key) if key_type == GROUP else broker.transactions.place(key)
     address = None if member is None else broker.address(member, request.connection.listener)
     if member is None or address is None:

@@ -22,7 +22,6 @@ from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
 from headwater.state.commands.groups import CommitOffsets, DropOffsets
 from headwater.state.commands.transactions import StageOffsets
-from headwater.state.results import Judgement
 from headwater.state.streams.offsets import Offset
 from headwater.state.streams.stored.groups import Committed, StoredGroup
 
@@ -162,13 +161,10 @@ async def _stage(broker: Broker, request: Request, offsets: list[Offset]) -> Err
     body, version = request.body, request.version
     name, id, producer, epoch = body.group_id, body.transactional_id, body.producer_id, body.producer_epoch
     generation = getattr(body, "generation_id", -1)
-    lacking = await broker.lacks_transactions()
     await _enter_to_commit(broker, request, generation, is_transactional=True)
     # Nothing is awaited from here on: a member that leaves now could stage after the next one has fetched its offsets.
     if not offsets:
         return ErrorCode.none
-    if lacking:
-        return txn_codes.code_of(Judgement.UNKNOWN_PRODUCER)
     joins = version >= JOINS
     result = await broker.coordinator.stage(
         name, lambda claim: StageOffsets(claim, name, id, producer, epoch, joins, offsets)

@@ -12,7 +12,7 @@ from headwater.broker.registry import APIS, api
 from headwater.broker.request import Request, Values
 from headwater.replica.levels import lowest_level
 from headwater.state.cluster.resources import ConfigResource
-from headwater.state.machine import LEVEL
+from headwater.state.machine import LEVEL, LOWEST
 
 KEY = 18
 LOWEST_TOLD = {0: 0}
@@ -69,7 +69,7 @@ def _plain(name: str) -> bool:
 def _supported_features(fixed: Mapping[str, int]) -> list[Values]:
     """The features that this build knows, with their versions."""
     ranges = {
-        features.NAME: (features.LOWEST, LEVEL),
+        features.NAME: (LOWEST, LEVEL),
         **{name: (version, version) for name, version in fixed.items()},
     }
     return [{"name": name, "min_version": low, "max_version": high} for name, (low, high) in ranges.items()]

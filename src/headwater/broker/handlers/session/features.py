@@ -17,11 +17,10 @@ from headwater.broker.request import Request, Values
 from headwater.errors import BadInput, HeadwaterError
 from headwater.replica.levels import raise_level
 from headwater.state.cluster.access import Operation
-from headwater.state.machine import FIRST_LEVEL, LEVEL
+from headwater.state.machine import LEVEL, LOWEST
 from headwater.state.results import Refused
 
 NAME = "headwater.level"
-LOWEST = FIRST_LEVEL
 FIXED = {"group.version": 1, "metadata.version": 30}
 """Kafka's features: groups of KIP-848, and the metadata version of Kafka 4.3, whose protocol this is. The others
 (share groups, streams groups, eligible leader replicas) have version 0, which is not shown."""
@@ -34,9 +33,8 @@ class InvalidUpdate(BadInput):
 
 
 def fixed(broker: Broker) -> dict[str, int]:
-    """Kafka's features with the versions that they have here. Transactions have one from their level on."""
-    transactions = {} if broker.missing_transactions() else {TRANSACTIONS: broker.settings.transactions.version}
-    return {**FIXED, **transactions}
+    """Kafka's features with the versions that they have here."""
+    return {**FIXED, TRANSACTIONS: broker.settings.transactions.version}
 
 
 @api(57, 0, 2)

@@ -37,7 +37,7 @@ async def init_producer_id(broker: Broker, request: Request) -> Values:
             if body.transactional_id is None:
                 given = Transacted(Judgement.DONE, await broker.transactions.producer_ids.take(), 0)
             else:
-                code = await _flaw(broker, request)
+                code = _flaw(broker, request)
                 if code is None:
                     timeout_ms = body.transaction_timeout // MILLISECOND
                     given = await broker.transactions.init(body.transactional_id, timeout_ms, expected)
@@ -64,13 +64,9 @@ def _forbidden(broker: Broker, request: Request) -> ErrorCode | None:
     return None
 
 
-async def _flaw(broker: Broker, request: Request) -> ErrorCode | None:
+def _flaw(broker: Broker, request: Request) -> ErrorCode | None:
     """Why no producer can start under a transactional id; None if it can."""
     body = request.body
-    if await broker.lacks_transactions():
-        # No time-out is allowed. Java's producer and librdkafka give up for good on this code; on most others one of
-        # them goes on. The answer has no message, but that of FindCoordinator, which producers send first, has one.
-        return ErrorCode.invalid_transaction_timeout
     if not body.transactional_id:
         return ErrorCode.invalid_request
     if getattr(body, "enable2_pc", False):

@@ -6,7 +6,7 @@ serves any transactional id, and a repeated request gets the answer of the first
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,19 +159,14 @@ def _find(broker: Broker, request: Request, addition: _Addition, topic: Any) -> 
 
 async def _join(broker: Broker, request: Request, additions: Sequence[_Addition]) -> None:
     broker.check_contact()
-    if await broker.lacks_transactions():
-        judged: Mapping[int, Transacted] = {}
-    else:
-        joining = [addition for addition in additions if addition.joins]
-        results = await broker.transactions.submit_all([addition.command() for addition in joining])
-        judged = {id(addition): result for addition, result in zip(joining, results, strict=True)}
-        if any(addition.verify_only for addition in additions):
-            await broker.transactions.replica.barrier()
+    joining = [addition for addition in additions if addition.joins]
+    results = await broker.transactions.submit_all([addition.command() for addition in joining])
+    if any(addition.verify_only for addition in additions):
+        await broker.transactions.replica.barrier()
+    for addition, result in zip(joining, results, strict=True):
+        addition.whole = codes.code_of(result.judgement, knows_fenced=request.version >= KNOWS_FENCED)
     for addition in additions:
-        if addition.joins:
-            result = judged.get(id(addition), Transacted(Judgement.UNKNOWN_PRODUCER))
-            addition.whole = codes.code_of(result.judgement, knows_fenced=request.version >= KNOWS_FENCED)
-        elif addition.verify_only and addition.whole is None and not addition.errors:
+        if addition.verify_only and addition.whole is None and not addition.errors:
             _verify(broker, addition)
 
 
@@ -209,8 +204,6 @@ async def _add_offsets(broker: Broker, request: Request) -> ErrorCode:
     command = JoinTransaction(body.transactional_id, body.producer_id, body.producer_epoch, (), (body.group_id,))
     try:
         broker.check_contact()
-        if await broker.lacks_transactions():
-            return codes.code_of(Judgement.UNKNOWN_PRODUCER)
         result = await broker.transactions.submit(command)
     except HeadwaterError as error:
         return codes.code_of_failure(error)
@@ -232,14 +225,13 @@ async def end_txn(broker: Broker, request: Request) -> Values:
     else:
         try:
             broker.check_contact()
-            if not await broker.lacks_transactions():
-                result = await broker.transactions.end(
-                    body.transactional_id,
-                    body.producer_id,
-                    body.producer_epoch,
-                    commit=body.committed,
-                    bump=version >= BUMPS,
-                )
+            result = await broker.transactions.end(
+                body.transactional_id,
+                body.producer_id,
+                body.producer_epoch,
+                commit=body.committed,
+                bump=version >= BUMPS,
+            )
             code = codes.code_of(result.judgement, knows_fenced=version >= KNOWS_FENCED)
         except HeadwaterError as error:
             code = codes.code_of_failure(error)

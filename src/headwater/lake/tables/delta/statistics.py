@@ -12,7 +12,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import msgspec
 
-from headwater.state.commands.columns import Bounds, Column
+from headwater.state.commands.columns import Column
+from headwater.state.commands.tables import Bounds
 from headwater.state.streams.tables import DataFile
 from headwater.types import LAST_MS
 

@@ -44,7 +44,8 @@ from headwater.lake.tables.delta.log import (
 from headwater.lake.tables.delta.statistics import Places, places_of, statistics
 from headwater.lake.tables.follower import Batch, Expiry, ForeignCommit, Keeping, Standing, TableRef, Version
 from headwater.objects import ObjectMissing, ObjectStore
-from headwater.state.commands.columns import Bounds, Column
+from headwater.state.commands.columns import Column
+from headwater.state.commands.tables import Bounds
 from headwater.state.streams.stored.typed import Columns
 from headwater.state.streams.tables import DataFile, JournalEntry
 from headwater.threads import Offload, inline

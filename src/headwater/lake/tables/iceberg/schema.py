@@ -27,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from headwater.lake.tables.follower import TableRef
-from headwater.state.commands.columns import Bounds
+from headwater.state.commands.tables import Bounds
 from headwater.state.streams import tables
 from headwater.types import LAST_MS
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headwater.state.commands.columns import FIRST_COLUMN, Column, FileTyping, up_to
+from headwater.state.commands.columns import FIRST_COLUMN, Column, up_to
+from headwater.state.commands.tables import FileTyping
 from headwater.state.streams.tables import DataFile
 
 DIGEST_MASK = (1 << 64) - 1
@@ -78,7 +79,7 @@ class TypedTable:
     def __init__(self) -> None:
         self.columns = Columns()
         self.files: dict[int, FileTyping] = {}
-        """By the file's number. Files of earlier levels are missing here."""
+        """What is known of the rows of each file of the table, by the file's number."""
         self.failed_up_to = 0
         """A caller wants files up to this number decoded again if rows of them could not be decoded."""
         self.all_up_to = 0
@@ -98,15 +99,9 @@ class TypedTable:
         """The files whose rows have to be decoded."""
         return (file for file in files if not self.is_decoded(file.number))
 
-    def digest(self, numbers: Iterable[int]) -> int | None:
-        """The sum of the digests of files; None if one has none."""
-        total = 0
-        for number in numbers:
-            typing = self.files.get(number)
-            if typing is None:
-                return None
-            total += typing.digest
-        return total & DIGEST_MASK
+    def digest(self, numbers: Iterable[int]) -> int:
+        """The sum of the digests of files."""
+        return sum(self.files[number].digest for number in numbers) & DIGEST_MASK
 
     def pack(self, topic: uuid.UUID) -> TypedImage:
         """The table as plain data, for a checkpoint."""

@@ -167,7 +167,7 @@ def test_the_feature_level_only_rises(version: int) -> None:
 
         invalid = ErrorCode.invalid_update_version
         assert await update("headwater.level", LEVEL) is NONE
-        for level in (-1, 0, LEVEL - 1, 99):
+        for level in (-1, 0, LEVEL + 1, 99):
             assert await update("headwater.level", level) is invalid
         assert await update("metadata.version", 7) is invalid
         if version:

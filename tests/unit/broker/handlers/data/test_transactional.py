@@ -9,7 +9,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headwater.log.batch import TRANSACTIONAL_BIT
-from headwater.state.streams import transactions
 from tests.support.batches import Rec, batch, data_of, values
 from tests.support.nodes import Caller
 from tests.support.promise import promise
@@ -139,22 +138,6 @@ def test_what_refusals_tell() -> None:
     run(test)
 
 
-@promise("K12")
-def test_an_older_level_takes_no_batches_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of them reaches a writer, whose command the other processes would not know."""
-
-    async def test(one: Caller) -> None:
-        producer, [stream] = await start(one)
-        data = producer.batch(stream, recs(b"a"))
-        one.node.domains[ONE].state.level = transactions.LEVEL - 1
-        flushes = sum(writer.flushes for writer in one.node.writers.all())
-        assert await put(one, 12, data) == [ErrorCode.invalid_txn_state]
-        assert sum(writer.flushes for writer in one.node.writers.all()) == flushes
-
-    run(test)
-
-
-@promise("K4")
 def test_isolation() -> None:
     """Both isolations get the stable offset; only readers of committed records stop there and learn of aborts."""
 

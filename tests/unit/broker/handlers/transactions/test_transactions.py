@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from kio.schema.errors import ErrorCode
 
+from headwater.broker.handlers.groups import offsets
 from headwater.errors import StoreUnavailable
 from headwater.settings.settings import Settings, Transactions
 from headwater.state.commands.transactions import AbortTransaction
@@ -284,7 +288,7 @@ def test_offsets_need_their_group_in_the_transaction_before_version_5() -> None:
 
 
 @promise("K12")
-def test_a_member_that_leaves_meanwhile_stages_nothing() -> None:
+def test_a_member_that_leaves_meanwhile_stages_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group checks the member right before its offsets are queued. Its successor has fetched them already."""
 
     async def test(node: Caller) -> None:
@@ -297,12 +301,14 @@ def test_a_member_that_leaves_meanwhile_stages_nothing() -> None:
         member = {"generation_id": joined.generation_id, "member_id": joined.member_id, "group_instance_id": None}
         assert await stage(node, who, 1, **member) is OK
 
-        async def slow() -> str:
+        enter = offsets.enter
+
+        async def slow(*arguments: Any, **more: Any) -> None:
+            await enter(*arguments, **more)
             left = await node(LEAVE, 2, group_id="g", member_id=joined.member_id)
             assert left.error_code is OK
-            return ""
 
-        node.node.broker.lacks_transactions = slow  # type: ignore[method-assign]
+        monkeypatch.setattr(offsets, "enter", slow)
         assert await stage(node, who, 2, **member) is ErrorCode.unknown_member_id
 
     run(test)

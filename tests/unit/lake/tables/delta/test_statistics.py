@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.lake.tables.delta.statistics import places_of, statistics
-from headwater.state.commands.columns import Bounds, Column
+from headwater.state.commands.columns import Column
+from headwater.state.commands.tables import Bounds
 from tests.support.promise import promise
 from tests.unit.lake.tables.delta.making import segment
 

@@ -18,7 +18,7 @@ from headwater.lake.tables.iceberg.schema import data_file
 from headwater.lake.tables.iceberg.table import FOLDER, IcebergFollower
 from headwater.objects import ObjectInfo
 from headwater.objects.memory import MemoryStore
-from headwater.state.commands.columns import Bounds
+from headwater.state.commands.tables import Bounds
 from headwater.state.streams.tables import Follower
 from headwater.types import Pieces
 from tests.support.promise import promise
