@@ -100,7 +100,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/faults/test_upgrade.py": "starts its cluster itself",
     "tests/faults/test_version_skew.py": "starts its cluster itself",
     "tests/faults/test_zone_cache.py": "chooses the zones of its brokers itself",
-    "tests/formats/test_reading.py": "reads data directories that were written on one machine",
+    "tests/formats/test_restart.py": "reads a data directory that was written on one machine",
     "tests/gateway/test_admin.py": "about the answers of a gateway; its stores do not matter",
     "tests/gateway/test_description.py": "about the answers of a gateway; its stores do not matter",
     "tests/gateway/test_python.py": "about the client of a gateway, and about data directories of embedded clusters",
