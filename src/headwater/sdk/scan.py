@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from headwater.errors import ConfigError
-from headwater.query.scan import SnapshotGone
+from headwater.errors import ConfigError, SnapshotGone
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,9 +4,10 @@ import pyarrow as pa
 import pytest
 
 from harness.virtual import run
+from headwater.errors import SnapshotGone
 from headwater.query.engines import hot
 from headwater.query.engines.hot import HotRows
-from headwater.query.scan import SnapshotGone, schema_of
+from headwater.query.scan import schema_of
 from headwater.query.snapshot import Snapshot
 from headwater.query.typed import SchemasMissing
 from headwater.schemas.typing import Typing

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 from headwater.query.gate.functions import FUNCTIONS
 from tests.unit.query.gate.samples import checked
 
@@ -71,6 +72,6 @@ def test_operators_bind_as_in_duckdb(database: duckdb.DuckDBPyConnection, expres
         return
     try:
         written = checked(f"SELECT {expression}").sql
-    except Refused:
+    except StatementRefused:
         return  # a part that the parser does not know
     assert answer(database, written) == expected
