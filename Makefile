@@ -4,55 +4,65 @@ BIN := $(VENV)/bin
 SEEDS ?= 10000
 WORKERS ?= 2
 ARGS ?=
+# What is installed into .venv: what serving needs, what `make test` needs, what everything else needs.
+TEST := $(VENV)/.installed-test
+FULL := $(VENV)/.installed-full
+# Python files that are not as they are upstream, or as they were committed where there is no upstream.
+CHANGED = $(shell git diff --name-only --diff-filter=d $$(git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD) -- src harness benchmarks demo tests/simulation tests/soak | grep '\.py$$')
+PYTEST := $(BIN)/pytest --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 20 --show-capture stdout
 # Tests start a thousand processes: compiled modules are kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-cluster lint types style sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query bench-typed bench-link demo clean docs
+.PHONY: help install tools run cluster test test-full test-cluster lint types types-of-changes style sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query bench-typed bench-link demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
-$(VENV)/.installed: pyproject.toml requirements.txt
-	test -x $(BIN)/python || $(or $(PYTHON),$$(scripts/pick-python)) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -m headwater compile
-	touch $@
+$(VENV)/.installed-%: pyproject.toml requirements/%.txt requirements/java.txt scripts/install
+	PYTHON='$(PYTHON)' scripts/install $*
 
-install: $(VENV)/.installed ## a virtual environment in .venv with everything in it
+install: $(VENV)/.installed-run ## what serving needs, into .venv
 
 run: install ## install, then serve on 127.0.0.1:9092
 	$(BIN)/headwater up $(ARGS)
 
-cluster: install ## three nodes of etcd, an S3 server, three brokers in two zones, a compactor, until Ctrl-C
+cluster: $(FULL) ## three nodes of etcd, an S3 server, three brokers in two zones, a compactor, until Ctrl-C
 	scripts/setup-tools etcd s3
 	$(BIN)/python -m demo.cluster $(ARGS)
 
-tools: install ## Kafka, etcd, Oxia, stores' servers, Spark connectors, franz-go, kafkajs and kcat for tests, into .tools
+tools: $(FULL) ## Kafka, etcd, Oxia, stores' servers, Spark connectors, franz-go, kafkajs and kcat for tests, into .tools
 	scripts/setup-tools
 
-lint: install ## style, types, import contracts, side by side
+lint: $(FULL) ## style, types, import contracts, side by side
 	$(MAKE) --no-print-directory --jobs 2 --output-sync types style
 
-types: install ## types alone
+types: $(FULL) ## types alone
 	$(BIN)/mypy
 
-style: install ## style and import contracts alone
+types-of-changes: $(TEST) ## types of the files that were changed
+	$(if $(CHANGED),$(BIN)/mypy --ignore-missing-imports --no-warn-unused-ignores $(CHANGED),@echo "types: no file was changed")
+
+style: $(TEST) ## style and import contracts alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-test: install tools lint ## everything that must pass
-	$(BIN)/pytest --numprocesses $(WORKERS) --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 20 --show-capture stdout $(ARGS)
+test: $(TEST) style types-of-changes ## ten minutes: lint, and the tests that need Python, git and make only
+	$(BIN)/python -m headwater compile
+	$(PYTEST) --tier test --numprocesses $(WORKERS) $(ARGS)
 
-test-cluster: install tools ## tests of clients, groups, security, log and faults on etcd, Oxia and a bucket, with S3
+test-full: $(FULL) types tools ## the rest: all types, and the tests that need tools or take long
+	$(BIN)/python -m headwater compile
+	$(PYTEST) --tier full --numprocesses $(WORKERS) $(ARGS)
+
+test-cluster: tools ## tests of clients, groups, security, log and faults on etcd, Oxia and a bucket, with S3
 	$(BIN)/python -m tests.clustered $(ARGS)
 
-sim: install ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move, "--scene transactions", "--scene units"
+sim: $(FULL) ## the simulation; SEEDS=10000, ARGS="--scene moving" for shards of groups that move, "--scene transactions", "--scene units"
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-soak: install ## runs that take three hours: 200 kills, backups, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, SQL, clusters
+soak: $(FULL) ## runs that take three hours: 200 kills, backups, transactions, a death at every write, 1,000 topics, 500 settles, 50 groups, attacks, SQL, clusters
 	$(BIN)/python -m tests.soak.settles
 	$(BIN)/python -m tests.soak.topics
 	$(BIN)/python -m tests.soak.kills
@@ -92,56 +102,56 @@ soak: install ## runs that take three hours: 200 kills, backups, transactions, a
 	$(BIN)/python -m tests.soak.streams
 	$(BIN)/python -m tests.soak.connect
 
-bench: install tools ## Apache Kafka and Headwater side by side, an hour at most; ARGS=--quick, --resume, --publish
+bench: tools ## Apache Kafka and Headwater side by side, an hour at most; ARGS=--quick, --resume, --publish
 	$(BIN)/python -m benchmarks.peer $(ARGS)
 
-bench-paths: install ## the CPU cost of produce and apply, without disk or network
+bench-paths: $(FULL) ## the CPU cost of produce and apply, without disk or network
 	$(BIN)/python -m benchmarks.paths
 
-bench-settle: install ## settling end to end, untyped and typed, beside a plain PySpark append and Iceberg's Kafka Connect sink
+bench-settle: $(FULL) ## settling end to end, untyped and typed, beside a plain PySpark append and Iceberg's Kafka Connect sink
 	scripts/setup-tools kafka spark connect
 	$(BIN)/python -m benchmarks.settle $(ARGS)
 
-bench-catchup: install ## reading settled records beside reading those just written
+bench-catchup: $(FULL) ## reading settled records beside reading those just written
 	$(BIN)/python -m benchmarks.catchup $(ARGS)
 
-bench-transactions: install ## ledger records, bytes and index entries of ten transactions a second while they settle
+bench-transactions: $(FULL) ## ledger records, bytes and index entries of ten transactions a second while they settle
 	scripts/setup-tools spark
 	$(BIN)/python -m benchmarks.transactions $(ARGS)
 
-bench-http: install ## appends and reads over HTTP per CPU second of the gateway, and a profile of it
+bench-http: $(FULL) ## appends and reads over HTTP per CPU second of the gateway, and a profile of it
 	$(BIN)/python -m benchmarks.http $(ARGS)
 
-bench-lookups: install ## look-ups of records that are not settled, in milliseconds of the gateway
+bench-lookups: $(FULL) ## look-ups of records that are not settled, in milliseconds of the gateway
 	$(BIN)/python -m benchmarks.lookups $(ARGS)
 
-bench-query: install ## SQL beside DuckDB and Spark on the plain files, rows that are not settled, producers beside queries
+bench-query: $(FULL) ## SQL beside DuckDB and Spark on the plain files, rows that are not settled, producers beside queries
 	scripts/setup-tools spark
 	$(BIN)/python -m benchmarks.query $(ARGS)
 
-bench-typed: install ## two million JSON events by a typed column, beside the same out of their bytes; ARGS=--trino
+bench-typed: $(FULL) ## two million JSON events by a typed column, beside the same out of their bytes; ARGS=--trino
 	scripts/setup-tools spark $(if $(findstring --trino,$(ARGS)),trino)
 	$(BIN)/python -m benchmarks.typed $(ARGS)
 
-bench-link: install ## a topic of Apache Kafka copied into a log and into tables, beside MirrorMaker 2 and Iceberg's Kafka Connect sink
+bench-link: $(FULL) ## a topic of Apache Kafka copied into a log and into tables, beside MirrorMaker 2 and Iceberg's Kafka Connect sink
 	scripts/setup-tools kafka spark connect mirror
 	$(BIN)/python -m benchmarks.link $(ARGS)
 
-bench-ledgers: install ## commits a second on every ledger backend whose server is built
+bench-ledgers: $(FULL) ## commits a second on every ledger backend whose server is built
 	$(BIN)/python -m benchmarks.ledgers $(ARGS)
 
-bench-scale: install ## twelve brokers on a modelled S3, in virtual time
+bench-scale: $(FULL) ## twelve brokers on a modelled S3, in virtual time
 	$(BIN)/python -m benchmarks.scale $(ARGS)
 
-bench-cost: install ## requests to S3 and ledger per GB, and what they cost
+bench-cost: $(FULL) ## requests to S3 and ledger per GB, and what they cost
 	scripts/setup-tools s3
 	$(BIN)/python -m benchmarks.cost $(ARGS)
 
-demo: install ## a million records in over Kafka, read out of the same files by everybody
+demo: $(FULL) ## a million records in over Kafka, read out of the same files by everybody
 	scripts/setup-tools spark
 	$(BIN)/python -m demo $(ARGS)
 
-docs: install ## the derived parts of docs/ and GAPS.md
+docs: $(FULL) ## the derived parts of docs/ and GAPS.md
 	$(BIN)/python scripts/docs.py
 
 clean: ## remove what was built, but not data

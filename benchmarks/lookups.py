@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.report import markdown_table, number
+from headwater.app import compiling
 from headwater.app.core import Core
 from headwater.app.directories import prepare
 from headwater.background import Background
@@ -99,7 +100,7 @@ async def measure(directory: Path, records: int) -> str:
     core = Core(settings, ledger, store, SystemClock(), SystemChance(), offload=threads.run, background=background)
     services = Services(settings, core.domains, core.writers, core.reader, offload=threads.run)
     await core.start()
-    switch.compile_when_used()
+    switch.compile_when_used(compiling.wait_until_made)
     topic = await services.topics.create(TOPIC, PARTITIONS, {})
     await fill(core, topic, records)
     place, app = place_of(services, topic), build(services)

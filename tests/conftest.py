@@ -16,6 +16,7 @@ from harness.tools import Missing
 from headwater import native
 from headwater.native import rows
 from tests.support.limits import pytest_runtest_protocol, pytest_timeout_cancel_timer, pytest_timeout_set_timer
+from tests.support.promise import promise
 
 __all__ = ["pytest_runtest_protocol", "pytest_timeout_cancel_timer", "pytest_timeout_set_timer"]
 """Hooks that are written elsewhere."""
@@ -57,6 +58,12 @@ def worker_scope(nodeid: str) -> str:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupScheduling | None:
     """What `--dist loadgroup` means here."""
     return ByModule(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test holds the promises of its module, too."""
+    if ids := getattr(getattr(item, "module", None), "PROMISES", ()):
+        item.add_marker(promise(*ids))
 
 
 @pytest.hookimpl(trylast=True)

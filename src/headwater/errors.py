@@ -112,6 +112,10 @@ class ConfigError(BadInput):
     """A setting is unknown, malformed or out of range."""
 
 
+class MissingExtra(ConfigError):
+    """A part of Headwater is used whose libraries are not installed."""
+
+
 class InvalidName(BadInput):
     """The name is not valid for a topic."""
 

@@ -19,6 +19,8 @@ _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _OF_A_THREAD, _CLASS_SHIFT = 1, 13
 _BEST_EFFORT, _IDLE = 2, 3
 _LOWEST = 7
+_LAST = 19
+"""The largest niceness."""
 
 
 def step_back(niceness: int) -> None:
@@ -37,6 +39,18 @@ def step_back(niceness: int) -> None:
         if os.getsid(0) == os.getpid():
             _AUTOGROUP.write_text(str(niceness))
     _set_io(_BEST_EFFORT, _LOWEST)
+
+
+def run_when_idle() -> None:
+    """Let this process, and those that it starts, run only while no other wants a processor; the rest as `step_back`.
+
+    It must hold no lock that others wait for.
+    """
+    step_back(_LAST)
+    read_when_idle()
+    if hasattr(os, "SCHED_IDLE"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def leave_a_core() -> None:

@@ -1,4 +1,4 @@
-"""O6, H3: `headwater cluster describe` on real brokers, by their protocol and by their ledger."""
+"""`headwater cluster describe` on real brokers, by their protocol and by their ledger."""
 
 import json
 import signal
@@ -13,7 +13,10 @@ from harness.process import headwater
 from headwater import __version__
 from headwater.settings.addresses import without_secrets
 from headwater.state.machine import LEVEL
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("O6", "H3")
 
 ZONES = {1: "a", 2: "b", 3: "a"}
 
@@ -26,8 +29,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
+@promise("M2", "M3")
 def test_by_the_ledger(server: Running) -> None:
-    """M2, M3: everything about a cluster, from its data directory."""
+    """Everything about a cluster, from its data directory."""
     facts = eventually(lambda: _with_housekeeper(server), "a broker has taken up housekeeping")
     brokers = facts["brokers"]
     assert {b["node"]: b["zone"] for b in brokers} == ZONES
@@ -55,8 +59,9 @@ def _housekeeping(facts: dict[str, Any]) -> list[dict[str, Any]]:
     return [lease for lease in facts["leases"] if lease["name"] == "housekeeping" and lease["domain"] == 1]
 
 
+@promise("M3", "H3")
 def test_by_the_protocol(server: Running) -> None:
-    """M3, H3: what Kafka's protocol tells needs no access to the ledger."""
+    """What Kafka's protocol tells needs no access to the ledger."""
     done = headwater("cluster", "describe", "--bootstrap", server.bootstrap, "--output", "json")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
@@ -65,16 +70,18 @@ def test_by_the_protocol(server: Running) -> None:
     assert (facts["level"], facts["known_level"], facts["ledger"]) == (LEVEL, LEVEL, None)
 
 
+@promise("M5")
 def test_upgrading_what_is_up_to_date(server: Running) -> None:
-    """M5: there is nothing to raise."""
+    """There is nothing to raise."""
     done = headwater("cluster", "upgrade", "--bootstrap", server.bootstrap)
     assert (done.returncode, done.stdout) == (0, f"the cluster is at level {LEVEL}; no broker knows a newer one\n")
     done = headwater("cluster", "upgrade", "--level", str(LEVEL + 1), "--timeout", "0", "--bootstrap", server.bootstrap)
     assert done.returncode != 0 and f"was not raised to {LEVEL + 1}" in done.stderr
 
 
+@promise("H3")
 def test_as_text(server: Running) -> None:
-    """H3: the same for people."""
+    """The same for people."""
     done = headwater("cluster", "describe", "--data", str(server.data))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -85,8 +92,9 @@ def test_as_text(server: Running) -> None:
     assert any(line.split() == ["level:", str(LEVEL)] for line in lines)
 
 
+@promise("M2")
 def test_a_silent_broker(tmp_path: Path) -> None:
-    """M2: a cluster that is not running is described too, and its brokers are silent."""
+    """A cluster that is not running is described too, and its brokers are silent."""
     with Running(tmp_path) as server:
         assert server.process is not None
         server.process.send_signal(signal.SIGSTOP)  # it would start the broker again
@@ -98,15 +106,17 @@ def test_a_silent_broker(tmp_path: Path) -> None:
         assert broker["beating"] is False
 
 
+@promise("H3")
 def test_without_a_cluster() -> None:
-    """H3: nobody there is an error of Kafka's, with its exit code."""
+    """Nobody there is an error of Kafka's, with its exit code."""
     done = headwater("cluster", "describe", "--bootstrap", "127.0.0.1:1")
     assert done.returncode == 2
     assert done.stderr.startswith("headwater: ")
 
 
+@promise("S3")
 def test_no_secrets() -> None:
-    """S3: passwords in URLs are not printed."""
+    """Passwords in URLs are not printed."""
     assert without_secrets("etcd://me:secret@h1:1,h2:2/base?token=x") == "etcd://h1:1,h2:2/base"
     assert without_secrets("s3://bucket/prefix") == "s3://bucket/prefix"
     assert without_secrets("file:///tmp/x") == "file:///tmp/x"

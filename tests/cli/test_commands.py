@@ -24,6 +24,7 @@ from headwater.client.routing import TRANSACTION_KEY
 from headwater.errors import (
     ConfigError,
 )
+from tests.support.promise import promise
 
 PROGRAM = """
 import signal, sys, typer
@@ -306,8 +307,9 @@ def test_a_command_without_its_subcommand_prints_help(app: typer.Typer, capsys: 
 # --- groups ----------------------------------------------------------------------------------------
 
 
+@promise("H3")
 def test_a_groups_offsets_are_set_told_and_forgotten(headwater: Commands) -> None:
-    """H3: `group` for a consumer that assigns its partitions itself."""
+    """`group` for a consumer that assigns its partitions itself."""
     name, of = f"g-{uuid.uuid4().hex}", f"t-{uuid.uuid4().hex}"
     assert headwater("topic", "create", of, "--partitions", "2").code == 0
     assert headwater("produce", of, "--key-separator", ":", stdin=b"a:1\na:2\na:3\n").code == 0
@@ -360,8 +362,9 @@ async def begin(bootstrap: str, id: str, topic: str, partitions: list[int]) -> i
         return int(made.producer_id)
 
 
+@promise("K12")
 def test_transactions_are_listed_described_and_aborted(headwater: Commands, name: str) -> None:
-    """K12: on a real server. An abort ends the transaction and fences its producer."""
+    """On a real server. An abort ends the transaction and fences its producer."""
     id = fresh()
     producer = asyncio.run(begin(headwater.bootstrap, id, name, [2, 0]))
     rows = headwater.ok("txn", "list", "--state", "Ongoing", "--output", "json").json

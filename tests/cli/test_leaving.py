@@ -1,4 +1,4 @@
-"""H3: a command's exit code is its own, whatever threads of libraries still do when it ends."""
+"""A command's exit code is its own, whatever threads of libraries still do when it ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+PROMISES = ("H3",)
 
 LEAVES_REQUESTS = """
 import asyncio, atexit, sys

@@ -1,4 +1,4 @@
-"""S1, S2, H3: `user`, `acl`, and the options to connect, against a secured server."""
+"""`user`, `acl`, and the options to connect, against a secured server."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from harness.headwater import Headwater
 from harness.ports import free_port
 from headwater.cli import acl, common, consume, errors, produce, topic, user
 from tests.support.certificates import issue
+from tests.support.promise import promise
+
+PROMISES = ("S1", "S2", "H3")
 
 MODULES = (topic, produce, consume, user, acl)
 
@@ -82,8 +85,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield Secured(directory, address)
 
 
+@promise("H3", "S1")
 def test_users_are_made_listed_and_deleted(secured: Secured) -> None:
-    """H3, S1: and log in by every mechanism, until they are gone."""
+    """And log in by every mechanism, until they are gone."""
     secured.admin("user", "add", "alice", "--new-password-file", secured.file("new", "wonder\n"))
     secured.admin("user", "add", "bob", "--scram", "scram-sha-256", "--iterations", "8192", "--new-password-file",
                   secured.file("bob", "b"))  # fmt: skip
@@ -102,8 +106,9 @@ def test_users_are_made_listed_and_deleted(secured: Secured) -> None:
     assert code == errors.INPUT and "alice" in err
 
 
+@promise("H3", "S2")
 def test_rules_are_added_listed_and_removed(secured: Secured) -> None:
-    """H3, S2: and count at once."""
+    """And count at once."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     secured.admin("topic", "create", name)
     secured.admin("user", "add", "carol", "--new-password-file", secured.file("carol", "c"))
@@ -129,6 +134,7 @@ def test_rules_are_added_listed_and_removed(secured: Secured) -> None:
     assert len(secured.json("acl", "remove", "--all")) == 2
 
 
+@promise("H3")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -149,13 +155,14 @@ def test_rules_are_added_listed_and_removed(secured: Secured) -> None:
     ],
 )
 def test_what_makes_no_sense(secured: Secured, arguments: list[str]) -> None:
-    """H3: exit code 1, before anything is sent."""
+    """Exit code 1, before anything is sent."""
     code, out, err = secured(*arguments)
     assert (code, out) == (errors.INPUT, "") and err.startswith("headwater: ")
 
 
+@promise("H3", "S1")
 def test_a_file_with_everything_in_it(secured: Secured) -> None:
-    """H3, S1: librdkafka's names; anything else in it is refused."""
+    """librdkafka's names; anything else in it is refused."""
     good = f"# admin\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=admin\nsasl.password=first\n" \
            f"ssl.ca.location={secured.directory}/issuer.pem\n"  # fmt: skip
     assert secured("topic", "list", "--client-config", secured.file("good", good))[0] == 0
@@ -163,8 +170,9 @@ def test_a_file_with_everything_in_it(secured: Secured) -> None:
     assert code == errors.INPUT and "line 7" in err and "first" not in err
 
 
+@promise("S1")
 def test_servers_that_are_not_trusted(secured: Secured, tmp_path: Path) -> None:
-    """S1: another issuer, no TLS at all, and no log-in."""
+    """Another issuer, no TLS at all, and no log-in."""
     other = issue(tmp_path, "other")
     code, _, err = secured("topic", "list", "--tls-ca", str(other.certificate))
     assert code == errors.REFUSED and "TLS" in err

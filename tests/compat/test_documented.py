@@ -1,4 +1,4 @@
-"""K12: the programs in `docs/transactions.md` run as they are printed there, and copy each record once."""
+"""The programs in `docs/transactions.md` run as they are printed there, and copy each record once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from harness.patience import eventually
 from headwater.clock import SystemClock
 from tests.compat.common import DEADLINE_S, TOOLS, new_topic, tool, unavailable
 from tests.compat.librdkafka import Librdkafka
+from tests.support.promise import promise
 from tests.support.transactional import Writers, read
+
+PROMISES = ("K12",)
 
 PAGE = Path(__file__).parents[2] / "docs" / "transactions.md"
 COUNT = 5
@@ -55,9 +58,10 @@ def running(file: Path, said: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+@promise("K12")
 @pytest.mark.parametrize("name", ["Copier.java", "copier.py"])
 def test_a_program_copies_each_record_once(name: str, bootstrap: str, reference: Librdkafka, tmp_path: Path) -> None:
-    """K12: committed records arrive, aborted ones do not, and the offsets of the group are committed with them."""
+    """Committed records arrive, aborted ones do not, and the offsets of the group are committed with them."""
     orders, copies, now_ms = new_topic("orders"), new_topic("copies"), SystemClock().wall_ms()
     for topic in (orders, copies):
         reference.create_topic(topic, 1)

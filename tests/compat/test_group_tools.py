@@ -1,4 +1,4 @@
-"""K8, K10: Apache Kafka's own tools for groups, run unchanged: kafka-consumer-groups and the console consumer."""
+"""Apache Kafka's own tools for groups, run unchanged: kafka-consumer-groups and the console consumer."""
 
 import uuid
 from collections.abc import Iterator
@@ -11,6 +11,9 @@ import pytest
 from tests.compat.common import DEADLINE_S, Deadline, new_topic
 from tests.compat.kafka_tools import KafkaTools
 from tests.compat.librdkafka import Librdkafka
+from tests.support.promise import promise
+
+PROMISES = ("K8", "K10")
 
 pytestmark = pytest.mark.long
 PARTITIONS, EACH = 2, 10
@@ -89,9 +92,10 @@ def tools(bootstrap: str, kafka: KafkaTools) -> Tools:
     return made
 
 
+@promise("K10")
 @pytest.mark.timeout(180)
 def test_offsets_of_a_group_without_members(tools: Tools) -> None:
-    """K10: read as a group, describe, list, move, forget, delete."""
+    """Read as a group, describe, list, move, forget, delete."""
     values = [f"value-{number:02}" for number in range(PARTITIONS * EACH)]
     assert tools.consume(len(values)) == values
     assert tools.offsets() == {0: ("10", "0"), 1: ("10", "0")}
@@ -110,9 +114,10 @@ def test_offsets_of_a_group_without_members(tools: Tools) -> None:
     assert tools.group not in tools.run(GROUPS, "--list").split()
 
 
+@promise("K8")
 @pytest.mark.timeout(180)
 def test_a_group_with_a_member(tools: Tools) -> None:
-    """K8: its member and state are shown; what would pull the rug from under it is refused."""
+    """Its member and state are shown; what would pull the rug from under it is refused."""
     with tools.member() as member:
         member.commit(offsets=[confluent_kafka.TopicPartition(tools.topic, 0, 4)], asynchronous=False)
         rows = {int(row["PARTITION"]): row for row in table(tools.groups("--describe"))}

@@ -1,4 +1,4 @@
-"""K8, K9: groups of real clients. Members join, die, leave and come back; partitions are added; no record is skipped.
+"""Groups of real clients. Members join, die, leave and come back; partitions are added; no record is skipped.
 
 A client's scenarios run side by side, each with a group of its own: most of their time is waiting for sessions to end.
 So do those of several clients. The members that stay alive share one process, those that are killed have one each.
@@ -15,6 +15,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.compat.common import DEADLINE_S
 from tests.compat.group_clients import CLIENTS, MODERN, REMOTE_RANGE, UNIFORM, Client
 from tests.compat.groups import Group, Host, Kind, Topic
+from tests.support.promise import promise
+
+PROMISES = ("K8", "K9")
 
 pytestmark = pytest.mark.long
 PARTITIONS, MORE_PARTITIONS = 6, 8
@@ -159,9 +162,10 @@ def _live(case: Case, bootstrap: str) -> None:
         Scenes(client, bootstrap, processes).run(kinds, static)
 
 
+@promise("K8", "K9")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_groups(case: Case, outcomes: Mapping[Case, Future[None]]) -> None:
-    """K8: eager and cooperative assignors, and static members where the client has them. K9: the consumer protocol with
-    both assignors of the server."""
+    """Eager and cooperative assignors, static members where the client has them, and the consumer protocol with both
+    assignors of the server."""
     outcomes[case].result()

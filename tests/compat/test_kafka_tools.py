@@ -1,4 +1,4 @@
-"""K6, K7, K14, K15: Apache Kafka's own command line tools, unchanged."""
+"""Apache Kafka's own command line tools, unchanged."""
 
 import json
 import re
@@ -12,6 +12,9 @@ from headwater.state.machine import LEVEL
 from tests.compat.common import new_topic
 from tests.compat.kafka_tools import KafkaTools
 from tests.compat.wire import fetch_batches
+from tests.support.promise import promise
+
+PROMISES = ("K6", "K7", "K14", "K15")
 
 pytestmark = pytest.mark.long
 
@@ -52,8 +55,9 @@ def topic(tools: Tools) -> str:
     return name
 
 
+@promise("K7")
 def test_topics(tools: Tools, topic: str) -> None:
-    """K7: kafka-topics."""
+    """kafka-topics."""
     again = tools.ask("TopicCommand", "--create", "--topic", topic, "--partitions", "1", fails=True)
     assert f"Topic '{topic}' already exists." in again
     tools.ask("TopicCommand", "--alter", "--topic", topic, "--partitions", "4")
@@ -65,8 +69,9 @@ def test_topics(tools: Tools, topic: str) -> None:
     assert all(leader == replicas == isr for _, leader, replicas, isr in rows)
 
 
+@promise("K7")
 def test_internal_topics(tools: Tools, topic: str) -> None:
-    """K7: kafka-topics and kafka-get-offsets find Kafka's internal topics, empty, and can leave them out."""
+    """kafka-topics and kafka-get-offsets find Kafka's internal topics, empty, and can leave them out."""
     internal = {"__consumer_offsets", "__transaction_state"}
     assert {topic, *internal} <= set(tools.ask("TopicCommand", "--list").split())
     others = tools.ask("TopicCommand", "--list", "--exclude-internal").split()
@@ -80,8 +85,9 @@ def test_internal_topics(tools: Tools, topic: str) -> None:
     assert "is internal" in refused
 
 
+@promise("K7")
 def test_topic_configs(tools: Tools, topic: str) -> None:
-    """K7: kafka-configs; all that Kafka has is shown, with its type and source."""
+    """kafka-configs; all that Kafka has is shown, with its type and source."""
     which = ("--entity-type", "topics", "--entity-name", topic)
     tools.configs("--alter", *which, "--add-config", "max.message.bytes=2000000,compression.type=zstd")
     said = tools.configs("--describe", "--all", *which)
@@ -97,8 +103,9 @@ def test_topic_configs(tools: Tools, topic: str) -> None:
     assert "InvalidConfigurationException" in refused
 
 
+@promise("K7")
 def test_defaults_of_topic_configs(tools: Tools, topic: str) -> None:
-    """K7: kafka-configs sets a default for the whole cluster, and topics show it."""
+    """kafka-configs sets a default for the whole cluster, and topics show it."""
     everywhere, name = ("--entity-type", "brokers", "--entity-default"), "log.index.interval.bytes"
     said = tools.configs("--alter", *everywhere, "--add-config", f"{name}=5000")
     assert "Completed updating default config for brokers" in said
@@ -111,8 +118,9 @@ def test_defaults_of_topic_configs(tools: Tools, topic: str) -> None:
     tools.configs("--alter", *everywhere, "--delete-config", name)
 
 
+@promise("K14", "K7")
 def test_quotas_and_groups(tools: Tools) -> None:
-    """K14, K7: kafka-configs for clients and groups."""
+    """kafka-configs for clients and groups."""
     client = new_topic("client")
     which = ("--entity-type", "users", "--entity-name", "ann", "--entity-type", "clients", "--entity-name", client)
     tools.configs("--alter", *which, "--add-config", "producer_byte_rate=1000,request_percentage=50.5")
@@ -124,8 +132,9 @@ def test_quotas_and_groups(tools: Tools) -> None:
     assert f"Completed updating config for group {client}." in said
 
 
+@promise("K3", "K4", "K5", "K6", "K15")
 def test_writing_reading_and_deleting(tools: Tools, tmp_path: Path) -> None:
-    """K3, K4, K5, K6, K15: console producer and consumer, kafka-get-offsets, kafka-delete-records, kafka-log-dirs."""
+    """Console producer and consumer, kafka-get-offsets, kafka-delete-records, kafka-log-dirs."""
     name = new_topic("console")
     tools.ask("TopicCommand", "--create", "--topic", name, "--partitions", "1", "--config", "compression.type=lz4")
     parsed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
@@ -148,8 +157,9 @@ def test_writing_reading_and_deleting(tools: Tools, tmp_path: Path) -> None:
     assert only["size"] > 0 and not only["isFuture"] and only["offsetLag"] == 0
 
 
+@promise("K3", "K14")
 def test_producer_performance_under_a_quota(tools: Tools) -> None:
-    """K3, K14: kafka-producer-perf-test, of a client that is asked for its metrics, and told to slow down.
+    """kafka-producer-perf-test, of a client that is asked for its metrics, and told to slow down.
 
     Quotas hold per broker, so there is one partition: what it takes in a burst goes to one broker.
     """
@@ -169,8 +179,9 @@ def test_producer_performance_under_a_quota(tools: Tools) -> None:
     assert throttled is not None and float(throttled.group(1)) > 0
 
 
+@promise("K12")
 def test_transactions(tools: Tools) -> None:
-    """K12: kafka-transactions lists and describes ids."""
+    """kafka-transactions lists and describes ids."""
     id = new_topic("tx")
     confluent_kafka.Producer({"bootstrap.servers": tools.bootstrap, "transactional.id": id}).init_transactions(600)
     assert re.search(rf"{id}\s+\d+\s+\d+\s+Empty", tools.ask("TransactionsCommand", "list"))
@@ -178,8 +189,9 @@ def test_transactions(tools: Tools) -> None:
     assert re.search(rf"\d+\s+{id}\s+\d+\s+0\s+Empty\s+60000\s+None", said)
 
 
+@promise("K6")
 def test_elections_and_reassignments(tools: Tools, topic: str, tmp_path: Path) -> None:
-    """K6: kafka-leader-election and kafka-reassign-partitions find everything in its place."""
+    """kafka-leader-election and kafka-reassign-partitions find everything in its place."""
     wanted = ("--election-type", "preferred", "--topic", topic, "--partition", "0")
     assert f"Valid replica already elected for partitions {topic}-0" in tools.ask("LeaderElectionCommand", *wanted)
     described = tools.ask("TopicCommand", "--describe", "--topic", topic)
@@ -199,8 +211,9 @@ def test_elections_and_reassignments(tools: Tools, topic: str, tmp_path: Path) -
             assert f"Reassignment of partition {topic}-0 is completed." in told
 
 
+@promise("K1", "K2", "K6")
 def test_the_cluster(tools: Tools) -> None:
-    """K1, K2, K6: kafka-broker-api-versions, kafka-features, kafka-cluster."""
+    """kafka-broker-api-versions, kafka-features, kafka-cluster."""
     versions = tools.ask("BrokerApiVersionsCommand")
     for name in ("Produce(0)", "Fetch(1)", "DescribeLogDirs(35)", "ElectLeaders(43)", "AlterClientQuotas(49)"):
         assert re.search(rf"{re.escape(name)}: \d+( to \d+)? \[usable: \d+\]", versions), name

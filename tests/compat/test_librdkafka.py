@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.compat.common import new_topic
 from tests.compat.contract import ReaderContract, WriterContract
 from tests.compat.librdkafka import Librdkafka
+from tests.support.promise import promise
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +23,9 @@ class TestReader(ReaderContract):
     pass
 
 
+@promise("K12")
 def test_offsets_in_transactions(bootstrap: str) -> None:
-    """K12: committed with the transaction, dropped with it, and refused to a producer that another one replaced."""
+    """Committed with the transaction, dropped with it, and refused to a producer that another one replaced."""
     topic = new_topic("offsets")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [made] = admin.create_topics([NewTopic(topic, 1)]).values()

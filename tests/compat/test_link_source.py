@@ -34,6 +34,7 @@ from headwater.log.batch import base_offset_of, offsets_of, split_batches
 from headwater.settings.links import Links
 from tests.compat.common import unavailable
 from tests.support.certificates import Pair, issue
+from tests.support.promise import promise
 from tests.support.source_logs import at_offset
 from tests.support.transactional import PLAIN, Record, Writers, read
 
@@ -184,8 +185,9 @@ def produce(address: str, codec: str, topic: str, partition: int, values: list[b
     assert producer.flush(60) == 0
 
 
+@promise("N1")
 def test_committed_records_of_every_codec(address: str) -> None:
-    """N1: from every position on, what a consumer of committed records gets; batches keep their bytes.
+    """From every position on, what a consumer of committed records gets; batches keep their bytes.
 
     An open transaction holds up its own partition only.
     """
@@ -228,8 +230,9 @@ def test_committed_records_of_every_codec(address: str) -> None:
     asyncio.run(run())
 
 
+@promise("N1")
 def test_a_compacted_topic(theirs: str) -> None:
-    """N1: records keep their offsets, in batches with holes and between them."""
+    """Records keep their offsets, in batches with holes and between them."""
     writers = Writers(theirs)
     configs = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
 
@@ -304,8 +307,9 @@ def test_a_topic_that_was_deleted_and_created_anew(address: str) -> None:
     asyncio.run(run())
 
 
+@promise("N3")
 def test_topics_configs_and_groups(address: str) -> None:
-    """N3: what a link finds, and the offsets that groups have committed."""
+    """What a link finds, and the offsets that groups have committed."""
 
     async def run() -> None:
         async with opened(address) as (source, client):
@@ -325,8 +329,9 @@ def test_topics_configs_and_groups(address: str) -> None:
     asyncio.run(run())
 
 
+@promise("N4")
 def test_tls_and_a_password(server: kafka.SecuredKafka, authority: Pair, tmp_path: Path) -> None:
-    """N4: a source with SASL_SSL. A wrong password and an unknown authority are told, and retried."""
+    """A source with SASL_SSL. A wrong password and an unknown authority are told, and retried."""
     stranger = issue(tmp_path, "stranger")
 
     def security(ca: Pair, password: str) -> ClientSecurity:

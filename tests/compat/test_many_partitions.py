@@ -1,4 +1,4 @@
-"""K2, K7, M1: a topic with ten thousand partitions, with real clients and our own commands."""
+"""A topic with ten thousand partitions, with real clients and our own commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from harness.patience import eventually
 from harness.process import headwater
 from tests.compat.test_zones import java
 from tests.faults.raw import Raw
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("K2", "K7", "M1")
 
 MANY = 10_000
 PAGE = 2_000
@@ -35,8 +38,9 @@ def admin(server: Running) -> AdminClient:
     return AdminClient({"bootstrap.servers": server.bootstrap})
 
 
+@promise("K7", "K5", "M1")
 def test_librdkafka(server: Running, admin: AdminClient) -> None:
-    """K7, K5, M1: created, described, written to, all positions told, kept over a crash, deleted; in bounded memory."""
+    """Created, described, written to, all positions told, kept over a crash, deleted; in bounded memory."""
     before = server.broker(1).memory_info().rss
     admin.create_topics([NewTopic("big", MANY - 1, 1)])["big"].result(WITHIN)
     admin.create_partitions([NewPartitions("big", MANY)])["big"].result(WITHIN)
@@ -82,8 +86,9 @@ def ends(admin: AdminClient) -> dict[int, int]:
     return {p.partition: f.result(WITHIN).offset for p, f in admin.list_offsets(asked, request_timeout=WITHIN).items()}
 
 
+@promise("K2")
 def test_java_reads_it_in_pages(server: Running, admin: AdminClient, tmp_path: Path) -> None:
-    """K2: kafka-topics describes by DescribeTopicPartitions, of which one answer never holds more than a page."""
+    """kafka-topics describes by DescribeTopicPartitions, of which one answer never holds more than a page."""
     admin.create_topics([NewTopic("paged", MANY, 1)])["paged"].result(WITHIN)
     with Raw(server.port) as raw:
         cursor, pages = None, []
@@ -103,8 +108,9 @@ def test_java_reads_it_in_pages(server: Running, admin: AdminClient, tmp_path: P
     eventually(lambda: "paged" not in admin.list_topics(timeout=WITHIN).topics, "it is gone")
 
 
+@promise("H3", "K7")
 def test_our_commands(server: Running) -> None:
-    """H3, K7: `headwater topic` creates, describes, lists and deletes it."""
+    """`headwater topic` creates, describes, lists and deletes it."""
     where = ("--bootstrap", server.bootstrap)
     made = headwater("topic", "create", "ours", "--partitions", str(MANY), *where, timeout=WITHIN)
     assert made.returncode == 0, made.stderr

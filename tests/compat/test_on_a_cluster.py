@@ -1,4 +1,4 @@
-"""M1: a client on three brokers in two zones, with ledgers on etcd and objects in S3.
+"""A client on three brokers in two zones, with ledgers on etcd and objects in S3.
 
 `make test-cluster` runs all clients, groups and faults on every kind of ledger.
 """
@@ -13,6 +13,8 @@ from harness.cluster import Cluster
 from tests.compat.contract import ReaderContract, WriterContract, WrittenOnce, write_sample
 from tests.compat.librdkafka import Librdkafka
 from tests.compat.test_kafka_python import KafkaPython
+
+PROMISES = ("M1",)
 
 # kafka-python leaves sockets of a consumer that is closed to the garbage collector.
 pytestmark = [

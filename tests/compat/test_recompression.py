@@ -1,4 +1,4 @@
-"""K15: what the server recompressed, every kind of client reads."""
+"""What the server recompressed, every kind of client reads."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,6 +11,9 @@ from tests.compat.common import CODECS, PARTITION, PARTITIONS, SAMPLE, TOOLS, ch
 from tests.compat.librdkafka import Librdkafka
 from tests.compat.program import Program
 from tests.compat.wire import fetch_batches
+from tests.support.promise import promise
+
+PROMISES = ("K15",)
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +25,10 @@ def client(bootstrap: str) -> Iterator[Program]:
         yield program
 
 
+@promise("K15")
 @pytest.mark.parametrize("stored", CODECS)
 def test_recompressed_batches(bootstrap: str, client: Program, reference: Librdkafka, stored: str) -> None:
-    """K15: into every codec, out of one that differs."""
+    """Into every codec, out of one that differs."""
     topic = new_topic(f"stored-{stored}")
     config = {"compression.type": "uncompressed" if stored == "none" else stored}
     admin = AdminClient({"bootstrap.servers": bootstrap})

@@ -1,4 +1,4 @@
-"""S1, S2: other people's clients and Kafka's own tools on a secured cluster of two brokers."""
+"""Other people's clients and Kafka's own tools on a secured cluster of two brokers."""
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ from headwater.settings.settings import ListenerSecurity, Security, Settings
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.compat.kafka_tools import KafkaTools
 from tests.support.certificates import Signer, issue, key_document
+from tests.support.promise import promise
 from tests.support.running import Running
 from tests.support.secured import PASSWORDS as USERS
 from tests.support.secured import InProcess, running
+
+PROMISES = ("S1", "S2")
 
 PASSWORDS = {"admin": "admin secret", "alice": "wonder=land,"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -161,17 +164,19 @@ def failure_of(config: dict[str, Any]) -> int:
 # --- librdkafka --------------------------------------------------------------------------------------------
 
 
+@promise("S1")
 @pytest.mark.parametrize("listener", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_logs_in(secured: Cluster, listener: str, mechanism: str) -> None:
-    """S1: each mechanism, with and without TLS; a wrong password is refused."""
+    """Each mechanism, with and without TLS; a wrong password is refused."""
     roundtrip(secured.librdkafka(listener, sasl_mechanism=mechanism))
     wrong = secured.librdkafka(listener, sasl_mechanism=mechanism, sasl_password="wrong")
     assert failure_of(wrong) == KafkaError._AUTHENTICATION
 
 
+@promise("S1")
 def test_librdkafka_with_a_token(secured: Cluster) -> None:
-    """S1: OAUTHBEARER; a token for another audience is refused."""
+    """OAUTHBEARER; a token for another audience is refused."""
 
     def tokens(audience: str) -> Callable[[str], tuple[str, float]]:
         def give(_: str) -> tuple[str, float]:
@@ -187,8 +192,9 @@ def test_librdkafka_with_a_token(secured: Cluster) -> None:
     assert failure_of({**config, "oauth_cb": tokens("others")}) == KafkaError._AUTHENTICATION
 
 
+@promise("S1")
 def test_mutual_tls(secured: Cluster) -> None:
-    """S1: a certificate's subject is who it is; without one, or with a stranger's, there is no connection."""
+    """A certificate's subject is who it is; without one, or with a stranger's, there is no connection."""
 
     def certificate(name: str) -> dict[str, Any]:
         return secured.librdkafka(
@@ -204,8 +210,9 @@ def test_mutual_tls(secured: Cluster) -> None:
         assert error.value.args[0].code() == KafkaError._TRANSPORT
 
 
+@promise("S1", "K3", "K4")
 def test_large_records_over_tls(secured: Cluster) -> None:
-    """S1, K3, K4: more at once than any buffer on the way holds, in both directions."""
+    """More at once than any buffer on the way holds, in both directions."""
     config, topic, count = secured.librdkafka("SASL_SSL"), new_topic(), 40
     values = [bytes([i]) * 900_000 for i in range(count)]
     failures: list[Any] = []
@@ -222,8 +229,9 @@ def test_large_records_over_tls(secured: Cluster) -> None:
         consumer.close()
 
 
+@promise("S2")
 def test_rules_and_users_by_librdkafka(secured: Cluster) -> None:
-    """S2: a user is made, allowed, forbidden and removed by Kafka's own API, and each step takes effect."""
+    """A user is made, allowed, forbidden and removed by Kafka's own API, and each step takes effect."""
     admin = AdminClient(secured.librdkafka("SASL_PLAINTEXT"))
     topic, user = new_topic(), f"user-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_S)
@@ -271,8 +279,9 @@ def test_rules_and_users_by_librdkafka(secured: Cluster) -> None:
     assert failure_of(config) == KafkaError._AUTHENTICATION
 
 
+@promise("K9", "S2")
 def test_a_regular_expression_matches_what_one_may_describe(secured: Cluster) -> None:
-    """K9, S2: a KIP-848 consumer of librdkafka gets no topic that it may not describe, alone or beside a super user."""
+    """A KIP-848 consumer of librdkafka gets no topic that it may not describe, alone or beside a super user."""
     admin = AdminClient(secured.librdkafka("SASL_PLAINTEXT"))
     prefix = f"re-{uuid.uuid4().hex[:8]}"
     seen, hidden = f"{prefix}-seen", f"{prefix}-hidden"
@@ -339,8 +348,9 @@ def _until(condition: Callable[[], bool]) -> None:
 # --- other clients ------------------------------------------------------------------------------------------
 
 
+@promise("S1")
 def test_aiokafka_with_a_token(secured: Cluster) -> None:
-    """S1: OAUTHBEARER."""
+    """OAUTHBEARER."""
     from aiokafka import AIOKafkaProducer
     from aiokafka.abc import AbstractTokenProvider
 
@@ -360,9 +370,10 @@ def test_aiokafka_with_a_token(secured: Cluster) -> None:
     asyncio.run(main())
 
 
+@promise("S1")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_aiokafka(secured: Cluster, mechanism: str) -> None:
-    """S1: over TLS."""
+    """Over TLS."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
     from aiokafka.helpers import create_ssl_context
 
@@ -387,9 +398,10 @@ def test_aiokafka(secured: Cluster, mechanism: str) -> None:
     asyncio.run(main())
 
 
+@promise("S1")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kafka_python(secured: Cluster, mechanism: str) -> None:
-    """S1: without TLS."""
+    """Without TLS."""
     with warnings.catch_warnings():
         # It reads its schemas by a function that Python 3.11 deprecates.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -454,16 +466,18 @@ def java(
     return done.out + done.error
 
 
+@promise("S1")
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, "OAUTHBEARER"])
 def test_java_logs_in(tools: KafkaTools, secured: Cluster, mechanism: str) -> None:
-    """S1: the Java client, over TLS."""
+    """The Java client, over TLS."""
     topic = new_topic()
     said = java(tools, secured, "TopicCommand", "--create", "--topic", topic, mechanism=mechanism)
     assert f"Created topic {topic}" in said, said
 
 
+@promise("S2")
 def test_java_tools_for_rules_and_users(tools: KafkaTools, secured: Cluster) -> None:
-    """S2: kafka-acls and kafka-configs, as operators know them."""
+    """kafka-acls and kafka-configs, as operators know them."""
     topic = new_topic()
     assert "Created" in java(tools, secured, "TopicCommand", "--create", "--topic", topic)
     assert topic not in java(tools, secured, "TopicCommand", "--list", user="alice")
@@ -504,8 +518,9 @@ def _renewing(test: Callable[[InProcess], Any]) -> None:
     asyncio.run(main())
 
 
+@promise("S1")
 def test_librdkafka_renews_its_login(tmp_path: Path) -> None:
-    """S1: KIP-368: more log-ins than connections, and not one failed delivery."""
+    """KIP-368: more log-ins than connections, and not one failed delivery."""
 
     def test(broker: InProcess) -> None:
         failures: list[Any] = []
@@ -524,8 +539,9 @@ def test_librdkafka_renews_its_login(tmp_path: Path) -> None:
     _renewing(test)
 
 
+@promise("S1")
 def test_java_renews_its_login(tmp_path: Path) -> None:
-    """S1: KIP-368."""
+    """KIP-368."""
     program = shutil.which("java") or unavailable("java", "install a JDK, 17 or later")
     tool("kafka/libs")
 
@@ -569,8 +585,9 @@ def test_java_renews_its_login(tmp_path: Path) -> None:
 # --- the cluster itself -------------------------------------------------------------------------------------
 
 
+@promise("S1")
 def test_a_new_certificate_without_a_restart(secured: Cluster) -> None:
-    """S1: both brokers show it; a connection that is open goes on."""
+    """Both brokers show it; a connection that is open goes on."""
     import ssl
 
     host, port = secured.addresses["SASL_SSL"].split(":")
@@ -604,8 +621,9 @@ def _issue_again(directory: Path, certificate: Path, key: Path) -> str:
     return "server-anew"
 
 
+@promise("S3")
 def test_no_secret_is_in_the_log(secured: Cluster) -> None:
-    """S3: whatever was tried."""
+    """Whatever was tried."""
     assert failure_of(secured.librdkafka("SASL_SSL", sasl_password="a wrong secret")) == KafkaError._AUTHENTICATION
     log = secured.log()
     assert re.search("a log-in failed", log)

@@ -1,4 +1,4 @@
-"""M3: real clients that name their zone work with its brokers alone, save for their group's coordinator."""
+"""Real clients that name their zone work with its brokers alone, save for their group's coordinator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from harness.jvm import OF_KAFKA
 from harness.patience import Patience, eventually
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.faults.raw import Raw
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("M3",)
 
 with warnings.catch_warnings():
     # It reads its schemas by a function that Python 3.11 deprecates.
@@ -65,8 +68,9 @@ def assert_used(server: Running, api: str, before: dict[int, int], zone: str) ->
     assert used <= ZONES[zone]
 
 
+@promise("M3")
 def test_librdkafka_is_told_its_zone(server: Running) -> None:
-    """M3: brokers, leaders and the controller as librdkafka's admin client sees them."""
+    """Brokers, leaders and the controller as librdkafka's admin client sees them."""
     for zone, nodes in ZONES.items():
         admin = AdminClient({"bootstrap.servers": server.bootstrap, "client.id": f"zone_id={zone},app=test"})
         metadata = admin.list_topics("t", timeout=30)
@@ -75,10 +79,11 @@ def test_librdkafka_is_told_its_zone(server: Running) -> None:
         assert metadata.controller_id in nodes
 
 
+@promise("M3")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("zone", ZONES)
 def test_librdkafka_with_its_coordinator_elsewhere(server: Running, zone: str, protocol: str) -> None:
-    """M3: producing and fetching stay in the zone; the group lives on while metadata is read again and again."""
+    """Producing and fetching stay in the zone; the group lives on while metadata is read again and again."""
     other = next(z for z in ZONES if z != zone)
     common = {"bootstrap.servers": server.bootstrap, "client.id": f"zone_id={zone}"}
     produced, fetched = counts(server, PRODUCE), counts(server, FETCH)
@@ -115,8 +120,9 @@ def test_librdkafka_with_its_coordinator_elsewhere(server: Running, zone: str, p
     assert_used(server, FETCH, fetched, zone)
 
 
+@promise("M3")
 def test_kafka_python_with_its_coordinator_elsewhere(server: Running) -> None:
-    """M3: kafka-python goes to the address that FindCoordinator names."""
+    """kafka-python goes to the address that FindCoordinator names."""
     server.create("kafka-python", 2)
     fill(server, "kafka-python")
     consumer = KafkaConsumer(
@@ -134,8 +140,9 @@ def test_kafka_python_with_its_coordinator_elsewhere(server: Running) -> None:
         consumer.close()
 
 
+@promise("M3")
 def test_aiokafka_with_its_coordinator_elsewhere(server: Running) -> None:
-    """M3: a client that looks its coordinator up among the brokers of its metadata finds it there."""
+    """A client that looks its coordinator up among the brokers of its metadata finds it there."""
     server.create("aiokafka", 4)
     fill(server, "aiokafka")
     fetched = counts(server, FETCH)
@@ -181,9 +188,10 @@ def java(log: Path, name: str, *arguments: str, given: str = "") -> str:
     return done.stdout
 
 
+@promise("M3")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_java_with_its_coordinator_elsewhere(server: Running, tmp_path: Path, protocol: str) -> None:
-    """M3: so does the Java client, by a connection of its own to its coordinator."""
+    """So does the Java client, by a connection of its own to its coordinator."""
     zone, other = ("a", "b") if protocol == "classic" else ("b", "a")
     produced, fetched = counts(server, PRODUCE), counts(server, FETCH)
     topic = f"java-{protocol}"
@@ -201,8 +209,9 @@ def test_java_with_its_coordinator_elsewhere(server: Running, tmp_path: Path, pr
     assert_used(server, FETCH, fetched, zone)
 
 
+@promise("M2", "M3")
 def test_a_client_of_a_zone_whose_brokers_go_is_served_by_the_others(server: Running) -> None:
-    """M2, M3: every record of a producer in zone b is acknowledged while all of zone b is killed."""
+    """Every record of a producer in zone b is acknowledged while all of zone b is killed."""
     producer = Producer(
         {"bootstrap.servers": server.bootstrap, "client.id": "zone_id=b", "enable.idempotence": True, "linger.ms": 5}
     )

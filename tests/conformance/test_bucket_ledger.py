@@ -1,4 +1,4 @@
-"""The ledger's conformance suite over a bucket: in memory, and on a real S3 server with large and tiny rings (M1)."""
+"""The ledger's conformance suite over a bucket: in memory, and on a real S3 server with large and tiny rings."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,6 +14,9 @@ from headwater.ledger.conformance import checks
 from headwater.ledger.contract import Entry
 from headwater.objects.registers import MemoryRegisters
 from headwater.types import Domain, Position
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 Opener = Callable[[], Awaitable[Ledger]]
 _prefixes = count()
@@ -55,20 +58,21 @@ def on_s3(server: S3Server, options: str = "") -> Opener:
     return open_one
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 def test_in_memory(name: str) -> None:
-    """M1"""
     run(checks()[name](in_memory(1 << 16)))
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 def test_on_s3(name: str, bucket: S3Server) -> None:
-    """M1"""
     run(checks()[name](on_s3(bucket)))
 
 
+@promise("M1")
 def test_a_tiny_ring_on_s3(bucket: S3Server) -> None:
-    """M1: lap after lap over the same objects, by two handles in turns and one that comes anew each time."""
+    """Lap after lap over the same objects, by two handles in turns and one that comes anew each time."""
 
     async def go() -> None:
         open_one = on_s3(bucket, "?slots=4")

@@ -1,4 +1,4 @@
-"""What only the etcd ledger has to show: lost members, its quota, its history, its pages, who may get in (M1, M6)."""
+"""What only the etcd ledger has to show: lost members, its quota, its history, its pages, who may get in."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ from headwater.ledger.etcd.transport import EtcdGrpc, Servers
 from headwater.types import Domain, Position
 from tests.support.certificates import issue
 from tests.support.ledger_writer import payload, told
+from tests.support.promise import promise
+
+PROMISES = ("M1", "M6")
 
 ONE = Domain(1)
 START = Position(0)
@@ -73,8 +76,9 @@ async def read_all(ledger: EtcdLedger, after: Position = START, limit: int = 256
 # --- members -----------------------------------------------------------------------------------------
 
 
+@promise("M6")
 def test_losing_the_leader(cluster: EtcdCluster) -> None:
-    """M6: the leader is killed, its successor paused, while three processes append; nothing that was told is lost."""
+    """The leader is killed, its successor paused, while three processes append; nothing that was told is lost."""
     url, names, count = cluster.url("leader"), ("a", "b", "c"), 400
     with ExitStack() as stack:
         writers = [stack.enter_context(writer(url, name, count)) for name in names]
@@ -117,8 +121,9 @@ def _lines(process: subprocess.Popen[str], count: int) -> str:
     return "".join(process.stdout.readline() for _ in range(count))
 
 
+@promise("M6")
 def test_a_member_that_lost_its_cluster_is_left(cluster: EtcdCluster) -> None:
-    """M6: with one member of three nothing is appended for certain; when they are back everything goes on."""
+    """With one member of three nothing is appended for certain; when they are back everything goes on."""
 
     async def story() -> None:
         ledger = EtcdLedger.from_url(cluster.url("minority"))
@@ -155,8 +160,9 @@ class First(SystemChance):
         return 0.0
 
 
+@promise("M6")
 def test_a_stopped_member_is_left_for_one_that_is_not_connected(cluster: EtcdCluster) -> None:
-    """M6: a stopped member keeps its connection; members that were restarted have none, and are used all the same."""
+    """A stopped member keeps its connection; members that were restarted have none, and are used all the same."""
 
     async def story() -> None:
         client = EtcdGrpc(Servers(tuple(cluster.endpoints)), First())
@@ -178,8 +184,9 @@ def test_a_stopped_member_is_left_for_one_that_is_not_connected(cluster: EtcdClu
     run(story)
 
 
+@promise("M6")
 def test_a_beat_goes_to_another_member_at_once(cluster: EtcdCluster) -> None:
-    """M6: one call puts the key though the member it asks first has stopped."""
+    """One call puts the key though the member it asks first has stopped."""
 
     async def story() -> None:
         client = EtcdGrpc(Servers(tuple(cluster.endpoints)), First())
@@ -198,8 +205,9 @@ def test_a_beat_goes_to_another_member_at_once(cluster: EtcdCluster) -> None:
 # --- pages -------------------------------------------------------------------------------------------
 
 
+@promise("M1")
 def test_pages_divide_the_ledger(etcd_cluster: EtcdCluster) -> None:
-    """M1: many writers that turn pages all the time, readers that begin anywhere, truncation by whole pages."""
+    """Many writers that turn pages all the time, readers that begin anywhere, truncation by whole pages."""
     sizes = Sizes(page_records=10, boundaries=6, read_keys=4)
 
     def opened() -> EtcdLedger:
@@ -240,8 +248,9 @@ def _prefix_of(prefix: str) -> dict[str, object]:
     return {"key": base64.b64encode(key).decode(), "range_end": base64.b64encode(end).decode(), "count_only": True}
 
 
+@promise("M1")
 def test_many_large_records(etcd_cluster: EtcdCluster) -> None:
-    """M1: records of the largest size fit into etcd's default request size, and many of them into its answers."""
+    """Records of the largest size fit into etcd's default request size, and many of them into its answers."""
 
     async def story() -> None:
         url = etcd_cluster.url(f"large/{SystemChance().uuid()}")
@@ -264,8 +273,9 @@ def test_many_large_records(etcd_cluster: EtcdCluster) -> None:
 # --- history and quota -------------------------------------------------------------------------------
 
 
+@promise("M1")
 def test_history_is_compacted(single: Callable[..., EtcdCluster]) -> None:
-    """M1: truncation has etcd forget what was before the truncation before, so that its file does not grow for ever."""
+    """Truncation has etcd forget what was before the truncation before, so that its file does not grow for ever."""
 
     async def story() -> None:
         with single() as etcd:
@@ -289,8 +299,9 @@ def _remembers(etcd: EtcdCluster, revision: int) -> bool:
     return etcd._ask(0, "kv/range", {"key": "AA==", "revision": str(revision)}) is not None
 
 
+@promise("M1")
 def test_a_full_etcd(single: Callable[..., EtcdCluster]) -> None:
-    """M1: beyond its quota etcd takes no more; the error says so and what to do; reading goes on."""
+    """Beyond its quota etcd takes no more; the error says so and what to do; reading goes on."""
 
     async def story() -> None:
         with single("--quota-backend-bytes", str(4 << 20)) as etcd:
@@ -314,8 +325,9 @@ def test_a_full_etcd(single: Callable[..., EtcdCluster]) -> None:
 # --- getting in --------------------------------------------------------------------------------------
 
 
+@promise("M1")
 def test_users(single: Callable[..., EtcdCluster], tmp_path: Path) -> None:
-    """M1: name and password come from a file or the environment; an old token is renewed; others are refused."""
+    """Name and password come from a file or the environment; an old token is renewed; others are refused."""
     secret = tmp_path / "password"
     secret.write_text("open sesame\n")
 
@@ -350,8 +362,9 @@ def test_users(single: Callable[..., EtcdCluster], tmp_path: Path) -> None:
     run(story)
 
 
+@promise("M1")
 def test_tls(single: Callable[..., EtcdCluster], tmp_path: Path) -> None:
-    """M1: members that speak TLS and want a certificate of ours; nobody gets in without one."""
+    """Members that speak TLS and want a certificate of ours; nobody gets in without one."""
     authority = issue(tmp_path, "authority")
     server, client = issue(tmp_path, "server", authority), issue(tmp_path, "client", authority)
 
@@ -378,8 +391,9 @@ def test_tls(single: Callable[..., EtcdCluster], tmp_path: Path) -> None:
     run(story)
 
 
+@promise("M1")
 def test_urls(tmp_path: Path) -> None:
-    """M1: a URL that cannot be meant is a mistake that says so, without the secrets in it."""
+    """A URL that cannot be meant is a mistake that says so, without the secrets in it."""
     assert repr(open_ledger("etcd://a:1,b:2/some/prefix")) == "<EtcdLedger some/prefix on <EtcdGrpc a:1,b:2>>"
     for url in (
         "etcd://",

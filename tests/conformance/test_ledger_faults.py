@@ -1,4 +1,4 @@
-"""Ledgers behind a bad network and through outages: nothing that stands is lost, missed or seen twice (M1, M6).
+"""Ledgers behind a bad network and through outages: nothing that stands is lost, missed or seen twice.
 
 A test is a story of one ledger. It is told to all of them side by side, because most of its time is waiting.
 """
@@ -34,6 +34,9 @@ from headwater.state.commands.cluster import Listener
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Epoch, Position
 from tests.support.ledger_writer import payload, told
+from tests.support.promise import promise
+
+PROMISES = ("M1", "M6")
 
 pytestmark = pytest.mark.long
 ONE = Domain(1)
@@ -122,9 +125,10 @@ async def follow(ledger: Ledger, seen: list[Entry], count: int) -> None:
 # --- appends -----------------------------------------------------------------------------------------
 
 
+@promise("M1")
 @told_to_all
 def test_writers_in_several_processes(server: LedgerServer) -> None:
-    """M1: everybody sees one sequence, with each record at the position its writer was told."""
+    """Everybody sees one sequence, with each record at the position its writer was told."""
     url, count, names = server.url(), 100, ("a", "b", "c")
     seen: list[Entry] = []
 
@@ -149,9 +153,10 @@ def test_writers_in_several_processes(server: LedgerServer) -> None:
     assert len(found) == count * len(names)
 
 
+@promise("M1")
 @told_to_all
 def test_a_reply_that_is_lost(server: LedgerServer) -> None:
-    """M1: its writer is told that the outcome is unknown; the record stands once or not at all, and can be repeated."""
+    """Its writer is told that the outcome is unknown; the record stands once or not at all, and can be repeated."""
 
     async def story() -> None:
         url = server.url()
@@ -183,9 +188,10 @@ async def repeated(ledger: Ledger, record: bytes) -> Position:
             await asyncio.sleep(0.02)
 
 
+@promise("M1")
 @told_to_all
 def test_an_append_that_lands_late(server: LedgerServer) -> None:
-    """M1: what arrives after its writer gave up stands behind everything that was read before, or not at all."""
+    """What arrives after its writer gave up stands behind everything that was read before, or not at all."""
 
     async def story() -> None:
         url = server.url()
@@ -222,9 +228,10 @@ def test_an_append_that_lands_late(server: LedgerServer) -> None:
 # --- watching ----------------------------------------------------------------------------------------
 
 
+@promise("M1")
 @told_to_all
 def test_a_watch_goes_on_after_a_reconnect(server: LedgerServer) -> None:
-    """M1: however often its connection ends, a follower sees every record once, in order."""
+    """However often its connection ends, a follower sees every record once, in order."""
 
     async def story() -> None:
         url = server.url()
@@ -245,9 +252,10 @@ def test_a_watch_goes_on_after_a_reconnect(server: LedgerServer) -> None:
     run(story)
 
 
+@promise("M1")
 @told_to_all
 def test_a_watch_goes_on_where_history_is_gone(server: LedgerServer) -> None:
-    """M1: what the store no longer tells by itself, a follower reads; nothing is missed."""
+    """What the store no longer tells by itself, a follower reads; nothing is missed."""
 
     async def story() -> None:
         url = server.url()
@@ -279,9 +287,10 @@ def replica(ledger: Ledger, store: MemoryStore) -> Replica[StreamsState]:
     return Replica(ledger, store, StreamsState(ONE), SystemClock(), SystemChance())
 
 
+@promise("M1")
 @told_to_all
 def test_truncation_under_a_slow_reader(server: LedgerServer) -> None:
-    """M1: a replica that was cut off while the ledger was truncated comes back by a checkpoint, to the same state."""
+    """A replica that was cut off while the ledger was truncated comes back by a checkpoint, to the same state."""
 
     async def story() -> None:
         url, store = server.url(), MemoryStore()
@@ -371,9 +380,10 @@ class Process:
         await self.way.close()
 
 
+@promise("M6")
 @told_to_all
 def test_an_outage_and_the_return(server: LedgerServer) -> None:
-    """M6: while the store is away nobody is fenced, whatever that takes; afterwards everybody goes on where it was."""
+    """While the store is away nobody is fenced, whatever that takes; afterwards everybody goes on where it was."""
 
     async def story() -> None:
         url, store = server.url(), MemoryStore()

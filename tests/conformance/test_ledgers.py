@@ -1,4 +1,4 @@
-"""The ledger's conformance suite over every backend; SQLite also with other processes, killed ones too (M1)."""
+"""The ledger's conformance suite over every backend; SQLite also with other processes, killed ones too."""
 
 import asyncio
 import itertools
@@ -26,6 +26,9 @@ from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.types import Domain, Position
 from tests.simulation.backends import SMALL
 from tests.simulation.etcd_model import EtcdModel, ModelClient
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 ONE = Domain(1)
 START = Position(0)
@@ -59,41 +62,43 @@ def oxia_opener(server: OxiaServer) -> Opener:
     return open_one
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 def test_oxia(name: str, oxia_server: OxiaServer) -> None:
-    """M1"""
     asyncio.run(_awaited(checks()[name](oxia_opener(oxia_server))))
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks(volatile=True))
 def test_memory(name: str) -> None:
-    """M1"""
     asyncio.run(_awaited(checks(volatile=True)[name](memory_opener())))
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 def test_sqlite(name: str, tmp_path: Path) -> None:
-    """M1"""
     asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 @pytest.mark.usefixtures("natively")
 def test_sqlite_natively(name: str, tmp_path: Path) -> None:
-    """M1: records are appended by a native thread."""
+    """Records are appended by a native thread."""
     asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 def test_sqlite_without_datagrams(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M1: `data_version` alone is enough where no notice ever arrives."""
+    """`data_version` alone is enough where no notice ever arrives."""
     monkeypatch.setattr("headwater.ledger.sqlite.ledger._Notices._address", lambda self, name: "/nonexistent/socket")
     asyncio.run(_awaited(checks()[name](sqlite_opener(tmp_path))))
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 def test_etcd(name: str, etcd_cluster: EtcdCluster) -> None:
-    """M1"""
     url = etcd_cluster.url(f"conformance/{uuid.uuid4()}")
 
     async def open_one() -> Ledger:
@@ -102,10 +107,11 @@ def test_etcd(name: str, etcd_cluster: EtcdCluster) -> None:
     asyncio.run(_awaited(checks()[name](open_one)))
 
 
+@promise("M1")
 @pytest.mark.parametrize("sizes", [Sizes(), SMALL], ids=["usual", "small"])
 @pytest.mark.parametrize("name", checks())
 def test_etcd_model(name: str, sizes: Sizes) -> None:
-    """M1: the same ledger over the simulation's etcd, with pages and buffers of the usual size and very small ones."""
+    """The same ledger over the simulation's etcd, with pages and buffers of the usual size and very small ones."""
     model, handles = EtcdModel(), itertools.count()
 
     async def open_one() -> Ledger:
@@ -118,8 +124,9 @@ async def _awaited(check: Awaitable[None]) -> None:
     await check
 
 
+@promise("M1")
 def test_the_suite_finds_what_is_broken() -> None:
-    """M1: a ledger that forgets its place after a truncation, or answers `last` from memory, does not pass."""
+    """A ledger that forgets its place after a truncation, or answers `last` from memory, does not pass."""
 
     class Reusing(MemoryLedger):
         async def truncate(self, domain: Domain, through: Position) -> None:
@@ -179,8 +186,9 @@ def acknowledged(output: str) -> dict[int, int]:
     return {int(position): int(i) for position, i in (line.split() for line in lines)}
 
 
+@promise("M1")
 def test_sqlite_between_processes(tmp_path: Path) -> None:
-    """M1: three processes append at once and this one follows by watching; everybody has the same sequence."""
+    """Three processes append at once and this one follows by watching; everybody has the same sequence."""
     path, count = tmp_path / "ledger.db", 100
 
     async def follow() -> dict[int, bytes]:
@@ -213,9 +221,10 @@ def test_sqlite_between_processes(tmp_path: Path) -> None:
             assert seen[position] == payload(name, i)
 
 
+@promise("M1")
 @pytest.mark.parametrize("kill_after", [1, 25, 60])
 def test_sqlite_survives_kill_9(tmp_path: Path, kill_after: int) -> None:
-    """M1: killing a process in the middle of its appends loses nothing it was told, and hinders nobody."""
+    """Killing a process in the middle of its appends loses nothing it was told, and hinders nobody."""
     path, size = tmp_path / "ledger.db", 20_000
     victim = writer(path, "victim", 1_000_000, size)
     survivor = writer(path, "survivor", 50, size)
@@ -254,8 +263,9 @@ def test_sqlite_survives_kill_9(tmp_path: Path, kill_after: int) -> None:
     assert len(found) <= len(told) + len(survived) + 1
 
 
+@promise("M1")
 def test_sqlite_watch_sees_what_no_notice_told(tmp_path: Path) -> None:
-    """M1: `watch` does not hang if the notice was lost and the file's change was seen while nobody watched."""
+    """`watch` does not hang if the notice was lost and the file's change was seen while nobody watched."""
 
     async def run() -> None:
         watcher = SqliteLedger(tmp_path / "ledger.db")
@@ -291,8 +301,9 @@ async def _until_looked(ledger: SqliteLedger) -> None:
         await asyncio.sleep(0.01)
 
 
+@promise("M1")
 def test_sqlite_urls(tmp_path: Path) -> None:
-    """M1: a ledger is named by a URL; anything else is a mistake that says so."""
+    """A ledger is named by a URL; anything else is a mistake that says so."""
 
     async def run() -> None:
         ledger = open_ledger(f"sqlite://{tmp_path}/a%20b/ledger.db")
@@ -308,8 +319,9 @@ def test_sqlite_urls(tmp_path: Path) -> None:
             open_ledger(url)
 
 
+@promise("M1")
 def test_sqlite_refuses_another_file(tmp_path: Path) -> None:
-    """M1: a file that is no ledger is reported, not overwritten."""
+    """A file that is no ledger is reported, not overwritten."""
     path = tmp_path / "ledger.db"
     path.write_bytes(b"this is not a database, whatever its name says" * 100)
     before = path.read_bytes()

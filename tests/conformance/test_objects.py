@@ -1,4 +1,4 @@
-"""The object store's conformance suite over every backend, and what a crash would find in a local directory (M7)."""
+"""The object store's conformance suite over every backend, and what a crash would find in a local directory."""
 
 import asyncio
 import errno
@@ -18,6 +18,9 @@ from headwater.objects.local import HANDLES_PER_THREAD, TEMPORARY, THREADS, Loca
 from headwater.objects.memory import MemoryStore
 from headwater.objects.remote import RemoteStore
 from tests.support.files import open_handles, temporary_files
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 Opener = Callable[[], Awaitable[ObjectStore]]
 
@@ -59,22 +62,24 @@ def run(work: Awaitable[None]) -> None:
     asyncio.run(awaited())
 
 
+@promise("M7")
 @pytest.mark.parametrize("name", checks())
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backend(backend: str, name: str, tmp_path: Path) -> None:
-    """M7"""
     run(checks()[name](BACKENDS[backend](tmp_path)))
 
 
+@promise("M7")
 @pytest.mark.parametrize("name", checks())
 @pytest.mark.usefixtures("natively")
 def test_local_natively(name: str, tmp_path: Path) -> None:
-    """M7: a local directory whose objects are put by a native thread."""
+    """A local directory whose objects are put by a native thread."""
     run(checks()[name](local(tmp_path)))
 
 
+@promise("M7")
 def test_the_suite_finds_what_is_broken() -> None:
-    """M7: a store that shows an object before it is whole does not pass."""
+    """A store that shows an object before it is whole does not pass."""
 
     class Torn(MemoryStore):
         async def put(self, path: str, pieces: Any) -> None:
@@ -91,8 +96,9 @@ async def _stored(store: ObjectStore) -> None:
     await store.close()
 
 
+@promise("M7")
 def test_urls(tmp_path: Path) -> None:
-    """M7: a store is named by a URL; anything else is a mistake that says so."""
+    """A store is named by a URL; anything else is a mistake that says so."""
     for url in (f"file://{tmp_path}/a%20b", "memory://"):
         run(_stored(open_store(url)))
     assert (tmp_path / "a b" / "x").read_bytes() == b"y"
@@ -130,8 +136,9 @@ class Calls:
         return call
 
 
+@promise("M7", "L1")
 def test_local_data_then_name_then_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7, L1: data is on the disk before it has its name, and the name before `put` returns."""
+    """Data is on the disk before it has its name, and the name before `put` returns."""
 
     async def work() -> None:
         store = LocalStore(tmp_path / "objects")
@@ -159,8 +166,9 @@ def test_local_data_then_name_then_directory(tmp_path: Path, monkeypatch: pytest
     assert [call for call in made if call in order][-len(order) :] == order
 
 
+@promise("M7", "L1")
 def test_local_syncs_the_right_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7, L1: each put syncs its own directory, however many others come and go while it does."""
+    """Each put syncs its own directory, however many others come and go while it does."""
     directories = HANDLES_PER_THREAD * THREADS * 2
     synced: set[str] = set()
     others_done = threading.Event()
@@ -187,8 +195,9 @@ def test_local_syncs_the_right_directory(tmp_path: Path, monkeypatch: pytest.Mon
     assert synced == {str(tmp_path / str(i)) for i in range(directories)}
 
 
+@promise("M7")
 def test_local_leaves_nothing_open(tmp_path: Path) -> None:
-    """M7: a closed store holds no handles."""
+    """A closed store holds no handles."""
 
     async def work() -> None:
         store = LocalStore(tmp_path)
@@ -203,6 +212,7 @@ def test_local_leaves_nothing_open(tmp_path: Path) -> None:
     assert asyncio.run(loops()) == before
 
 
+@promise("M7")
 @pytest.mark.parametrize(
     ("call", "code", "kind"),
     [
@@ -216,7 +226,7 @@ def test_local_leaves_nothing_open(tmp_path: Path) -> None:
 def test_local_failure_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: type[Exception]
 ) -> None:
-    """M7: a put that failed leaves no object, no temporary file, and the next one succeeds."""
+    """A put that failed leaves no object, no temporary file, and the next one succeeds."""
     failing = threading.Event()
     inner = getattr(os, call)
 
@@ -245,8 +255,9 @@ def test_local_failure_leaves_nothing(
     asyncio.run(work())
 
 
+@promise("M7")
 def test_local_short_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: an operating system that takes only a few bytes at a time gets all of them in the end."""
+    """An operating system that takes only a few bytes at a time gets all of them in the end."""
     inner = os.writev
     monkeypatch.setattr(os, "writev", lambda handle, pieces: inner(handle, [bytes(pieces[0])[:3]]))
 
@@ -259,8 +270,9 @@ def test_local_short_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     asyncio.run(asyncio.wait_for(work(), 20))
 
 
+@promise("M7")
 def test_local_hides_what_is_not_finished(tmp_path: Path) -> None:
-    """M7: what a crash left under the temporary directory is no object."""
+    """What a crash left under the temporary directory is no object."""
 
     async def work() -> None:
         store = LocalStore(tmp_path)
@@ -272,15 +284,17 @@ def test_local_hides_what_is_not_finished(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+@promise("M7")
 def test_local_needs_a_directory(tmp_path: Path) -> None:
-    """M7: a root that cannot be one is reported when the store is opened."""
+    """A root that cannot be one is reported when the store is opened."""
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreUnavailable):
         LocalStore(tmp_path / "file" / "below")
 
 
+@promise("M7")
 def test_remote_errors_are_ours(tmp_path: Path) -> None:
-    """M7: whatever the library raises becomes an error that says what to do."""
+    """Whatever the library raises becomes an error that says what to do."""
     blocked = tmp_path / "blocked"
     blocked.write_bytes(b"a file where a directory should be")
     inside = obstore.store.LocalStore(tmp_path)

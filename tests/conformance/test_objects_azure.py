@@ -1,4 +1,4 @@
-"""The object store's conformance suite over an emulator of Azure Blob Storage (M7)."""
+"""The object store's conformance suite over an emulator of Azure Blob Storage."""
 
 import asyncio
 import shutil
@@ -11,6 +11,9 @@ from harness.tools import needs
 from headwater.objects import ObjectStore, open_store
 from headwater.objects.conformance import checks
 from headwater.settings.objects import MIN_PART_BYTES, StoreOptions
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 CHECKS = [name for name in checks() if name != "a_listing_of_more_than_a_page"]
 """A page of Azure's has 5,000 objects, and the emulator takes half a minute to store a fifth of that."""
@@ -26,9 +29,10 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
         yield server
 
 
+@promise("M7")
 @pytest.mark.parametrize("name", CHECKS)
 def test_conformance(azure: AzureServer, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: Azure keeps every promise, in parts where an object is large, and nothing shows the account's key."""
+    """Azure keeps every promise, in parts where an object is large, and nothing shows the account's key."""
     for variable, value in azure.environment.items():
         monkeypatch.setenv(variable, value)
 

@@ -1,4 +1,4 @@
-"""The object store's conformance suite over a real S3 server, and what goes over the wire to one (M7)."""
+"""The object store's conformance suite over a real S3 server, and what goes over the wire to one."""
 
 import asyncio
 import base64
@@ -17,7 +17,10 @@ from headwater.objects.conformance import checks
 from headwater.objects.measuring import MeasuredStore
 from headwater.objects.store import StoreRefused
 from headwater.settings.objects import MIN_PART_BYTES, StoreOptions
+from tests.support.promise import promise
 from tests.support.tap import Tap
+
+PROMISES = ("M7",)
 
 PARTS = StoreOptions(multipart_bytes=MIN_PART_BYTES, part_bytes=MIN_PART_BYTES, parts_at_once=3)
 VARIANTS = {
@@ -48,9 +51,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(awaited())
 
 
+@promise("M7")
 @pytest.mark.parametrize("name", checks())
 def test_conformance(s3: S3Server, name: str) -> None:
-    """M7: a real S3 server keeps every promise."""
+    """A real S3 server keeps every promise."""
 
     async def open_one() -> ObjectStore:
         return open_store(f"{s3.url}/a prefix/{name}", VARIANTS["as by default"])
@@ -58,12 +62,13 @@ def test_conformance(s3: S3Server, name: str) -> None:
     run(_awaited(checks()[name], open_one))
 
 
+@promise("M7")
 @pytest.mark.parametrize("variant", ["hedged", "in parts"])
 @pytest.mark.parametrize(
     "name", ["a_large_object_in_many_pieces", "an_object_is_whole_or_not_there", "several_at_once"]
 )
 def test_variants(s3: S3Server, name: str, variant: str) -> None:
-    """M7: second requests for every read, and uploads in parts, change no promise."""
+    """Second requests for every read, and uploads in parts, change no promise."""
 
     async def open_one() -> ObjectStore:
         return open_store(f"{s3.url}/{variant}/{name}", VARIANTS[variant])
@@ -99,8 +104,9 @@ class Tapped(AbstractContextManager["Tapped"]):
         return store
 
 
+@promise("M7")
 def test_one_request_each(s3: S3Server) -> None:
-    """M7: a put, a creation, a read of a whole object or of any range of it are one request, a lost race two."""
+    """A put, a creation, a read of a whole object or of any range of it are one request, a lost race two."""
 
     async def work(seen: Tapped) -> None:
         store = seen.open()
@@ -124,8 +130,9 @@ def test_one_request_each(s3: S3Server) -> None:
         run(work(seen))
 
 
+@promise("M7")
 def test_checksums(s3: S3Server) -> None:
-    """M7: a put carries its checksum, and what arrives otherwise than it was sent is not stored."""
+    """A put carries its checksum, and what arrives otherwise than it was sent is not stored."""
     body = b"0123456789" * 1000
     digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
 
@@ -151,8 +158,9 @@ def test_checksums(s3: S3Server) -> None:
         run(work(seen))
 
 
+@promise("M7")
 def test_encryption(s3: S3Server) -> None:
-    """M7: whatever is stored asks to be encrypted as the settings say, uploads in parts too."""
+    """Whatever is stored asks to be encrypted as the settings say, uploads in parts too."""
     kms = {"encryption": "sse-kms", "kms_key": "key-1", "kms_bucket_key": True}
 
     async def work(seen: Tapped) -> None:
@@ -177,8 +185,9 @@ def test_encryption(s3: S3Server) -> None:
         run(work(seen))
 
 
+@promise("S3", "M7")
 def test_secrets_stay_out_of_errors(s3: S3Server) -> None:
-    """S3, M7: a refusal says which call and why, and nothing of keys, signatures and addresses."""
+    """A refusal says which call and why, and nothing of keys, signatures and addresses."""
 
     async def work() -> None:
         wrong = open_store(f"{s3.url}/x", StoreOptions(provider={"secret_access_key": "wrong-and-secret"}))
@@ -206,8 +215,9 @@ def unfinished(server: S3Server) -> list[str]:
     return [str(path) for path in found if path.is_file()]
 
 
+@promise("M7")
 def test_parts(s3: S3Server) -> None:
-    """M7: a large object goes in parts, a small one does not."""
+    """A large object goes in parts, a small one does not."""
     body = bytes(range(256)) * (MIN_PART_BYTES * 3 // 256 + 1)
 
     async def work(seen: Tapped) -> None:
@@ -224,8 +234,9 @@ def test_parts(s3: S3Server) -> None:
     assert unfinished(s3) == []
 
 
+@promise("M7")
 def test_an_upload_that_fails_is_aborted(s3: S3Server) -> None:
-    """M7: parts of an upload that broke off do not stay; the next attempt stores the object."""
+    """Parts of an upload that broke off do not stay; the next attempt stores the object."""
     body = bytes(MIN_PART_BYTES * 5)
 
     async def work(seen: Tapped) -> None:
@@ -257,8 +268,9 @@ def test_an_upload_that_fails_is_aborted(s3: S3Server) -> None:
 # --- reads ----------------------------------------------------------------------------------------------
 
 
+@promise("M7")
 def test_a_second_request_wins(s3: S3Server) -> None:
-    """M7: a read whose request gets stuck is answered by the second one."""
+    """A read whose request gets stuck is answered by the second one."""
 
     async def work(seen: Tapped) -> None:
         store = seen.open(hedge_percent=50, hedge_ms=50)
@@ -274,8 +286,9 @@ def test_a_second_request_wins(s3: S3Server) -> None:
         run(work(seen))
 
 
+@promise("M7")
 def test_a_request_that_gets_stuck(s3: S3Server) -> None:
-    """M7: it is given up after its own time, and the next attempt succeeds; a creation then finds itself or is new."""
+    """It is given up after its own time, and the next attempt succeeds; a creation then finds itself or is new."""
 
     async def work(seen: Tapped) -> None:
         store = seen.open(attempt_ms=300, backoff_ms=1)

@@ -1,4 +1,4 @@
-"""The registers' conformance suite, in memory and on a real S3 server; what a ledger needs of its store (M1)."""
+"""The registers' conformance suite, in memory and on a real S3 server; what a ledger needs of its store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,6 +14,9 @@ from headwater.errors import Retriable, StoreUnavailable
 from headwater.objects.registers import Held, MemoryRegisters, Registers, Tag
 from headwater.objects.registers_conformance import checks
 from headwater.objects.registers_remote import RemoteRegisters
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 Opener = Callable[[], Awaitable[Registers]]
 _prefixes = count()
@@ -42,21 +45,22 @@ def shared(registers: Registers) -> Opener:
     return open_one
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 def test_memory(name: str) -> None:
-    """M1"""
     run(checks()[name](shared(MemoryRegisters())))
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 def test_obstore_in_memory(name: str) -> None:
-    """M1: the library's own store in memory, whose tags are versions of another kind."""
+    """The library's own store in memory, whose tags are versions of another kind."""
     run(checks()[name](shared(RemoteRegisters(obstore.store.MemoryStore(), "memory://"))))
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 def test_s3(name: str, bucket: S3Server) -> None:
-    """M1"""
     prefix = next(_prefixes)
 
     async def open_one() -> Registers:
@@ -65,8 +69,9 @@ def test_s3(name: str, bucket: S3Server) -> None:
     run(checks()[name](open_one))
 
 
+@promise("M1")
 def test_the_suite_finds_a_store_that_ignores_conditions() -> None:
-    """M1: a server that takes a conditional PUT for a plain one does not pass."""
+    """A server that takes a conditional PUT for a plain one does not pass."""
 
     class Careless(MemoryRegisters):
         async def create(self, path: str, data: bytes) -> Tag | None:
@@ -84,8 +89,9 @@ def test_the_suite_finds_a_store_that_ignores_conditions() -> None:
             run(checks()[name](shared(Careless())))
 
 
+@promise("M1")
 def test_a_server_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M1: reads and writes say so, and what stood stands when it is back; a bucket that is not there is an error."""
+    """Reads and writes say so, and what stood stands when it is back; a bucket that is not there is an error."""
     needs("versitygw: scripts/setup-tools", PROGRAM.exists())
     with S3Server(tmp_path) as server:
         for name, value in server.environment.items():

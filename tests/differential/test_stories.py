@@ -1,4 +1,4 @@
-"""K1 to K12: sequences of raw requests, answered by Apache Kafka and by Headwater field by field alike."""
+"""Sequences of raw requests, answered by Apache Kafka and by Headwater field by field alike."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from tests.differential.story import Said, Steps, Teller, Told, Transcript, call
 from tests.differential.telling import Verdict
 from tests.support.batches import Rec, batch
 from tests.support.soak import WHOLE
+
+PROMISES = ("K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "K9", "K10", "K11", "K12")
 
 pytestmark = pytest.mark.long
 OPEN = open_stories.read()

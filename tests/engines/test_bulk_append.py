@@ -1,4 +1,4 @@
-"""L8, T2, T3: `headwater table append` against a real server: consumers and readers of tables get the same rows."""
+"""`headwater table append` against a real server: consumers and readers of tables get the same rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from demo.readers import PLAIN, sum_of
 from harness.headwater import QUICK_LAKE, Headwater
 from harness.process import headwater
 from headwater.client.partitioner import partition_of_key
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("L8", "T2", "T3")
 
 # pyiceberg's HTTP sessions leave their sockets to the garbage collector.
 pytestmark = [
@@ -93,8 +96,9 @@ def run(server: Headwater, *arguments: str) -> subprocess.CompletedProcess[str]:
     return headwater("table", "append", *arguments, "--config", str(server.config), timeout=120, more=server.variables)
 
 
+@promise("L8", "T2", "T3")
 def test_everybody_reads_what_was_appended(server: Headwater, tmp_path: Path) -> None:
-    """L8, T2, T3: between records of producers, from Parquet and both kinds of Arrow, at once and after settling."""
+    """Between records of producers, from Parquet and both kinds of Arrow, at once and after settling."""
     topic = "bulk"
     create(server, topic, "retention.ms=-1")
     before = produce(server, topic, b"before")
@@ -132,8 +136,9 @@ def test_everybody_reads_what_was_appended(server: Headwater, tmp_path: Path) ->
     server.cli("doctor", "--config", str(server.config))
 
 
+@promise("L8")
 def test_json_values_are_read_back(server: Headwater, tmp_path: Path) -> None:
-    """L8: rows of any columns, as JSON objects; the text output says how much went where."""
+    """Rows of any columns, as JSON objects; the text output says how much went where."""
     create(server, "documents")
     path = tmp_path / "any.parquet"
     parquet.write_table(pa.table({"key": [None] * 4, "n": [0, 1, 2, 3], "value": [1.5] * 4}).cast(
@@ -147,8 +152,9 @@ def test_json_values_are_read_back(server: Headwater, tmp_path: Path) -> None:
     assert [(row[0], json.loads(row[3] or b"")) for row in got] == [(2, {"n": n, "value": 1.5}) for n in range(4)]
 
 
+@promise("L8")
 def test_bad_input_changes_nothing(server: Headwater, tmp_path: Path) -> None:
-    """L8: whatever is wrong is said in one line, and no offset is given out."""
+    """Whatever is wrong is said in one line, and no offset is given out."""
     create(server, "strict", "max.message.bytes=1000")
     create(server, "keyed", "cleanup.policy=compact")
     good, large, keyless, odd = (tmp_path / f"{name}.parquet" for name in ("good", "large", "keyless", "odd"))

@@ -1,4 +1,4 @@
-"""The Delta follower's tables, read by delta-rs and DuckDB, and what their maintenance does to them (T2, T5)."""
+"""The Delta follower's tables, read by delta-rs and DuckDB, and what their maintenance does to them."""
 
 import asyncio
 import io
@@ -20,7 +20,10 @@ from headwater.lake.tables.follower import Standing
 from headwater.objects import ObjectStore
 from headwater.objects.local import LocalStore
 from headwater.state.streams.tables import DataFile
+from tests.support.promise import promise
 from tests.unit.lake.tables.delta.making import APP, REF, ROOT, START_MS, TOPIC, Journal, segment
+
+PROMISES = ("T2", "T5")
 
 _T = TypeVar("_T")
 HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
@@ -172,8 +175,9 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     run(made.store.close())
 
 
+@promise("T2")
 def test_both_engines_read_every_stage(lake: Lake) -> None:
-    """T2: after each commit, over checkpoints too, the rows are the journal's."""
+    """After each commit, over checkpoints too, the rows are the journal's."""
     for i in range(13):
         lake.history(1) if i != 6 else lake.merge()
         lake.follow()
@@ -182,8 +186,9 @@ def test_both_engines_read_every_stage(lake: Lake) -> None:
     assert DeltaTable(lake.root).transaction_version(APP) == lake.journal.table.last_sequence
 
 
+@promise("T2")
 def test_the_table_as_delta_rs_sees_it(lake: Lake) -> None:
-    """T2: name, id, properties, columns, statistics."""
+    """Name, id, properties, columns, statistics."""
     lake.settle()
     lake.follow()
     table = DeltaTable(lake.root)
@@ -207,8 +212,9 @@ def test_the_table_as_delta_rs_sees_it(lake: Lake) -> None:
     assert table.history()[0]["engineInfo"] == "headwater"
 
 
+@promise("T2")
 def test_statistics_leave_no_row_out(lake: Lake) -> None:
-    """T2: queries with bounds find exactly the rows that match, by either engine."""
+    """Queries with bounds find exactly the rows that match, by either engine."""
     lake.history(16)
     shown = lake.at[max(lake.at)]
     low, high = min(shown) + 7, max(shown) - 13
@@ -229,8 +235,9 @@ def offsets_of(rows: list[tuple[Any, ...]]) -> list[int]:
     return sorted(offset for (offset,) in rows)
 
 
+@promise("T2", "T5")
 def test_time_travel_within_retention(tmp_path: Path) -> None:
-    """T2, T5: after old versions are gone, those that are kept read as they were, by version."""
+    """After old versions are gone, those that are kept read as they were, by version."""
     lake = Lake(tmp_path, keep_versions=12)
     lake.history(45)
     lake.check()
@@ -242,9 +249,10 @@ def test_time_travel_within_retention(tmp_path: Path) -> None:
     run(lake.store.close())
 
 
+@promise("T2")
 @pytest.mark.parametrize("full", [True, False])
 def test_vacuum_by_delta_rs_takes_nothing_that_is_shown(lake: Lake, full: bool) -> None:
-    """T2: the hardest vacuum there is leaves the table's files, Iceberg's metadata and the log."""
+    """The hardest vacuum there is leaves the table's files, Iceberg's metadata and the log."""
     lake.history(3)
     others = [f"{ROOT}/_iceberg/v1.metadata.json", f"{ROOT}/_iceberg/deep/snap.avro"]
     for path in others:
@@ -258,9 +266,10 @@ def test_vacuum_by_delta_rs_takes_nothing_that_is_shown(lake: Lake, full: bool) 
     lake.check()
 
 
+@promise("T2", "T5")
 @pytest.mark.parametrize("full", [True, False])
 def test_vacuum_with_defaults_takes_nothing(lake: Lake, full: bool) -> None:
-    """T2, T5: within the table's own retention, files that only older versions show stay too."""
+    """Within the table's own retention, files that only older versions show stay too."""
     lake.history(24)
     before = {path for path in lake.root.rglob("*") if path.is_file()}
     assert DeltaTable(lake.root).vacuum(dry_run=True, full=full) == []
@@ -270,8 +279,9 @@ def test_vacuum_with_defaults_takes_nothing(lake: Lake, full: bool) -> None:
         assert set(lake.delta_rs(version).column("offset").to_pylist()) == offsets
 
 
+@promise("T2")
 def test_properties_by_delta_rs_are_welcome(lake: Lake) -> None:
-    """T2: the follower goes on after them, and they last over checkpoints."""
+    """The follower goes on after them, and they last over checkpoints."""
     lake.history(4)
     DeltaTable(lake.root).alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "4"})
     lake.history(14)
@@ -279,8 +289,9 @@ def test_properties_by_delta_rs_are_welcome(lake: Lake) -> None:
     assert DeltaTable(lake.root).metadata().configuration["delta.dataSkippingNumIndexedCols"] == "4"
 
 
+@promise("T2")
 def test_a_checkpoint_by_delta_rs_is_welcome(lake: Lake) -> None:
-    """T2: the follower builds on another engine's checkpoint."""
+    """The follower builds on another engine's checkpoint."""
     lake.history(4)
     DeltaTable(lake.root).create_checkpoint()
     assert (lake.root / "_delta_log" / f"{3:020d}.checkpoint.parquet").exists()
@@ -288,8 +299,9 @@ def test_a_checkpoint_by_delta_rs_is_welcome(lake: Lake) -> None:
     lake.check()
 
 
+@promise("T2")
 def test_data_by_delta_rs_is_foreign(lake: Lake) -> None:
-    """T2: rows that another engine appends, deletes or rewrites hold the follower."""
+    """Rows that another engine appends, deletes or rewrites hold the follower."""
     lake.history(3)
     batch = lake.journal.batch(0)
     changes = [

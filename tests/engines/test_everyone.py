@@ -1,4 +1,4 @@
-"""T2, T3, T9, K5: one set of files, read by everybody, after the WAL is gone.
+"""One set of files, read by everybody, after the WAL is gone.
 
 A real `headwater up` with its compactor on Spark; readers that others wrote.
 """
@@ -18,6 +18,9 @@ from harness.storage import Place
 from tests.engines import payments
 from tests.engines.conftest import Open
 from tests.engines.everyone import OURS, PARTITIONS, START_MS, TOPIC, Sent, check_consumer, produced
+from tests.support.promise import promise
+
+PROMISES = ("T2", "T3", "T9", "K5")
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
 pytestmark = [
@@ -54,29 +57,31 @@ def files_of(place: Place) -> set[str]:
     return {name for name in found if name.startswith(OURS)}
 
 
+@promise("T2", "T3")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", PLAIN)
 def test_reads_the_same(name: str, place: Place, sent: list[Sent]) -> None:
-    """T2, T3"""
     assert PLAIN[name](place) == sum_of(record[:4] for record in sent)
 
 
+@promise("T2", "T9")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", ON_SPARK)
 def test_reads_the_same_on_spark(name: str, place: Place, session: Any, sent: list[Sent]) -> None:
-    """T2, T9"""
     assert ON_SPARK[name](place, session) == sum_of(record[:4] for record in sent)
 
 
+@promise("T3")
 @pytest.mark.timeout(400)
 def test_a_consumer_gets_every_byte(place: Place, sent: list[Sent]) -> None:
-    """T3: key, value, headers in order with duplicates and nulls, timestamp, offset; from any offset on."""
+    """Key, value, headers in order with duplicates and nulls, timestamp, offset; from any offset on."""
     check_consumer(place, sent)
 
 
+@promise("K5")
 @pytest.mark.timeout(400)
 def test_offsets_by_time_are_exact(place: Place, sent: list[Sent]) -> None:
-    """K5: the first record at or after a time, over settled rows whose clocks run backwards."""
+    """The first record at or after a time, over settled rows whose clocks run backwards."""
     consumer = Consumer({"bootstrap.servers": place.bootstrap, "group.id": "x"})
     try:
         for stamp in range(START_MS - 1, START_MS + 100_500, 9_973):
@@ -91,9 +96,10 @@ def test_offsets_by_time_are_exact(place: Place, sent: list[Sent]) -> None:
         consumer.close()
 
 
+@promise("T1", "T2", "K5", "K12")
 @pytest.mark.timeout(400)
 def test_transactions(server: Headwater, sent: list[Sent]) -> None:
-    """T1, T2, K5, K12: tables and log hold what was committed, with transactions open while others are settled."""
+    """Tables and log hold what was committed, with transactions open while others are settled."""
     written = payments.Payments(server)
     written.run()
     server.wait_for_collection()
@@ -107,9 +113,10 @@ def test_transactions(server: Headwater, sent: list[Sent]) -> None:
         payments.check_times(place, wanted, partitions)
 
 
+@promise("T2")
 @pytest.mark.timeout(400)
 def test_vacuum_finds_nothing(server: Headwater, place: Place, session: Any, sent: list[Sent]) -> None:
-    """T2: Spark's and delta-rs's VACUUM, without any retention, delete nothing of ours: neither segments that the table
+    """Spark's and delta-rs's VACUUM, without any retention, delete nothing of ours: neither segments that the table
     shows, nor such as it does not show yet, nor Iceberg's metadata."""
     from deltalake import DeltaTable
 
@@ -127,9 +134,10 @@ def test_vacuum_finds_nothing(server: Headwater, place: Place, session: Any, sen
         unfollowed.unlink()
 
 
+@promise("T2", "T9")
 @pytest.mark.timeout(400)
 def test_icebergs_own_maintenance_is_refused(place: Place, session: Any, sent: list[Sent]) -> None:
-    """T2, T9: expiry, orphan removal and rewrites through the catalog change nothing."""
+    """Expiry, orphan removal and rewrites through the catalog change nothing."""
     before = files_of(place)
     table = f"topics.`{TOPIC}`"
     for call in (
@@ -142,7 +150,7 @@ def test_icebergs_own_maintenance_is_refused(place: Place, session: Any, sent: l
         assert before - files_of(place) == set()
 
 
+@promise("T1")
 def test_doctor_is_content(server: Headwater, sent: list[Sent]) -> None:
-    """T1"""
     server.cli("doctor", "--config", str(server.config))
     assert Path(server.data).exists()

@@ -1,4 +1,4 @@
-"""T6, T7: thirty steps of evolution in a real Headwater, and odd names and limits; DuckDB and pyiceberg read all."""
+"""Thirty steps of evolution in a real Headwater, and odd names and limits; DuckDB and pyiceberg read all."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from tests.engines.evolving import (
 )
 from tests.faults.lake_running import LakeRunning
 from tests.support.evolving.odd import odd_topics
+
+PROMISES = ("T6", "T7")
 
 # pyiceberg's HTTP sessions leave their sockets to the garbage collector.
 pytestmark = [

@@ -1,4 +1,4 @@
-"""T2, T4, T9: an Iceberg catalog of somebody else's follows us, and Spark writes there what it must not.
+"""An Iceberg catalog of somebody else's follows us, and Spark writes there what it must not.
 
 Headwater speaks to the catalog by pyiceberg, Spark by its JDBC catalog; both mean the same SQLite file. A real
 `headwater up` with its compactor, Spark's own connector, readers that others wrote.
@@ -22,6 +22,9 @@ from harness.storage import Place
 from tests.engines.conftest import Open
 from tests.faults import lake_running
 from tests.faults.lake_running import LakeRunning, Row, patiently
+from tests.support.promise import promise
+
+PROMISES = ("T2", "T4", "T9")
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
 pytestmark = [
@@ -154,9 +157,10 @@ def world(tmp_path: Path, open_session: Open) -> Iterator[World]:
         yield found
 
 
+@promise("T2", "T4")
 @pytest.mark.timeout(900)
 def test_a_foreign_commit_stops_that_follower_only(world: World) -> None:
-    """T2, T4: rows that Spark inserts, and files that it rewrites, hold up the catalog they are in, with an alert. The
+    """Rows that Spark inserts, and files that it rewrites, hold up the catalog they are in, with an alert. The
     log, our Iceberg table and Delta go on; nothing of ours goes; without the foreign table the catalog goes on."""
     assert {topic: world.count(topic) for topic in TOPICS} == dict.fromkeys(TOPICS, 2 * RECORDS)
     ours = {topic: world.snapshot(topic) for topic in TOPICS}

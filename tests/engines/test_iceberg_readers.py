@@ -1,4 +1,4 @@
-"""T3: engines read a topic's Iceberg table: by its metadata file, by its root alone, and through the catalog."""
+"""Engines read a topic's Iceberg table: by its metadata file, by its root alone, and through the catalog."""
 
 import asyncio
 import contextlib
@@ -23,8 +23,11 @@ from headwater.objects import open_store
 from headwater.ops.http import HttpServer
 from headwater.settings.settings import Gateway, Settings
 from tests.support.gateways import gateway
+from tests.support.promise import promise
 from tests.support.rules import NO_RULES
 from tests.unit.lake.tables.iceberg.story import REF, ROOT, Story, rows
+
+PROMISES = ("T3",)
 
 
 class OneTable:
@@ -68,8 +71,9 @@ def in_order(found: pa.Table) -> list[dict[str, object]]:
     return [{**row, "headers": row["headers"] or []} for row in order.to_pylist()]
 
 
+@promise("T3")
 def test_pyiceberg_reads_the_metadata_file(tmp_path: Path) -> None:
-    """T3: rows, earlier versions, and filters that skip files."""
+    """Rows, earlier versions, and filters that skip files."""
     url, location = asyncio.run(make_table(tmp_path))
     table = StaticTable.from_metadata(f"{url}/{location}")
     assert in_order(table.scan().to_arrow()) == in_order(EXPECTED)
@@ -80,8 +84,9 @@ def test_pyiceberg_reads_the_metadata_file(tmp_path: Path) -> None:
     assert not list(table.scan(row_filter="timestamp < '2020-01-01T00:00:00+00:00'").plan_files())
 
 
+@promise("T3")
 def test_duckdb_reads_the_metadata_file(tmp_path: Path) -> None:
-    """T3: DuckDB sees the same rows."""
+    """DuckDB sees the same rows."""
     url, location = asyncio.run(make_table(tmp_path))
     for extension in ("avro", "iceberg"):
         import_extension(extension)
@@ -159,8 +164,9 @@ async def catalogs(directory: Path, name: str) -> AsyncIterator[tuple[str, str]]
             await store.close()
 
 
+@promise("T3")
 def test_pyiceberg_reads_through_the_catalog(tmp_path: Path) -> None:
-    """T3: the catalog alone is enough to find and read a table whose name has a dot, also by its former URL."""
+    """The catalog alone is enough to find and read a table whose name has a dot, also by its former URL."""
 
     async def run() -> list[pa.Table]:
         async with catalogs(tmp_path, "web.clicks-v2") as urls:
@@ -180,8 +186,9 @@ def test_pyiceberg_reads_through_the_catalog(tmp_path: Path) -> None:
         assert in_order(found) == in_order(EXPECTED)
 
 
+@promise("T3")
 def test_duckdb_reads_through_the_catalog(tmp_path: Path) -> None:
-    """T3: DuckDB attaches the catalog, also by its former URL."""
+    """DuckDB attaches the catalog, also by its former URL."""
 
     async def run() -> list[Any]:
         async with catalogs(tmp_path, "orders") as urls:

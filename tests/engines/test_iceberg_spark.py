@@ -1,4 +1,4 @@
-"""T3, T15: Spark's own Iceberg connector reads topic tables through the REST catalog, as they are and as they were.
+"""Spark's own Iceberg connector reads topic tables through the REST catalog, as they are and as they were.
 
 One Spark session reads for all tests, each through a catalog of its own.
 """
@@ -26,8 +26,11 @@ from headwater.query.scan import schema_of
 from headwater.sdk.scan import Rows, Scan
 from tests.engines.conftest import Open
 from tests.engines.test_iceberg_readers import OneTable, make_table
+from tests.support.promise import promise
 from tests.support.rules import NO_RULES
 from tests.unit.lake.tables.iceberg.story import REF, Story
+
+PROMISES = ("T3", "T15")
 
 NAME = "web.clicks-v2"
 # py4j leaves its sockets to the garbage collector.
@@ -71,8 +74,9 @@ def asking(session: Any) -> Ask:
     return lambda text: [list(row) for row in session.sql(text).collect()]
 
 
+@promise("T3")
 def test_spark_reads_through_the_catalog(session: Any, tmp_path: Path) -> None:
-    """T3: rows, filters, earlier versions and metadata tables; writing is refused."""
+    """Rows, filters, earlier versions and metadata tables; writing is refused."""
 
     def look(catalog: str) -> dict[str, Any]:
         ask, table = asking(session), f"{catalog}.topics.`{NAME}`"
@@ -112,8 +116,9 @@ def test_spark_reads_through_the_catalog(session: Any, tmp_path: Path) -> None:
     }
 
 
+@promise("T15")
 def test_spark_reads_versions(session: Any, tmp_path: Path) -> None:
-    """T15: `VERSION AS OF` a tag; incremental reads over merges, by snapshots and by the offset predicate."""
+    """`VERSION AS OF` a tag; incremental reads over merges, by snapshots and by the offset predicate."""
     story, ended = Story(tmp_path), dict[str, list[list[int]]]()
 
     def shown() -> list[list[int]]:
@@ -161,8 +166,9 @@ def test_spark_reads_versions(session: Any, tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@promise("H5")
 def test_scans_become_data_frames(session: Any) -> None:
-    """H5: `Scan.to_spark`, with nulls, headers and bytes that are not text."""
+    """`Scan.to_spark`, with nulls, headers and bytes that are not text."""
     row = {"partition": 1, "offset": 2**40, "timestamp_ms": 5, "timestamp": datetime(2026, 1, 2, tzinfo=UTC),
            "key": None, "value": b"\xff", "headers": [{"key": "h", "value": None}], "headers_raw": None,
            "attributes": 0, "producer_id": -1, "producer_epoch": -1, "sequence": -1}  # fmt: skip

@@ -1,4 +1,4 @@
-"""T17: engines pass over files: by partition, by key and by chosen columns; and no row is lost by that."""
+"""Engines pass over files: by partition, by key and by chosen columns; and no row is lost by that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from headwater.app.node import Node
 from headwater.state.cluster.domain import Topic
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, LakeWorld, log_rows
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T17",)
 
 PARTITIONS, ROUNDS, ROWS = 4, 3, 10
 INDEX = "value_data.n,value_data.name,value_data.deep.id,value_data.price,value_data.absent"
@@ -129,8 +132,9 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settled]:
     made.duck.close()
 
 
+@promise("T17")
 def test_files_that_partitions_share_are_cut(tmp_path: Path) -> None:
-    """T17: into one for each partition, with all rows and with the bounds of chosen columns."""
+    """Into one for each partition, with all rows and with the bounds of chosen columns."""
     cut = Settled(tmp_path, apart=False)
     assert cut.spans == [(partition, partition) for partition in range(PARTITIONS)]
     assert cut.planned(EqualTo("partition", 3)) == cut.planned(EqualTo("value_data.n", 2_305)) == 1
@@ -164,9 +168,10 @@ CONDITIONS: list[tuple[BooleanExpression, str, str, int]] = [
 ]  # fmt: skip
 
 
+@promise("T17")
 @pytest.mark.parametrize(("wanted", "duck", "fusion", "files"), CONDITIONS, ids=[c[1] for c in CONDITIONS])
 def test_files_are_passed_over(settled: Settled, wanted: BooleanExpression, duck: str, fusion: str, files: int) -> None:
-    """T17: pyiceberg opens the files that may have such rows and no others; all engines find all rows."""
+    """pyiceberg opens the files that may have such rows and no others; all engines find all rows."""
     assert settled.planned(wanted) == files
     found = settled.iceberg.scan(row_filter=wanted).to_arrow().to_pylist()
     rows = sorted((row["partition"], row["offset"]) for row in found)
@@ -175,8 +180,9 @@ def test_files_are_passed_over(settled: Settled, wanted: BooleanExpression, duck
     assert settled.by_duckdb("iceberg", duck) == settled.by_duckdb("delta", duck) == settled.by_delta_rs(fusion) == rows
 
 
+@promise("T17")
 def test_duckdb_passes_over_files(settled: Settled) -> None:
-    """T17: in both formats; of Iceberg's bounds it does not use those of fields inside of structs."""
+    """In both formats; of Iceberg's bounds it does not use those of fields inside of structs."""
     assert (
         settled.read_by_duckdb("iceberg", "partition = 3") == settled.read_by_duckdb("delta", "partition = 3") == ROUNDS
     )
@@ -200,8 +206,9 @@ def matches(condition: str, row: dict[str, Any]) -> bool:
     }[condition]
 
 
+@promise("T17")
 def test_what_the_delta_log_says(settled: Settled) -> None:
-    """T17: bounds of chosen columns, also inside of structs; a text is cut short and rounded up."""
+    """Bounds of chosen columns, also inside of structs; a text is cut short and rounded up."""
     facts = pa.table(settled.delta.get_add_actions(flatten=True)).to_pylist()
     assert len(facts) == FILES and settled.spans == sorted([(p, p) for p in range(PARTITIONS)] * ROUNDS)
     for one in facts:

@@ -1,4 +1,4 @@
-"""T1, T2, T3, T9, M7: everything lies in S3, and everybody reads the same there, after the WAL is gone.
+"""Everything lies in S3, and everybody reads the same there, after the WAL is gone.
 
 A real `headwater up`, a real S3 server, and a standalone Spark whose worker has the keys in its own environment and
 writes the segments; readers that others wrote, with keys of their own.
@@ -25,6 +25,9 @@ from harness.storage import Place, stored
 from harness.tools import needs
 from tests.engines.conftest import Open
 from tests.engines.everyone import OURS, TOPIC, Sent, check_consumer, produced
+from tests.support.promise import promise
+
+PROMISES = ("T1", "T2", "T3", "T9", "M7")
 
 # pyiceberg's HTTP sessions and py4j leave their sockets to the garbage collector.
 pytestmark = [
@@ -80,31 +83,34 @@ def session(place: Place, open_session: Open) -> Any:
     return open_session(place)
 
 
+@promise("T2", "T3", "M7")
 @pytest.mark.parametrize("name", PLAIN)
 def test_reads_the_same(name: str, place: Place, sent: list[Sent]) -> None:
-    """T2, T3, M7"""
     assert place.root.startswith(f"s3://headwater/{PREFIX}/tables/")
     assert PLAIN[name](place) == sum_of(record[:4] for record in sent)
 
 
+@promise("T2", "T9", "M7")
 @pytest.mark.parametrize("name", ON_SPARK)
 def test_reads_the_same_on_spark(name: str, place: Place, session: Any, sent: list[Sent]) -> None:
-    """T2, T9, M7: Iceberg by S3FileIO through the REST catalog, Delta by s3a, in one session."""
+    """Iceberg by S3FileIO through the REST catalog, Delta by s3a, in one session."""
     assert ON_SPARK[name](place, session) == sum_of(record[:4] for record in sent)
 
 
+@promise("T12", "M7")
 def test_the_workers_of_the_cluster_settled(workers: tuple[str, Path], sent: list[Sent]) -> None:
-    """T12, M7"""
     assert list(workers[1].glob("worker-*/app-*/*/stderr"))
 
 
+@promise("T3", "M7")
 def test_a_consumer_gets_every_byte(place: Place, sent: list[Sent]) -> None:
-    """T3, M7: out of segments in S3."""
+    """Out of segments in S3."""
     check_consumer(place, sent)
 
 
+@promise("L8", "M7")
 def test_a_bulk_append_is_read_by_everybody(server: Headwater, sent: list[Sent], tmp_path: Path) -> None:
-    """L8, M7: a file goes into a topic as a segment in S3."""
+    """A file goes into a topic as a segment in S3."""
     server.cli("topic", "create", BULK, "--partitions", "2", "--bootstrap", server.bootstrap)
     rows = pa.table({"key": [b"k%d" % i for i in range(BULK_ROWS)], "value": [b"v%d" % i for i in range(BULK_ROWS)]})
     parquet.write_table(rows, tmp_path / "rows.parquet")
@@ -116,8 +122,9 @@ def test_a_bulk_append_is_read_by_everybody(server: Headwater, sent: list[Sent],
     assert len(set(found.values())) == 1, found
 
 
+@promise("T2", "M7")
 def test_vacuum_finds_nothing(server: Headwater, s3: S3Server, place: Place, session: Any) -> None:
-    """T2, M7: Spark's and delta-rs's VACUUM, without any retention, delete nothing of ours in S3."""
+    """Spark's and delta-rs's VACUUM, without any retention, delete nothing of ours in S3."""
     assert place.access is not None
     folder = place.root.removeprefix(f"{s3.url}/{PREFIX}/")
     copies = f"{folder}/metadata/"  # for engines that read by path; the compactor puts them again
@@ -132,8 +139,9 @@ def test_vacuum_finds_nothing(server: Headwater, s3: S3Server, place: Place, ses
     assert before - set(stored(server.objects, folder, s3.environment)) == set()
 
 
+@promise("S3", "M7")
 def test_the_catalog_says_where_and_not_who(server: Headwater, s3: S3Server, place: Place) -> None:
-    """S3, M7: readers are told endpoint and region; nobody's key is in an answer."""
+    """Readers are told endpoint and region; nobody's key is in an answer."""
     answers = [asked(f"{place.catalog}/v1/{path}") for path in ("config", f"namespaces/topics/tables/{TOPIC}")]
     assert json.loads(answers[0])["defaults"] == {
         "s3.endpoint": s3.endpoint,
@@ -145,8 +153,9 @@ def test_the_catalog_says_where_and_not_who(server: Headwater, s3: S3Server, pla
     assert not any(SECRET in answer for answer in answers)
 
 
+@promise("S3")
 def test_nobody_writes_the_key_down(server: Headwater, s3: S3Server, sent: list[Sent]) -> None:
-    """S3: not in the ledger, not in an object, not in settings that processes hand on, not in a log."""
+    """Not in the ledger, not in an object, not in settings that processes hand on, not in a log."""
     files = [
         path
         for folder in (server.directory, s3.directory / "buckets")
@@ -158,8 +167,8 @@ def test_nobody_writes_the_key_down(server: Headwater, s3: S3Server, sent: list[
     assert SECRET.encode() not in (server.data / "ledger.db").read_bytes()
 
 
+@promise("T1", "M7")
 def test_doctor_is_content(server: Headwater, sent: list[Sent]) -> None:
-    """T1, M7"""
     answer = server.cli("doctor", "--config", str(server.config), "--output", "json")
     assert answer["healthy"], answer["findings"]
     assert answer["checked"]["segments"] > 0

@@ -1,4 +1,4 @@
-"""Q3: Spark answers SQL over settled rows and rows of the WAL, in a process of its own. One process serves the test."""
+"""Spark answers SQL over settled rows and rows of the WAL, in a process of its own. One process serves the test."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ from headwater.query.engines.frames import Setup
 from headwater.query.engines.process import WorkerProcess
 from headwater.query.engines.spark.runner import Spark
 from headwater.query.queries import Queries
-from headwater.query.snapshot import Wanted, take
+from headwater.query.snapshot import take
+from headwater.query.wanted import Wanted
 from tests.support.asking import ONE, QueryWorld, query_world, table_of
 from tests.support.hostile import SPARK
 from tests.support.s3_lake import store_options
 from tests.support.soak import WHOLE
 from tests.support.spark_worker import MODULE, UNGATED
+
+PROMISES = ("Q3",)
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 ENDLESS = "SELECT count(*) FROM range(100000000) a CROSS JOIN range(100000000) b WHERE a.id * b.id % 7 = 3"

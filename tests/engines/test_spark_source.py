@@ -1,4 +1,4 @@
-"""H8: `format("headwater")` in a user's own Spark session: batches, and streams that write every row once.
+"""`format("headwater")` in a user's own Spark session: batches, and streams that write every row once.
 
 One Spark session serves all tests.
 """
@@ -32,8 +32,11 @@ from headwater.sdk.records import NewRecord
 from headwater.spark import register
 from tests.engines.conftest import Open
 from tests.engines.spark_stream import NOWHERE, copying, mine
+from tests.support.promise import promise
 from tests.support.running import Running
 from tests.support.serving import served
+
+PROMISES = ("Q5",)
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 # py4j leaves its sockets to the garbage collector.
@@ -120,8 +123,9 @@ def test_rows_of_one_moment(session: Any, server: Running, cluster: Connection, 
         read(session, server, "none")
 
 
+@promise("T7")
 def test_typed_columns(session: Any, tmp_path: Path) -> None:
-    """T7: of settled rows and of rows in the WAL, in batches and in streams; columns that come later are left out."""
+    """Of settled rows and of rows in the WAL, in batches and in streams; columns that come later are left out."""
     with served(tmp_path) as gateway:
         gateway.topic("typed", headwater_value_schema="json")
         gateway.write("typed", b'{"user": "ann", "at": {"x": 1}}')

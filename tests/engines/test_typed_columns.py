@@ -1,4 +1,4 @@
-"""T6, T17: engines read a table whose columns grew three times, with files of every version of them."""
+"""Engines read a table whose columns grew three times, with files of every version of them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ from headwater.schemas.conform import arrow_fields
 from headwater.state.commands.columns import Addition, Column, grown
 from headwater.state.streams.stored.typed import Columns, ColumnsVersion
 from headwater.state.streams.tables import DataFile, Follower, TopicTable
+from tests.support.promise import promise
+
+PROMISES = ("T6", "T17")
 
 TOPIC = uuid.UUID("11111111-2222-3333-4444-555555555555")
 REF = TableRef(TOPIC, "orders", f"tables/orders-{TOPIC}")
@@ -244,8 +247,9 @@ async def story(world: World) -> None:
     await world.enter(rows(0, 2), [1])
 
 
+@promise("T6")
 def test_every_engine_reads_every_version_of_the_columns(tmp_path: Path) -> None:
-    """T6: old files read as null, merged and rewritten ones are whole; older versions keep their columns."""
+    """Old files read as null, merged and rewritten ones are whole; older versions keep their columns."""
 
     async def tell() -> None:
         world = World(tmp_path)
@@ -289,8 +293,9 @@ def check(world: World) -> None:
         assert shown(version.to_pyarrow_table()) == expected(world.at[sequence], then)
 
 
+@promise("T2")
 def test_commits_of_delta_depend_on_the_journal_only(tmp_path: Path) -> None:
-    """T2: a table that is written anew, one journal entry at a time, has the same bytes."""
+    """A table that is written anew, one journal entry at a time, has the same bytes."""
 
     async def tell() -> None:
         world = World(tmp_path)
@@ -318,8 +323,9 @@ def test_commits_of_delta_depend_on_the_journal_only(tmp_path: Path) -> None:
     asyncio.run(tell())
 
 
+@promise("T17")
 def test_a_rewrite_is_a_change_of_data_if_the_topic_says_so(tmp_path: Path) -> None:
-    """T17: Delta's streaming readers stop at one, or do not hear of it."""
+    """Delta's streaming readers stop at one, or do not hear of it."""
 
     async def tell() -> None:
         world = World(tmp_path)

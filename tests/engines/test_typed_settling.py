@@ -1,4 +1,4 @@
-"""T7, L3: JSON of a real client, decoded by a real compactor, which dies in the middle; read by engines."""
+"""JSON of a real client, decoded by a real compactor, which dies in the middle; read by engines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ import headwater
 from harness.storage import Place
 from tests.faults.lake_running import FRESHNESS, SETTINGS, LakeRunning, patiently
 from tests.support.certificates import Pair, issue
+from tests.support.promise import promise
 from tests.support.registries import FakeRegistry, serving, with_certificate
 from tests.unit.schemas.test_typer import POINT, avro, framed
+
+PROMISES = ("T7", "L3")
 
 # pyiceberg's HTTP sessions leave their sockets to the garbage collector.
 pytestmark = [
@@ -38,7 +41,7 @@ def order(number: int) -> bytes:
 
 
 def settings_of(registry: FakeRegistry, directory: Path, issuer: Pair, client: Pair) -> str:
-    """T6: an external registry with TLS, for clients with a certificate and a password."""
+    """An external registry with TLS, for clients with a certificate and a password."""
     registry.wanted = f"Basic {b64encode(b'compactor:secret').decode()}"
     password = directory / "password"
     password.write_text("secret")
@@ -98,8 +101,9 @@ def by_duckdb(place: Place) -> list[tuple[int, str]]:
         connection.close()
 
 
+@promise("T7", "L3")
 def test_json_becomes_columns(tmp_path: Path) -> None:
-    """T7, L3: the past is filled although the compactor is killed on the way; consumers get the same bytes.
+    """The past is filled although the compactor is killed on the way; consumers get the same bytes.
 
     A record that cannot be decoded is a dead letter, once.
     """
@@ -153,7 +157,7 @@ def test_json_becomes_columns(tmp_path: Path) -> None:
 
 
 def external(server: LakeRunning, registry: FakeRegistry) -> None:
-    """T6, T7: the compactor and the gateway get schemas of the external registry. Rows are decoded in either place."""
+    """The compactor and the gateway get schemas of the external registry. Rows are decoded in either place."""
     registry.has(1, POINT)
     server.create(POINTS, 1, **FRESHNESS, **{"headwater.value.schema": "auto"})
     with headwater.connect(server.gateway_url) as cluster:

@@ -15,6 +15,8 @@ from tests.faults.raw import FETCH, PRODUCE, Raw, frame, fresh
 from tests.support.running import Running
 from tests.support.soak import WHOLE
 
+PROMISES = ("S4",)
+
 BATCHES = 45
 BATCH_BYTES = 900_000
 FETCH_BYTES = 8 << 20

@@ -21,6 +21,8 @@ from headwater.settings.settings import load
 from headwater.types import Domain
 from tests.faults.lake_running import FRESHNESS, READERS, LakeRunning, Row, Writer, key_of, patiently
 
+PROMISES = ("O6",)
+
 PAGE = (Path(__file__).parents[2] / "docs" / "backup.md").read_text()
 TOPIC, STEADY, PARTITIONS, GROUP = "kept", "steady", 3, "readers"
 OFFSETS = {0: 5, 1: 7, 2: 11}

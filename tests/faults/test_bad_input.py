@@ -17,6 +17,8 @@ from tests.faults.raw import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUC
 from tests.support.batches import Rec, batch
 from tests.support.running import Running
 
+PROMISES = ("K1",)
+
 GOOD = fresh([b"one", b"two"])
 NOW_MS = int(time.time() * 1000)
 OFFSET_OUT_OF_RANGE, UNKNOWN_LEADER_EPOCH = ErrorCode.offset_out_of_range, ErrorCode.unknown_leader_epoch

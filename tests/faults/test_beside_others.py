@@ -1,4 +1,4 @@
-"""S4, T12: Headwater beside other users and other processes of its machine.
+"""Headwater beside other users and other processes of its machine.
 
 Others can neither hold the ledger's lock nor read users' keys, and settling leaves the processors to producers.
 """
@@ -14,6 +14,9 @@ from harness.patience import eventually
 from harness.serving import run
 from headwater.client.producer import Producer, ProducerSettings
 from tests.support.files import mode_of, modes_below, umask_of
+from tests.support.promise import promise
+
+PROMISES = ("S3", "T12")
 
 pytestmark = pytest.mark.long
 SETTINGS = """
@@ -54,8 +57,9 @@ def check(server: Headwater, top: int, directories: int, files: int) -> None:
     assert wal_objects and {mode_of(path) for path in wal_objects} == {files}
 
 
+@promise("S3")
 def test_new_and_loose_directories(tmp_path: Path) -> None:
-    """S4: by default all is private, with any umask. A loose directory is tightened at the next start."""
+    """By default all is private, with any umask. A loose directory is tightened at the next start."""
     server = Headwater(tmp_path, brokers=2, settings=SETTINGS)
     with umask_of(0):
         with server:
@@ -78,8 +82,9 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headwater]:
         yield server
 
 
+@promise("S3")
 def test_objects_for_a_group(settled: Headwater) -> None:
-    """S4: with `file_mode` others read WAL objects and tables, and nothing else, with any umask."""
+    """With `file_mode` others read WAL objects and tables, and nothing else, with any umask."""
     check(settled, 0o710, 0o750, 0o640)
     settled.table("settle", "t")
     tables = settled.data / "objects" / "tables"
@@ -87,8 +92,9 @@ def test_objects_for_a_group(settled: Headwater) -> None:
     assert modes_below(tables) == {0o750, 0o640}
 
 
+@promise("T12")
 def test_settling_leaves_the_machine_to_producers(settled: Headwater) -> None:
-    """T12: the compactor, Spark's JVM and its workers step back, within their session and, if there are any, as one."""
+    """The compactor, Spark's JVM and its workers step back, within their session and, if there are any, as one."""
     written(settled)
     settled.table("settle", "t")
     broker = settled.broker(1)

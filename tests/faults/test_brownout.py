@@ -1,4 +1,4 @@
-"""M4: real brokers, of which one, or all, get a slow store while clients write to each of them."""
+"""Real brokers, of which one, or all, get a slow store while clients write to each of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from kio.schema.errors import ErrorCode
 from harness.patience import eventually
 from harness.process import headwater
 from tests.faults.raw import Raw, fresh
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("M4",)
 
 BROKERS = 3
 SETTINGS = """
@@ -99,8 +102,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         made.slow("")
 
 
+@promise("M4")
 def test_one_slow_broker(world: World) -> None:
-    """M4: clients and groups are sent elsewhere, `cluster describe` and metrics say so, and it is let back in."""
+    """Clients and groups are sent elsewhere, `cluster describe` and metrics say so, and it is let back in."""
     everybody = set(range(1, BROKERS + 1))
     others = everybody - {VICTIM}
     eventually(lambda: world.leaders() == everybody, "all lead")
@@ -119,8 +123,9 @@ def test_one_slow_broker(world: World) -> None:
         assert set(world.metric("headwater_out_of_rotation").values()) == {0.0}
 
 
+@promise("M4")
 def test_a_store_that_is_slow_for_all(world: World) -> None:
-    """M4: nobody is taken out, however long it lasts."""
+    """Nobody is taken out, however long it lasts."""
     everybody = set(range(1, BROKERS + 1))
     eventually(lambda: world.leaders() == everybody, "all lead", 60)
     with writing(world.server):

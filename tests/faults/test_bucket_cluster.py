@@ -1,4 +1,4 @@
-"""M1, M6: a cluster with nothing but a bucket: ledger and objects on one S3 server, and a broker is killed."""
+"""A cluster with nothing but a bucket: ledger and objects on one S3 server, and a broker is killed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from harness.s3 import PROGRAM, S3Server
 from harness.tools import needs
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("M1", "M6")
 
 TOPIC, PARTITIONS, RECORDS = "records", 3, 100_000
 
 
+@promise("M1", "M6")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("peers", ["", "&peers=127.0.0.1:0"], ids=["alone", "peers"])
 def test_a_broker_of_a_cluster_in_a_bucket_is_killed(
     peers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M1, M6: nothing is lost, doubled or out of order; the bucket is everything that the cluster keeps."""
+    """Nothing is lost, doubled or out of order; the bucket is everything that the cluster keeps."""
     needs("versitygw: scripts/setup-tools", PROGRAM.exists())
     (tmp_path / "s3").mkdir()
     with S3Server(tmp_path / "s3") as bucket:

@@ -1,4 +1,4 @@
-"""M1: a ledger in a bucket, with real processes: writers that sleep through laps, a server that goes and comes back."""
+"""A ledger in a bucket, with real processes: writers that sleep through laps, a server that goes and comes back."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from headwater.ledger import Ledger, open_ledger
 from headwater.ledger.contract import Entry
 from headwater.types import Domain, Position
 from tests.support.ledger_writer import payload, told
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 ONE = Domain(1)
 START = Position(0)
@@ -78,9 +81,10 @@ def check(seen: list[Entry], outputs: dict[str, str], counts: dict[str, int]) ->
         assert {position: payload(name, number) for position, number in stood.items()}.items() <= found.items()
 
 
+@promise("M1")
 @pytest.mark.timeout(150)
 def test_a_writer_sleeps_while_the_ring_is_lapped(server: BucketServer) -> None:
-    """M1: stopped at any moment and woken laps later, it overwrites nothing and loses nothing it was told."""
+    """Stopped at any moment and woken laps later, it overwrites nothing and loses nothing it was told."""
     url = f"{server.direct(server.url())}&slots=8"
     seen: list[Entry] = []
     outputs: dict[str, str] = {}
@@ -114,9 +118,10 @@ def test_a_writer_sleeps_while_the_ring_is_lapped(server: BucketServer) -> None:
     assert awake == [f"awake {nap} {lap}".encode() for nap in range(5) for lap in range(20)]
 
 
+@promise("M1")
 @pytest.mark.timeout(150)
 def test_the_server_is_killed_under_writers(server: BucketServer) -> None:
-    """M1: whatever they were told before, between and after two outages stands, in one order."""
+    """Whatever they were told before, between and after two outages stands, in one order."""
     url, names, count = server.direct(server.url()), ("a", "b", "c"), 80
     seen: list[Entry] = []
 
@@ -148,8 +153,9 @@ def test_the_server_is_killed_under_writers(server: BucketServer) -> None:
     check(seen, outputs, dict.fromkeys(names, count))
 
 
+@promise("M1")
 def test_a_put_that_lands_late_in_a_free_slot(server: BucketServer) -> None:
-    """M1: it stands where it was aimed, once, and the next record comes after it."""
+    """It stands where it was aimed, once, and the next record comes after it."""
 
     async def story() -> None:
         url = server.url()

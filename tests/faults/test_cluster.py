@@ -1,4 +1,4 @@
-"""M1, M2, M5, M6: clusters of real processes under load, while parts of them come and go. The soak has storms of it."""
+"""Clusters of real processes under load, while parts of them come and go. The soak has storms of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from harness.patience import eventually
 from headwater.replica.membership import SESSION_SECONDS
 from tests.faults.rolling import NODES, loaded, restart_everybody, wait_for_traffic
 from tests.faults.storm import Storm
+from tests.support.promise import promise
 from tests.support.soak import WHOLE
+
+PROMISES = ("M1", "M2", "M5", "M6")
 
 OUTAGE_SECONDS = 2 * SESSION_SECONDS
 """Longer than any session: whoever mistakes a store's silence for a peer's would fence it."""
@@ -49,19 +52,22 @@ def lose_a_broker(cluster: Cluster) -> None:
         cluster.doctor()
 
 
+@promise("M2")
 def test_a_broker_is_killed_under_load_on_etcd(etcd_cluster: Cluster) -> None:
-    """M2: others take over; no acknowledged record is lost, none is there twice, reads never go back."""
+    """Others take over; no acknowledged record is lost, none is there twice, reads never go back."""
     lose_a_broker(etcd_cluster)
 
 
+@promise("M2")
 def test_a_broker_is_killed_under_load_on_oxia(tmp_path: Path) -> None:
-    """M2: the same with Oxia. `test_bucket_cluster.py` has a bucket that is ledger and objects in one."""
+    """The same with Oxia. `test_bucket_cluster.py` has a bucket that is ledger and objects in one."""
     with Cluster(tmp_path, "oxia") as cluster:
         lose_a_broker(cluster)
 
 
+@promise("M6")
 def test_stores_that_go_away_fence_nobody(etcd_cluster: Cluster) -> None:
-    """M6: a metadata store without its majority, then an object store that is gone, longer than any session."""
+    """A metadata store without its majority, then an object store that is gone, longer than any session."""
     with loaded(etcd_cluster) as load:
         wait_for_traffic(load)
         before = etcd_cluster.epochs()
@@ -84,8 +90,9 @@ def test_stores_that_go_away_fence_nobody(etcd_cluster: Cluster) -> None:
         etcd_cluster.doctor()
 
 
+@promise("M6")
 def test_one_metadata_node_is_lost(etcd_cluster: Cluster) -> None:
-    """M6: the leader of three etcd nodes is killed, then another one stops; traffic goes on each time without them."""
+    """The leader of three etcd nodes is killed, then another one stops; traffic goes on each time without them."""
     with loaded(etcd_cluster) as load:
         etcd = etcd_cluster.stores.metadata
         wait_for_traffic(load)
@@ -105,8 +112,9 @@ def test_one_metadata_node_is_lost(etcd_cluster: Cluster) -> None:
         load.finish()
 
 
+@promise("M5")
 def test_everybody_is_restarted_one_after_another(etcd_cluster: Cluster) -> None:
-    """M5: brokers drain, etcd nodes come back with their data; producers and consumers are told of nothing.
+    """Brokers drain, etcd nodes come back with their data; producers and consumers are told of nothing.
 
     `make test` restarts one broker and the leader of etcd here, and every broker in `test_upgrade.py`.
     """

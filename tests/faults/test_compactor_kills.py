@@ -1,4 +1,4 @@
-"""T1, T2, T5, L3: compactors are killed, stopped and doubled while topics are written: log and tables stay exact."""
+"""Compactors are killed, stopped and doubled while topics are written: log and tables stay exact."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from tests.faults.lake_running import (
     patiently,
 )
 from tests.faults.lake_transactions import TransactionalWriter, committed_readers
+from tests.support.promise import promise
+
+PROMISES = ("T1", "T2", "T5", "L3")
 
 pytestmark = pytest.mark.long
 TOPICS = ("left", "right")
@@ -23,9 +26,10 @@ PARTITIONS = 3
 SEED = 20_261_115
 
 
+@promise("T1", "T2", "T5", "L3")
 @pytest.mark.timeout(600)
 def test_killed_doubled_and_stopped(tmp_path: Path) -> None:
-    """T1, T2, T5, L3: `kill -9` once a compactor has settled; then each of two is stopped for longer than its session.
+    """`kill -9` once a compactor has settled; then each of two is stopped for longer than its session.
 
     Plain records and transactions are written, which overlap and of which some abort. Tables hold what is committed.
     The soak kills at all moments.

@@ -1,4 +1,4 @@
-"""L4, H1: many writers that expect an offset, and appends over several partitions, while gateways and brokers die."""
+"""Many writers that expect an offset, and appends over several partitions, while gateways and brokers die."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING
 
 from tests.faults.appending import REFUSED, Poster, address_of, another_gateway, until_served
+from tests.support.promise import promise
 from tests.support.running import Running
 from tests.support.transactional import messages
+
+PROMISES = ("L4", "H1")
 
 TOPIC, WRITERS, WHOLES = "race", 64, 4
 RACED, PARTS = 0, (1, 2, 3)
@@ -125,9 +128,10 @@ def check_wholes(wholes: list[Whole], log: dict[int, list[tuple[int, str]]]) -> 
     assert sent and sent <= set(seen[0])
 
 
+@promise("L4", "H1")
 @pytest.mark.timeout(180)
 def test_one_winner_per_offset(tmp_path: Path) -> None:
-    """L4, H1: 64 writers through two gateways, `kill -9` of gateways and brokers; all or nothing beside it."""
+    """64 writers through two gateways, `kill -9` of gateways and brokers; all or nothing beside it."""
     won, lost, wholes = race(tmp_path, SECONDS, KILLS, SEED)
     print(f"{won} won, {lost} lost, {wholes} wholes")
 

@@ -13,6 +13,8 @@ from headwater.client.connection import Connection, connect
 from tests.faults.raw import PRODUCE, fresh
 from tests.support.running import Running
 
+PROMISES = ("L9",)
+
 IDLE, BUSY, ROUNDS = 2_000, 200, 40
 AT_ONCE = 100
 MAX_BYTES_PER_IDLE = 100_000

@@ -1,4 +1,4 @@
-"""L10: a flipped bit and a deleted object, met by librdkafka at its defaults, a compactor, pages and commands."""
+"""A flipped bit and a deleted object, met by librdkafka at its defaults, a compactor, pages and commands."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from harness.patience import eventually
 from harness.process import headwater
 from headwater.log.wal import format as wal
 from tests.faults.raw import Raw, fresh
+
+PROMISES = ("L10",)
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 SETTINGS = f"{QUICK_LAKE}freshness_ms = 300\n"

@@ -1,4 +1,4 @@
-"""M1: `make cluster` serves clients with three brokers, starts what ends again, and leaves nothing behind."""
+"""`make cluster` serves clients with three brokers, starts what ends again, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from harness.patience import eventually
 from harness.ports import free_ports
 from harness.process import START_SECONDS, STOP_SECONDS, alive, environment
 from harness.tools import ROOT
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 
+@promise("M1")
 @pytest.mark.timeout(200)
 def test_a_cluster_for_everybody(tmp_path: Path) -> None:
-    """M1: etcd, S3 and brokers in two zones, until Ctrl-C."""
+    """etcd, S3 and brokers in two zones, until Ctrl-C."""
     port, said = free_ports(3), tmp_path / "stdout"
     command = [sys.executable, "-m", "demo.cluster", "--no-compactor", "--port", str(port)]
     command += ["--directory", str(tmp_path / "cluster")]

@@ -22,6 +22,8 @@ from headwater.errors import HeadwaterError
 from tests.faults.raw import fresh
 from tests.support.running import Running
 
+PROMISES = ("L1",)
+
 TOPIC = "t"
 DISK = "24m"
 BALLAST_BYTES = 10 << 20

@@ -23,6 +23,8 @@ from headwater.state.records import decode
 from tests.faults.raw import Raw, fresh
 from tests.support.running import Running
 
+PROMISES = ("O6",)
+
 HEALTHY, SICK = 0, 6
 
 

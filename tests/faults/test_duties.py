@@ -1,4 +1,4 @@
-"""M7, O1: failures planted into duties of a real broker: its health page, its log, its exit code, and its return."""
+"""Failures planted into duties of a real broker: its health page, its log, its exit code, and its return."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from harness.patience import eventually
 from tests.support.running import Running
+
+PROMISES = ("M7", "O4")
 
 PLANTING = Path(__file__).parent / "planting"
 SETTINGS = "[housekeeping]\ninterval_ms = 100\n"

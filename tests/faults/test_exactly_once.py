@@ -9,7 +9,10 @@ import pytest
 from tests.faults.copying import SOURCE, SOURCE_PARTITIONS, TARGET, TARGET_PARTITIONS
 from tests.faults.exactly import Copy
 from tests.faults.summing import Summing
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("K12",)
 
 BROKERS = 3
 STEP = 500
@@ -43,6 +46,7 @@ def test_each_record_is_copied_once_while_every_broker_dies(tmp_path: Path, clie
             assert copy.heard["committed"] and copy.heard["spoiled"]
 
 
+@promise("K16")
 @pytest.mark.timeout(240)
 def test_kafka_streams_counts_each_record_once_while_a_broker_dies(tmp_path: Path) -> None:
     with serving(tmp_path) as server:

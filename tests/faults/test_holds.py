@@ -1,4 +1,4 @@
-"""Q2: what a scan reads outlives it, while its files are merged and expire; after `kill -9` of its gateway they go."""
+"""What a scan reads outlives it, while its files are merged and expire; after `kill -9` of its gateway they go."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from headwater.settings.settings import Lake, load
 from headwater.state.commands.tables import WantExpired
 from headwater.state.streams.tables import TopicTable
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("Q2",)
 
 ONE = Domain(1)
 TOPIC = "orders"
@@ -173,9 +176,10 @@ def stored(server: Running) -> set[str]:
     return {str(path.relative_to(root)) for path in found if "_data" in path.parts or path.suffix == ".wo"}
 
 
+@promise("Q2")
 @pytest.mark.timeout(300)
 def test_what_a_scan_reads_outlives_it(tmp_path: Path) -> None:
-    """Q2: segments and WAL objects; the answer is whole. The next scan dies with its gateway, and they go."""
+    """Segments and WAL objects; the answer is whole. The next scan dies with its gateway, and they go."""
     with Running(tmp_path, gateway=True, settings=SETTINGS) as server:
         asyncio.run(_story(server, Log(server.bootstrap)))
 

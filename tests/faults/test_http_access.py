@@ -1,4 +1,4 @@
-"""S2, S3: the pages of a real `headwater up` with users, rules and TLS; its children are no back door."""
+"""The pages of a real `headwater up` with users, rules and TLS; its children are no back door."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from pyiceberg.exceptions import UnauthorizedError
 
 from harness.process import headwater
 from tests.support.certificates import issue
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("S2", "S3")
 
 USERS = {"admin": "admin secret", "alice": "wonder=land,"}
 
@@ -71,8 +74,9 @@ key = "{own.key}"
         yield up
 
 
+@promise("S2")
 def test_pages(server: Secured) -> None:
-    """S2: what is open says no more than the status; the rest is for those who may describe the cluster."""
+    """What is open says no more than the status; the rest is for those who may describe the cluster."""
     assert server.get("/healthz") == (200, '{"status":"alive"}')
     assert server.get("/readyz") == (200, '{"status":"healthy"}')
     for path in ("/metrics", "/health"):
@@ -88,8 +92,9 @@ def test_pages(server: Secured) -> None:
     )
 
 
+@promise("S2")
 def test_the_catalog(server: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S2: it has the users of Kafka, at the gateway and by its former URL: the supervisor passes on who asks."""
+    """It has the users of Kafka, at the gateway and by its former URL: the supervisor passes on who asks."""
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)  # they would count before the client's own settings
     for user, password, code in (("", "", 401), ("alice", "wrong", 401), ("alice", USERS["alice"], 200)):
@@ -117,8 +122,9 @@ def test_the_catalog(server: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
             catalog.close()
 
 
+@promise("S3")
 def test_children_answer_nobody_else(server: Secured) -> None:
-    """S3: whoever finds a child's port gets nothing there, with the right password neither."""
+    """Whoever finds a child's port gets nothing there, with the right password neither."""
     public = (server.port, server.port + 1, int(server.gateway.rpartition(":")[2]))
     ports = [
         connection.laddr.port
@@ -145,8 +151,9 @@ def _answer(server: Secured, path: str, user: str, port: int) -> tuple[int, str]
         return None
 
 
+@promise("S3")
 def test_secrets_stay_secret(server: Secured) -> None:
-    """S3: no password in the log, nor what the supervisor and its children know each other by on disk."""
+    """No password in the log, nor what the supervisor and its children know each other by on disk."""
     server.get("/metrics", "alice", "a wrong guess")
     text = server.end_of_log()
     assert "a log-in over HTTP failed" in text
@@ -166,8 +173,9 @@ def _filled(settings: dict[str, Any]) -> Iterator[str]:
             yield name
 
 
+@promise("S3")
 def test_settings_that_would_open_the_pages(tmp_path: Path) -> None:
-    """S3: `headwater up` beyond loopback wants an authentication of its pages."""
+    """`headwater up` beyond loopback wants an authentication of its pages."""
     file = tmp_path / "settings.toml"
     file.write_text('http = "0.0.0.0:0"\n[security.http]\nauthentication = "none"\n')
     done = headwater("up", "--no-lake", "--data", str(tmp_path / "data"), "--config", str(file))

@@ -1,4 +1,4 @@
-"""H1: bad input over HTTP gets a problem document, changes nothing, and does not disturb other clients."""
+"""Bad input over HTTP gets a problem document, changes nothing, and does not disturb other clients."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 
 from tests.faults.appending import Poster
 from tests.support.running import Running
+
+PROMISES = ("H1",)
 
 WITHIN = 20.0
 BY_DESIGN = (503, 504)

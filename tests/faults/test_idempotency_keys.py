@@ -1,4 +1,4 @@
-"""H1: a request that is repeated with its key gets its first answer: through kills, a checkpoint and a ledger copy."""
+"""A request that is repeated with its key gets its first answer: through kills, a checkpoint and a ledger copy."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from confluent_kafka import OFFSET_BEGINNING
 
 from harness.process import headwater
 from tests.faults.appending import REFUSED, Poster, Told, until_served
+from tests.support.promise import promise
 from tests.support.running import Running
 from tests.support.soak import WHOLE
 from tests.support.transactional import messages
+
+PROMISES = ("H1",)
 
 pytestmark = pytest.mark.long
 TOPIC, PARTITIONS, CLIENTS = "once", 3, 8
@@ -89,9 +92,10 @@ def kill_some(server: Running, chance: random.Random) -> None:
         victim.kill()
 
 
+@promise("H1", "M1")
 @pytest.mark.timeout(240)
 def test_the_first_answer_through_everything(tmp_path: Path) -> None:
-    """H1, M1: hundreds of keyed requests; gateway and broker die meanwhile, then all at once; then another ledger."""
+    """Hundreds of keyed requests; gateway and broker die meanwhile, then all at once; then another ledger."""
     first: dict[int, Told] = {}
     with Running(tmp_path / "first", gateway=True, settings=SETTINGS) as server:
         server.create(TOPIC, PARTITIONS)

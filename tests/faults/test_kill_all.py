@@ -14,6 +14,8 @@ from tests.faults.producing import Producing
 from tests.support.running import Running
 from tests.support.soak import WHOLE
 
+PROMISES = ("L1",)
+
 pytestmark = pytest.mark.long
 TOPIC = "t"
 PARTITIONS = 4

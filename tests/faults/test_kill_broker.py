@@ -18,6 +18,8 @@ from tests.faults.producing import Producing
 from tests.support.running import Running
 from tests.support.soak import WHOLE
 
+PROMISES = ("M2",)
+
 pytestmark = pytest.mark.long
 TOPIC = "many"
 PARTITIONS = 6

@@ -1,4 +1,4 @@
-"""K8, K9, K10: the broker that coordinates a group is killed again and again, and the group goes on where it was."""
+"""The broker that coordinates a group is killed again and again, and the group goes on where it was."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from harness.patience import eventually
 from tests.support.coordinating import coordinator_of
 from tests.support.running import Running
+
+PROMISES = ("K8", "K9", "K10")
 
 pytestmark = pytest.mark.long
 PARTITIONS, RECORDS, KILLS = 6, 1_200, 2

@@ -18,6 +18,8 @@ from tests.faults.linking import QUICK_LINKS, create_link, seen
 from tests.support.certificates import issue
 from tests.support.running import Running
 
+PROMISES = ("N4",)
+
 PASSWORD = "a secret of admin"
 pytestmark = pytest.mark.timeout(180)
 

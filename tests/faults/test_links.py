@@ -30,6 +30,8 @@ from tests.faults.linking import (
 )
 from tests.support.running import Running
 
+PROMISES = ("N1",)
+
 pytestmark = pytest.mark.long
 PARTITIONS = 12
 RECORDS = 30_000

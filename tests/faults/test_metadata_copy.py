@@ -1,4 +1,4 @@
-"""M1: a cluster moves from ledger to ledger with all it holds: SQLite, etcd, a bucket, Oxia, and SQLite again."""
+"""A cluster moves from ledger to ledger with all it holds: SQLite, etcd, a bucket, Oxia, and SQLite again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from harness.oxia import OxiaServer
 from harness.process import headwater
 from tests.faults.checking import acknowledged, read_log
 from tests.faults.producing import Producing
+from tests.support.promise import promise
 from tests.support.transactional import PLAIN, Writers, read
+
+PROMISES = ("M1",)
 
 pytestmark = pytest.mark.long
 TOPIC, PARTITIONS, EACH = "moved", 3, 2_000
@@ -77,9 +80,10 @@ class Transacting:
         group.close()
 
 
+@promise("M1", "K12")
 @pytest.mark.timeout(300)
 def test_from_ledger_to_ledger(tmp_path: Path) -> None:
-    """M1, K12: records are produced on each ledger and read on the last one, with the offsets that were told. A
+    """Records are produced on each ledger and read on the last one, with the offsets that were told. A
     transaction is open all the time, with staged offsets, and its producer commits it in the end."""
     acks = {}
     with (

@@ -1,4 +1,4 @@
-"""K8, K9, K10: the shard of a group moves in the moment of an assignment, and its members read on.
+"""The shard of a group moves in the moment of an assignment, and its members read on.
 
 librdkafka asks for committed offsets once the application has taken the assignment. The broker that it asks was fenced
 just before. An answer that librdkafka does not retry would leave the member without records for ever.
@@ -15,6 +15,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from harness.patience import eventually
 from tests.support.coordinating import coordinator_of, fence
 from tests.support.running import Running
+
+PROMISES = ("K8", "K9", "K10")
 
 TOPIC, PARTITIONS, RECORDS = "t", 4, 40
 PROTOCOLS = ("classic", "consumer")

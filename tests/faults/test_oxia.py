@@ -1,4 +1,4 @@
-"""A cluster of three Oxia servers that loses its leader, or one of the others, under appends (M6)."""
+"""A cluster of three Oxia servers that loses its leader, or one of the others, under appends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from headwater.types import Domain, Position
 from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
 from tests.support.certificates import issue
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("M6",)
 
 ONE = Domain(1)
 START = Position(0)
@@ -141,8 +144,9 @@ def cluster(tmp_path: Path) -> OxiaCluster:
     return OxiaCluster(tmp_path)
 
 
+@promise("M6")
 def test_the_leader_is_killed_twice(cluster: OxiaCluster) -> None:
-    """M6: kill the leader's process during appends, let it come back, and kill the next one."""
+    """Kill the leader's process during appends, let it come back, and kill the next one."""
     killed: list[OxiaNode] = []
 
     def kill() -> None:
@@ -156,8 +160,9 @@ def test_the_leader_is_killed_twice(cluster: OxiaCluster) -> None:
     assert len(told.stands) >= 4 * MORE
 
 
+@promise("M6")
 def test_one_that_does_not_lead_is_killed(cluster: OxiaCluster) -> None:
-    """M6: one of three nodes is lost, and nobody is told of anything but success."""
+    """One of three nodes is lost, and nobody is told of anything but success."""
 
     def kill() -> None:
         leader = cluster.leader()
@@ -169,8 +174,9 @@ def test_one_that_does_not_lead_is_killed(cluster: OxiaCluster) -> None:
     assert not told.refused
 
 
+@promise("M6")
 def test_the_leader_is_paused(cluster: OxiaCluster) -> None:
-    """M6: a leader that stands still is replaced; when it wakes up it is asked for nothing that must be new."""
+    """A leader that stands still is replaced; when it wakes up it is asked for nothing that must be new."""
     paused: list[OxiaNode] = []
 
     def pause() -> None:
@@ -182,8 +188,9 @@ def test_the_leader_is_paused(cluster: OxiaCluster) -> None:
         assert cluster.leader() is not paused[0]
 
 
+@promise("M1")
 def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
-    """M1: a write that reached a server that does not lead was never written, and its writer is told so.
+    """A write that reached a server that does not lead was never written, and its writer is told so.
 
     gRPC may lose the server's reason when the stream ends under a write. Then nobody knows, and no more is said.
     """
@@ -213,8 +220,9 @@ def test_who_does_not_lead_refuses_for_certain(cluster: OxiaCluster) -> None:
         asyncio.run(run())
 
 
+@promise("M1")
 def test_writes_that_wait_are_counted(tmp_path: Path) -> None:
-    """M1: while a server stands still a thousand writes wait; one more is refused, and those that wait stand later."""
+    """While a server stands still a thousand writes wait; one more is refused, and those that wait stand later."""
     needs("Oxia: run `make tools`", oxia.PROGRAM.exists())
 
     async def run(server: OxiaServer) -> None:
@@ -234,8 +242,9 @@ def test_writes_that_wait_are_counted(tmp_path: Path) -> None:
         asyncio.run(run(server))
 
 
+@promise("M1")
 def test_tls(tmp_path: Path) -> None:
-    """M1: servers that speak TLS and want a certificate of ours; nobody gets in without one."""
+    """Servers that speak TLS and want a certificate of ours; nobody gets in without one."""
     needs("Oxia: run `make tools`", oxia.PROGRAM.exists())
     authority = issue(tmp_path, "authority")
     server, client = issue(tmp_path, "server", authority), issue(tmp_path, "client", authority)
@@ -261,9 +270,10 @@ def test_tls(tmp_path: Path) -> None:
         asyncio.run(run(cluster))
 
 
+@promise("M6")
 @pytest.mark.timeout(180)
 def test_brokers_go_on_when_the_leader_is_killed(cluster: OxiaCluster, tmp_path: Path) -> None:
-    """M6: two brokers on three Oxia servers lose the ledger's leader under a producer, which loses nothing."""
+    """Two brokers on three Oxia servers lose the ledger's leader under a producer, which loses nothing."""
     told = tmp_path / "told"
     command = [sys.executable, "-m", "tests.faults.producing"]
     with cluster, Running(tmp_path / "up", brokers=2, settings=f'ledger = "{cluster.url()}"\n') as server:

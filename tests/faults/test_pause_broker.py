@@ -14,6 +14,8 @@ from tests.faults.checking import acknowledged, acknowledged_count, read_log
 from tests.faults.producing import Producing
 from tests.support.running import Running
 
+PROMISES = ("M2",)
+
 TOPIC = "t"
 PARTITIONS = 6
 COUNT = 200_000

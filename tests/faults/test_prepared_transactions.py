@@ -17,6 +17,8 @@ from tests.compat.common import new_topic
 from tests.faults.copying import Talking, java, read_copies
 from tests.support.running import Running
 
+PROMISES = ("K12",)
+
 SOURCE, GROUP = "source", "readers"
 PARTITIONS = 2
 EACH = 20

@@ -19,6 +19,7 @@ from harness.ports import free_port
 from harness.process import headwater
 from tests.faults.appending import Poster, Told, until_served
 from tests.invariants.crashing import WORD, doomed_gateway
+from tests.support.promise import promise
 from tests.support.running import Running
 
 pytestmark = pytest.mark.long
@@ -179,9 +180,10 @@ def checkpoints(server: Running) -> list[Path]:
     return sorted((server.data / "objects" / "meta" / "v1" / "domain=1" / "checkpoint").glob("*.ckpt"))
 
 
+@promise("H1", "L4", "L1")
 @pytest.mark.timeout(300)
 def test_the_promises_hold(tmp_path: Path) -> None:
-    """H1, L4, L1: the first lives have no compactor, which would only be killed. The last one has, for the table."""
+    """The first lives have no compactor, which would only be killed. The last one has, for the table."""
     with Running(tmp_path / "first", gateway=True, settings=SETTINGS) as server:
         server.create(TOPIC, 1, **{"headwater.key.index": "true"})
         story = Story(server)

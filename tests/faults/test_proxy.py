@@ -1,4 +1,4 @@
-"""The proxy that fault tests put in front of a store does what they count on (M6)."""
+"""The proxy that fault tests put in front of a store does what they count on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from collections.abc import Iterator
 
 from harness.patience import eventually
 from harness.proxy import Proxy
+from tests.support.promise import promise
+
+PROMISES = ("M6",)
 
 
 class _Echo(socketserver.ThreadingTCPServer):
@@ -50,8 +53,9 @@ def ends(client: socket.socket) -> bool:
         return True
 
 
+@promise("M6")
 def test_it_passes_and_cuts() -> None:
-    """M6: what passes is unchanged; after a cut the next connection is served."""
+    """What passes is unchanged; after a cut the next connection is served."""
     with echo() as (_, proxy):
         with connect(proxy) as client:
             client.sendall(b"one")
@@ -67,8 +71,9 @@ def test_it_passes_and_cuts() -> None:
             assert client.recv(100) == b"two"
 
 
+@promise("M6")
 def test_it_holds_both_ways() -> None:
-    """M6: what was sent while nothing passed arrives afterwards, once."""
+    """What was sent while nothing passed arrives afterwards, once."""
     with echo() as (server, proxy), connect(proxy) as client:
         client.sendall(b"one")
         assert client.recv(100) == b"one"
@@ -81,8 +86,9 @@ def test_it_holds_both_ways() -> None:
         assert proxy.held_bytes == 0
 
 
+@promise("M6")
 def test_what_a_lost_client_sent_arrives_late() -> None:
-    """M6: its connection ends, and only then does the server hear of it."""
+    """Its connection ends, and only then does the server hear of it."""
     with echo() as (server, proxy), connect(proxy) as client:
         client.sendall(b"one")
         assert client.recv(100) == b"one"
@@ -96,8 +102,9 @@ def test_what_a_lost_client_sent_arrives_late() -> None:
         eventually(lambda: server.heard == b"onelate", "it arrives")
 
 
+@promise("M6")
 def test_replies_are_lost() -> None:
-    """M6: the server hears everything, the client nothing, and then its connection ends."""
+    """The server hears everything, the client nothing, and then its connection ends."""
     with echo() as (server, proxy), connect(proxy) as client:
         client.sendall(b"one")
         assert client.recv(100) == b"one"

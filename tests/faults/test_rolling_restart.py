@@ -1,4 +1,4 @@
-"""M5: every process of a cluster with a compactor is restarted; it takes minutes, so `make test-cluster` runs it."""
+"""Every process of a cluster with a compactor is restarted; it takes minutes, so `make test-cluster` runs it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from tests.faults.lake_running import FRESHNESS, SETTINGS, patiently
 from tests.faults.rolling import loaded, restart_everybody
 from tests.faults.storm import SETTLED
 from tests.faults.table_checking import check_tables
+from tests.support.promise import promise
+
+PROMISES = ("M5",)
 
 
 def wait_for_settling(compactor: Process) -> None:
@@ -19,9 +22,10 @@ def wait_for_settling(compactor: Process) -> None:
     patiently(lambda: compactor.is_ready and compactor.metric(SETTLED), "the compactor has settled something", 150)
 
 
+@promise("M5")
 @pytest.mark.timeout(500)
 def test_everybody_and_a_compactor(tmp_path: Path) -> None:
-    """M5: brokers drain, a compactor leaves its work to the next, etcd nodes come back with their data.
+    """Brokers drain, a compactor leaves its work to the next, etcd nodes come back with their data.
 
     Producers and consumers are told of nothing, and the tables hold exactly what was written.
     """

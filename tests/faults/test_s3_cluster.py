@@ -1,4 +1,4 @@
-"""`headwater up` with its objects in a real S3 server: outages, killed brokers, and what a record costs (M7, L1)."""
+"""`headwater up` with its objects in a real S3 server: outages, killed brokers, and what a record costs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from harness.patience import eventually
 from harness.s3 import PROGRAM, S3Server
 from harness.tools import needs
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("M7", "L1")
 
 TOPIC = "kept"
 
@@ -94,8 +97,9 @@ class Reading:
         self._consumer.close()
 
 
+@promise("M7", "L1", "L9")
 def test_a_broker_on_s3(tmp_path: Path, s3: S3Server) -> None:
-    """M7, L1, L9: a tail costs no reads; produce and fetch outlive outages of S3, and a killed broker loses nothing."""
+    """A tail costs no reads; produce and fetch outlive outages of S3, and a killed broker loses nothing."""
     with started(tmp_path, s3) as running:
         running.create(TOPIC)
         writing, tail = Writing(running.bootstrap), Reading(running.bootstrap, "tail")

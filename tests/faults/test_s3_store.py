@@ -1,4 +1,4 @@
-"""A real S3 server behind a bad network: cut, hanging, gone and back, with lost replies (M7)."""
+"""A real S3 server behind a bad network: cut, hanging, gone and back, with lost replies."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,6 +14,9 @@ from headwater.errors import OutcomeUnknown, StoreUnavailable
 from headwater.objects import open_store
 from headwater.objects.measuring import MeasuredStore
 from headwater.settings.objects import StoreOptions
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 BODY = bytes(range(256)) * 16_384
 PATIENCE_SECONDS = 60.0
@@ -45,8 +48,9 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
+@promise("M7")
 def test_cut_in_the_middle_of_a_put(s3: S3Server) -> None:
-    """M7: the object is there whole in the end, and was never there in part."""
+    """The object is there whole in the end, and was never there in part."""
 
     async def work(proxy: Proxy) -> None:
         store = open_through(s3, proxy.port)
@@ -64,8 +68,9 @@ def test_cut_in_the_middle_of_a_put(s3: S3Server) -> None:
         run(work(proxy))
 
 
+@promise("M7")
 def test_a_server_that_hangs(s3: S3Server) -> None:
-    """M7: each attempt ends after its own time, and when the server goes on so does the call."""
+    """Each attempt ends after its own time, and when the server goes on so does the call."""
 
     async def work() -> None:
         store = open_through(s3, s3.port, attempt_ms=200)
@@ -84,8 +89,9 @@ def test_a_server_that_hangs(s3: S3Server) -> None:
     run(work())
 
 
+@promise("M7")
 def test_an_outage(s3: S3Server) -> None:
-    """M7: calls during an outage succeed after it; what was stored before is still there."""
+    """Calls during an outage succeed after it; what was stored before is still there."""
 
     async def work() -> None:
         store = open_through(s3, s3.port)
@@ -108,8 +114,9 @@ async def _listed(store: MeasuredStore) -> list[str]:
     return [info.path async for info in store.scan("")]
 
 
+@promise("M7")
 def test_no_connection_is_certain(s3: S3Server) -> None:
-    """M7: where nobody listens nothing was stored, and a creation says so."""
+    """Where nobody listens nothing was stored, and a creation says so."""
 
     async def work() -> None:
         store = open_through(s3, s3.port, retries=1)
@@ -122,9 +129,10 @@ def test_no_connection_is_certain(s3: S3Server) -> None:
     run(work())
 
 
+@promise("M7")
 @pytest.mark.parametrize("again", [True, False])
 def test_the_lost_reply_of_a_creation(s3: S3Server, again: bool) -> None:
-    """M7: the object stands, and its creator learns that by trying again; without that it is told that nobody knows."""
+    """The object stands, and its creator learns that by trying again; without that it is told that nobody knows."""
 
     async def work(proxy: Proxy) -> None:
         store = open_through(s3, proxy.port, retries=5 if again else 0)
@@ -145,8 +153,9 @@ def test_the_lost_reply_of_a_creation(s3: S3Server, again: bool) -> None:
         run(work(proxy))
 
 
+@promise("M7")
 def test_a_creation_that_arrives_late(s3: S3Server) -> None:
-    """M7: a first attempt that arrives after the second changes nothing."""
+    """A first attempt that arrives after the second changes nothing."""
 
     async def work(proxy: Proxy) -> None:
         store, direct = open_through(s3, proxy.port), open_through(s3, s3.port)
@@ -163,8 +172,9 @@ def test_a_creation_that_arrives_late(s3: S3Server) -> None:
         run(work(proxy))
 
 
+@promise("M7")
 def test_one_of_eight_creators_wins_on_a_bad_network(s3: S3Server) -> None:
-    """M7: with connections cut all the time, at most one creator hears that it stored the object, and it did."""
+    """With connections cut all the time, at most one creator hears that it stored the object, and it did."""
 
     async def work(proxy: Proxy) -> None:
         stores = [open_through(s3, proxy.port, retry_budget=10_000) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""M5: a feature level is raised under load while brokers of two builds run, and an older build halts after that."""
+"""A feature level is raised under load while brokers of two builds run, and an older build halts after that."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from headwater import __version__
 from headwater.state.machine import LEVEL, LEVELS
 from tests.faults.builds import take_compiled
 from tests.faults.rolling import NODES, loaded, wait_for_traffic
+from tests.support.promise import promise
+
+PROMISES = ("M5",)
 
 pytestmark = pytest.mark.long
 NEXT, BUILD = LEVEL + 1, "99.0.0"
@@ -45,9 +48,10 @@ def level_line(cluster: Cluster) -> str:
     return next(line for line in done.stdout.splitlines() if line.startswith("level:"))
 
 
+@promise("M5")
 @pytest.mark.timeout(300)
 def test_a_level_is_raised_under_load(tmp_path: Path) -> None:
-    """M5: refused while a broker does not know it, waited for, raised without an error that a client sees."""
+    """Refused while a broker does not know it, waited for, raised without an error that a client sees."""
     newer = newer_code(tmp_path)
     settings = "[housekeeping]\ninterval_ms = 500\ncheckpoint_bytes = 20000\n"
     with Cluster(tmp_path / "cluster", "sqlite", settings=settings) as cluster, loaded(cluster) as load:

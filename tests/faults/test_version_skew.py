@@ -1,4 +1,4 @@
-"""M5: brokers of two builds serve one cluster while it is upgraded, and no client sees an error."""
+"""Brokers of two builds serve one cluster while it is upgraded, and no client sees an error."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from harness.process import environment
 from harness.tools import ROOT, needs
 from tests.faults.builds import take_compiled
 from tests.faults.test_cluster import NODES, loaded, wait_for_traffic
+from tests.support.promise import promise
+
+PROMISES = ("M5",)
 
 
 def older_code(directory: Path) -> Path:
@@ -38,9 +41,10 @@ def older_code(directory: Path) -> Path:
     return source
 
 
+@promise("M5")
 @pytest.mark.timeout(300)
 def test_an_older_build_serves_beside_this_one(tmp_path: Path) -> None:
-    """M5: a cluster of the older build is upgraded broker by broker; each build reads the other's records and
+    """A cluster of the older build is upgraded broker by broker; each build reads the other's records and
     checkpoints, and compares digests with it."""
     older = older_code(tmp_path)
     settings = "[housekeeping]\ninterval_ms = 500\ncheckpoint_bytes = 20000\n"

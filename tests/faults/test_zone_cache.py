@@ -1,4 +1,4 @@
-"""L9: three real brokers of one zone on a real S3 server read each WAL object from the store at most once."""
+"""Three real brokers of one zone on a real S3 server read each WAL object from the store at most once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from harness.s3 import PROGRAM, S3Server
 from harness.tools import needs
 from tests.faults.raw import Raw, fresh
 from tests.support.batches import values
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("L9",)
 
 BROKERS = 3
 ROUNDS = 12
 NAMES = re.compile(r"wal/v1/\S+?\.wo")
 
 
+@promise("L9")
 def test_one_get_per_object_and_zone(tmp_path: Path) -> None:
-    """L9: while the writers live their memory serves all; after that one broker reads an object for the others."""
+    """While the writers live their memory serves all; after that one broker reads an object for the others."""
     needs("versitygw (scripts/setup-tools)", PROGRAM.exists())
     log = tmp_path / "access.log"
     (tmp_path / "s3").mkdir()
@@ -50,8 +54,9 @@ def test_one_get_per_object_and_zone(tmp_path: Path) -> None:
             assert peers(server, "answers", "found") == peers(server, "requests", "found") > 0
 
 
+@promise("L9")
 def test_a_broker_that_does_not_answer_is_done_without(tmp_path: Path) -> None:
-    """L9: who gets no answer in time reads the store itself, and consumers notice nothing."""
+    """Who gets no answer in time reads the store itself, and consumers notice nothing."""
     settings = 'zone = "z"\n[peers]\ntimeout_ms = 200\n'
     with Running(tmp_path, brokers=BROKERS, settings=settings) as server:
         server.create("t", 1)

@@ -1,4 +1,4 @@
-"""M5: this build reads what earlier builds wrote: log, tables, groups, users, checkpoints, records after them."""
+"""This build reads what earlier builds wrote: log, tables, groups, users, checkpoints, records after them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ from tests.formats.written import (
     look_into,
     read_topic,
 )
+from tests.support.promise import promise
 from tests.support.running import Running
 from tests.support.soak import WHOLE
 from tests.support.transactional import PLAIN, Writers
+
+PROMISES = ("M5",)
 
 pytestmark = pytest.mark.long
 FIND_COORDINATOR, INIT_PRODUCER_ID, END_TXN = 10, 22, 26
@@ -50,8 +53,9 @@ READ = FIXTURES if WHOLE else [FIXTURES[0], FIXTURES[-1]]
 """`make test` reads the oldest and the newest, the soak every one."""
 
 
+@promise("M5")
 def test_there_are_fixtures() -> None:
-    """M5: without them the next test would test nothing."""
+    """Without them the next test would test nothing."""
     assert FIXTURES
 
 
@@ -168,10 +172,11 @@ def check_typed(expected: dict[str, Any]) -> None:
     assert len(expected[TYPED]) == len(rows) + 1, "the last record is in the WAL"
 
 
+@promise("M5", "K12")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("fixture", READ, ids=lambda path: path.name)
 def test_what_earlier_builds_wrote_is_read(tmp_path: Path, fixture: Path) -> None:
-    """M5, K12: nothing is lost or changed, and the cluster goes on from there, with transactions and gaps."""
+    """Nothing is lost or changed, and the cluster goes on from there, with transactions and gaps."""
     data = tmp_path / "data"
     expected = unpacked(fixture, data)
     transactional = PAYMENTS in expected

@@ -1,4 +1,4 @@
-"""M5: data of the format before formats were numbered is refused, unchanged, with a message that says what to do."""
+"""Data of the format before formats were numbered is refused, unchanged, with a message that says what to do."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pytest
 
 from harness.ports import free_ports
 from harness.process import headwater
+from tests.support.promise import promise
+
+PROMISES = ("M5",)
 
 OLD = Path(__file__).parent / "unnumbered.tar.xz"
 """What `kill -9` left of the last build before the number: records in SQLite's log, an object, no checkpoint."""
@@ -21,9 +24,9 @@ def contents(directory: Path) -> dict[str, str]:
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@promise("M5")
 @pytest.mark.parametrize("command", ["up", "doctor", "cluster describe"])
 def test_old_data_is_refused(tmp_path: Path, command: str) -> None:
-    """M5"""
     subprocess.run(["tar", "-xJf", str(OLD), "-C", str(tmp_path)], check=True, timeout=60)
     before = contents(tmp_path)
     assert "ledger.db" in before and "ledger.db-wal" in before

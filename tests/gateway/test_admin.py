@@ -20,6 +20,8 @@ from harness.ports import free_port
 from tests.compat.common import unavailable
 from tests.support.running import Running
 
+PROMISES = ("H2",)
+
 PAGE = Path(__file__).parents[2] / "docs/administration.md"
 ADMIN, PASSWORD = "admin", "first"
 BLOCK = re.compile(r"^    (curl .*)$", re.MULTILINE)

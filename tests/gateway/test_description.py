@@ -22,6 +22,8 @@ from headwater.gateway.description.samples import NEXT, QUERY, SAMPLES
 from tests.support.described import probe
 from tests.support.running import Running
 
+PROMISES = ("H2",)
+
 ADMIN, PASSWORD = "admin", "first"
 LOGIN = {"Authorization": "Basic " + b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()}
 TIMEOUT = 60

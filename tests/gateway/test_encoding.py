@@ -1,4 +1,4 @@
-"""T7: values that HTTP and `headwater produce` encode are read by Confluent's deserializers; `consume` decodes."""
+"""Values that HTTP and `headwater produce` encode are read by Confluent's deserializers; `consume` decodes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from tests.cli.test_commands import Commands
 from tests.gateway.consuming import consumed
 from tests.gateway.test_schemas import ORDER, PERSON, messages_of, opened, proto
 from tests.support.running import Running
+
+PROMISES = ("T7",)
 
 PROTO = 'syntax = "proto3"; package shop; message Place { string city = 1; }'
 PAID = {**ORDER, "fields": ORDER["fields"][:2]}

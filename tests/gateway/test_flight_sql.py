@@ -22,6 +22,8 @@ from harness.ports import free_port
 from tests.compat.common import TOOLS, tool, unavailable
 from tests.support.running import Running
 
+PROMISES = ("Q7",)
+
 PAGE = Path(__file__).parents[2] / "docs" / "flight-sql.md"
 PASSWORDS = {"ann": "wonder", "bob": "builder"}
 WIDE = "SELECT a.offset, repeat('x', 1000) AS z FROM orders a, orders b, range(1000000)"

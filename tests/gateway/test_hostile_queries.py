@@ -18,6 +18,8 @@ from headwater.query.gate.statement import Statement, Table, Topics
 from headwater.query.queries import service
 from tests.support.asking import QueryWorld, query_world
 
+PROMISES = ("S5",)
+
 SOME = [
     "COPY (SELECT 1) TO '{file}' (USE_TMP_FILE false)",
     "EXPLAIN ANALYZE COPY (SELECT 1) TO '{file}' (USE_TMP_FILE false)",

@@ -1,4 +1,4 @@
-"""H5: Python through a real gateway and from a data directory; the examples of the documentation run here."""
+"""Python through a real gateway and from a data directory; the examples of the documentation run here."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from headwater.sdk.remote import RemoteConnection
 from headwater.settings.settings import Settings
 from tests.support.running import Running
 from tests.unit.schemas.test_typer import POINT, avro, framed
+
+PROMISES = ("H5",)
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
@@ -133,7 +135,7 @@ def test_a_data_directory_with_and_without_a_server(tmp_path: Path) -> None:
 
 
 def _decoded(remote: Connection, local: Connection, settings: Settings) -> None:
-    """T7: records by a schema of the registry, from a gateway and from a data directory."""
+    """Records by a schema of the registry, from a gateway and from a data directory."""
     assert isinstance(remote, RemoteConnection)
     body = json.dumps({"schema": json.dumps(POINT)}).encode()
     request = Request(f"{remote.url}/subjects/points-value/versions", body, {"Content-Type": "application/json"})

@@ -29,6 +29,8 @@ from headwater.state.results import Done
 from tests.support.asking import ONE, QueryWorld, query_world, rows_of, table_of
 from tests.support.s3_lake import store_options
 
+PROMISES = ("Q1", "Q2")
+
 NUMBERS = [b'{"user": "u%d", "n": %d}' % (i % 3, i) for i in range(100)]
 SUM = "SELECT count(*) AS n, sum(offset) AS s FROM t"
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b, t WHERE a.range + b.range = 7"

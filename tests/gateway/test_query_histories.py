@@ -22,6 +22,8 @@ from headwater.settings.settings import Settings, Sql
 from tests.support.soak import WHOLE
 from tests.unit.query.test_snapshot import APPEND_TIME, BEHIND, IDS, PLAIN, PLAIN_TIME, TRIMMED, History, Row
 
+PROMISES = ("Q1", "Q2")
+
 SUMS = """
 SELECT "partition" + 1, count(*), sum("offset"), sum(("offset" + 1) * CAST(decode(value) AS BIGINT))
 FROM v GROUP BY 1 ORDER BY 1

@@ -21,6 +21,8 @@ from headwater.client.connection import connect
 from tests.gateway.consuming import consumed
 from tests.support.running import Running
 
+PROMISES = ("H1",)
+
 ROOT = Path(__file__).resolve().parents[2]
 JSON = {"Content-Type": "application/json"}
 ALTER_CLIENT_QUOTAS = 49

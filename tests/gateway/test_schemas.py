@@ -1,4 +1,4 @@
-"""T6: Confluent's serializers for Python with the built-in schema registry: produced, consumed, evolved, refused."""
+"""Confluent's serializers for Python with the built-in schema registry: produced, consumed, evolved, refused."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.gateway.consuming import consumed
 from tests.support.running import Running
+
+PROMISES = ("T6",)
 
 ADDRESS = {"type": "record", "name": "shop.Address", "fields": [{"name": "street", "type": "string"}]}
 ORDER = {

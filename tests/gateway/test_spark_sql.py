@@ -18,6 +18,8 @@ from harness.patience import eventually
 from headwater import landlock
 from headwater.query.engines.spark.runner import MODULE
 
+PROMISES = ("Q1",)
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 SETTINGS = "process_session_ms = 30000\n[sql]\nniceness = 0\nspark_bytes = 5000"
 ENDLESS = "SELECT count(*) FROM range(100000000) a CROSS JOIN range(100000000) b WHERE a.id * b.id % 7 = 3"

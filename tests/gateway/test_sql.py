@@ -29,6 +29,8 @@ from harness.ports import free_port
 from headwater.errors import QueryFailed, QueryLimit, StatementRefused
 from tests.support.running import Running
 
+PROMISES = ("Q1", "S2")
+
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 BLOCK = re.compile(r"^    ((?:curl|headwater) (?:.*\\\n)*.*)$", re.MULTILINE)
 ADMIN, ANN = ("admin", "first"), ("ann", "wonderland")

@@ -1,4 +1,4 @@
-"""T7: typed columns in SQL, with real workers: settled rows, rows of the WAL, older versions, kinds of schemas."""
+"""Typed columns in SQL, with real workers: settled rows, rows of the WAL, older versions, kinds of schemas."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from headwater.replica.schema_sources import Draft
 from headwater.replica.schemas import Registry
 from tests.support.asking import ONE, QueryWorld, query_world
 from tests.unit.schemas.test_typer import LINE, POINT, PROTO, avro, framed
+
+PROMISES = ("T7",)
 
 
 def told(*records: Any) -> list[bytes]:

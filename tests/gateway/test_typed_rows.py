@@ -1,4 +1,4 @@
-"""T7: typed columns wherever rows are read: scans over HTTP and in Python, SQL with an external registry.
+"""Typed columns wherever rows are read: scans over HTTP and in Python, SQL with an external registry.
 
 A gateway on a socket in this process; only SQL starts another one.
 """
@@ -22,9 +22,12 @@ from headwater.sdk.remote import RemoteConnection
 from headwater.sdk.scan import Scan
 from headwater.settings.schema_registry import SchemaRegistry
 from tests.support.certificates import issue
+from tests.support.promise import promise
 from tests.support.registries import FakeRegistry, serving, with_certificate
 from tests.support.serving import Served, served
 from tests.unit.schemas.test_typer import LINE, POINT, avro, framed
+
+PROMISES = ("T7",)
 
 LOG = schema_of().names
 
@@ -35,7 +38,7 @@ def told(*records: Any) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeRegistry, SchemaRegistry]]:
-    """T6: an external registry that wants certificates, and its settings."""
+    """An external registry that wants certificates, and its settings."""
     directory = tmp_path_factory.mktemp("certificates")
     issuer = issue(directory, "issuer")
     own, client = issue(directory, "registry", issuer), issue(directory, "client", issuer)
@@ -62,8 +65,9 @@ def in_order(scan: Scan) -> list[dict[str, Any]]:
     return scan.to_arrow().sort_by("offset").to_pylist()
 
 
+@promise("T7")
 def test_scans(gateway: Served, cluster: Connection) -> None:
-    """T7: rows of files of two versions and of the WAL have the columns that the table has now."""
+    """Rows of files of two versions and of the WAL have the columns that the table has now."""
     gateway.topic("t", headwater_value_schema="json")
     gateway.write("t", *told({"user": "ann", "at": {"x": 1}}))
     scan = cluster.scan("t")
@@ -96,8 +100,9 @@ def test_scans(gateway: Served, cluster: Connection) -> None:
         cluster.scan("t", columns=["value_date"]).to_arrow()
 
 
+@promise("T7")
 def test_other_libraries(gateway: Served, cluster: Connection, registry: tuple[FakeRegistry, SchemaRegistry]) -> None:
-    """T7: pandas and Polars take the columns, maps and lists too."""
+    """pandas and Polars take the columns, maps and lists too."""
     schema = {
         "type": "record",
         "name": "R",
@@ -120,8 +125,9 @@ def test_other_libraries(gateway: Served, cluster: Connection, registry: tuple[F
     assert scan.to_polars()["lines"].to_list() == [wanted["lines"]] * 2
 
 
+@promise("T7")
 def test_single_records(gateway: Served, cluster: Connection) -> None:
-    """T7: consumers and look-ups give keys and values by their schemas, beside the bytes."""
+    """Consumers and look-ups give keys and values by their schemas, beside the bytes."""
     cluster.create_topic("people", configs={"headwater.value.schema": "json"})
     cluster.produce("people", {"name": "ann"}, key="p1")
     cluster.produce("people", b"\xff{", key="p2")
@@ -137,8 +143,9 @@ def test_single_records(gateway: Served, cluster: Connection) -> None:
     assert plain is not None and plain.decoded_value is None and plain.value == first.value
 
 
+@promise("T6", "T7")
 def test_an_external_registry(tmp_path: Path, registry: tuple[FakeRegistry, SchemaRegistry]) -> None:
-    """T6, T7: scans and SQL ask it for schemas that records name, and say so if it does not answer.
+    """Scans and SQL ask it for schemas that records name, and say so if it does not answer.
 
     The gateway is the test's own, because it leaves a registry that failed alone for some seconds.
     """

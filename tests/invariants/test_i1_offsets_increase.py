@@ -1,4 +1,4 @@
-"""I1: offsets strictly increase per partition, whoever writes and through whichever broker."""
+"""Offsets strictly increase per partition, whoever writes and through whichever broker."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from kio.schema.errors import ErrorCode
 from headwater.wire.messages import decode_response
 from tests.faults.raw import PRODUCE, Raw, frame, fresh
 from tests.support.running import Running
+
+PROMISES = ("I1",)
 
 BROKERS = 3
 PARTITIONS = 2

@@ -1,4 +1,4 @@
-"""I2: once a record is acknowledged, every broker's next answer to a fetch or an offset query includes it."""
+"""Once a record is acknowledged, every broker's next answer to a fetch or an offset query includes it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from kio.schema.errors import ErrorCode
 from tests.faults.raw import METADATA, Raw, fresh
 from tests.support.batches import values
 from tests.support.running import Running
+
+PROMISES = ("I2",)
 
 BROKERS = 3
 ROUNDS = 150

@@ -1,4 +1,4 @@
-"""I3: a broker that dies after its WAL object is stored and before its record leaves nothing that anybody can see.
+"""A broker that dies after its WAL object is stored and before its record leaves nothing that anybody can see.
 
 The object stays as long as its writer's epoch could still enter it, and goes after the fence.
 """
@@ -18,6 +18,8 @@ from tests.faults.raw import Closed, Raw, fresh
 from tests.invariants.crashing import WORD, doomed_broker
 from tests.support.batches import values
 from tests.support.running import Running
+
+PROMISES = ("I3",)
 
 SETTINGS = "[housekeeping]\ninterval_ms = 200\norphan_interval_ms = 400\n"
 

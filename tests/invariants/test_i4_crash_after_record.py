@@ -1,4 +1,4 @@
-"""I4: a broker that dies after its record stands and before it answers has written; offsets stay monotonic.
+"""A broker that dies after its record stands and before it answers has written; offsets stay monotonic.
 
 A plain producer's retry may double its records; an idempotent one's is answered with the offset of the first attempt.
 """
@@ -17,6 +17,8 @@ from tests.faults.raw import Closed, Raw, fresh
 from tests.invariants.crashing import WORD, doomed_broker
 from tests.support.batches import values
 from tests.support.running import Running
+
+PROMISES = ("I4",)
 
 NO_PRODUCER = (-1, -1, -1)
 IDEMPOTENT = (5, 0, 0)

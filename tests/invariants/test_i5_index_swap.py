@@ -1,4 +1,4 @@
-"""I5: an index swap is atomic. A consumer that reads all the time while topics settle, merge, expire and lose their WAL
+"""An index swap is atomic. A consumer that reads all the time while topics settle, merge, expire and lose their WAL
 never sees an error, a gap, a repetition or another order, whatever offset it asks for."""
 
 import asyncio
@@ -13,7 +13,10 @@ from headwater.client.records import decode_batches
 from headwater.state.cluster.domain import Topic
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, LakeWorld, log_rows
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("I5",)
 
 
 def value(number: int) -> bytes:
@@ -35,10 +38,9 @@ async def read_all_the_time(node: Node, made: Topic, rng: random.Random, seen: l
         await asyncio.sleep(rng.random() * 0.01)
 
 
+@promise("I5", "T3")
 @pytest.mark.parametrize("seed", range(4))
 def test_readers_never_notice(tmp_path: Path, seed: int) -> None:
-    """I5, T3"""
-
     async def story() -> None:
         rng = random.Random(seed)
         world = LakeWorld(tmp_path / "objects")

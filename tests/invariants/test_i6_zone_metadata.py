@@ -1,4 +1,4 @@
-"""I6: zone-aware metadata returns only brokers of the client's zone when a zone is set, and all of them otherwise.
+"""Zone-aware metadata returns only brokers of the client's zone when a zone is set, and all of them otherwise.
 
 So it is where zones are kept apart. By default the list of brokers has the others too, for the sake of coordinators,
 and what is of the client's zone alone are the brokers that it is led to.
@@ -14,7 +14,10 @@ from kio.schema.errors import ErrorCode
 
 from harness.patience import eventually
 from tests.faults.raw import METADATA, Raw
+from tests.support.promise import promise
 from tests.support.running import Running
+
+PROMISES = ("I6",)
 
 BROKERS = 3
 ZONES = {"a": {1, 3}, "b": {2}}
@@ -59,25 +62,28 @@ def nodes(server: Running, node: int, client_id: str) -> set[int]:
         return {b.node_id for b in raw.ask(METADATA, 9, topics=[]).brokers}
 
 
+@promise("I6")
 @pytest.mark.parametrize("zone", ZONES)
 def test_a_client_with_a_zone_sees_that_zone_only(server: Running, zone: str) -> None:
-    """I6: whichever broker it asks, also one of another zone."""
+    """Whichever broker it asks, also one of another zone."""
     for node in range(BROKERS):
         brokers, leaders = told(server.port + node, f"zone_id={zone},app=i6")
         assert brokers == dict.fromkeys(ZONES[zone], zone)
         assert leaders == ZONES[zone]
 
 
+@promise("I6")
 @pytest.mark.parametrize("client_id", ["", "i6", "zone_id=", "zone_id=elsewhere", "app=i6,zone=a"])
 def test_other_clients_see_everybody(server: Running, client_id: str) -> None:
-    """I6: no zone, or none that has a broker."""
+    """No zone, or none that has a broker."""
     brokers, leaders = told(server.port + 1, client_id)
     assert brokers == {node: zone for zone, nodes in ZONES.items() for node in nodes}
     assert leaders == set(brokers)
 
 
+@promise("I6", "M2")
 def test_a_zone_without_brokers_falls_back_and_comes_back(server: Running) -> None:
-    """I6, M2: while a zone's brokers do not answer, its clients are sent elsewhere."""
+    """While a zone's brokers do not answer, its clients are sent elsewhere."""
     silent = [server.broker(node) for node in ZONES["b"]]
     for process in silent:
         process.send_signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""L8: rows appended in bulk are in the log and in both tables, once, in their order, whoever dies on the way."""
+"""Rows appended in bulk are in the log and in both tables, once, in their order, whoever dies on the way."""
 
 import asyncio
 from pathlib import Path
@@ -9,10 +9,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from harness.virtual import EPOCH_MS, run
-from headwater.app.doctor import check_references, check_reservations, check_stream
-from headwater.app.doctor_tables import check_segments, check_tables
+from headwater.app.doctor.examining import check_references, check_reservations, check_stream
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_segments, check_tables
 from headwater.app.node import Node
-from headwater.app.report import Report
 from headwater.client.partitioner import partition_of_key
 from headwater.errors import NotFound, OutcomeUnknown, StoreUnavailable
 from headwater.state.cluster.domain import Topic
@@ -23,7 +23,10 @@ from tests.support.batches import Rec, batch
 from tests.support.bulk import Loader, numbered, rows
 from tests.support.lake import ONE, Fate, LakeWorld, Row, files_left, log_rows
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("L8",)
 
 FETCH, LIST, TRIM = 1, 2, 21
 LATEST, LARGEST = -1, -3
@@ -102,8 +105,9 @@ def in_world(tmp_path: Path, story: Any) -> None:
 # --- in the log and in the tables -----------------------------------------------------------------------------
 
 
+@promise("L8", "T3")
 def test_rows_go_into_the_log_and_both_tables(tmp_path: Path) -> None:
-    """L8, T3: between what producers wrote, spread by the hash of their keys, in their order."""
+    """Between what producers wrote, spread by the hash of their keys, in their order."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node, partitions=3)
@@ -136,8 +140,9 @@ def test_rows_go_into_the_log_and_both_tables(tmp_path: Path) -> None:
     in_world(tmp_path, story)
 
 
+@promise("L8")
 def test_without_keys_the_files_take_turns(tmp_path: Path) -> None:
-    """L8: and a partition that is asked for gets all; headers, nulls and times are as they were given."""
+    """And a partition that is asked for gets all; headers, nulls and times are as they were given."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node, partitions=3, message_timestamp_after_max_ms=str(1 << 61))
@@ -159,8 +164,9 @@ def test_without_keys_the_files_take_turns(tmp_path: Path) -> None:
     in_world(tmp_path, story)
 
 
+@promise("L8", "T5")
 def test_small_bulk_segments_are_merged_with_the_others(tmp_path: Path) -> None:
-    """L8, T5: also where files were entered in another order than that of their offsets."""
+    """Also where files were entered in another order than that of their offsets."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node, partitions=2)
@@ -185,8 +191,9 @@ def test_small_bulk_segments_are_merged_with_the_others(tmp_path: Path) -> None:
     in_world(tmp_path, story)
 
 
+@promise("L8", "T5")
 def test_a_large_bulk_segment_does_not_keep_others_from_merging(tmp_path: Path) -> None:
-    """L8, T5: it may lie between small files that were entered after it."""
+    """It may lie between small files that were entered after it."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node)
@@ -221,8 +228,9 @@ async def reserved(node: Node, count: int = 1) -> None:
         await asyncio.sleep(0.01)
 
 
+@promise("L8")
 def test_readers_stop_before_it_and_wake_when_it_is_filled(tmp_path: Path) -> None:
-    """L8: Fetch, ListOffsets by place and time, DeleteRecords and retention see the log end there."""
+    """Fetch, ListOffsets by place and time, DeleteRecords and retention see the log end there."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node, retention_ms="1000", message_timestamp_before_max_ms=str(1 << 60))
@@ -257,8 +265,9 @@ def test_readers_stop_before_it_and_wake_when_it_is_filled(tmp_path: Path) -> No
     in_world(tmp_path, story)
 
 
+@promise("L8")
 def test_appends_behind_an_open_reservation_come_later(tmp_path: Path) -> None:
-    """L8: they are acknowledged at once, and seen when it is closed; deletions and retention do not pass it."""
+    """They are acknowledged at once, and seen when it is closed; deletions and retention do not pass it."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node, retention_ms="1", message_timestamp_before_max_ms=str(1 << 60))
@@ -292,8 +301,9 @@ def test_appends_behind_an_open_reservation_come_later(tmp_path: Path) -> None:
     in_world(tmp_path, story)
 
 
+@promise("L8")
 def test_what_comes_too_late_is_appended_once_more(tmp_path: Path) -> None:
-    """L8: a store that takes longer than a reservation lasts leaves a gap, and no file that nobody knows."""
+    """A store that takes longer than a reservation lasts leaves a gap, and no file that nobody knows."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node)
@@ -311,8 +321,9 @@ def test_what_comes_too_late_is_appended_once_more(tmp_path: Path) -> None:
     in_world(tmp_path, story)
 
 
+@promise("L8", "O6")
 def test_what_the_doctor_finds(tmp_path: Path) -> None:
-    """L8, O6: reservations, the entries they hold and the head say the same; what is settled is all that can be."""
+    """Reservations, the entries they hold and the head say the same; what is settled is all that can be."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node)
@@ -351,8 +362,9 @@ def test_what_the_doctor_finds(tmp_path: Path) -> None:
 # --- failures -------------------------------------------------------------------------------------------------------
 
 
+@promise("L8")
 def test_a_store_that_fails_now_and_then(tmp_path: Path) -> None:
-    """L8: a file is tried again; every row is there once."""
+    """A file is tried again; every row is there once."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node, partitions=2)
@@ -367,8 +379,9 @@ def test_a_store_that_fails_now_and_then(tmp_path: Path) -> None:
     in_world(tmp_path, story)
 
 
+@promise("L8")
 def test_a_store_that_fails_for_good(tmp_path: Path) -> None:
-    """L8: nothing is left behind but gaps, and the error says what is in the log."""
+    """Nothing is left behind but gaps, and the error says what is in the log."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node)
@@ -389,8 +402,9 @@ def test_a_store_that_fails_for_good(tmp_path: Path) -> None:
     in_world(tmp_path, story)
 
 
+@promise("L8")
 def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
-    """L8: the append fails, and nothing of it stays."""
+    """The append fails, and nothing of it stays."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node)
@@ -411,10 +425,11 @@ def test_a_topic_deleted_meanwhile(tmp_path: Path) -> None:
     in_world(tmp_path, story)
 
 
+@promise("L8")
 @pytest.mark.parametrize("lands", [True, False], ids=["landed", "lost"])
 @pytest.mark.parametrize("loses", ["nothing", "its epoch", "its place"])
 def test_a_fill_of_unknown_outcome(tmp_path: Path, lands: bool, loses: str) -> None:
-    """L8: the reply is lost. The rows are in the log once, also if the loader is fenced then, or the ledger cut."""
+    """The reply is lost. The rows are in the log once, also if the loader is fenced then, or the ledger cut."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         made = await topic(node)
@@ -496,17 +511,19 @@ def steps_of(tmp_path: Path) -> list[str]:
     return run(death(LakeWorld(tmp_path / "objects"), Fate()))
 
 
+@promise("L8")
 def test_nobody_dies(tmp_path: Path) -> None:
-    """L8: the story itself; a portion is a reservation, a file and what fills it."""
+    """The story itself; a portion is a reservation, a file and what fills it."""
     steps = steps_of(tmp_path)
     assert steps.count("put _data") == PORTIONS
     assert sum(step.startswith("append ") for step in steps) >= 2 * PORTIONS
 
 
+@promise("L8")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_every_write(tmp_path: Path, after: bool) -> None:
-    """L8: dying before or after any write leaves whole files or none, and readers go on."""
+    """Dying before or after any write leaves whole files or none, and readers go on."""
     for step in range(len(steps_of(tmp_path))):
         fate = Fate(step, after=after)
         try:

@@ -1,4 +1,4 @@
-"""T1, T2, T4, L3: compactors beside each other, catalogs that fail, foreign commits, deleted topics."""
+"""Compactors beside each other, catalogs that fail, foreign commits, deleted topics."""
 
 import asyncio
 import json
@@ -19,7 +19,10 @@ from headwater.state.cluster.domain import Topic
 from headwater.state.streams.tables import Follower
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T1", "T2", "T4", "L3")
 
 
 async def produce(node: Node, made: Topic, *numbers: int) -> None:
@@ -55,8 +58,9 @@ def paused(compaction: Compaction) -> tuple[asyncio.Event, asyncio.Event]:
     return there, go
 
 
+@promise("T1")
 def test_two_at_once(tmp_path: Path) -> None:
-    """T1: the lease lets one of them work; the other one finds nothing to do."""
+    """The lease lets one of them work; the other one finds nothing to do."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -76,8 +80,9 @@ def test_two_at_once(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T10")
 def test_settling_that_is_late(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """T12: log, health and metrics say so while the oldest record is much older than the freshness target."""
+    """Log, health and metrics say so while the oldest record is much older than the freshness target."""
     caplog.set_level("INFO")
 
     async def story() -> None:
@@ -113,9 +118,10 @@ def test_settling_that_is_late(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert caplog.text.count("settling is in time again") == 1
 
 
+@promise("T1", "L3")
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "without its lease"])
 def test_one_that_slept_too_long(tmp_path: Path, fenced: bool) -> None:
-    """T1, L3: what a compactor did before it lost its lease or its epoch is refused, and its files go."""
+    """What a compactor did before it lost its lease or its epoch is refused, and its files go."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -155,8 +161,9 @@ async def all_agree_but_for(world: LakeWorld, node: Node, made: Topic, rows: int
     assert len(stored - known) <= sleeping
 
 
+@promise("T4")
 def test_a_catalog_that_is_down(tmp_path: Path) -> None:
-    """T4: log, settling and the other follower do not notice; it catches up, several entries in one commit."""
+    """Log, settling and the other follower do not notice; it catches up, several entries in one commit."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -196,8 +203,9 @@ def test_a_catalog_that_is_down(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T10")
 def test_merging_and_collecting_take_turns_with_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T10: tables that are ripe together are merged a few at a time, and settling does not wait for all of them."""
+    """Tables that are ripe together are merged a few at a time, and settling does not wait for all of them."""
 
     async def story() -> None:
         monkeypatch.setattr("headwater.lake.compactor.COLLECTED_AT_ONCE", 1)
@@ -231,8 +239,9 @@ def test_merging_and_collecting_take_turns_with_settling(tmp_path: Path, monkeyp
     run(story())
 
 
+@promise("T10")
 def test_the_table_in_most_pieces_is_merged_first(tmp_path: Path) -> None:
-    """T10: where merging does not keep up with settling, every table has its turn all the same."""
+    """Where merging does not keep up with settling, every table has its turn all the same."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -261,8 +270,9 @@ def test_the_table_in_most_pieces_is_merged_first(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T2")
 def test_a_foreign_commit(tmp_path: Path) -> None:
-    """T2: a follower whose table somebody else wrote to stops with an alert; everybody else goes on."""
+    """A follower whose table somebody else wrote to stops with an alert; everybody else goes on."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -293,8 +303,9 @@ def test_a_foreign_commit(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T2", "T11")
 def test_a_table_that_somebody_took_away(tmp_path: Path) -> None:
-    """T2, T11: a follower whose metadata is gone is written anew, from the journal or from what is there now."""
+    """A follower whose metadata is gone is written anew, from the journal or from what is there now."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -316,8 +327,9 @@ def test_a_table_that_somebody_took_away(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T11")
 def test_switching_a_table_on_later(tmp_path: Path) -> None:
-    """T11: a topic settles without a table; once it has one, the table includes the history."""
+    """A topic settles without a table; once it has one, the table includes the history."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -340,8 +352,9 @@ def test_switching_a_table_on_later(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("L3")
 def test_a_deleted_topic(tmp_path: Path) -> None:
-    """L3: nothing of a deleted topic is left, and a new topic of its name starts with a table of its own."""
+    """Nothing of a deleted topic is left, and a new topic of its name starts with a table of its own."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -366,8 +379,9 @@ def test_a_deleted_topic(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("L6")
 def test_retention_waits(tmp_path: Path) -> None:
-    """L6: old records stay in the log until they are in the tables; then the log forgets them and the tables do not."""
+    """Old records stay in the log until they are in the tables; then the log forgets them and the tables do not."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -396,8 +410,9 @@ def test_retention_waits(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T4")
 def test_followers_outlive_a_lost_epoch(tmp_path: Path) -> None:
-    """T4: an epoch that is lost between the lease and a command puts a round off, and ends no follower."""
+    """An epoch that is lost between the lease and a command puts a round off, and ends no follower."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")

@@ -1,4 +1,4 @@
-"""T1, T2, T5, L3, L6: a compactor that dies before or after any of its writes loses, doubles and leaves nothing.
+"""A compactor that dies before or after any of its writes loses, doubles and leaves nothing.
 
 The whole way is covered: plan, run, settle, follow, merge, retire, expire and garbage collection. A second compactor
 takes over; then the log holds exactly what was produced, and both tables show the same, save for files that their
@@ -16,8 +16,11 @@ from headwater.state.cluster.domain import Topic
 from headwater.state.commands.streams import TrimStreams
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Fate, LakeWorld, files_left, log_rows
+from tests.support.promise import promise
 from tests.support.soak import first_middle_last
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T1", "T2", "T5", "L3", "L6")
 
 pytestmark = pytest.mark.long
 ROUNDS = 12
@@ -95,8 +98,9 @@ async def check_files(world: LakeWorld, node: Node, made: Topic) -> None:
     assert not any(file.references for file in table.files.values() if file.removed)
 
 
+@promise("T1", "T5")
 def test_nobody_dies(tmp_path: Path) -> None:
-    """T1, T5: the story itself; it covers every kind of write."""
+    """The story itself; it covers every kind of write."""
     steps = run(story(LakeWorld(tmp_path / "objects"), Fate()))
     kinds = {"put _data", "put _iceberg", "put metadata", "create _delta_log", "delete _data", "delete _iceberg"}
     assert kinds <= set(steps)
@@ -104,10 +108,11 @@ def test_nobody_dies(tmp_path: Path) -> None:
     assert len(appended) >= 5, "settling, following, merging, retiring and collecting are records of different kinds"
 
 
+@promise("T1", "T2", "T5")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_every_write(tmp_path: Path, after: bool) -> None:
-    """T1, T2, T5: the first, the middle and the last write of each kind; all of them in the soak."""
+    """The first, the middle and the last write of each kind; all of them in the soak."""
     for step in first_middle_last(run(story(LakeWorld(tmp_path / "objects"), Fate()))):
         fate = Fate(step, after=after)
         try:

@@ -1,4 +1,4 @@
-"""L10: inputs that cannot be read hold up the streams that need them, and nothing else."""
+"""Inputs that cannot be read hold up the streams that need them, and nothing else."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,10 @@ from headwater.state.cluster.domain import Topic
 from headwater.state.commands.streams import TrimStreams
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
+from tests.support.promise import promise
 from tests.support.virtual_nodes import send, topic
+
+PROMISES = ("L10",)
 
 ROUNDS = 4
 
@@ -138,8 +141,9 @@ def test_a_damaged_segment_is_not_merged(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("L3")
 def test_collection_goes_on_while_jobs_fail(tmp_path: Path) -> None:
-    """L3: files that nothing needs are deleted although Spark is away."""
+    """Files that nothing needs are deleted although Spark is away."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")

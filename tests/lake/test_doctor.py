@@ -1,4 +1,4 @@
-"""T1, O6: `headwater doctor` checks journal, files, index and what Iceberg and Delta show against each other."""
+"""`headwater doctor` checks journal, files, index and what Iceberg and Delta show against each other."""
 
 import asyncio
 import random
@@ -9,12 +9,15 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from harness.virtual import run
-from headwater.app.doctor_objects import ObjectCheck, Progress
-from headwater.app.doctor_tables import check_followers, check_segments, check_tables
-from headwater.app.report import Report
+from headwater.app.doctor.objects import ObjectCheck, Progress
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_followers, check_segments, check_tables
 from tests.support.batches import Rec, batch
 from tests.support.lake import Compaction, LakeWorld
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T1", "O6")
 
 
 async def examined(compaction: Compaction) -> Report:
@@ -73,8 +76,9 @@ def test_what_is_found(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("L10")
 def test_every_byte_of_a_segment_counts(tmp_path: Path) -> None:
-    """L10: `--deep` notices any bit that changes what readers get, and names topic, partition and offsets."""
+    """`--deep` notices any bit that changes what readers get, and names topic, partition and offsets."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")

@@ -1,4 +1,4 @@
-"""T6, T7: thirty steps of a schema's evolution, decoded and merged, agree with a plain model, value by value."""
+"""Thirty steps of a schema's evolution, decoded and merged, agree with a plain model, value by value."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from headwater.state.commands.columns import Column
 from tests.support.evolving import model, reading
 from tests.support.evolving.steps import PLAIN, SCHEMAS, Step, evolution
 from tests.support.protobuf import compile_in_process
+
+PROMISES = ("T6", "T7")
 
 SEEDS = 2
 

@@ -1,4 +1,4 @@
-"""T7: a compactor dies before or after any of its writes while it settles, decodes the past, writes letters, replays.
+"""A compactor dies before or after any of its writes while it settles, decodes the past, writes letters, replays.
 
 One record in a hundred is bad: half of them have a schema that is registered later, the others are garbage. Another
 compactor takes over; then each bad record is in the dead-letter topic once. After the schema was mended they are
@@ -24,9 +24,12 @@ from headwater.state.commands.columns import WantDecoded
 from tests.lake.test_letters import letters_in, origins
 from tests.lake.test_typed import produce, rows_of
 from tests.support.lake import ONE, Compaction, Fate, LakeWorld
+from tests.support.promise import promise
 from tests.support.soak import WHOLE, first_middle_last
 from tests.support.virtual_nodes import topic
 from tests.unit.schemas.test_typer import LINE, POINT, avro
+
+PROMISES = ("T7",)
 
 pytestmark = pytest.mark.long
 EACH = 100
@@ -115,11 +118,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[str
     return run(story(tmp_path_factory.mktemp("whole"), Fate(), Fate()))
 
 
+@promise("T7")
 @pytest.mark.timeout(3_600 if WHOLE else 300)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("phase", [0, 1], ids=["letters", "replay"])
 def test_every_write(tmp_path: Path, whole: tuple[list[str], list[str]], phase: int, after: bool) -> None:
-    """T7: a write of each phase; all of them in the soak."""
+    """A write of each phase; all of them in the soak."""
     steps = whole[phase]
     assert len(steps) > 5 and any("Units" in step for step in steps) is (phase == 0), steps
     chosen = first_middle_last(steps)

@@ -1,4 +1,4 @@
-"""T7: records that cannot be decoded are in the dead-letter topic once, by compactors in virtual time."""
+"""Records that cannot be decoded are in the dead-letter topic once, by compactors in virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from headwater.state.cluster.domain import Topic
 from headwater.state.commands.columns import WantDecoded
 from tests.lake.test_typed import POINT, encoded, produce, told, values_of
 from tests.support.lake import ONE, Fate, LakeWorld, Row, log_rows
+from tests.support.promise import promise
 from tests.support.virtual_nodes import topic
+
+PROMISES = ("T7",)
 
 DLQ = {"headwater_value_schema": "json", "headwater_dlq_topic": "dlq"}
 
@@ -36,8 +39,9 @@ async def letters_in(node: Node, dlq: Topic) -> list[Row]:
     return await log_rows(node, dlq)
 
 
+@promise("T7")
 def test_each_bad_record_becomes_one_letter(tmp_path: Path) -> None:
-    """T7: with its bytes, its place and the reason; merges and further rounds add none."""
+    """With its bytes, its place and the reason; merges and further rounds add none."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -69,8 +73,9 @@ def test_each_bad_record_becomes_one_letter(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T7")
 def test_a_schema_that_is_mended_fills_the_columns(tmp_path: Path) -> None:
-    """T7: after the schema is there the rows are decoded again; their letters stay, and no new ones come."""
+    """After the schema is there the rows are decoded again; their letters stay, and no new ones come."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -96,8 +101,9 @@ def test_a_schema_that_is_mended_fills_the_columns(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T7")
 def test_letters_wait_for_their_topic(tmp_path: Path) -> None:
-    """T7: a dead-letter topic that does not exist or has one itself is an alert, and settling goes on."""
+    """A dead-letter topic that does not exist or has one itself is an alert, and settling goes on."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -124,8 +130,9 @@ def test_letters_wait_for_their_topic(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T7")
 def test_a_large_record_is_a_letter_without_its_value(tmp_path: Path) -> None:
-    """T7: a letter never exceeds what its topic takes; a header says what was left out."""
+    """A letter never exceeds what its topic takes; a header says what was left out."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -172,9 +179,10 @@ async def _killed(directory: Path, writes: int, after: bool) -> bool:
     return not outlived
 
 
+@promise("T7")
 @pytest.mark.parametrize("after", [False, True])
 def test_a_compactor_that_dies_doubles_no_letter(tmp_path: Path, after: bool) -> None:
-    """T7: whatever write is the last one of a compactor, each bad record is a letter once."""
+    """Whatever write is the last one of a compactor, each bad record is a letter once."""
     writes = 0
     while run(_killed(tmp_path / str(writes), writes, after)):
         writes += 1

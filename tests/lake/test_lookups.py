@@ -1,4 +1,4 @@
-"""Q4: look-ups give what a full scan gives, while compactors settle, merge, index and delete."""
+"""Look-ups give what a full scan gives, while compactors settle, merge, index and delete."""
 
 import asyncio
 import random
@@ -18,6 +18,8 @@ from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, LakeWorld
 from tests.support.soak import WHOLE
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("Q4",)
 
 KEYS = 2_000
 ROUNDS, LOOKED_UP = (200, 50) if WHOLE else (25, 20)

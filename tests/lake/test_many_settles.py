@@ -1,4 +1,4 @@
-"""T5: many settles of a small topic leave as much metadata behind as a few."""
+"""Many settles of a small topic leave as much metadata behind as a few."""
 
 import asyncio
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ from headwater.app.node import Node
 from headwater.state.cluster.domain import Topic
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T5",)
 
 SETTLES = 60
 EARLY = slice(15, 30)
@@ -46,8 +49,9 @@ async def settle_once(world: LakeWorld, node: Node, made: Topic, compaction: Com
     return measure(world)
 
 
+@promise("T5")
 def test_sixty_settles(tmp_path: Path) -> None:
-    """T5: segments, metadata objects and their bytes stop growing; rows, files and versions stay exact."""
+    """Segments, metadata objects and their bytes stop growing; rows, files and versions stay exact."""
 
     async def story() -> list[Size]:
         world = LakeWorld(tmp_path / "objects")

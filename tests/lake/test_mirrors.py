@@ -1,4 +1,4 @@
-"""N1: topics that a link copies become tables, at the offsets of their source; nothing is appended to them in bulk."""
+"""Topics that a link copies become tables, at the offsets of their source; nothing is appended to them in bulk."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from tests.lake.test_bulk import agreed, caught_up, in_world
 from tests.support.bulk import Loader, numbered
 from tests.support.lake import ONE, LakeWorld
 from tests.support.links import link
+from tests.support.promise import promise
+
+PROMISES = ("N1",)
 
 
+@promise("N1", "T3")
 def test_a_mirror_becomes_tables(tmp_path: Path) -> None:
-    """N1, T3: gaps at the start, between and at the end; consumers get no leader epoch of settled records either."""
+    """Gaps at the start, between and at the end; consumers get no leader epoch of settled records either."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         found = await link(node, "t")
@@ -35,8 +39,9 @@ def test_a_mirror_becomes_tables(tmp_path: Path) -> None:
     in_world(tmp_path, story)
 
 
+@promise("N1", "L8")
 def test_nothing_is_appended_in_bulk_until_it_is_promoted(tmp_path: Path) -> None:
-    """N1, L8: the refusal says why, and leaves no file."""
+    """The refusal says why, and leaves no file."""
 
     async def story(world: LakeWorld, node: Node) -> None:
         found = await link(node, "t")

@@ -1,4 +1,4 @@
-"""T2, T4, M7: followers on a real S3 server: a line that loses answers and delays requests, catalogs of others."""
+"""Followers on a real S3 server: a line that loses answers and delays requests, catalogs of others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,9 +20,12 @@ from headwater.lake.tables.storage import reader_properties
 from headwater.objects import ObjectStore, open_store
 from headwater.settings.settings import Lake
 from headwater.types import Pieces
+from tests.support.promise import promise
 from tests.support.s3_lake import store_options
 from tests.unit.lake.tables.delta.making import REF, ROOT, Journal, newest, versions
 from tests.unit.lake.tables.iceberg import story as iceberg
+
+PROMISES = ("T2", "T4", "M7")
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -91,8 +94,9 @@ def told(s3: S3Server, name: str, tell: Callable[[World], Awaitable[None]]) -> N
         asyncio.run(whole(proxy))
 
 
+@promise("T2", "M7")
 def test_an_answer_is_lost(s3: S3Server) -> None:
-    """T2, M7: the commit stands, nobody heard of it, and a repetition finds it."""
+    """The commit stands, nobody heard of it, and a repetition finds it."""
 
     async def tell(world: World) -> None:
         async def around(create: Awaitable[bool]) -> bool:
@@ -114,8 +118,9 @@ def test_an_answer_is_lost(s3: S3Server) -> None:
     told(s3, "lost", tell)
 
 
+@promise("T2", "M7")
 def test_a_commit_arrives_late(s3: S3Server) -> None:
-    """T2, M7: by then its version's number is taken by a longer commit, which stays as it is."""
+    """By then its version's number is taken by a longer commit, which stays as it is."""
 
     async def tell(world: World) -> None:
         async def around(create: Awaitable[bool]) -> bool:
@@ -146,8 +151,9 @@ def test_a_commit_arrives_late(s3: S3Server) -> None:
     told(s3, "late", tell)
 
 
+@promise("T2", "M7")
 def test_a_line_is_cut(s3: S3Server) -> None:
-    """T2, M7: whether or not the commit got through, a repetition brings the table to where it belongs."""
+    """Whether or not the commit got through, a repetition brings the table to where it belongs."""
 
     async def tell(world: World) -> None:
         async def around(create: Awaitable[bool]) -> bool:
@@ -168,8 +174,9 @@ def test_a_line_is_cut(s3: S3Server) -> None:
     told(s3, "cut", tell)
 
 
+@promise("T2", "M7")
 def test_two_followers_at_once(s3: S3Server) -> None:
-    """T2, M7: of two that commit the same, one does, and both learn where the table is."""
+    """Of two that commit the same, one does, and both learn where the table is."""
 
     async def tell(world: World) -> None:
         other = DeltaFollower(world.good)
@@ -192,9 +199,10 @@ async def insistently(step: Callable[[], Awaitable[Standing]]) -> Standing:
     return await step()
 
 
+@promise("T2", "T4", "M7")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_catalog_of_somebody_else(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T2, T4, M7: pyiceberg writes its metadata into S3 beside ours, with keys that only the environment has."""
+    """pyiceberg writes its metadata into S3 beside ours, with keys that only the environment has."""
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     url = f"{s3.url}/catalog"

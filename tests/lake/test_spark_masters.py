@@ -1,4 +1,4 @@
-"""T12: the same job on a local Spark, on a standalone cluster and through Spark Connect; and what it survives.
+"""The same job on a local Spark, on a standalone cluster and through Spark Connect; and what it survives.
 
 `make test` starts as few JVMs as it can. The soak has the standalone cluster, whose executors it kills, and a Spark on
 the Java of the wheel. That a standalone cluster settles is in `tests/engines/test_s3.py`, too.
@@ -30,8 +30,11 @@ from headwater.lake.tasks import VERSION, Task, TaskFacts, decode_facts, encode
 from headwater.settings.settings import Spark
 from tests.support.batches import Rec, batch
 from tests.support.lake import LakeWorld, Row, log_rows, rows_of
+from tests.support.promise import promise
 from tests.support.soak import WHOLE
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T12",)
 
 # PySpark leaves the sockets of `collect` to the garbage collector.
 pytestmark = [
@@ -172,8 +175,9 @@ def hanging() -> Shipped:
 # --- one process ----------------------------------------------------------------------------------------------
 
 
+@promise("T12")
 def test_local(log: Log, sessions: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T12: a local Spark; a JVM that is killed costs a session and no work. In the soak also one that is stopped, and a
+    """A local Spark; a JVM that is killed costs a session and no work. In the soak also one that is stopped, and a
     job that hangs."""
     monkeypatch.setattr(jobs_module, "PATIENCE_SECONDS", 60.0)
     opened = sessions(Spark(master="local[2]"))
@@ -254,8 +258,9 @@ def lose(log: Log, jobs: Jobs, directory: Path, victim: Callable[[int], int], mo
     assert named < orphans, "the attempt that was killed left a file that nothing names"
 
 
+@promise("T12")
 def test_standalone(log: Log, sessions: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T12: a master and two workers; an executor or a Python worker that is killed mid-job changes nothing."""
+    """A master and two workers; an executor or a Python worker that is killed mid-job changes nothing."""
     with standalone(tmp_path) as (master, _):
         opened = sessions(Spark(master=master, conf=ON_LOOPBACK))
         jobs = Jobs(opened, PATIENT_SECONDS)
@@ -270,8 +275,9 @@ def test_standalone(log: Log, sessions: Opener, tmp_path: Path, monkeypatch: pyt
 # --- Spark Connect --------------------------------------------------------------------------------------------
 
 
+@promise("T12")
 def test_connect(log: Log, sessions: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T12: a Spark Connect server, a job that takes too long; in the soak a server that goes and comes back."""
+    """A Spark Connect server, a job that takes too long; in the soak a server that goes and comes back."""
     server = connect_server(tmp_path)
     try:
         port = int(server.ready())
@@ -319,8 +325,9 @@ sys.stdout.buffer.write(encode(facts))
 """
 
 
+@promise("T12")
 def test_java_from_the_wheel(log: Log, tmp_path: Path) -> None:
-    """T12: without a Java on the machine the wheel's is used; a good run says nothing but that the session started."""
+    """Without a Java on the machine the wheel's is used; a good run says nothing but that the session started."""
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("bash", "dirname", "ps", "env", "cat", "uname", "nice", "sh", "basename", "rm"):

@@ -1,4 +1,4 @@
-"""L6: a table keeps its rows by a retention of its own, apart from the log's."""
+"""A table keeps its rows by a retention of its own, apart from the log's."""
 
 import asyncio
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 from pyiceberg.table import StaticTable
 
 from harness.virtual import EPOCH_MS, run
-from headwater.app.doctor_tables import check_followers, check_segments, check_tables
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_followers, check_segments, check_tables
 from headwater.app.node import Node
-from headwater.app.report import Report
 from headwater.lake.retiring import LAST_MS, newest_ms, outdated
 from headwater.lake.tables.follower import ref_of
 from headwater.lake.versions import changes, span
@@ -17,7 +17,10 @@ from headwater.state.commands.streams import TrimStreams
 from headwater.state.commands.tables import WantExpired
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, files_left, log_rows
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("L6",)
 
 HOUR_MS = 3_600_000
 
@@ -38,8 +41,9 @@ async def examined(compaction: Compaction) -> list[str]:
     return [finding.check for finding in report.findings]
 
 
+@promise("L6")
 def test_rows_leave_the_tables_and_not_the_log(tmp_path: Path) -> None:
-    """L6: Iceberg deletes and Delta removes; consumers notice nothing; files go when the log forgets them."""
+    """Iceberg deletes and Delta removes; consumers notice nothing; files go when the log forgets them."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -99,8 +103,9 @@ def test_rows_leave_the_tables_and_not_the_log(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("L6")
 def test_for_ever_by_default(tmp_path: Path) -> None:
-    """L6: without the config nothing leaves, however old; with it, as soon as it is set."""
+    """Without the config nothing leaves, however old; with it, as soon as it is set."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -134,8 +139,9 @@ def test_for_ever_by_default(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("L6")
 def test_records_without_an_age(tmp_path: Path) -> None:
-    """L6: where a timestamp is none, a file is as old as the file itself."""
+    """Where a timestamp is none, a file is as old as the file itself."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")

@@ -1,4 +1,4 @@
-"""T5, T15: hourly tags: a table as it was at the end of an hour, after merges, expiry and garbage collection."""
+"""Hourly tags: a table as it was at the end of an hour, after merges, expiry and garbage collection."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,10 @@ from headwater.state.cluster.domain import Topic
 from headwater.state.streams.tables import TopicTable
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, Row, files_left, log_rows, rows_of
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T5", "T15")
 
 HOURS = 7
 PER_HOUR = 6
@@ -62,8 +65,9 @@ async def hours(world: LakeWorld, node: Node, made: Topic, compaction: Compactio
     return ended
 
 
+@promise("T15")
 def test_the_end_of_every_hour(tmp_path: Path) -> None:
-    """T15: a tag shows exactly the rows of its hour's end; there are so many tags and no more, and so are the files."""
+    """A tag shows exactly the rows of its hour's end; there are so many tags and no more, and so are the files."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -109,8 +113,9 @@ def test_the_end_of_every_hour(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T15", "T4")
 def test_a_catalog_that_was_down_for_hours(tmp_path: Path) -> None:
-    """T15, T4: it catches up hour by hour, so that the ends of the hours it missed are versions too."""
+    """It catches up hour by hour, so that the ends of the hours it missed are versions too."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -137,8 +142,9 @@ def test_a_catalog_that_was_down_for_hours(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T5")
 def test_switched_off(tmp_path: Path) -> None:
-    """T5: without tags there are none, and those of before go."""
+    """Without tags there are none, and those of before go."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")

@@ -1,4 +1,4 @@
-"""T1: whatever producers write, commit and abort, and wherever settling cuts it, files hold the committed records."""
+"""Whatever producers write, commit and abort, and wherever settling cuts it, files hold the committed records."""
 
 import io
 from typing import Any
@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.virtual import run
-from headwater.app.doctor import check_references, check_stream
-from headwater.app.doctor_tables import check_tables
-from headwater.app.doctor_transactions import check_transactions
-from headwater.app.report import Report
+from headwater.app.doctor.examining import check_references, check_stream
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_tables
+from headwater.app.doctor.transactions import check_transactions
 from headwater.lake.commands import settle_command
 from headwater.lake.planning import Limits, TopicPlan, lag_ms, pending_bytes, plan_settle, table_root
 from headwater.lake.spark.executor import perform
@@ -27,9 +27,12 @@ from headwater.state.streams.index import NO_TIMESTAMP
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.batches import Rec
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
 from tests.support.soak import examples
 from tests.support.transactions import PLAIN, ObjectWriter
+
+PROMISES = ("T1",)
 
 ONE = Domain(1)
 WRITER, COMPACTOR = 5, 9
@@ -164,7 +167,7 @@ class History:
 
 
 def check_doctor(state: StreamsState) -> None:
-    """O6: `headwater doctor` finds nothing."""
+    """`headwater doctor` finds nothing."""
     report = Report()
     for stream in state.streams.values():
         check_stream(stream, report)
@@ -190,8 +193,8 @@ async def told(history: list[Any], commits: bool) -> None:
     check_doctor(made.state)
 
 
+@promise("T1")
 @settings(deadline=None, max_examples=examples(150))
 @given(history=st.lists(steps, max_size=25), commits=st.booleans())
 def test_histories(history: list[Any], commits: bool) -> None:
-    """T1"""
     run(told(history, commits))

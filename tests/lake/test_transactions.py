@@ -1,4 +1,4 @@
-"""T1, T2, K5: both tables hold exactly the committed records, also if the compactor dies before or after any write.
+"""Both tables hold exactly the committed records, also if the compactor dies before or after any write.
 
 Transactions overlap, are aborted, last over several rounds of settling, and are open while others settle. After
 settling, the log has the same records, and look-ups by time find them.
@@ -18,9 +18,12 @@ from headwater.state.streams.stream import Stream
 from tests.support.batches import Rec
 from tests.support.bulk import Loader, numbered
 from tests.support.lake import ONE, Fate, LakeWorld, Row, files_left, log_rows
+from tests.support.promise import promise
 from tests.support.soak import dealt, first_middle_last
 from tests.support.transactions import PLAIN, ObjectWriter, Sent, submitting
 from tests.support.virtual_nodes import topic
+
+PROMISES = ("T1", "T2", "K5")
 
 pytestmark = pytest.mark.long
 ROUNDS = 10
@@ -156,15 +159,17 @@ async def story(world: LakeWorld, fate: Fate) -> list[str]:
     return fate.steps
 
 
+@promise("T1")
 def test_nobody_dies(tmp_path: Path) -> None:
-    """T1: the tables show the committed records after every round."""
+    """The tables show the committed records after every round."""
     steps = run(story(LakeWorld(tmp_path / "objects"), Fate()))
     assert any(step.startswith("append") and "SettleFiles" in step for step in steps)
     assert any(step.startswith("append") and "Replace" in step for step in steps)
 
 
+@promise("L6", "T1")
 def test_retention_waits_for_an_open_transaction(tmp_path: Path) -> None:
-    """L6, T1: records older than their retention get into the tables before the log forgets them."""
+    """Records older than their retention get into the tables before the log forgets them."""
 
     async def told() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -199,8 +204,9 @@ def test_retention_waits_for_an_open_transaction(tmp_path: Path) -> None:
     run(told())
 
 
+@promise("T1")
 def test_a_topic_with_an_aborted_transaction_only(tmp_path: Path) -> None:
-    """T1: its table is empty, its consumers go on, and its log starts where it did."""
+    """Its table is empty, its consumers go on, and its log starts where it did."""
 
     async def told() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -236,9 +242,10 @@ def test_a_topic_with_an_aborted_transaction_only(tmp_path: Path) -> None:
     run(told())
 
 
+@promise("T1", "L8")
 @pytest.mark.parametrize("commit", [False, True], ids=["aborted", "committed"])
 def test_a_bulk_append_inside_a_transaction(tmp_path: Path, commit: bool) -> None:
-    """T1, L8: its rows are in the tables at once, and the records around them when the transaction has ended."""
+    """Its rows are in the tables at once, and the records around them when the transaction has ended."""
 
     async def told() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -275,10 +282,11 @@ def test_a_bulk_append_inside_a_transaction(tmp_path: Path, commit: bool) -> Non
     run(told())
 
 
+@promise("T1", "T2")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_every_write(tmp_path: Path, after: bool) -> None:
-    """T1, T2: the first, the middle and the last write of each kind, every other one before and the rest after it; all
+    """The first, the middle and the last write of each kind, every other one before and the rest after it; all
     of them both ways in the soak."""
     for step in dealt(first_middle_last(run(story(LakeWorld(tmp_path / "objects"), Fate()))), after, 2):
         fate = Fate(step, after=after)

@@ -1,4 +1,4 @@
-"""T7: typed columns, by compactors in virtual time: decoded when settled, back-filled, after crashes too."""
+"""Typed columns, by compactors in virtual time: decoded when settled, back-filled, after crashes too."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ from headwater.state.commands.columns import WantDecoded
 from headwater.state.commands.streams import TrimStreams
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Fate, LakeWorld, files_left, log_rows
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T7",)
 
 
 async def produce(node: Node, made: Topic, *values: bytes | None) -> None:
@@ -64,8 +67,9 @@ async def values_of(world: LakeWorld, node: Node, made: Topic) -> list[Any]:
     return [row["value_data"] for row in await rows_of(world, node, made, ["value_data"])]
 
 
+@promise("T7")
 def test_json_is_decoded_when_it_settles(tmp_path: Path) -> None:
-    """T7: fields become columns, later ones are added, what is not JSON keeps its bytes and says why."""
+    """Fields become columns, later ones are added, what is not JSON keeps its bytes and says why."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -103,8 +107,9 @@ def test_json_is_decoded_when_it_settles(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T7")
 def test_fields_without_a_column_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """T7: what is beyond the limits is in one column. The log names it, and the table says so."""
+    """What is beyond the limits is in one column. The log names it, and the table says so."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -125,8 +130,9 @@ def test_fields_without_a_column_are_told(tmp_path: Path, caplog: pytest.LogCapt
     run(story())
 
 
+@promise("T7")
 def test_schemas_that_are_switched_on_fill_the_past(tmp_path: Path) -> None:
-    """T7: settled files are decoded in the background, the newest first; consumers get the same bytes."""
+    """Settled files are decoded in the background, the newest first; consumers get the same bytes."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -154,8 +160,9 @@ def test_schemas_that_are_switched_on_fill_the_past(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T7")
 def test_what_the_log_has_left_is_filled_too(tmp_path: Path) -> None:
-    """T7: rows that only the table has any more get their columns."""
+    """Rows that only the table has any more get their columns."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -179,8 +186,9 @@ def test_what_the_log_has_left_is_filled_too(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T7")
 def test_merges_keep_typed_columns(tmp_path: Path) -> None:
-    """T7: a merge of files with different columns has all of them."""
+    """A merge of files with different columns has all of them."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -214,8 +222,9 @@ def encoded(schema: dict[str, Any], number: int, value: dict[str, Any]) -> bytes
     return sink.getvalue()
 
 
+@promise("T6", "T7")
 def test_schemas_of_the_registry(tmp_path: Path) -> None:
-    """T6, T7: Avro by prefix, a second version, an id that is registered later, values without an id."""
+    """Avro by prefix, a second version, an id that is registered later, values without an id."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -268,8 +277,9 @@ class Away:
         return await self.inner.schema(name)
 
 
+@promise("T6")
 def test_a_registry_that_cannot_be_asked(tmp_path: Path) -> None:
-    """T6: rows settle without values, no failure is told, and they are decoded when the registry is back."""
+    """Rows settle without values, no failure is told, and they are decoded when the registry is back."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")
@@ -298,10 +308,11 @@ def test_a_registry_that_cannot_be_asked(tmp_path: Path) -> None:
     run(story())
 
 
+@promise("T7", "L3")
 @pytest.mark.parametrize("writes", range(1, 12))
 @pytest.mark.parametrize("after", [False, True])
 def test_a_compactor_that_dies(tmp_path: Path, writes: int, after: bool) -> None:
-    """T7, L3: a death at any write, also between the columns and the files, leaves a table that the next one mends."""
+    """A death at any write, also between the columns and the files, leaves a table that the next one mends."""
 
     async def story() -> None:
         world = LakeWorld(tmp_path / "objects")

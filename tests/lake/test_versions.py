@@ -1,4 +1,4 @@
-"""T5, T15: versions of tables: what lies between two of them, expiry on demand and by age."""
+"""Versions of tables: what lies between two of them, expiry on demand and by age."""
 
 import asyncio
 import random
@@ -21,7 +21,10 @@ from headwater.state.results import Done
 from headwater.state.streams.tables import JOURNAL_KEPT, Follower, TopicTable
 from tests.support.batches import Rec, batch
 from tests.support.lake import ONE, Compaction, LakeWorld, Row, files_left, log_rows, rows_of
+from tests.support.promise import promise
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T5", "T15")
 
 Story = Callable[[LakeWorld, Node, Topic, Compaction], Awaitable[None]]
 
@@ -79,8 +82,9 @@ def within(rows: list[Row], change: Changes) -> list[Row]:
     return [row for row in rows if any(r.partition == row[0] and r.start <= row[1] < r.end for r in change.ranges)]
 
 
+@promise("T15")
 def test_versions_and_offsets(tmp_path: Path) -> None:
-    """T15: every version has its offset map, and the snapshot of Iceberg and version of Delta that show just that."""
+    """Every version has its offset map, and the snapshot of Iceberg and version of Delta that show just that."""
 
     async def story(world: LakeWorld, node: Node, made: Topic, compaction: Compaction) -> None:
         for number in range(10):
@@ -112,8 +116,9 @@ def delta_rows(directory: Path, table: TopicTable, version: int) -> list[Row]:
     return rows_of(DeltaTable(str(directory / "objects" / table.root), version=version).to_pyarrow_table())
 
 
+@promise("T15")
 def test_what_came_between_two_versions(tmp_path: Path) -> None:
-    """T15: our reader, pyiceberg's incremental append scan and the offset predicate agree, whatever was merged."""
+    """Our reader, pyiceberg's incremental append scan and the offset predicate agree, whatever was merged."""
 
     async def story(world: LakeWorld, node: Node, made: Topic, compaction: Compaction) -> None:
         chance = random.Random(7)
@@ -145,8 +150,9 @@ def test_what_came_between_two_versions(tmp_path: Path) -> None:
     play(tmp_path, story, partitions=3, keep_versions=50)
 
 
+@promise("T15")
 def test_by_the_predicate_where_versions_are_gone(tmp_path: Path) -> None:
-    """T15: when a follower has dropped a version in between, no span is told, and the offsets still say what came."""
+    """When a follower has dropped a version in between, no span is told, and the offsets still say what came."""
 
     async def story(world: LakeWorld, node: Node, made: Topic, compaction: Compaction) -> None:
         for number in range(14):
@@ -165,8 +171,9 @@ def test_by_the_predicate_where_versions_are_gone(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+@promise("T15")
 def test_versions_that_cannot_be_told() -> None:
-    """T15: from the future, the wrong way round, or past what the journal remembers."""
+    """From the future, the wrong way round, or past what the journal remembers."""
     table = TopicTable(uuid.UUID(int=7), "tables/t-7")
     for number in range(3):
         table.record(EPOCH_MS, [], [], [(number % 2, number + 1)], replaces=False)
@@ -197,9 +204,10 @@ async def expire(compaction: Compaction, made: Topic, keep: int, before_ms: int 
     assert table.ripe() == []
 
 
+@promise("T5")
 @pytest.mark.parametrize("keep", [1, 4])
 def test_expiry_on_demand(tmp_path: Path, keep: int) -> None:
-    """T5: somebody wants old versions gone: both formats keep as many as told, files that only they showed go."""
+    """Somebody wants old versions gone: both formats keep as many as told, files that only they showed go."""
 
     async def story(world: LakeWorld, node: Node, made: Topic, compaction: Compaction) -> None:
         for number in range(13):
@@ -237,8 +245,9 @@ async def all_agree(world: LakeWorld, node: Node, made: Topic) -> None:
     assert world.delta_rows(node, made) == in_log
 
 
+@promise("T5")
 def test_expiry_by_age(tmp_path: Path) -> None:
-    """T5: versions older than the settings say go by themselves, and older than somebody says when told to."""
+    """Versions older than the settings say go by themselves, and older than somebody says when told to."""
 
     async def story(world: LakeWorld, node: Node, made: Topic, compaction: Compaction) -> None:
         for number in range(8):
@@ -258,8 +267,9 @@ def test_expiry_by_age(tmp_path: Path) -> None:
     play(tmp_path, story, keep_versions=50, version_age_ms=600_000, expire_interval_ms=1_000)
 
 
+@promise("T5")
 def test_two_wishes_at_once(tmp_path: Path) -> None:
-    """T5: who waits for the first one gets no less than that; a follower that is let go is not waited for."""
+    """Who waits for the first one gets no less than that; a follower that is let go is not waited for."""
 
     async def story(world: LakeWorld, node: Node, made: Topic, compaction: Compaction) -> None:
         for number in range(6):

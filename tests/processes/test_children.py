@@ -1,4 +1,4 @@
-"""M1: a broker's child processes: one that cannot start, fails or hangs is a failure that is retried."""
+"""A broker's child processes: one that cannot start, fails or hangs is a failure that is retried."""
 
 import asyncio
 import os
@@ -9,6 +9,8 @@ import pytest
 
 from headwater.app.children import run_child
 from headwater.errors import StoreUnavailable
+
+PROMISES = ("M1",)
 
 
 def program(directory: Path, script: str) -> str:

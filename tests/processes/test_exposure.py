@@ -1,12 +1,16 @@
-"""S3: a server does not start beyond loopback without authentication unless it was asked to."""
+"""A server does not start beyond loopback without authentication unless it was asked to."""
 
 from pathlib import Path
 
 import pytest
 
 from harness.process import headwater
+from tests.support.promise import promise
+
+PROMISES = ("S3",)
 
 
+@promise("S3")
 @pytest.mark.parametrize(
     "command",
     [
@@ -19,6 +23,6 @@ from harness.process import headwater
     ids=["up", "up-http", "up-gateway", "gateway", "broker"],
 )
 def test_servers_refuse_to_start(tmp_path: Path, command: list[str]) -> None:
-    """S3: exit code 1 and a reason."""
+    """Exit code 1 and a reason."""
     done = headwater(*command, "--data", str(tmp_path))
     assert done.returncode == 1 and "--insecure" in done.stderr and "ready" not in done.stdout

@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+from tests.support.promise import promise
 
+
+@promise("L9")
 def test_a_broker_starts_without_the_heavy_parts() -> None:
-    """L9: numba and pyarrow load when they are first used."""
+    """numba and pyarrow load when they are first used."""
     code = (
         "import sys, headwater.log.segment.write, headwater.log.segment.encode, headwater.log.segment.read;"
         "sys.exit(any(name in sys.modules for name in ('numba', 'numpy', 'pyarrow')))"

@@ -1,4 +1,4 @@
-"""T12: the Java that Spark runs on."""
+"""The Java that Spark runs on."""
 
 import subprocess
 import sys
@@ -8,6 +8,9 @@ import pytest
 
 from headwater.errors import ConfigError
 from headwater.lake.spark import java
+from tests.support.promise import promise
+
+PROMISES = ("T12",)
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -18,9 +21,10 @@ def fake_java(home: Path, version: str) -> Path:
     return binary
 
 
+@promise("T12")
 @pytest.mark.parametrize("version", ["17.0.15", "21.0.8"])
 def test_the_machines_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """T12: a Java that Spark runs on is used, without the module that Spark's launcher asks for."""
+    """A Java that Spark runs on is used, without the module that Spark's launcher asks for."""
     real = fake_java(tmp_path / "jdk", version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     monkeypatch.setattr("sys.prefix", str(tmp_path / "env"))
@@ -32,8 +36,9 @@ def test_the_machines_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vers
     assert java.java_home() == home, "a script is not wrapped again"
 
 
+@promise("T12")
 def test_an_environment_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T12: then the script is a temporary one."""
+    """Then the script is a temporary one."""
     fake_java(tmp_path / "jdk", "17.0.1")
     (tmp_path / "file").touch()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
@@ -41,8 +46,9 @@ def test_an_environment_that_cannot_be_written(tmp_path: Path, monkeypatch: pyte
     assert (Path(java.java_home()) / "bin" / "java").exists()
 
 
+@promise("T12")
 def test_other_javas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T12: a Java that Spark does not run on is passed over for the wheel's; without that it is said what to do."""
+    """A Java that Spark does not run on is passed over for the wheel's; without that it is said what to do."""
     fake_java(tmp_path / "jdk", "25.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -52,8 +58,9 @@ def test_other_javas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         java.find_java()
 
 
+@promise("T12")
 def test_the_wheels_java_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T12: without a Java on the machine; `make soak` runs a whole Spark on it."""
+    """Without a Java on the machine; `make soak` runs a whole Spark on it."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

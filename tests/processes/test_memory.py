@@ -1,9 +1,13 @@
-"""O8: memory that is freed is used again, in brokers and in Spark's workers."""
+"""Memory that is freed is used again, in brokers and in Spark's workers."""
 
 import subprocess
 import sys
 
 import pytest
+
+from tests.support.promise import promise
+
+PROMISES = ("L9",)
 
 PROGRAM = """
 import ctypes, os, resource, sys, tempfile, threading
@@ -43,9 +47,10 @@ def measured(kind: str) -> list[int]:
     return [*map(int, subprocess.run(program, check=True, capture_output=True).stdout.split())]
 
 
+@promise("L9")
 @pytest.mark.parametrize("kind", ["broker", "worker"])
 def test_freed_buffers_are_used_again(kind: str) -> None:
-    """O8: pages are not made anew for every buffer, and all threads use one heap."""
+    """Pages are not made anew for every buffer, and all threads use one heap."""
     usual, kept = measured("usual"), measured(kind)
     assert kept[0] < usual[0] / 10
     assert usual[1] > kept[1] == 1

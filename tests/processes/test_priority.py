@@ -1,4 +1,4 @@
-"""T12: a process that steps back takes little from others, and takes only its own session along."""
+"""A process that steps back takes little from others, and takes only its own session along."""
 
 import os
 import subprocess
@@ -7,6 +7,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.support.promise import promise
+
+PROMISES = ("T12",)
 
 PROGRAM = """
 import os, subprocess, sys, threading
@@ -54,9 +58,10 @@ def a_new_session_has_an_autogroup() -> bool:
     return bool(subprocess.run(read, check=True, capture_output=True, start_new_session=True).stdout.split())
 
 
+@promise("T12")
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this system has no autogroups")
 def test_stepping_back() -> None:
-    """T12: nice within its session and as a session; what a thread starts that reads when idle does so too."""
+    """Nice within its session and as a session; what a thread starts that reads when idle does so too."""
     best_effort, idle = int(psutil.IOPRIO_CLASS_BE), int(psutil.IOPRIO_CLASS_IDLE)
     own, child, after = told(start_new_session=True)
     session = 10 if a_new_session_has_an_autogroup() else 0
@@ -64,9 +69,10 @@ def test_stepping_back() -> None:
     assert child == [10, idle, 0, session]
 
 
+@promise("T12")
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this system has no autogroups")
 def test_a_session_of_others_is_left_alone() -> None:
-    """T12: a compactor that a shell started does not slow the shell down."""
+    """A compactor that a shell started does not slow the shell down."""
     before = niceness_of_session()
     own, *_ = told()
     assert own[0] == max(10, os.getpriority(os.PRIO_PROCESS, 0))

@@ -1,9 +1,13 @@
-"""T12: a Python worker of Spark that is used again pays little for what it has loaded."""
+"""A Python worker of Spark that is used again pays little for what it has loaded."""
 
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+from tests.support.promise import promise
+
+PROMISES = ("T12",)
 
 PROGRAM = """
 import gc, importlib, sys, zipimport
@@ -25,8 +29,9 @@ assert gc.get_freeze_count() == kept, "what comes later can still become garbage
 """
 
 
+@promise("T12")
 def test_importers_of_zip_files_are_forgotten_and_loaded_objects_kept(tmp_path: Path) -> None:
-    """T12: modules in zip files can still be imported afterwards; objects are set aside once only."""
+    """Modules in zip files can still be imported afterwards; objects are set aside once only."""
     archive = tmp_path / "modules.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for name in ("first", "second"):

@@ -1,11 +1,14 @@
-"""How much memory a million index entries take (M1): measured in a process of its own, by its resident size."""
+"""How much memory a million index entries take: measured in a process of its own, by its resident size."""
 
 import subprocess
 import sys
 
 import pytest
 
+from tests.support.promise import promise
 from tests.support.soak import WHOLE
+
+PROMISES = ("M1",)
 
 MILLION = 1_000_000
 LIMIT_MB = 150
@@ -52,9 +55,10 @@ print((resident() - before) / 1e6)
 """
 
 
+@promise("M1")
 @pytest.mark.parametrize(("streams", "objects", "per_object"), [(100_000, 100, 10_000), (1, ALONE, 1)])
 def test_a_million_entries(streams: int, objects: int, per_object: int) -> None:
-    """M1: over many streams, and in one stream with an object for each."""
+    """Over many streams, and in one stream with an object for each."""
     arguments = [sys.executable, "-c", MEASURE, str(streams), str(objects), str(per_object)]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,8 @@ from tests.properties.lakes import MARK, Lake, each_of
 from tests.support.transactions import PLAIN
 from tests.unit.query.test_snapshot import APPEND_TIME, PLAIN_TIME, ROOT
 
+PROMISES = ("T1",)
+
 WHOLE = Limits(file_bytes=1 << 20)
 
 

@@ -9,6 +9,8 @@ from headwater.types import Position
 from tests.properties.lakes import Lake, each_of
 from tests.unit.query.test_snapshot import COMPACTOR, WRITER
 
+PROMISES = ("T1",)
+
 WHOLE = Limits(file_bytes=1 << 20)
 
 

@@ -27,6 +27,8 @@ from tests.simulation.backends import BACKENDS
 from tests.simulation.stores import Faults, World
 from tests.support.scribe import FIRST_CHUNK, START_MS, TOPIC
 
+PROMISES = ("M6",)
+
 ONE = Domain(1)
 SEEDS = 100
 STREAM = 1

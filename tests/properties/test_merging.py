@@ -11,6 +11,8 @@ from tests.properties.lakes import EXAMPLES, SMALL, Lake, each_of
 from tests.support.scribe import TOPIC
 from tests.unit.query.test_snapshot import ROOT
 
+PROMISES = ("T5",)
+
 
 def test_all_small_files_in_a_row_are_candidates() -> None:
     """26: files that settling wrote one after another are merged as soon as there are enough."""

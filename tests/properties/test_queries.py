@@ -27,6 +27,8 @@ from headwater.query.snapshot import Snapshot
 from tests.properties.lakes import Lake, each_of
 from tests.unit.query.test_snapshot import Row
 
+PROMISES = ("Q1",)
+
 Answer = list[tuple[Any, ...]]
 Asked = tuple[str, Callable[[list[Row]], Answer]]
 

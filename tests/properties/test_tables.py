@@ -27,6 +27,8 @@ from headwater.types import Position
 from tests.properties.lakes import lakes, tables
 from tests.unit.query.test_snapshot import ONE
 
+PROMISES = ("T1", "T2")
+
 PATH = re.compile(r"tables/[a-zA-Z0-9._-]{1,249}-[0-9a-f-]{36}/_data/\d+-\d+-[0-9a-f]{32}\.parquet")
 """Topic and id, then the epoch and the job of the writer and a number of the attempt's own."""
 CHANGES = (Settle, SettleRuns, SettleFiles, Merge, Replace, Retire, Fill, FillFiles)

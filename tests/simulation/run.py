@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.loop import SimLoop
-from headwater.app.doctor import check_references, check_stream
-from headwater.app.report import Report
+from headwater.app.doctor.examining import check_references, check_stream
+from headwater.app.doctor.report import Report
 from headwater.log.wal import format as wal
 from headwater.log.write.writer import Writer
 from headwater.replica.checkpoint import load_state, replay

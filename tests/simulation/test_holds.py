@@ -1,4 +1,4 @@
-"""Q2, M1: what queries read outlives them under seeded misfortune, goes afterwards, and planted defects are found."""
+"""What queries read outlives them under seeded misfortune, goes afterwards, and planted defects are found."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from tests.simulation.holds.planted import PLANTED
 from tests.simulation.holds.scene import HOLDS
 from tests.simulation.run import simulate
 from tests.support.soak import WHOLE
+
+PROMISES = ("Q2", "M1")
 
 pytestmark = pytest.mark.long
 SEEDS = 1_000 if WHOLE else 3

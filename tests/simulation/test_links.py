@@ -1,4 +1,4 @@
-"""N1, M1: a topic has what its source has, under seeded misfortune and meddling, and planted defects are found."""
+"""A topic has what its source has, under seeded misfortune and meddling, and planted defects are found."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from tests.simulation.links.planted import PLANTED
 from tests.simulation.links.scene import LINKS
 from tests.simulation.run import simulate
 from tests.support.soak import WHOLE
+
+PROMISES = ("N1", "M1")
 
 pytestmark = pytest.mark.long
 SEEDS = 1_000 if WHOLE else 3

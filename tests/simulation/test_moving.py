@@ -1,4 +1,4 @@
-"""K8, K9, K10: shards move right after assignments, and no group of real clients' models sticks."""
+"""Shards move right after assignments, and no group of real clients' models sticks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from tests.simulation.group_clients import OFFSET_FETCH
 from tests.simulation.moving import MOVING
 from tests.simulation.run import simulate
 from tests.support.soak import WHOLE
+
+PROMISES = ("K8", "K9", "K10")
 
 pytestmark = pytest.mark.long
 LOOK_FROM = 28

@@ -1,4 +1,4 @@
-"""The Oxia ledger over a model of Oxia, in virtual time: lost replies, late writes, deposed leaders (M1, M6)."""
+"""The Oxia ledger over a model of Oxia, in virtual time: lost replies, late writes, deposed leaders."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from headwater.ledger.oxia.ledger import OxiaLedger
 from headwater.ledger.oxia.store import Write
 from headwater.types import Domain, Position
 from tests.simulation.oxia_model import OxiaFaults, OxiaModel
+from tests.support.promise import promise
+
+PROMISES = ("M1", "M6")
 
 ONE = Domain(1)
 START = Position(0)
@@ -29,10 +32,10 @@ RECORDS = 25
 _T = TypeVar("_T")
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", checks())
 @pytest.mark.parametrize("shards", [1, 3])
 def test_conformance(name: str, shards: int) -> None:
-    """M1"""
     model = OxiaModel(shards)
 
     async def open_one() -> Ledger:
@@ -191,8 +194,9 @@ async def _settle(ledger: Ledger, history: History) -> None:
         assert history.followed[-1] == found[-1], "the follower did not reach the end"
 
 
+@promise("M1", "M6")
 def test_seeds() -> None:
-    """M1, M6: whatever is lost, late or old, nothing acknowledged is lost and nobody is told less than there is."""
+    """Whatever is lost, late or old, nothing acknowledged is lost and nobody is told less than there is."""
     histories = [virtual.run(_story(seed, OxiaLedger)) for seed in range(SEEDS)]
     assert all(history.stands and history.looks for history in histories)
     assert any(history.jumps for history in histories)
@@ -200,16 +204,18 @@ def test_seeds() -> None:
     assert any(history.unknown for history in histories)
 
 
+@promise("M1")
 @pytest.mark.parametrize("kind", [Careless, Forgetful])
 def test_defects_are_found(kind: type[OxiaLedger]) -> None:
-    """M1: without a quorum behind `last`, or without the mark that keeps positions, a seed fails."""
+    """Without a quorum behind `last`, or without the mark that keeps positions, a seed fails."""
     with pytest.raises(AssertionError):
         for seed in range(SEEDS):
             virtual.run(_story(seed, kind))
 
 
+@promise("M6")
 def test_a_deposed_leader_is_not_believed() -> None:
-    """M6: a handle that reads from a deposed leader still finds what it knows of, the newest end, pointer and beats."""
+    """A handle that reads from a deposed leader still finds what it knows of, the newest end, pointer and beats."""
 
     async def run() -> None:
         model = OxiaModel()
@@ -233,8 +239,9 @@ def test_a_deposed_leader_is_not_believed() -> None:
     virtual.run(run())
 
 
+@promise("M1")
 def test_looks_are_shared() -> None:
-    """M1: calls of `last` that wait together cost one write, and one that comes later is not given an older answer."""
+    """Calls of `last` that wait together cost one write, and one that comes later is not given an older answer."""
 
     async def run() -> None:
         model = OxiaModel()

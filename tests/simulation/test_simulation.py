@@ -1,4 +1,4 @@
-"""L1, L3, K11, M1: a cluster under seeded misfortune keeps its promises, and planted defects are found."""
+"""A cluster under seeded misfortune keeps its promises, and planted defects are found."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import pytest
 from tests.simulation.backends import BACKENDS
 from tests.simulation.planted import PLANTED
 from tests.simulation.run import simulate
+from tests.support.promise import promise
 from tests.support.soak import WHOLE
+
+PROMISES = ("L1", "L3", "K11", "M1")
 
 pytestmark = pytest.mark.long
 SEEDS, ON_MODELS = (2_000, 200) if WHOLE else (24, 4)
@@ -31,10 +34,11 @@ def test_seeds_run_clean(shard: int) -> None:
     assert sum(map(run_clean, seeds)) > len(seeds)
 
 
+@promise("M1")
 @pytest.mark.timeout(ON_MODELS * 10 + 120)
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "memory"])
 def test_seeds_run_clean_on_models_of_stores(backend: str) -> None:
-    """M1: the same misfortunes, on the ledger that a real store would keep."""
+    """The same misfortunes, on the ledger that a real store would keep."""
     for seed in range(ON_MODELS):
         assert run_clean(seed, backend), f"seed {seed}: nothing was acknowledged"
 

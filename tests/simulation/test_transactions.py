@@ -1,4 +1,4 @@
-"""K12, M1: transactions under seeded misfortune keep their promises, and planted defects are found."""
+"""Transactions under seeded misfortune keep their promises, and planted defects are found."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from tests.simulation.planted_transactions import PLANTED
 from tests.simulation.run import Scene, simulate
 from tests.simulation.transactions import NAIVE, ROLLING, SECOND, TRANSACTIONS
 from tests.support.soak import WHOLE
+
+PROMISES = ("K12", "M1")
 
 pytestmark = pytest.mark.long
 SEEDS, ROLLING_SEEDS = (1_000, 200) if WHOLE else (5, 2)

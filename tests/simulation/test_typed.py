@@ -1,4 +1,4 @@
-"""T6, T17: typed columns, digests and rewrites under seeded misfortune; planted defects are found."""
+"""Typed columns, digests and rewrites under seeded misfortune; planted defects are found."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from tests.simulation.run import simulate
 from tests.simulation.typed.planted import PLANTED
 from tests.simulation.typed.scene import TYPED
 from tests.support.soak import WHOLE
+
+PROMISES = ("T6", "T5")
 
 SEEDS = 1_000 if WHOLE else 3
 LOOKED_AT = 50

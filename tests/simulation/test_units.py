@@ -1,4 +1,4 @@
-"""L4, M1: units with conditions and keys under seeded misfortune keep their promises, and planted defects are found."""
+"""Units with conditions and keys under seeded misfortune keep their promises, and planted defects are found."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from tests.simulation.run import simulate
 from tests.simulation.units.planted import PLANTED
 from tests.simulation.units.scene import UNITS
 from tests.support.soak import WHOLE
+
+PROMISES = ("L4", "M1")
 
 pytestmark = pytest.mark.long
 SEEDS = 1_000 if WHOLE else 4

@@ -11,8 +11,8 @@ import graphlib
 from collections import Counter
 from collections.abc import Iterable
 
-from headwater.app.doctor_transactions import check_transactions
-from headwater.app.report import Report
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.transactions import check_transactions
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from tests.simulation.clients import Violation

@@ -1,4 +1,4 @@
-"""S4: hostile requests while a normal producer and a normal consumer run, and what these notice of it.
+"""Hostile requests while a normal producer and a normal consumer run, and what these notice of it.
 
 Prints their p99 without and with each attack, the memory of the broker, and how long `/healthz` takes. The broker must
 keep its epoch, and no request of the others may take longer than a second.
@@ -27,6 +27,8 @@ from tests.faults.raw import FETCH, PRODUCE, fresh
 from tests.soak.attackers import ATTACKS, BIG, FULL
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.running import Running
+
+PROMISES = ("S4",)
 
 NORMAL = "normal"
 PAUSE_S = 0.01

@@ -1,4 +1,4 @@
-"""T7: schemas are switched on for a topic of millions of settled rows, and the past is filled in the background.
+"""Schemas are switched on for a topic of millions of settled rows, and the past is filled in the background.
 
 Five readers compare all the time: rows and bytes are exact at every moment, a typed value is right or null, and what is
 decoded once stays decoded. Compactors, their JVMs and their Python workers are killed by `kill -9` on the way, and
@@ -32,6 +32,8 @@ from headwater.types import Domain
 from tests.faults.lake_running import FRESHNESS, LakeRunning, Row, patiently
 from tests.soak.backfill_rows import BESIDE, PARTITIONS, TOPIC, Found, Reader, Rows, Wanted, readers, text, value_of
 from tests.soak.common import Verdict, progress, workplace
+
+PROMISES = ("T7",)
 
 SETTINGS = """
 [housekeeping]

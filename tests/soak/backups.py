@@ -32,6 +32,8 @@ from headwater.types import Domain
 from tests.faults.lake_running import FRESHNESS, SETTINGS, LakeRunning, patiently
 from tests.soak.common import Verdict, progress, workplace
 
+PROMISES = ("O6",)
+
 TOPIC, PARTITIONS = "kept", 4
 PACE_SECONDS = 0.02
 BATCH = 20

@@ -1,4 +1,4 @@
-"""S4: batches of 2 KB that open to 60 MB each: what other clients notice, and what memory it takes.
+"""Batches of 2 KB that open to 60 MB each: what other clients notice, and what memory it takes.
 
 python -m tests.soak.bombs --attackers 4 --seconds 60
 """
@@ -23,6 +23,8 @@ from headwater.wire.codecs import ZSTD
 from headwater.wire.messages import decode_response, encode_request, request_type
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.running import Running
+
+PROMISES = ("S4",)
 
 PRODUCE, METADATA = 0, 3
 BATCHES = 100

@@ -1,4 +1,4 @@
-"""H2: the page of the HTTP API, `/docs` of a real gateway, in a real browser that reaches nothing but the gateway.
+"""The page of the HTTP API, `/docs` of a real gateway, in a real browser that reaches nothing but the gateway.
 
 The page shows every call of the document with its examples, in a light and a dark window and in a narrow one. It asks
 for nothing but its own files, the browser has no complaint, the search finds calls, links open them, and the examples
@@ -24,6 +24,8 @@ from urllib.request import urlopen
 from harness.tools import TOOLS, needs
 from tests.soak.common import Verdict, workplace
 from tests.support.running import Running
+
+PROMISES = ("H2",)
 
 PLAYWRIGHT = TOOLS / "browser"
 CALLS = "main section > details"

@@ -1,4 +1,4 @@
-"""M2, M6: faults for minutes on a cluster of real processes under load; nothing is lost, doubled, reordered or unread.
+"""Faults for minutes on a cluster of real processes under load; nothing is lost, doubled, reordered or unread.
 
 python -m tests.soak.cluster --ledger etcd --faults brokers --minutes 5 --outage 30 --seed 1
 """
@@ -16,6 +16,8 @@ from tests.faults.storm import FAULTS, Storm
 from tests.faults.table_checking import check_tables
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.load import Load
+
+PROMISES = ("M2", "M6")
 
 TOPIC, PARTITIONS = "load", 6
 RECOVERY_SECONDS = 5.0

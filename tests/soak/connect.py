@@ -20,6 +20,8 @@ from tests.faults.copying import KEYS, TARGET, TARGET_PARTITIONS, Seen, read_cop
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.running import Running
 
+PROMISES = ("K16",)
+
 BROKERS = 3
 STEP = 500
 """Lines that are added and must be seen between two kills."""

@@ -1,4 +1,4 @@
-"""H1: 200 clients append, read and follow over HTTP for a minute, beside 500 that read events slowly.
+"""200 clients append, read and follow over HTTP for a minute, beside 500 that read events slowly.
 
 Every answer is 200, 409 or 429, the gateway's memory does not grow, and a Kafka producer is served as before.
 
@@ -24,6 +24,8 @@ from confluent_kafka import Producer
 
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.running import Running
+
+PROMISES = ("H1",)
 
 TOPIC, BESIDE, PARTITIONS = "crowd", "beside", 6
 CLIENTS, SLOW = 200, 500

@@ -13,6 +13,8 @@ from tests.soak.common import Verdict, workplace
 from tests.support.described import probe
 from tests.support.running import Running
 
+PROMISES = ("H2",)
+
 TOPIC = "probed"
 
 

@@ -1,4 +1,4 @@
-"""T6, T7: schemas that evolve in thirty steps, read by all engines at every version; odd names and limits.
+"""Schemas that evolve in thirty steps, read by all engines at every version; odd names and limits.
 
 python -m tests.soak.evolution --seeds 4 --first 1
 
@@ -46,6 +46,8 @@ from tests.faults.lake_running import LakeRunning
 from tests.soak import evolution_trino
 from tests.soak.common import Verdict, console, progress, workplace
 from tests.support.evolving.odd import Odd, odd_topics
+
+PROMISES = ("T6", "T7")
 
 GROUPS = (1, 3, 10, 2)
 """How many steps are settled at once, seed by seed."""

@@ -18,6 +18,8 @@ from tests.faults.exactly import Copy
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.running import Running
 
+PROMISES = ("K12",)
+
 BROKERS = 3
 STEP = 300
 """Records that must be copied between two kills."""

@@ -1,4 +1,4 @@
-"""K8, K9, K10: many groups whose members come, leave and crash while brokers die by `kill -9`.
+"""Many groups whose members come, leave and crash while brokers die by `kill -9`.
 
 No committed offset ever goes back, and every group becomes stable within its time-outs. Every third group is one of
 KIP-848, whose members are librdkafka's; the others are classic.
@@ -23,6 +23,8 @@ from tests.soak.common import Verdict, progress, workplace
 from tests.soak.group_member import SESSION_MS, Member, Truth
 from tests.soak.modern_member import ModernMember
 from tests.support.running import Running
+
+PROMISES = ("K8", "K9", "K10")
 
 PARTITIONS = 8
 BROKERS = 3

@@ -1,4 +1,4 @@
-"""L4, H1: 64 conditional appenders over HTTP for minutes, while gateways and brokers die again and again.
+"""64 conditional appenders over HTTP for minutes, while gateways and brokers die again and again.
 
 python -m tests.soak.http --seconds 180 --kills 60
 """
@@ -9,6 +9,8 @@ import argparse
 
 from tests.faults.test_conditional_appends import race
 from tests.soak.common import Verdict, workplace
+
+PROMISES = ("L4", "H1")
 
 
 def main() -> None:

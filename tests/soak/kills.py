@@ -1,4 +1,4 @@
-"""L3: compactors die by `kill -9` two hundred times while two topics are written; then log and tables are exact.
+"""Compactors die by `kill -9` two hundred times while two topics are written; then log and tables are exact.
 
 With `--transactions` most of what is written is in transactions that overlap, and more than a third of them abort.
 
@@ -23,6 +23,8 @@ from tests.faults.lake_running import (
 )
 from tests.faults.lake_transactions import TransactionalWriter, committed_readers
 from tests.soak.common import Verdict, progress, workplace
+
+PROMISES = ("L3",)
 
 TOPICS = ("left", "right")
 PARTITIONS = 3

@@ -1,4 +1,4 @@
-"""T7: compactors die by `kill -9` while one record in a hundred cannot be decoded; each is a dead letter once.
+"""Compactors die by `kill -9` while one record in a hundred cannot be decoded; each is a dead letter once.
 
 The topic is written and settled without schemas at first, so that the past is decoded too. After the kills half of the
 bad records get their schema, and are decoded again over HTTP, among more kills. Then they have their columns, the
@@ -25,6 +25,8 @@ from harness.patience import eventually
 from headwater.clock import SystemClock
 from tests.faults.lake_running import FRESHNESS, SETTINGS, LakeRunning, Writer, kill_compactors, many_moments
 from tests.soak.common import Verdict, progress, workplace
+
+PROMISES = ("T7",)
 
 TOPIC, LETTERS, PARTITIONS = "orders", "failed", 3
 BAD_IN = 100

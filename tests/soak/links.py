@@ -1,4 +1,4 @@
-"""L5: link processes die by `kill -9` while they copy a million records. Log and tables then have each one once.
+"""Link processes die by `kill -9` while they copy a million records. Log and tables then have each one once.
 
 The records have every codec, are in transactions or not, and some transactions are aborted. Kafka compacts the first
 half of them before it is copied. Two link processes share the partitions. After the kills come failures of what a link
@@ -47,6 +47,8 @@ from tests.faults.linking import (
 )
 from tests.soak.common import Verdict, workplace
 from tests.support.running import Running
+
+PROMISES = ("N1",)
 
 PARTITIONS = 12
 WAIT_SECONDS = 1_800.0

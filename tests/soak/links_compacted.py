@@ -1,4 +1,4 @@
-"""L5: a compacted topic of Apache Kafka, nine tenths of it gaps, becomes a log and tables here with the same records.
+"""A compacted topic of Apache Kafka, nine tenths of it gaps, becomes a log and tables here with the same records.
 
 Two link processes copy it while Kafka's cleaner is at work, and another one after that. The size of the state is told:
 entries of the index while the copy runs and when all is settled, and the bytes of a checkpoint; and the CPU time of the
@@ -24,6 +24,8 @@ from tests.faults.linking import QUICK_LINKS, Copied, create_link, create_topic,
 from tests.soak.common import Verdict, workplace
 from tests.soak.links import Second, tables
 from tests.support.running import Running
+
+PROMISES = ("N1",)
 
 PARTITIONS = 4
 GAPS = 0.9

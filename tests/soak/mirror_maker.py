@@ -20,6 +20,8 @@ from harness.patience import Patience, eventually
 from tests.faults.linking import consume, create_topic, ends, fill, seen
 from tests.soak.common import Verdict, workplace
 
+PROMISES = ("K16",)
+
 TOPIC, GROUP = "orders", "shop"
 PARTITIONS = 6
 READ = 500

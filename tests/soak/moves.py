@@ -1,4 +1,4 @@
-"""K8, K9, K10: real clients whose coordinator is fenced or killed in the moment in which they get partitions.
+"""Real clients whose coordinator is fenced or killed in the moment in which they get partitions.
 
 Every client and every protocol, several times. In each round a member joins. As soon as a member says that it has new
 partitions, the coordinator is paused until it is fenced, or killed. Then records are written: all must be read and
@@ -21,6 +21,8 @@ from tests.compat.groups import Group, Host, Kind, Topic
 from tests.soak.common import Verdict, console, progress, workplace
 from tests.support.coordinating import coordinator_of, fence
 from tests.support.running import Running
+
+PROMISES = ("K8", "K9", "K10")
 
 BROKERS, PARTITIONS, RECORDS = 3, 6, 5
 SETTINGS = """\

@@ -1,4 +1,4 @@
-"""T6: the same calls to the built-in schema registry and to franz-go's, which others wrote, compared answer by answer.
+"""The same calls to the built-in schema registry and to franz-go's, which others wrote, compared answer by answer.
 
 python -m tests.soak.registry --sequences 150 --calls 60 --seed 1
 
@@ -24,6 +24,8 @@ import httpx
 from tests.compat.common import tool
 from tests.soak.common import Verdict, console
 from tests.support.gateways import InGateway, gateway
+
+PROMISES = ("T6",)
 
 BASE = "shop/address"
 """The subject to which other schemas refer. It has one schema only: franz-go's does not parse what refers to it."""

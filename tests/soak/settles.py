@@ -1,4 +1,4 @@
-"""T5: five hundred settles of one small topic; a follower's commit costs in the end what it cost in the beginning.
+"""Five hundred settles of one small topic; a follower's commit costs in the end what it cost in the beginning.
 
 One process, objects in memory, real followers. Compares the last fifth with the second fifth.
 
@@ -19,6 +19,8 @@ from tests.lake.test_many_settles import Size, settle_once
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.lake import ONE, LakeWorld, files_left, log_rows
 from tests.support.virtual_nodes import topic
+
+PROMISES = ("T5",)
 
 GROWTH = 1.5
 LIMIT_SECONDS = 1e8

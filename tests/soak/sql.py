@@ -32,6 +32,8 @@ from tests.soak.sql_load import AGED, PLACES, STRESS, TABLE_RETENTION_MS, Load, 
 from tests.soak.sql_long import long_queries
 from tests.soak.sql_travel import travel
 
+PROMISES = ("Q1", "Q2")
+
 SETTINGS = """
 process_session_ms = 30000
 [housekeeping]

@@ -21,6 +21,8 @@ from tests.faults.lake_running import LakeRunning, patiently
 from tests.soak.common import Verdict, console
 from tests.soak.sql_asking import ENGINES, Failed, ask, asked, workers
 
+PROMISES = ("Q2",)
+
 TOPIC = "long"
 SETTINGS = """
 process_session_ms = 10000

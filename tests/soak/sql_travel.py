@@ -23,6 +23,8 @@ from tests.faults.lake_running import LakeRunning
 from tests.soak.common import Verdict, progress
 from tests.soak.sql_asking import ENGINES, Failed, asked
 
+PROMISES = ("Q3",)
+
 TOPIC, PARTITIONS = "travel", 2
 KEPT = 50
 SETTINGS = f"""

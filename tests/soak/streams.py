@@ -21,6 +21,8 @@ from tests.faults.summing import Summing
 from tests.soak.common import Verdict, progress, workplace
 from tests.support.running import Running
 
+PROMISES = ("K16",)
+
 BROKERS = 3
 STEP = 300
 TIMEOUT_MS = 10_000

@@ -1,4 +1,4 @@
-"""T10, T13: a thousand topics with a few records a second each: all settle in time, in few jobs, and tables keep up.
+"""A thousand topics with a few records a second each: all settle in time, in few jobs, and tables keep up.
 
 python -m tests.soak.topics --topics 1000 --minutes 5 --rate 3
 """
@@ -25,6 +25,8 @@ from headwater.state.streams.tables import TopicTable
 from headwater.types import Domain
 from tests.faults.lake_running import LakeRunning, patiently
 from tests.soak.common import Verdict, progress, workplace
+
+PROMISES = ("T10", "T13")
 
 ONE = Domain(1)
 SAMPLE_SECONDS = 2.0

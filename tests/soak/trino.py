@@ -1,4 +1,4 @@
-"""T9, S2: Trino reads topics by the URL of a gateway and their names, in a directory and in S3, with passwords too.
+"""Trino reads topics by the URL of a gateway and their names, in a directory and in S3, with passwords too.
 
 A topic has several partitions, null keys and values, headers, committed and aborted transactions, and two versions.
 Trino reads every row of both, filters, aggregates, travels in time, and looks at Iceberg's metadata tables. All of its
@@ -27,6 +27,8 @@ from headwater.gateway.catalog import NAMESPACE
 from tests.engines.everyone import OURS, PARTITIONS, TOPIC, Sent, produced
 from tests.soak.common import Verdict, workplace
 from tests.support.transactional import PLAIN, Writers
+
+PROMISES = ("T9", "S2")
 
 INSTEAD = "produce to the topic"
 COMMITTED, ABORTED = "committed", "aborted"

@@ -1,4 +1,4 @@
-"""M7: supervised duties, short tasks, and several items at once."""
+"""Supervised duties, short tasks, and several items at once."""
 
 import asyncio
 import itertools
@@ -22,6 +22,8 @@ from headwater.background import (
     spawn,
 )
 from headwater.errors import DutyFailed, StoreUnavailable
+
+PROMISES = ("M7",)
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
-"""M7: every task of the server is started in `headwater.background`, where its death is seen."""
+"""Every task of the server is started in `headwater.background`, where its death is seen."""
 
 import ast
 from itertools import filterfalse
 from pathlib import Path
 
 from tests.support.sources import nodes_of
+
+PROMISES = ("M7",)
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "headwater").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""M1: every test that starts a Headwater runs on clusters too, or it is written down why not."""
+"""Every test that starts a Headwater runs on clusters too, or it is written down why not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from itertools import chain
 from pathlib import Path
 
 from tests.clustered import LEFT_OUT, SELECTIONS
+from tests.support.promise import promise
 from tests.support.sources import nodes_of
+
+PROMISES = ("M1",)
 
 ROOT = Path(__file__).parents[2]
 STARTING = {"Running", "LakeRunning", "Cluster", "Headwater", "bootstrap_address"}
@@ -18,8 +21,8 @@ USING = re.compile(r"\bbootstrap: str\b|demo\.cluster\b")
 SELECTED = set(chain(*SELECTIONS.values()))
 
 
+@promise("M1")
 def test_all_that_are_named_exist() -> None:
-    """M1"""
     missing = [path for path in (*SELECTED, *LEFT_OUT) if not (ROOT / path).exists()]
     assert not missing
     assert not SELECTED & LEFT_OUT.keys()
@@ -36,8 +39,9 @@ def starts(path: Path) -> bool:
     return bool(imported & STARTING or USING.search(path.read_text()))
 
 
+@promise("M1")
 def test_every_module_that_starts_a_headwater_is_named() -> None:
-    """M1: by file or by directory."""
+    """By file or by directory."""
     modules = sorted((ROOT / "tests").rglob("test_*.py"))
     starting = [path.relative_to(ROOT).as_posix() for path in modules if path != Path(__file__) and starts(path)]
     assert len(starting) > 20

@@ -1,4 +1,4 @@
-"""M7: every duty of the server, killed by a planted exception: the log, the health report, and what happens then."""
+"""Every duty of the server, killed by a planted exception: the log, the health report, and what happens then."""
 
 import asyncio
 import importlib
@@ -38,6 +38,8 @@ from tests.support.batches import batch
 from tests.support.lake import Compaction, LakeWorld
 from tests.support.link_world import ModelSource, copying_of, link
 from tests.support.virtual_nodes import ONE, NodeWorld, send, topic, way_of
+
+PROMISES = ("M7",)
 
 for found in pkgutil.walk_packages(headwater.__path__, "headwater."):
     if "spark" not in found.name and not found.name.endswith("__main__"):

@@ -16,7 +16,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_LINES = 500
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 SKIP = re.compile(r"\b(skip|skipif|xfail)\b")
-READY = {f"src/headwater/app/{name}.py" for name in ("lifecycle", "supervisor")}
+READY = {f"src/headwater/app/{name}.py" for name in ("lifecycle", "up/supervisor")}
 """Modules that print one line, which says that a server is ready."""
 DOORS = (
     *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns"),

@@ -1,4 +1,4 @@
-"""S4: files and directories get the mode that is asked for, and links are left alone."""
+"""Files and directories get the mode that is asked for, and links are left alone."""
 
 import fcntl
 import os
@@ -8,6 +8,9 @@ import pytest
 
 from headwater import modes
 from tests.support.files import mode_of, umask_of
+from tests.support.promise import promise
+
+PROMISES = ("S3",)
 
 
 @pytest.mark.parametrize(("files", "directories"), [(0o600, 0o700), (0o640, 0o750), (0o644, 0o755), (0o660, 0o770)])
@@ -56,8 +59,9 @@ def test_links_are_left_alone(tmp_path: Path) -> None:
     assert mode_of(tmp_path / "file") == 0o666
 
 
+@promise("M1")
 def test_locks_are_kept(tmp_path: Path) -> None:
-    """M1: the system drops a process's locks on a file when the process closes an ordinary handle of it."""
+    """The system drops a process's locks on a file when the process closes an ordinary handle of it."""
     path = tmp_path / "file"
     with path.open("w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)

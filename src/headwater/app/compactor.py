@@ -17,6 +17,7 @@ from headwater.app.health import Health, judged, pages
 from headwater.app.lifecycle import serve_until_told
 from headwater.background import Background
 from headwater.errors import HeadwaterError
+from headwater.extras import need
 from headwater.lake.compactor import Compactor
 from headwater.lake.external_registry import ExternalRegistry
 from headwater.lake.following import Following
@@ -164,6 +165,7 @@ def slots(lake: Lake) -> int:
 
 async def serve(settings: Settings, *, supervised: bool) -> None:
     """Run a compactor until a signal stops it."""
+    need("lake")
     logs.setup(settings.log_level, node="compactor")
     step_back(settings.lake.niceness)
     await serve_until_told(

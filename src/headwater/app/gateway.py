@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import msgspec
 from headwater.api.gate import Gate
 from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
+from headwater.app import compiling
 from headwater.app.core import Core
 from headwater.app.equipment import Equipment
 from headwater.app.exposure import check_exposure
@@ -19,6 +21,7 @@ from headwater.app.health import Health, judged, pages
 from headwater.app.lifecycle import serve_until_told
 from headwater.background import Background
 from headwater.broker.rotation.presence import nobody_serves
+from headwater.extras import has, need, sentence
 from headwater.gateway.application import build
 from headwater.gateway.catalog import MOUNT, refused
 from headwater.gateway.metrics import collect
@@ -29,17 +32,14 @@ from headwater.log.kernels import switch
 from headwater.memory import keep_freed
 from headwater.ops import logs
 from headwater.ops.metrics import Metric
-from headwater.query.asking import Engine
-from headwater.query.engines.contract import EngineRunner
-from headwater.query.engines.duckdb.pool import DuckDB
-from headwater.query.engines.spark.runner import Spark
-from headwater.query.queries import Queries
 from headwater.settings.settings import HttpSecurity, Settings
 from headwater.threads import Threads
 
 if TYPE_CHECKING:
+    from headwater.app.querying import Querying
     from headwater.gateway.flight.server import FlightServer
 
+log = logging.getLogger("headwater.gateway")
 SWITCH_SECONDS = 0.0005
 """How long a thread that decodes records may keep the event loop waiting."""
 NAME = "gateway"
@@ -61,6 +61,7 @@ def flight_server(services: Services) -> FlightServer | None:
     """The server of Flight SQL, if the settings have an address for it. gRPC is loaded only then."""
     if not services.own.flight:
         return None
+    need("flight")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # processes are started while gRPC has threads
     from headwater.gateway.flight.server import FlightServer
 
@@ -92,15 +93,14 @@ class GatewayProcess:
         self.services = Services(
             settings, self.core.domains, self.core.writers, self.core.reader, properties, opener, self._asking.run
         )
-        self.duckdb = DuckDB(settings, own.chance, opener)
-        engines: dict[Engine, EngineRunner] = {Engine.DUCKDB: self.duckdb}
-        self.spark = Spark(settings, own.chance, opener)
-        if Spark.can_read(settings):
-            engines[Engine.SPARK] = self.spark
-        services = self.services
-        self.queries = Queries(self.core.domains, services.holding, settings.sql, engines, opener, services.typings)
-        if settings.sql.enabled:
-            self.services.asking = self.queries
+        self.querying: Querying | None = None
+        if settings.sql.enabled and has("sql"):
+            from headwater.app.querying import Querying
+
+            self.querying = Querying(settings, own, self.core.domains, self.services)
+            self.services.asking = self.querying.queries
+        elif settings.sql.enabled:
+            log.warning("this gateway answers no SQL", extra={"reason": sentence("sql")})
         self.server = HttpServer(settings, build(self.services), self.services.stats, background)
         self.flight = flight_server(self.services)
         gate = Gate(settings.security, self.services.logins, self.services.guard)
@@ -118,18 +118,18 @@ class GatewayProcess:
     async def start(self) -> None:
         """Join the cluster, then open the listeners."""
         check_exposure(self.settings, kafka=False, gateway=True)
-        if self.settings.sql.enabled or self.flight is not None:
+        if self.querying is not None or self.flight is not None:
             importlib.import_module("pyarrow")  # later it would hold up the beats of a member on a busy machine
         await self.core.start()
         self.services.holding.start()
         self.services.load.start(self.background)
-        if self.settings.sql.enabled:
-            await self.duckdb.open()
+        if self.querying is not None:
+            await self.querying.open()
         await self.server.open()
         if self.flight is not None:
             await self.flight.open()
         await self.http.open()
-        switch.compile_when_used()
+        switch.compile_when_used(compiling.wait_until_made)
 
     @property
     def ready(self) -> str:
@@ -144,9 +144,8 @@ class GatewayProcess:
         if self.flight is not None:
             await self.flight.close(seconds)
         await self.server.close(seconds)
-        await self.queries.close()
-        await self.duckdb.close()
-        await self.spark.close()
+        if self.querying is not None:
+            await self.querying.close()
         await self.services.holding.close()
         await self.services.load.close()
         await self.core.stop()
@@ -156,9 +155,8 @@ class GatewayProcess:
 
     def _metrics(self) -> list[Metric]:
         metrics = collect(self.services.stats, self.services.streams.count, self.services.load.seconds)
-        if self.settings.sql.enabled:
-            engines = {Engine.DUCKDB: self.duckdb.workers, Engine.SPARK: self.spark.workers}
-            metrics += self.queries.metrics(engines)
+        if self.querying is not None:
+            metrics += self.querying.metrics()
         if self.flight is not None:
             metrics += self.flight.metrics()
         return metrics + self._own.metrics() + self.core.damage.metrics()

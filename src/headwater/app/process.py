@@ -10,6 +10,7 @@ from pathlib import Path
 from headwater.api.gate import Gate
 from headwater.api.lead import CatalogLead
 from headwater.api.listener import HttpListener
+from headwater.app import compiling
 from headwater.app.children import CHECKPOINT_SECONDS, run_child
 from headwater.app.equipment import Equipment
 from headwater.app.exposure import check_exposure
@@ -105,7 +106,7 @@ class BrokerProcess:
         self.node.membership.listeners = tuple(listeners)
         await self.node.start()
         await self.http.open()
-        switch.compile_when_used()
+        switch.compile_when_used(compiling.wait_until_made)
         if self._supervised:
             self.background.run(LINKS, lambda: tell_of_links(self.node.cluster.state))
 

@@ -31,7 +31,7 @@ CODES = e.table({
         e.BadInput, e.CorruptFrame, e.TooManyItems, e.Conflict, e.Mirrored, e.SchemaRefused, e.StatementRefused,
         e.QueryFailed, e.QueryLimit, e.QueryCancelled,
     ),
-    ErrorCode.invalid_config: (e.ConfigError,),
+    ErrorCode.invalid_config: (e.ConfigError, e.MissingExtra),
     ErrorCode.invalid_topic_exception: (e.InvalidName,),
     ErrorCode.invalid_partitions: (e.InvalidPartitions,),
     ErrorCode.corrupt_message: (e.CorruptBatch,),

@@ -19,6 +19,7 @@ import typer
 from headwater.cli.errors import INPUT, INTERRUPTED, OK, OTHER, exit_code
 from headwater.clock import SystemClock
 from headwater.errors import ConfigError, HeadwaterError
+from headwater.extras import missing
 
 MAX_PAIRS = 1_000
 _WIDE = 10_000
@@ -122,6 +123,9 @@ def call(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
         complain(error)
         return exit_code(error)
     except Exception as error:  # noqa: BLE001 - the outermost frame: whatever it is, it needs an exit code
+        if lacking := missing(error):
+            complain(lacking)
+            return exit_code(lacking)
         if not hasattr(error, "exit_code"):
             traceback.print_exc()
             return OTHER

@@ -86,7 +86,7 @@ def ingest(
 
 async def serve(settings: Settings, spec: LinkSpec) -> None:
     """Create the link, or change it to what is asked for now, and run a whole cluster until a signal stops it."""
-    from headwater.app.supervisor import up
+    from headwater.app.up.supervisor import up
 
     await put_link(settings, spec)
     await up(settings)

@@ -56,7 +56,7 @@ def up(
     config: ConfigOption = None,
 ) -> None:
     """Run everything on this machine: brokers, a compactor, a gateway, their ledger and their objects."""
-    from headwater.app.supervisor import up as run
+    from headwater.app.up.supervisor import up as run
     from headwater.settings.settings import load
 
     flags = {"data": data, "kafka": kafka, "http": http, "brokers": brokers, "lake.enabled": lake}
@@ -128,24 +128,14 @@ def gateway(
 
 
 @app.command(name="compile", hidden=True)
-def compile_() -> None:
+def compile_(idle: Annotated[bool, typer.Option("--idle", help="Only while no other process works.")] = False) -> None:
     """Compile the loops over records and payloads and archive the classes of Spark, so that no process has to later."""
-    from headwater.errors import HeadwaterError
-    from headwater.lake.spark.jobs import write_archive
-    from headwater.log.kernels import switch
-    from headwater.log.segment import encode as segment_encode
-    from headwater.log.segment import write as segment
-    from headwater.schemas.decoding.warming import compile_decoders
+    from headwater.app import compiling
+    from headwater.priority import run_when_idle
 
-    switch.compile_kernels()
-    segment.compile_kernels()
-    segment_encode.compile_encoder()
-    compile_decoders()
-    try:
-        reason = "" if write_archive() else "Spark does not start"
-    except (HeadwaterError, OSError) as error:
-        reason = str(error)
-    if reason:
+    if idle:
+        run_when_idle()
+    if reason := compiling.make():
         typer.echo(f"there is no archive of Spark's classes, so it will start more slowly: {reason}", err=True)
 
 
@@ -169,7 +159,7 @@ def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Also read and decode every segment, with progress.")] = False,
 ) -> None:
     """Check index, heads, ledger, checkpoints and objects against each other. Exit code 6 if something is wrong."""
-    from headwater.app.doctor import examine
+    from headwater.app.doctor.examining import examine
     from headwater.cli.common import Progress
     from headwater.settings.settings import load
 

@@ -14,7 +14,7 @@ class Unreachable(NotReady, ClientError):
 class AnswerLost(ClientError, OutcomeUnknown):
     """A request was sent, but the connection ended or the time limit passed before its answer came.
 
-    For servers and commands it is a `ClientError` first: the request may have been a read, or a log-in that was refused.
+    For servers and commands it is a `ClientError` first: the request may have been a read, or a refused log-in.
     """
 
 

@@ -222,9 +222,9 @@ ERRORS = e.table({
     Row(OVER_QUOTA): (e.QuotaExceeded,),
     Row(NO_ENGINE): (e.NoEngine,),
     Row(BAD_REQUEST, BAD_VALUE): (
-        e.BadInput, e.ConfigError, e.InvalidName, e.InvalidPartitions, e.CorruptFrame, e.TooManyItems, e.CorruptBatch,
-        e.InvalidRecord, e.InvalidTimestamp, e.UnsupportedBatch, e.OffsetOutOfRange, e.BadSchema, e.BadValue,
-        e.InternalTopic, e.CompactedTopic,
+        e.BadInput, e.ConfigError, e.MissingExtra, e.InvalidName, e.InvalidPartitions, e.CorruptFrame, e.TooManyItems,
+        e.CorruptBatch, e.InvalidRecord, e.InvalidTimestamp, e.UnsupportedBatch, e.OffsetOutOfRange, e.BadSchema,
+        e.BadValue, e.InternalTopic, e.CompactedTopic,
     ),
     Row(TOO_LARGE, BAD_VALUE): (e.TooLarge, e.OpensTooLarge),
     Row(NOT_FOUND, UNKNOWN_TOPIC): (e.NotFound,),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from headwater.background import Background
 from headwater.errors import ConfigError
+from headwater.extras import need
 from headwater.ledger.contract import Ledger
 from headwater.settings.objects import StoreOptions
 
@@ -26,10 +27,12 @@ def open_ledger(url: str, options: StoreOptions | None = None, background: Backg
 
         return SqliteLedger.from_url(url, background)
     if scheme == "oxia":
+        need("oxia")
         from headwater.ledger.oxia.ledger import OxiaLedger
 
         return OxiaLedger.from_url(url, background)
     if scheme == "etcd":
+        need("etcd")
         from headwater.ledger.etcd.ledger import EtcdLedger
 
         return EtcdLedger.from_url(url, background=background)

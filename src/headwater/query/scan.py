@@ -19,7 +19,8 @@ from headwater.log.segment.schema import FIELD_ID, segment_schema
 from headwater.log.segment.typed import aligned
 from headwater.log.wal.runs import RunBytes, load_runs
 from headwater.objects import ObjectStore
-from headwater.query.snapshot import FOREVER, Offsets, Snapshot
+from headwater.query.snapshot import Offsets, Snapshot
+from headwater.query.wanted import FOREVER, check_names
 from headwater.schemas.conform import arrow_fields
 from headwater.state.commands.columns import Column
 from headwater.threads import Offload, inline
@@ -61,12 +62,6 @@ def columns_of(names: Sequence[str] | None, typed: Sequence[Column] = ()) -> lis
             told = ", ".join(known[:MAX_NAMED]) + (", …" if len(known) > MAX_NAMED else "")
             raise BadInput(f"there is no column {name!r}: the columns are {told}")
     return list(names)
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise `BadInput` unless these can be the columns of a scan."""
-    if not names or len(set(names)) < len(names):
-        raise BadInput("a scan has at least one column, and each of them once")
 
 
 def schema_of(names: Sequence[str] | None = None, typed: Sequence[Column] = ()) -> pa.Schema:

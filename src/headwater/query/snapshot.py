@@ -12,46 +12,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headwater.errors import BadInput
 from headwater.lake.planning import run_of
 from headwater.lake.tasks import StreamPart
 from headwater.log.looking import bound_of
 from headwater.log.segment.cache import Segment
+from headwater.query.wanted import FOREVER, Wanted
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import DataFile, TopicTable
-
-FOREVER = 1 << 63
-"""Beyond every offset and every timestamp."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Which rows a caller wants. Nothing given: all."""
-
-    partitions: Collection[int] | None = None
-    from_offset: int = 0
-    """The first offset of partitions that `from_offsets` does not name."""
-    from_offsets: Mapping[int, int] = field(default_factory=dict)
-    """By partition, the first offset."""
-    until_offset: int = FOREVER
-    """The offset behind the last one, of partitions that `until_offsets` does not name."""
-    until_offsets: Mapping[int, int] = field(default_factory=dict)
-    """By partition, the offset behind the last one."""
-    from_ms: int = -FOREVER
-    """The smallest timestamp."""
-    until_ms: int = FOREVER
-    """Timestamps are below this one."""
-    committed: bool = True
-    """Whether to stop at the first open transaction and to leave aborted records out. Otherwise the rows of open
-    transactions are shown, and those of aborted ones until they are settled."""
-    version: int | None = None
-    """A version of the table, without what was not settled then. None: everything up to now."""
-    kept: Mapping[int, int] = field(default_factory=dict)
-    """By partition, an offset from which on no row may be missing: `RowsGone` is raised if retention removed one."""
 
 
 class RowsGone(BadInput):

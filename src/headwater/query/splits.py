@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headwater.query.snapshot import FOREVER, Offsets, Snapshot, Wanted, files_of, kept_from, take
+from headwater.query.snapshot import Offsets, Snapshot, files_of, kept_from, take
+from headwater.query.wanted import FOREVER, Wanted
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import DataFile

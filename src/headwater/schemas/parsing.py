@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from headwater.errors import BadSchema
+from headwater.extras import need
 from headwater.schemas.avro import model as avro
 from headwater.schemas.avro.model import AvroModel
 from headwater.schemas.jsonschema import model as jsonschema
@@ -55,6 +56,7 @@ def parse(source: Source, strict: bool = True) -> Parsed:
 
     With `strict=False` it accepts flaws that old schemas of other registries have and that no reader minds.
     """
+    need("registry")
     check_sizes(source.text, source.references)
     try:
         if source.kind is SchemaKind.AVRO:

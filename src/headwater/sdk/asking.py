@@ -13,6 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from headwater.errors import BadInput, HeadwaterError, NotReady, QueryCancelled, QueryFailed
+from headwater.extras import need
 from headwater.sdk.http import Http
 from headwater.sdk.records import as_ms
 from headwater.sdk.result import Parameter, QueryInfo
@@ -77,6 +78,7 @@ class RemoteAnswer:
     """The answer of a gateway to a query, as Arrow batches. See `Answering`."""
 
     def __init__(self, http: Http, body: Mapping[str, Any]) -> None:
+        need("arrow")
         import pyarrow as pa
 
         seconds = body.get("limits", {}).get("seconds")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headwater.errors import ConfigError
+from headwater.extras import need
 from headwater.sdk.connection import Connection
 from headwater.sdk.http import Http, Login
 
@@ -28,6 +29,7 @@ def connect(
         from headwater.sdk.remote import RemoteConnection
 
         return RemoteConnection(Http(place, login, timeout=timeout))
+    need("server")
     from headwater.sdk.local import LocalConnection, settings_of
 
     return LocalConnection(settings_of(Path(place)), login, timeout)

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, Self
 
 from headwater.errors import BadInput
-from headwater.query.scan import check_names
-from headwater.query.snapshot import FOREVER, Wanted
+from headwater.query.wanted import FOREVER, Wanted, check_names
 from headwater.sdk.asking import body_of
 from headwater.sdk.consumer import Consumer, Source
 from headwater.sdk.records import Appended, Data, Headers, NewRecord, Place, Record, Start, Time, as_ms

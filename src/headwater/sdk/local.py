@@ -28,8 +28,9 @@ from headwater.objects import open_store
 from headwater.query.lookups.lookups import Answer, Lookups
 from headwater.query.lookups.lookups import Place as Placed
 from headwater.query.scan import scan, schema_of
-from headwater.query.snapshot import Snapshot, Wanted, take
+from headwater.query.snapshot import Snapshot, take
 from headwater.query.typings import RowTyping, TopicTyping, Typings, columns_of, shown
+from headwater.query.wanted import Wanted
 from headwater.schemas.typing import KnownSchema
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
 from headwater.sdk.consumer import Source

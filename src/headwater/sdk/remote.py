@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.clock import SystemChance
 from headwater.errors import BadInput, NoRecord, NotReady
-from headwater.query.snapshot import FOREVER, Wanted
+from headwater.query.wanted import FOREVER, Wanted
 from headwater.sdk.asking import RemoteAnswer
 from headwater.sdk.connection import Connection, PartitionInfo, TopicInfo
 from headwater.sdk.consumer import Source
@@ -161,7 +161,7 @@ class RemoteConnection(Connection):
         return Scan(lambda: self._rows(topic, wanted, columns), look, f"topic {topic!r}")
 
     def _rows(self, topic: str, wanted: Wanted, columns: list[str] | None) -> Rows:
-        """Begin to read rows. The connection is closed behind the last one, or when nobody reads on."""
+        """Begin to read rows. The connection is closed behind the last one, or when the caller stops reading."""
         import pyarrow as pa
 
         def items() -> Iterator[Any]:

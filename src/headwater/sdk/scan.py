@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headwater.errors import ConfigError, SnapshotGone
+from headwater.extras import need
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +48,7 @@ class Scan:
 
     def __init__(self, begin: Begin, look: Callable[[], pa.Schema], what: str) -> None:
         """`look` gets the columns without rows."""
+        need("arrow")
         self._begin = begin
         self._look = look
         self._what = what

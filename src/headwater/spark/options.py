@@ -13,7 +13,7 @@ import msgspec
 from headwater.errors import BadInput, ConfigError
 from headwater.log.segment.schema import segment_schema
 from headwater.query.scan import MAX_NAMED
-from headwater.query.snapshot import FOREVER, Wanted
+from headwater.query.wanted import FOREVER, Wanted
 from headwater.sdk.http import Http, Login
 from headwater.sdk.records import as_ms
 from headwater.sdk.remote import RemoteConnection

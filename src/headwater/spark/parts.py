@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from headwater.log.segment.schema import segment_schema
 from headwater.log.segment.typed import aligned
-from headwater.query.snapshot import Wanted
+from headwater.query.wanted import Wanted
 from headwater.spark.options import Options
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headwater.query.scan import schema_of
-from headwater.query.snapshot import Wanted
+from headwater.query.wanted import Wanted
 from headwater.spark.options import Options, checked, options_of
 from headwater.spark.parts import Part, read_part
 from headwater.spark.streaming import TopicStream

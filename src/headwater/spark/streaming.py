@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from headwater.errors import BadInput
-from headwater.query.snapshot import Wanted
+from headwater.query.wanted import Wanted
 from headwater.sdk.connection import TopicInfo
 from headwater.spark.options import Options
 from headwater.spark.parts import Part, read_part

@@ -22,7 +22,8 @@ from headwater.lake.tasks import Task, TaskFacts
 from headwater.log.batch import check_batch
 from headwater.log.write.part import Part
 from headwater.query.holding import Holding
-from headwater.query.snapshot import Snapshot, Wanted, take
+from headwater.query.snapshot import Snapshot, take
+from headwater.query.wanted import Wanted
 from headwater.replica.checkpoint import load_state, replay
 from headwater.settings.settings import Lake
 from headwater.state.commands.base import Tick

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from harness.loop import run_as
-from headwater.app.doctor import check_links
+from headwater.app.doctor.examining import check_links
+from headwater.app.doctor.report import Report
 from headwater.app.node import Node
-from headwater.app.report import Report
 from headwater.client.records import decode_batches
 from headwater.errors import Conflict, Exists, HeadwaterError, NotFound, Retriable
 from headwater.log.batch import Batch, check_batch, join_patched

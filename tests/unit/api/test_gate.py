@@ -1,4 +1,4 @@
-"""S2, S3: HTTP pages over real sockets: who is let in, who may see what, and how guessing is slowed down."""
+"""HTTP pages over real sockets: who is let in, who may see what, and how guessing is slowed down."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ from headwater.settings.settings import HttpSecurity, Oauth, Security, Settings
 from headwater.state.cluster.access import AclResource, Operation, Pattern, Permission
 from headwater.state.commands.access import Acl, PutAcls
 from tests.support.certificates import Pair, Signer, issue, key_document
+from tests.support.promise import promise
 from tests.support.rules import rule
 from tests.support.secured import PASSWORDS, InProcess, running
+
+PROMISES = ("S2", "S3")
 
 SIGNER = Signer("k", "ES256")
 ALICE, BOB = "User:alice", "User:bob"
@@ -127,8 +130,9 @@ def oauth(directory: Path) -> Oauth:
 # --- who it is -------------------------------------------------------------------------------------------
 
 
+@promise("S2")
 def test_passwords() -> None:
-    """S2: Basic takes the passwords of SASL's users; all that is wrong gets one and the same answer."""
+    """Basic takes the passwords of SASL's users; all that is wrong gets one and the same answer."""
 
     async def test(served: Served) -> None:
         for name in PASSWORDS:
@@ -152,8 +156,9 @@ def test_passwords() -> None:
     run(test, BASIC)
 
 
+@promise("S2")
 def test_tokens(tmp_path: Path) -> None:
-    """S2: Bearer takes the tokens that OAUTHBEARER takes, and no others."""
+    """Bearer takes the tokens that OAUTHBEARER takes, and no others."""
 
     async def test(served: Served) -> None:
         good = SIGNER.token(claims(served.broker))
@@ -173,8 +178,9 @@ def test_tokens(tmp_path: Path) -> None:
     run(test, HttpSecurity(authentication="bearer"), oauth=oauth(tmp_path))
 
 
+@promise("S2")
 def test_passwords_or_tokens(tmp_path: Path) -> None:
-    """S2: where both are taken, both are offered."""
+    """Where both are taken, both are offered."""
 
     async def test(served: Served) -> None:
         assert (await served.ask("/who", basic("bob"))).body == BOB
@@ -185,8 +191,9 @@ def test_passwords_or_tokens(tmp_path: Path) -> None:
     run(test, HttpSecurity(authentication="any"), oauth=oauth(tmp_path))
 
 
+@promise("S3")
 def test_tokens_without_an_issuer_let_nobody_in() -> None:
-    """S3: what is not configured fails closed."""
+    """What is not configured fails closed."""
 
     async def test(served: Served) -> None:
         assert [(await served.ask("/who", a)).status for a in ("", basic("alice"), "Bearer x.y.z")] == [401] * 3
@@ -194,8 +201,9 @@ def test_tokens_without_an_issuer_let_nobody_in() -> None:
     run(test, HttpSecurity(authentication="bearer"))
 
 
+@promise("S2")
 def test_without_authentication_everybody_is_anonymous() -> None:
-    """S2: what somebody claims then means nothing, but rules still count."""
+    """What somebody claims then means nothing, but rules still count."""
 
     async def test(served: Served) -> None:
         assert (await served.ask("/who", basic("alice"))).body == "User:ANONYMOUS"
@@ -206,8 +214,9 @@ def test_without_authentication_everybody_is_anonymous() -> None:
     run(test, HttpSecurity(), acls=True)
 
 
+@promise("S3")
 def test_guessing_is_slowed_down(caplog: pytest.LogCaptureFixture) -> None:
-    """S3: an address that failed too often is not judged for a while, on pages and listeners alike."""
+    """An address that failed too often is not judged for a while, on pages and listeners alike."""
 
     async def test(served: Served) -> None:
         for _ in range(3):
@@ -229,6 +238,7 @@ def test_guessing_is_slowed_down(caplog: pytest.LogCaptureFixture) -> None:
         assert secret.removeprefix("Basic ") not in said
 
 
+@promise("S3")
 @pytest.mark.parametrize(
     "head",
     [
@@ -242,7 +252,7 @@ def test_guessing_is_slowed_down(caplog: pytest.LogCaptureFixture) -> None:
     ids=["twice", "newline", "zero", "control", "two lengths", "too long"],
 )
 def test_what_could_be_read_in_two_ways_is_not_answered(head: str) -> None:
-    """S3: a supervisor and its children must not see different requests in the same bytes."""
+    """A supervisor and its children must not see different requests in the same bytes."""
 
     async def test(served: Served) -> None:
         with contextlib.suppress(ConnectionError):
@@ -255,8 +265,9 @@ def test_what_could_be_read_in_two_ways_is_not_answered(head: str) -> None:
 # --- what they may see -----------------------------------------------------------------------------------
 
 
+@promise("S2")
 def test_metrics_are_for_those_who_may_describe_the_cluster() -> None:
-    """S2: by the rules of Kafka's listeners, also those about hosts, and super users."""
+    """By the rules of Kafka's listeners, also those about hosts, and super users."""
 
     async def test(served: Served) -> None:
         found = await served.ask("/metrics", basic("alice"))
@@ -284,8 +295,9 @@ def trusting(issuer: Pair, own: Pair | None = None) -> ssl.SSLContext:
     return context
 
 
+@promise("S2", "S3")
 def test_certificates(tmp_path: Path) -> None:
-    """S2, S3: TLS with client certificates: who shows one is whom it names, unless a password says otherwise."""
+    """TLS with client certificates: who shows one is whom it names, unless a password says otherwise."""
     issuer = issue(tmp_path, "issuer")
     server, robot = issue(tmp_path, "server", issuer), issue(tmp_path, "robot", issuer, "O=Acme,CN=Robot")
     own = HttpSecurity(
@@ -314,8 +326,9 @@ def test_certificates(tmp_path: Path) -> None:
     run(test, own)
 
 
+@promise("S2")
 def test_certificates_are_read_again(tmp_path: Path) -> None:
-    """S2: new certificates need no restart."""
+    """New certificates need no restart."""
     first, second = issue(tmp_path, "first"), issue(tmp_path, "second")
     server = issue(tmp_path, "server", first)
     own = HttpSecurity(certificate=str(server.certificate), key=str(server.key))
@@ -337,8 +350,9 @@ def test_certificates_are_read_again(tmp_path: Path) -> None:
 # --- behind a supervisor ---------------------------------------------------------------------------------
 
 
+@promise("S3")
 def test_a_child_answers_its_supervisor_only() -> None:
-    """S3: a port on loopback is no back door; who asks, and from where, is what the supervisor says."""
+    """A port on loopback is no back door; who asks, and from where, is what the supervisor says."""
 
     async def test(served: Served) -> None:
         for wrong in ({}, {FORWARDED: "guess 1.2.3.4 User:admin"}, {FORWARDED: " 1.2.3.4"}, {FORWARDED: ""}):
@@ -358,8 +372,9 @@ def test_a_child_answers_its_supervisor_only() -> None:
     run(test, BASIC, secret="secret", failed_logins_per_minute=2)
 
 
+@promise("S3")
 def test_nobody_else_forwards() -> None:
-    """S3: where there is no supervisor, whoever says it is one is not believed."""
+    """Where there is no supervisor, whoever says it is one is not believed."""
 
     async def test(served: Served) -> None:
         for forged in (" 10.0.0.7 User:admin", "x 10.0.0.7 User:admin"):

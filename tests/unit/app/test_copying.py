@@ -1,4 +1,4 @@
-"""M1: a copy of a ledger folds to the same state in a store with other positions, and brokers go on from it."""
+"""A copy of a ledger folds to the same state in a store with other positions, and brokers go on from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from headwater.state.streams.state import StreamsState
 from headwater.types import CLUSTER, Domain, Position
 from tests.faults.raw import fresh
 from tests.support.nodes import Caller, cluster
+from tests.support.promise import promise
 from tests.unit.broker.handlers.transactions.calls import OK, Who, end, offset_of, stage, started
+
+PROMISES = ("M1",)
 
 ONE = Domain(1)
 PRODUCE, LIST_OFFSETS, CREATE = 0, 2, 19
@@ -100,8 +103,9 @@ async def fingerprint(ledger: Ledger, store: ObjectStore, domain: Domain) -> int
     return fingerprint_of(state)
 
 
+@promise("M1")
 def test_from_store_to_store_and_back(tmp_path: Path) -> None:
-    """M1: dense to sparse to SQLite, with records written on each of them and checks of digests among the records."""
+    """Dense to sparse to SQLite, with records written on each of them and checks of digests among the records."""
 
     async def run() -> None:
         store = MemoryStore()
@@ -124,8 +128,9 @@ def test_from_store_to_store_and_back(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@promise("M1", "Q2")
 def test_holds_are_copied() -> None:
-    """M1, Q2: with the time that they had. The fence of their process ends them in the copy as well."""
+    """With the time that they had. The fence of their process ends them in the copy as well."""
 
     async def run() -> None:
         store, first, second = MemoryStore(), MemoryLedger(), Sparse()
@@ -146,8 +151,9 @@ def test_holds_are_copied() -> None:
     asyncio.run(run())
 
 
+@promise("M1", "K12")
 def test_transactions_are_copied() -> None:
-    """M1, K12: open, aborted and committed ones, with staged offsets. The producer of an open one goes on with it."""
+    """Open, aborted and committed ones, with staged offsets. The producer of an open one goes on with it."""
 
     async def write(call: Caller, id: str, who: Who, value: bytes) -> None:
         records = fresh([value], producer=(*who, 0), attributes=TRANSACTIONAL_BIT)
@@ -186,8 +192,9 @@ def test_transactions_are_copied() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_the_source_may_have_checkpoints_and_stays_as_it_was() -> None:
-    """M1: a ledger that is cut to a checkpoint is copied as well; what it points to is not touched."""
+    """A ledger that is cut to a checkpoint is copied as well; what it points to is not touched."""
 
     async def run() -> None:
         store, source, target = MemoryStore(), MemoryLedger(), Sparse()
@@ -206,8 +213,9 @@ def test_the_source_may_have_checkpoints_and_stays_as_it_was() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_a_target_that_is_not_empty_is_refused() -> None:
-    """M1: also one that holds a copy already."""
+    """Also one that holds a copy already."""
 
     async def run() -> None:
         store, source, target = MemoryStore(), MemoryLedger(), MemoryLedger()
@@ -219,8 +227,9 @@ def test_a_target_that_is_not_empty_is_refused() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_a_cluster_that_lives_is_refused() -> None:
-    """M1: while somebody beats nothing is copied, unless forced; what is appended meanwhile is noticed even then."""
+    """While somebody beats nothing is copied, unless forced; what is appended meanwhile is noticed even then."""
 
     async def run() -> None:
         store, source, target = MemoryStore(), MemoryLedger(), MemoryLedger()
@@ -244,8 +253,9 @@ def test_a_cluster_that_lives_is_refused() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_lost_replies_and_foreign_pointers() -> None:
-    """M1: a step whose outcome is unknown is repeated; somebody else on the target is noticed."""
+    """A step whose outcome is unknown is repeated; somebody else on the target is noticed."""
 
     class Losing(MemoryLedger):
         lost = 0

@@ -1,4 +1,4 @@
-"""S4: who may read what in the data directory, by the settings, also in directories that are there already."""
+"""Who may read what in the data directory, by the settings, also in directories that are there already."""
 
 from pathlib import Path
 
@@ -8,6 +8,8 @@ from headwater.app.directories import prepare
 from headwater.errors import ConfigError
 from headwater.settings.settings import Settings, StoreOptions, load
 from tests.support.files import mode_of, umask_of
+
+PROMISES = ("S3",)
 
 
 def settings_of(data: Path, mode: str = "0600", **others: str) -> Settings:

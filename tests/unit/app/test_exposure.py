@@ -1,4 +1,4 @@
-"""S3: nothing listens beyond loopback without authentication unless it was asked to."""
+"""Nothing listens beyond loopback without authentication unless it was asked to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 from headwater.app.exposure import check_exposure
 from headwater.errors import ConfigError
 from headwater.settings.settings import Gateway, HttpSecurity, ListenerSecurity, Security, Settings
+from tests.support.promise import promise
+
+PROMISES = ("S3",)
 
 SAFE = [
     ("127.0.0.1:9092", "127.0.0.1:8080", {}),
@@ -39,16 +42,18 @@ KNOWN = [
 UNKNOWN = [HttpSecurity(certificate="a", key="b"), HttpSecurity(client_auth="requested", client_ca="c")]
 
 
+@promise("S3")
 @pytest.mark.parametrize("own", KNOWN)
 def test_pages_that_know_who_asks(own: HttpSecurity) -> None:
-    """S3: they may be anywhere."""
+    """They may be anywhere."""
     settings = Settings(http="0.0.0.0:8080", security=Security(http=own))
     assert check_exposure(settings) is None  # type: ignore[func-returns-value]
 
 
+@promise("S3")
 @pytest.mark.parametrize("own", UNKNOWN)
 def test_pages_that_do_not(own: HttpSecurity) -> None:
-    """S3: TLS alone tells nothing about the client."""
+    """TLS alone tells nothing about the client."""
     with pytest.raises(ConfigError, match=r"security\.http\.authentication"):
         check_exposure(Settings(http="0.0.0.0:8080", security=Security(http=own)))
 
@@ -57,15 +62,17 @@ def made(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> Setti
     return Settings(kafka=kafka, http=http, security=Security(listeners=listeners))
 
 
+@promise("S3")
 @pytest.mark.parametrize(("kafka", "http", "listeners"), SAFE)
 def test_safe(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> None:
-    """S3: loopback, or authentication."""
+    """Loopback, or authentication."""
     assert check_exposure(made(kafka, http, listeners)) is None  # type: ignore[func-returns-value]
 
 
+@promise("S3")
 @pytest.mark.parametrize(("kafka", "http", "listeners"), OPEN)
 def test_open(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> None:
-    """S3: refused with what to do about it; allowed where that is asked for."""
+    """Refused with what to do about it; allowed where that is asked for."""
     settings = made(kafka, http, listeners)
     with pytest.raises(ConfigError, match="--insecure"):
         check_exposure(settings)
@@ -73,12 +80,13 @@ def test_open(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> 
     assert check_exposure(msgspec.structs.replace(settings, security=trusted)) is None  # type: ignore[func-returns-value]
 
 
+@promise("S3")
 @pytest.mark.parametrize(
     ("own", "what"),
     [(Gateway(http="10.0.0.1:8081"), "gateway"), (Gateway(flight="10.0.0.1:8082"), "Flight SQL server")],
 )
 def test_a_gateway_beyond_loopback(own: Gateway, what: str) -> None:
-    """S3: it wants an authentication, like the pages; a process without one does not care."""
+    """It wants an authentication, like the pages; a process without one does not care."""
     settings = Settings(gateway=own)
     check_exposure(settings)
     with pytest.raises(ConfigError, match=rf"{what} on 10\.0\.0\.1 .*--insecure"):

@@ -1,4 +1,4 @@
-"""O1: what the health pages say of a process and its duties, and how a process ends whose duty has failed."""
+"""What the health pages say of a process and its duties, and how a process ends whose duty has failed."""
 
 import asyncio
 import json
@@ -12,6 +12,9 @@ from headwater.background import Background, Duty, OnDeath
 from headwater.cli.errors import exit_code
 from headwater.errors import DutyFailed
 from headwater.log.damage import DamageLine
+from tests.support.promise import promise
+
+PROMISES = ("O4",)
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +61,9 @@ def test_pages(on_death: OnDeath | None, status: str, code: int, state: str) -> 
     run(story())
 
 
+@promise("L10")
 def test_damaged_records_are_named() -> None:
-    """L10: the process serves all other records, so it is degraded."""
+    """The process serves all other records, so it is degraded."""
 
     async def story() -> None:
         background = await dying(None)

@@ -1,4 +1,4 @@
-"""K2, K5, K7: Kafka's internal topics, which exist for clients only."""
+"""Kafka's internal topics, which exist for clients only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from headwater.replica.internal_topics import PARTITIONS
 from tests.support.batches import batch
 from tests.support.nodes import Caller
 from tests.unit.broker.calling import CREATE, DESCRIBE_CONFIGS, TOPIC, create, fetch, produce, recs, run
+
+PROMISES = ("K2", "K5", "K7")
 
 LIST, METADATA, COMMIT, OFFSETS, DELETE, GROW, RESOURCES, DESCRIBE_TOPICS, ALTER = 2, 3, 8, 9, 20, 37, 74, 75, 44
 NAME, OTHER = "__consumer_offsets", "__transaction_state"

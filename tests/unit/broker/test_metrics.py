@@ -1,4 +1,4 @@
-"""O2: what `/metrics` says of transactions."""
+"""What `/metrics` says of transactions."""
 
 import asyncio
 
@@ -17,6 +17,8 @@ from headwater.state.commands.transactions import (
 from headwater.state.results import Appended, Judgement, Transacted
 from headwater.state.streams.stored.transactions import LAST_EPOCH
 from tests.support.virtual_nodes import ONE, NodeWorld, topic
+
+PROMISES = ("O2",)
 
 MINUTE = 60_000
 

@@ -1,12 +1,16 @@
-"""K2: answers that are not known yet."""
+"""Answers that are not known yet."""
 
 import asyncio
 
 from headwater.broker.request import Pending, Values
+from tests.support.promise import promise
+
+PROMISES = ("K2",)
 
 
+@promise("K2")
 def test_a_pending_answer_reaches_its_caller_at_once() -> None:
-    """K2: callers that ask before it is known, after that, or wait for it."""
+    """Callers that ask before it is known, after that, or wait for it."""
 
     async def scenario() -> None:
         early, late = Pending(), Pending()

@@ -1,4 +1,4 @@
-"""S4: requests and answers with many items are worked on in slices, counted per turn of the event loop."""
+"""Requests and answers with many items are worked on in slices, counted per turn of the event loop."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -20,8 +20,11 @@ from headwater.wire.messages import (
     weight,
 )
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import CREATE, create, run
 from tests.unit.broker.net.test_connection import CountingHost, open_connection
+
+PROMISES = ("S4",)
 
 METADATA, DESCRIBE_CONFIGS, LIST_OFFSETS, OFFSET_FETCH, FETCH, DESCRIBE_GROUPS = 3, 32, 2, 9, 1, 15
 CREATE_PARTITIONS = 37
@@ -123,9 +126,10 @@ def test_one_slice_per_turn_for_all_requests_together() -> None:
     asyncio.run(main())
 
 
+@promise("S4")
 @pytest.mark.parametrize("version", [1, 12])
 def test_a_topic_named_many_times_is_answered_once(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
-    """S4: as in Kafka. Neither reading nor encoding does more than a slice per turn of the event loop."""
+    """As in Kafka. Neither reading nor encoding does more than a slice per turn of the event loop."""
 
     async def test(one: Caller) -> None:
         await create(one, partitions=2_000)
@@ -185,8 +189,9 @@ def test_requests_behind_a_large_one_are_answered_behind_it() -> None:
     run(test)
 
 
+@promise("S4")
 def test_a_request_with_too_many_items_is_refused() -> None:
-    """S4: with an error if the answer has one for the whole request; else its connection ends. Nothing is changed."""
+    """With an error if the answer has one for the whole request; else its connection ends. Nothing is changed."""
 
     async def test(one: Caller) -> None:
         broker = one.node.broker
@@ -203,8 +208,9 @@ def test_a_request_with_too_many_items_is_refused() -> None:
     run(test)
 
 
+@promise("S4")
 def test_a_short_request_cannot_fill_the_cluster() -> None:
-    """S4: the creation that goes over the limit is refused, and so is growth and creation by Metadata."""
+    """The creation that goes over the limit is refused, and so is growth and creation by Metadata."""
 
     async def test(one: Caller) -> None:
         wanted = [{"name": f"t{i}", "num_partitions": 40, "replication_factor": 1} for i in range(10)]

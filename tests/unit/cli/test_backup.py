@@ -11,6 +11,8 @@ import typer
 from headwater.cli import backup, common, errors
 from tests.unit.app.backup.disk import DiskWorld, files_of, write
 
+PROMISES = ("O6",)
+
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:

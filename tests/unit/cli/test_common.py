@@ -5,6 +5,7 @@ import pytest
 from headwater.cli import common, errors
 from headwater.client.errors import AnswerLost, Unreachable
 from headwater.errors import ConfigError, Damaged, Halted, HeadwaterError, OutcomeUnknown, Overloaded, StoreFull
+from tests.support.promise import promise
 
 
 @pytest.mark.parametrize(
@@ -27,8 +28,8 @@ def test_exit_codes(error: BaseException, code: int) -> None:
     assert errors.exit_code(error) == code
 
 
+@promise("T5")
 def test_durations() -> None:
-    """T5"""
     assert [common.parse_duration(text) for text in ("250ms", "90s", "30m", "12h", "7d", " 0s ")] == [
         250, 90_000, 1_800_000, 43_200_000, 604_800_000, 0,
     ]  # fmt: skip

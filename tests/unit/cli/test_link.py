@@ -23,6 +23,8 @@ from headwater.replica.topics import Topics
 from headwater.settings.settings import Settings
 from headwater.state.commands.links import LinkSpec
 
+PROMISES = ("H3", "N1")
+
 SECRET = "correct horse"
 FIRST = LinkSpec("first", ("127.0.0.1:9192",), {}, ("other",), (), (), {}, False)
 

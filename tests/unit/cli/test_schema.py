@@ -1,4 +1,4 @@
-"""T6: `headwater schema` on a cluster's own ledger: registered, shown, checked, deleted; modes and levels."""
+"""`headwater schema` on a cluster's own ledger: registered, shown, checked, deleted; modes and levels."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from headwater.app.session import ledger_session
 from headwater.cli import common, schema
 from headwater.replica.levels import settle_level
 from headwater.settings.settings import Settings
+from tests.support.promise import promise
+
+PROMISES = ("T6",)
 
 
 class Commands:
@@ -59,8 +62,9 @@ def commands(tmp_path: Path) -> Commands:
     return Commands(tmp_path)
 
 
+@promise("T6")
 def test_a_schemas_life(commands: Commands) -> None:
-    """T6: for people and for programs."""
+    """For people and for programs."""
     assert commands.ok("list") == ""
     assert commands.ok("register", "orders-value", commands.file('"int"')) == "subject orders-value, version 1: id 1\n"
     assert commands.ok("check", "orders-value", commands.file('"long"')) == "compatible\n"
@@ -84,8 +88,9 @@ def test_a_schemas_life(commands: Commands) -> None:
     assert commands("show", "--id", "1")[0] != 0
 
 
+@promise("T6")
 def test_kinds_and_references(commands: Commands) -> None:
-    """T6: the kind follows from the name of the file; references are named."""
+    """The kind follows from the name of the file; references are named."""
     commands.ok("register", "base", commands.file('{"type": "record", "name": "A", "fields": []}'))
     user = commands.file('{"type": "record", "name": "U", "fields": [{"name": "a", "type": "A"}]}')
     assert commands("register", "user", user)[0] != 0
@@ -98,8 +103,9 @@ def test_kinds_and_references(commands: Commands) -> None:
         assert commands("register", "user", user, "--reference", wrong)[0] != 0
 
 
+@promise("T6")
 def test_modes_and_levels(commands: Commands) -> None:
-    """T6: global, and of a subject."""
+    """Global, and of a subject."""
     assert (commands.ok("mode"), commands.ok("compat")) == ("READWRITE\n", "BACKWARD\n")
     assert commands.ok("compat", "s", "--set", "full") == "compatibility s is FULL\n"
     assert commands.json("compat", "s") == {"subject": "s", "compatibility": "FULL"}

@@ -1,4 +1,4 @@
-"""T5, T15: `headwater table` on a cluster's own data, with a compactor at work that needs no Spark."""
+"""`headwater table` on a cluster's own data, with a compactor at work that needs no Spark."""
 
 import asyncio
 import contextlib
@@ -30,8 +30,11 @@ from headwater.replica.domains import STREAM_DOMAINS, Domains
 from headwater.settings.settings import Lake, Settings
 from headwater.state.commands.cluster import Listener
 from tests.support.batches import Rec, batch
+from tests.support.promise import promise
 from tests.support.transactions import PLAIN, ObjectWriter, submitting
 from tests.support.virtual_nodes import sent, topic
+
+PROMISES = ("T5", "T15")
 
 LAKE = Lake(interval_ms=20, freshness_ms=1 << 40, merge_files=4, orphan_interval_ms=1 << 40, foreign_retry_ms=100)
 FOREIGN = {"path": "x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
@@ -152,8 +155,8 @@ def headwater(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
         cluster.close()
 
 
+@promise("T5")
 def test_a_look_at_tables(headwater: Commands) -> None:
-    """T5"""
     assert {"empty", "orders"} <= {row["topic"] for row in headwater.json("list")}
     described = headwater.json("describe", "orders")
     assert (described["rows"], described["pending_records"]) == (10, 0)
@@ -164,8 +167,9 @@ def test_a_look_at_tables(headwater: Commands) -> None:
     assert ".parquet" in headwater.ok("files", "orders")
 
 
+@promise("T5")
 def test_how_fresh_tables_are(headwater: Commands) -> None:
-    """T5: 0 while all is settled, else the age of what waits, in list and description."""
+    """0 while all is settled, else the age of what waits, in list and description."""
     cluster = headwater.cluster
     assert {row["freshness_seconds"] for row in headwater.json("list") if row["topic"] in ("empty", "orders")} == {0}
     described = headwater.json("describe", "orders")
@@ -179,8 +183,9 @@ def test_how_fresh_tables_are(headwater: Commands) -> None:
     assert headwater.json("describe", "waiting")["freshness_seconds"] == 0
 
 
+@promise("T5")
 def test_settle_says_what_it_settled(headwater: Commands) -> None:
-    """T5: for people and for programs, also if there was nothing to do."""
+    """For people and for programs, also if there was nothing to do."""
     cluster = headwater.cluster
     cluster.do(topic(cluster.node, "said", 2))
     assert headwater.ok("settle", "said") == "said: there was nothing to settle, version 0\n"
@@ -204,8 +209,9 @@ def test_settle_says_what_it_settled(headwater: Commands) -> None:
     assert headwater.ok("settle", "said", "--no-wait") == "said: 1 records are to be settled\n"
 
 
+@promise("T1", "T5")
 def test_settle_returns_at_the_stable_offset(headwater: Commands) -> None:
-    """T1, T5: it does not wait for open transactions, and says how many records they hold back."""
+    """It does not wait for open transactions, and says how many records they hold back."""
     cluster = headwater.cluster
     [stream] = cluster.do(topic(cluster.node, "txn", 1)).streams
     writer = cluster.do(cluster.object_writer())
@@ -240,8 +246,9 @@ def test_settle_returns_at_the_stable_offset(headwater: Commands) -> None:
     assert "held back" not in headwater.ok("describe", "txn")
 
 
+@promise("T5")
 def test_settle_that_is_late_says_why(tmp_path: Path) -> None:
-    """T5: no compactor, one that is at work, one with other work, followers, and what transactions hold back."""
+    """No compactor, one that is at work, one with other work, followers, and what transactions hold back."""
     cluster = Cluster(tmp_path / "data")
     cluster.do(cluster.start(compacts=False))
     headwater = Commands(cluster)
@@ -276,8 +283,9 @@ async def _let(event: asyncio.Event) -> None:
     event.set()
 
 
+@promise("T5")
 def test_settle_waits_for_followers_that_have_not_begun(headwater: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T5: the tables of a new topic are there when `settle` returns, not only its segments."""
+    """The tables of a new topic are there when `settle` returns, not only its segments."""
     cluster = headwater.cluster
     cluster.do(topic(cluster.node, "new", 1, retention_ms="-1"))
     cluster.do(cluster.produce("new", 0, b"first"))
@@ -293,8 +301,9 @@ def test_settle_waits_for_followers_that_have_not_begun(headwater: Commands, mon
     }
 
 
+@promise("T4", "T5")
 def test_a_follower_that_is_held(headwater: Commands) -> None:
-    """T4, T5: the commands say which one, why, and what to do, and do not wait for it."""
+    """The commands say which one, why, and what to do, and do not wait for it."""
     cluster = headwater.cluster
     cluster.do(topic(cluster.node, "held", 1))
     cluster.do(cluster.produce("held", 0, b"a"))
@@ -318,8 +327,9 @@ def test_a_follower_that_is_held(headwater: Commands) -> None:
     assert "is held" not in headwater.ok("describe", "held")
 
 
+@promise("L8")
 def test_rows_that_are_too_old(headwater: Commands, tmp_path: Path) -> None:
-    """L8: nothing is appended without --yes; with it a warning stays."""
+    """Nothing is appended without --yes; with it a warning stays."""
     cluster, file = headwater.cluster, tmp_path / "rows.parquet"
     cluster.do(topic(cluster.node, "old", 1, retention_ms="3600000"))
     now = SystemClock().wall_ms()
@@ -334,8 +344,9 @@ def test_rows_that_are_too_old(headwater: Commands, tmp_path: Path) -> None:
     assert headwater.json("describe", "old")["rows"] == 3
 
 
+@promise("T15")
 def test_snapshots(headwater: Commands) -> None:
-    """T15: version, snapshot and offsets beside each other."""
+    """Version, snapshot and offsets beside each other."""
     found = headwater.json("snapshots", "orders")
     assert [v["operation"] for v in found].count("merge") >= 1
     settles = [v for v in found if v["operation"] == "settle"]
@@ -356,8 +367,9 @@ def test_snapshots(headwater: Commands) -> None:
     assert headwater.json("snapshots", "empty") == []
 
 
+@promise("T15")
 def test_changes(headwater: Commands) -> None:
-    """T15: the offsets that came, who can show them, and the records themselves."""
+    """The offsets that came, who can show them, and the records themselves."""
     found = headwater.json("snapshots", "orders")
     second = [v for v in found if v["operation"] == "settle"][1]["version"]
     change = headwater.json("changes", "orders", "--from", str(second))
@@ -383,6 +395,7 @@ def test_changes(headwater: Commands) -> None:
     assert headwater.ok("changes", "orders", "--from", str(len(found)), "--records") == ""
 
 
+@promise("T15", "T5")
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -398,14 +411,15 @@ def test_changes(headwater: Commands) -> None:
     ],
 )
 def test_what_cannot_be(headwater: Commands, arguments: list[str], code: int, says: str) -> None:
-    """T15, T5: clear errors."""
+    """Clear errors."""
     result = headwater(*arguments)
     assert (result[0], result[1]) == (code, "")
     assert says in result[2]
 
 
+@promise("T5")
 def test_expiry(tmp_path: Path) -> None:
-    """T5: versions and files are gone when the command is done, and without a compactor it says so."""
+    """Versions and files are gone when the command is done, and without a compactor it says so."""
     cluster = Cluster(tmp_path / "data")
     cluster.do(cluster.start())
     headwater = Commands(cluster)

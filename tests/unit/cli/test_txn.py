@@ -1,4 +1,4 @@
-"""K12: `headwater txn`, its output, its filters and its question."""
+"""`headwater txn`, its output, its filters and its question."""
 
 import contextlib
 import io
@@ -11,6 +11,8 @@ import typer
 from headwater.cli import common, txn
 from headwater.clock import SystemClock
 from tests.support.transaction_brokers import INIT_PRODUCER_ID, Id, TransactionBrokers
+
+PROMISES = ("K12",)
 
 OK, CONFIG, KAFKA, INTERRUPTED = 0, 1, 2, 130
 

@@ -13,6 +13,7 @@ from headwater.log.marker import marker_batch
 from headwater.state.streams.index import OffsetIndex
 from headwater.types import Buffer
 from tests.support.batches import batch
+from tests.support.promise import promise
 
 A, B = 5, 6
 
@@ -32,8 +33,9 @@ def read(batches: list[Buffer], aborted: list[tuple[int, int]], first: int = 0) 
         yield from (record.value for record in one.records)
 
 
+@promise("K12")
 def test_markers_have_no_records() -> None:
-    """K12: not for readers of all records either; and they say whose transaction ended, and how."""
+    """Not for readers of all records either; and they say whose transaction ended, and how."""
     commit, abort = decode_batches(marker(A, commit=True) + marker(B, commit=False))
     assert (commit.control, commit.records, commit.producer, commit.aborts) == (True, (), A, False)
     assert (abort.control, abort.records, abort.producer, abort.aborts) == (True, (), B, True)
@@ -41,8 +43,9 @@ def test_markers_have_no_records() -> None:
     assert (plain.control, plain.producer, plain.aborts) == (False, NO_PRODUCER, False)
 
 
+@promise("K12")
 def test_aborted_transactions_are_left_out() -> None:
-    """K12: from their first offset to their marker, of their producer, and not of its next transaction."""
+    """From their first offset to their marker, of their producer, and not of its next transaction."""
     log = [
         data(A, b"a0"), data(B, b"b1"), batch([b"plain 2"], producer=(A, 0, 9)), data(A, b"a3"),
         marker(A, commit=False), data(A, b"a5"), marker(B, commit=True), data(B, b"b7"), marker(A, commit=True),
@@ -77,8 +80,9 @@ class Broker:
         return {0: self.answers.pop(0)}
 
 
+@promise("K12")
 def test_a_reader_of_committed_records() -> None:
-    """K12: it asks for them, and goes on behind what it leaves out until it reaches its end."""
+    """It asks for them, and goes on behind what it leaves out until it reaches its end."""
     log = [data(A, b"a0"), data(B, b"b1"), marker(A, commit=False)]
     rest = [marker(B, commit=True), batch([b"plain 4"])]
     told = [

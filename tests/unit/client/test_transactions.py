@@ -1,4 +1,4 @@
-"""K12: calls about transactional ids: which broker is asked, and what its answers become."""
+"""Calls about transactional ids: which broker is asked, and what its answers become."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,6 +21,8 @@ from tests.support.transaction_brokers import (
     Id,
     TransactionBrokers,
 )
+
+PROMISES = ("K12",)
 
 HASTY = ClientSettings(first_pause_s=0.001, longest_pause_s=0.001)
 

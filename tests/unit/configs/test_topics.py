@@ -1,20 +1,25 @@
-"""Topic configs: checked strictly, kept in a canonical form, typed (K7)."""
+"""Topic configs: checked strictly, kept in a canonical form, typed."""
 
 import pytest
 
 from headwater.configs.keys import INT_MAX, LONG_MAX, MAX_VALUE_LENGTH, Kind
 from headwater.configs.topics import DEFAULTS, KEYS, TopicConfig, check_together, checked, value_of
 from headwater.errors import ConfigError
+from tests.support.promise import promise
+
+PROMISES = ("K7",)
 
 
+@promise("K7")
 @pytest.mark.parametrize("name", KEYS)
 def test_defaults_are_valid(name: str) -> None:
-    """K7: every config has a sound default and a word on what it does."""
+    """Every config has a sound default and a word on what it does."""
     key = KEYS[name]
     assert checked(name, key.default) == key.default
     assert key.doc.endswith(".")
 
 
+@promise("K7")
 @pytest.mark.parametrize(
     ("name", "given", "kept"),
     [
@@ -40,10 +45,10 @@ def test_defaults_are_valid(name: str) -> None:
     ],
 )
 def test_accepted(name: str, given: str, kept: str) -> None:
-    """K7"""
     assert checked(name, given) == kept
 
 
+@promise("K7")
 @pytest.mark.parametrize(
     ("name", "given"),
     [
@@ -87,22 +92,23 @@ def test_accepted(name: str, given: str, kept: str) -> None:
     ],
 )
 def test_refused(name: str, given: str) -> None:
-    """K7: in the words that Kafka's tools show."""
+    """In the words that Kafka's tools show."""
     with pytest.raises(ConfigError, match=f"^Invalid value .* for configuration {name}: "):
         checked(name, given)
 
 
+@promise("K7")
 def test_unknown_and_absent() -> None:
-    """K7"""
     with pytest.raises(ConfigError, match=r"Unknown topic config name: no\.such"):
         checked("no.such", "1")
     with pytest.raises(ConfigError, match="more than"):
         checked("leader.replication.throttled.replicas", "x" * (MAX_VALUE_LENGTH + 1))
 
 
+@promise("K7")
 @pytest.mark.parametrize("name", [name for name, key in KEYS.items() if key.inert])
 def test_configs_without_effect(name: str) -> None:
-    """K7: they take Kafka's values like any other, and their descriptions say that nothing follows."""
+    """They take Kafka's values like any other, and their descriptions say that nothing follows."""
     other = {Kind.BOOLEAN: "true", Kind.LIST: "0:1, 1:2"}.get(KEYS[name].kind, "2000000")
     if name != "remote.storage.enable":
         assert checked(name, other) == other.replace(" ", "")
@@ -110,24 +116,25 @@ def test_configs_without_effect(name: str) -> None:
     assert TopicConfig.of({name: other}, {}) == TopicConfig.of({}, {})
 
 
+@promise("K7")
 def test_configs_that_contradict_each_other() -> None:
-    """K7"""
     check_together({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "10"}, {})
     with pytest.raises(ConfigError, match=r"conflict topic config setting min.compaction.lag.ms \(10\) > "):
         check_together({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"}, {})
 
 
+@promise("K7")
 @pytest.mark.parametrize("synonym", DEFAULTS)
 def test_defaults_of_the_cluster(synonym: str) -> None:
-    """K7: a topic's own value counts more than the cluster's default, and that more than Kafka's."""
+    """A topic's own value counts more than the cluster's default, and that more than Kafka's."""
     key = DEFAULTS[synonym]
     assert value_of(key.name, {}, {}) == key.default
     assert value_of(key.name, {}, {synonym: "a"}) == "a"
     assert value_of(key.name, {key.name: "b"}, {synonym: "a"}) == "b"
 
 
+@promise("K7")
 def test_defaults_of_the_cluster_typed() -> None:
-    """K7"""
     common = {"log.retention.ms": "5", "log.message.timestamp.type": "LogAppendTime", "max.connections": "7"}
     config = TopicConfig.of({"message.timestamp.type": "CreateTime"}, common)
     assert (config.retention_ms, config.append_time) == (5, False)
@@ -136,8 +143,9 @@ def test_defaults_of_the_cluster_typed() -> None:
         check_together({"max.compaction.lag.ms": "9"}, {"log.cleaner.min.compaction.lag.ms": "10"})
 
 
+@promise("K7")
 def test_typed() -> None:
-    """K7: what is not set has its default."""
+    """What is not set has its default."""
     assert TopicConfig.of({}, {}) == TopicConfig(
         cleanup=("delete",),
         compression="producer",
@@ -192,15 +200,17 @@ def test_typed() -> None:
     assert not TopicConfig.of({}, {}).compacted
 
 
+@promise("T17")
 @pytest.mark.parametrize("value", ["a..b", ".a", "a" * 1_001, ",".join(f"c{i}" for i in range(33))])
 def test_columns_to_index(value: str) -> None:
-    """T17: a bounded list of names."""
+    """A bounded list of names."""
     with pytest.raises(ConfigError, match="column"):
         checked("headwater.table.index.columns", value)
 
 
+@promise("T7")
 @pytest.mark.parametrize("value", ["", "avro", "subject:", "subject:" + "x" * 256, "subject:a\nb", "JSON"])
 def test_sources_of_schemas(value: str) -> None:
-    """T7: what a topic may say about the schemas of its keys and values."""
+    """What a topic may say about the schemas of its keys and values."""
     with pytest.raises(ConfigError, match="must be none, auto, json or subject:NAME"):
         checked("headwater.value.schema", value)

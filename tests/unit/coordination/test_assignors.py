@@ -1,4 +1,4 @@
-"""K9: the uniform and range assignors give every partition one owner, fairly, and move little."""
+"""The uniform and range assignors give every partition one owner, fairly, and move little."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from headwater.coordination.assignors import ASSIGNORS, Assignment, MemberSpec, contiguous, uniform
 from tests.support.consumer_groups import pairs
+from tests.support.promise import promise
+
+PROMISES = ("K9",)
 
 TOPICS = [uuid.UUID(int=number) for number in range(1, 6)]
 
@@ -56,10 +59,11 @@ def check_complete(members: list[MemberSpec], counts: dict[uuid.UUID, int], resu
         assert all(result[member.member_id].values()), "a topic without partitions"
 
 
+@promise("K9")
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(group=groups(), order=st.randoms(use_true_random=False))
 def test_every_partition_has_one_owner_that_wants_it(name: str, group: tuple, order: object) -> None:
-    """K9: complete whatever the subscriptions, and the same in whatever order members are given."""
+    """Complete whatever the subscriptions, and the same in whatever order members are given."""
     members, counts = group
     result = ASSIGNORS[name](members, counts)
     check_complete(members, counts, result)
@@ -68,9 +72,10 @@ def test_every_partition_has_one_owner_that_wants_it(name: str, group: tuple, or
     assert ASSIGNORS[name](shuffled, counts) == result
 
 
+@promise("K9")
 @given(group=groups(is_same=True))
 def test_uniform_is_even_and_sticky_when_all_want_the_same(group: tuple) -> None:
-    """K9: numbers differ by one at most, and nobody loses more than what is over a fair share."""
+    """Numbers differ by one at most, and nobody loses more than what is over a fair share."""
     members, counts = group
     result = uniform(members, counts)
     sizes = {member_id: len(pairs(assignment)) for member_id, assignment in result.items()}
@@ -83,9 +88,10 @@ def test_uniform_is_even_and_sticky_when_all_want_the_same(group: tuple) -> None
     assert uniform(again, counts) == result
 
 
+@promise("K9")
 @given(group=groups())
 def test_uniform_cannot_be_evened_out_by_one_move(group: tuple) -> None:
-    """K9: with different subscriptions, no partition could move to a member that wants it and has two fewer."""
+    """With different subscriptions, no partition could move to a member that wants it and has two fewer."""
     members, counts = group
     result = uniform(members, counts)
     sizes = {member_id: len(pairs(assignment)) for member_id, assignment in result.items()}
@@ -98,9 +104,10 @@ def test_uniform_cannot_be_evened_out_by_one_move(group: tuple) -> None:
     assert uniform(again, counts) == result, "a second time moves something"
 
 
+@promise("K9")
 @given(group=groups())
 def test_range_gives_runs(group: tuple) -> None:
-    """K9: of each topic a member has one run, and runs differ by one at most."""
+    """Of each topic a member has one run, and runs differ by one at most."""
     members, counts = group
     result = contiguous(members, counts)
     for topic in counts:
@@ -110,8 +117,9 @@ def test_range_gives_runs(group: tuple) -> None:
         assert not runs or max(map(len, runs)) - min(map(len, runs)) <= 1
 
 
+@promise("K9")
 def test_range_cuts_equal_topics_in_the_same_places() -> None:
-    """K9: topics with equally many partitions are assigned together."""
+    """Topics with equally many partitions are assigned together."""
     counts = {TOPICS[0]: 5, TOPICS[1]: 5}
     result = contiguous([spec("b", TOPICS[:2]), spec("a", TOPICS[:2])], counts)
     assert result == {
@@ -120,8 +128,9 @@ def test_range_cuts_equal_topics_in_the_same_places() -> None:
     }
 
 
+@promise("K9")
 def test_range_puts_static_members_first_by_instance() -> None:
-    """K9: a static member's run depends on its instance id, not on the member id of the day."""
+    """A static member's run depends on its instance id, not on the member id of the day."""
     counts = {TOPICS[0]: 6}
     for ids in (("x", "y"), ("y", "x")):
         members = [
@@ -135,8 +144,9 @@ def test_range_puts_static_members_first_by_instance() -> None:
         assert result["a"] == {TOPICS[0]: frozenset({4, 5})}
 
 
+@promise("K9")
 def test_uniform_moves_only_what_a_new_member_needs() -> None:
-    """K9: one who joins gets its share, and nobody else gets anything."""
+    """One who joins gets its share, and nobody else gets anything."""
     counts = {TOPICS[0]: 12}
     members = [spec(f"m{n}", TOPICS[:1], {TOPICS[0]: frozenset(range(n * 4, n * 4 + 4))}) for n in range(3)]
     result = uniform([*members, spec("a", TOPICS[:1])], counts)
@@ -145,8 +155,9 @@ def test_uniform_moves_only_what_a_new_member_needs() -> None:
         assert len(result[member.member_id][TOPICS[0]]) == 3
 
 
+@promise("K9")
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_nobody_gets_nothing(name: str) -> None:
-    """K9: no members, and members without topics, are no trouble."""
+    """No members, and members without topics, are no trouble."""
     assert ASSIGNORS[name]([], {}) == {}
     assert ASSIGNORS[name]([spec("a", []), spec("b", [])], {}) == {"a": {}, "b": {}}

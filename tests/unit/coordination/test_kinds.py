@@ -1,4 +1,4 @@
-"""K8, K9: what all kinds of groups have in common, and kinds that this version does not know."""
+"""What all kinds of groups have in common, and kinds that this version does not know."""
 
 import pytest
 
@@ -8,6 +8,9 @@ from headwater.coordination.kinds import KINDS, kind_of
 from headwater.errors import Halted
 from headwater.settings.settings import Groups
 from tests.support.consumer_groups import TopicTable
+from tests.support.promise import promise
+
+PROMISES = ("K8", "K9")
 
 CONTEXT = GroupContext(Groups(), lambda: "id", lambda name: {})
 TOPICS = TopicTable(a=1)
@@ -25,9 +28,9 @@ def test_a_new_group_is_empty_and_waits_for_nothing(kind: type[Group]) -> None:
     assert not group.is_subscribed("a", TOPICS)
 
 
+@promise("K10")
 @every_kind
 def test_callers_without_an_epoch_commit_to_an_empty_group(kind: type[Group]) -> None:
-    """K10"""
     group = kind.create("g", CONTEXT, 0)
     group.check_commit(Commit(member_id="", instance_id=None, epoch=-1, version=9), 0)
     group.check_fetch(None, -1)

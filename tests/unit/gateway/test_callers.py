@@ -1,4 +1,4 @@
-"""S2: who calls: passwords, tokens and nobody; what a caller may not do, and what it may not know of."""
+"""Who calls: passwords, tokens and nobody; what a caller may not do, and what it may not know of."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from headwater.settings.settings import HttpSecurity, Oauth
 from headwater.state.cluster.access import AclResource, Operation
 from tests.support.certificates import Signer, key_document
 from tests.support.gateways import ALICE, BOB, basic, gateway, secured
+from tests.support.promise import promise
 from tests.support.rules import rule
 from tests.support.secured import PASSWORDS
+
+PROMISES = ("S2",)
 
 SIGNER = Signer("k", "ES256")
 
 
+@promise("S2")
 def test_passwords() -> None:
-    """S2: an unknown user and a wrong password get the same answer."""
+    """An unknown user and a wrong password get the same answer."""
 
     async def story() -> None:
         async with gateway(secured(), users=True) as found:
@@ -40,8 +44,8 @@ def test_passwords() -> None:
     asyncio.run(story())
 
 
+@promise("S2")
 def test_tokens(tmp_path: Path) -> None:
-    """S2"""
     (tmp_path / "keys.json").write_text(key_document(SIGNER))
     oauth = Oauth(jwks=str(tmp_path / "keys.json"), issuer="i", audience="a")
 
@@ -56,8 +60,9 @@ def test_tokens(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@promise("S2")
 def test_two_claims() -> None:
-    """S2: a proxy and the gateway must not read different ones."""
+    """A proxy and the gateway must not read different ones."""
 
     async def story() -> None:
         async with gateway(secured(), users=True) as found:
@@ -67,8 +72,9 @@ def test_two_claims() -> None:
     asyncio.run(story())
 
 
+@promise("S3")
 def test_what_everybody_may_see() -> None:
-    """S3: whether the gateway serves, and what problems mean; nothing of the cluster."""
+    """Whether the gateway serves, and what problems mean; nothing of the cluster."""
 
     async def story() -> None:
         async with gateway(secured(), users=True) as found:
@@ -89,8 +95,9 @@ def test_what_everybody_may_see() -> None:
     asyncio.run(story())
 
 
+@promise("S2")
 def test_guessing_is_slowed_down() -> None:
-    """S2: failures count by address, with `Retry-After`."""
+    """Failures count by address, with `Retry-After`."""
 
     async def story() -> None:
         async with gateway(secured(), users=True) as found:
@@ -105,8 +112,9 @@ def test_guessing_is_slowed_down() -> None:
     asyncio.run(story())
 
 
+@promise("S2")
 def test_a_right_password_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S2: the slow check is done once a minute; a password that was changed or deleted is forgotten at once."""
+    """The slow check is done once a minute; a password that was changed or deleted is forgotten at once."""
     checked = []
     check = Logins.check_password
 
@@ -133,8 +141,8 @@ def test_a_right_password_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None
     asyncio.run(story())
 
 
+@promise("S2")
 def test_few_passwords_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S2"""
     monkeypatch.setattr(http_logins, "MAX_REMEMBERED", 1)
 
     async def story() -> None:
@@ -147,8 +155,9 @@ def test_few_passwords_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(story())
 
 
+@promise("S2")
 def test_what_a_caller_may_not_do() -> None:
-    """S2: 403 if the caller may know of it, else 404."""
+    """403 if the caller may know of it, else 404."""
 
     async def story() -> None:
         async with gateway(secured(), users=True) as found:

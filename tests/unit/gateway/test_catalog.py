@@ -1,4 +1,4 @@
-"""T3: the read-only Iceberg REST catalog, asked by hand and by pyiceberg's own client over a socket."""
+"""The read-only Iceberg REST catalog, asked by hand and by pyiceberg's own client over a socket."""
 
 import asyncio
 import json
@@ -19,8 +19,11 @@ from headwater.objects.memory import MemoryStore
 from headwater.ops.http import HttpServer, Request
 from headwater.security.guard import Guard
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.support.rules import NO_RULES
 from tests.unit.lake.tables.iceberg.story import Story
+
+PROMISES = ("T3",)
 
 NAMES = ["a.b", "a_b", "a-b", "orders"]
 
@@ -76,13 +79,15 @@ def ask(path: str, method: str = "GET", query: str = "") -> tuple[int, Any]:
     return asyncio.run(run())
 
 
+@promise("T3")
 def test_config() -> None:
-    """T3: clients are told what they may ask."""
+    """Clients are told what they may ask."""
     assert ask("v1/config", query="warehouse=x") == (200, {"defaults": {}, "overrides": {}, "endpoints": ENDPOINTS})
 
 
+@promise("T3")
 def test_namespaces() -> None:
-    """T3: there is one namespace, with nothing below it."""
+    """There is one namespace, with nothing below it."""
     assert ask("v1/namespaces")[1]["namespaces"] == [["topics"]]
     assert ask("v1/namespaces", query="parent=topics")[1]["namespaces"] == []
     assert ask("v1/namespaces", query="parent=other")[0] == 404
@@ -93,8 +98,9 @@ def test_namespaces() -> None:
     assert ask("v1/namespaces/other/tables")[0] == 404
 
 
+@promise("T3")
 def test_tables() -> None:
-    """T3: topics that are settled are tables, under their own names."""
+    """Topics that are settled are tables, under their own names."""
     status, body = ask("v1/namespaces/topics/tables")
     assert status == 200
     assert body["identifiers"] == [{"namespace": ["topics"], "name": name} for name in sorted(NAMES)]
@@ -105,8 +111,9 @@ def test_tables() -> None:
         assert (status, body["error"]["type"]) == (404, "NoSuchTableException")
 
 
+@promise("T3")
 def test_loading_a_table() -> None:
-    """T3: a table comes with its metadata; if the client wants so, only with the snapshots that have a name."""
+    """A table comes with its metadata; if the client wants so, only with the snapshots that have a name."""
     status, body = ask("v1/namespaces/topics/tables/a_b")
     assert status == 200
     assert body["metadata-location"].startswith("memory:///tables/orders-")
@@ -116,8 +123,9 @@ def test_loading_a_table() -> None:
     assert [s["snapshot-id"] for s in body["metadata"]["snapshots"]] == [body["metadata"]["current-snapshot-id"]]
 
 
+@promise("T3")
 def test_a_table_is_found_once_it_is_settled() -> None:
-    """T3: a process that has not read the ledger to its end does so before it says that there is none."""
+    """A process that has not read the ledger to its end does so before it says that there is none."""
 
     async def run() -> None:
         world = World()
@@ -143,9 +151,10 @@ class LateReplica:
         self.state = self._known
 
 
+@promise("T3")
 @pytest.mark.parametrize("asked", ["orders", None])
 def test_catching_up_with_the_ledger(asked: str | None) -> None:
-    """T3: a topic that this process has not heard of, in a domain that it has not read, is known after catching up."""
+    """A topic that this process has not heard of, in a domain that it has not read, is known after catching up."""
     table = SimpleNamespace(dropped=False, followers={"iceberg": SimpleNamespace(location="where")})
     cluster: Any = LateReplica(names={"orders": SimpleNamespace(id=7, domain=2)})
     domains: Any = {Domain(1): LateReplica(tables={}), Domain(2): LateReplica(tables={7: table})}
@@ -158,9 +167,10 @@ def test_catching_up_with_the_ledger(asked: str | None) -> None:
     assert list(tables.names()) == ["orders"]
 
 
+@promise("T3")
 @pytest.mark.parametrize("hangs", [False, True])
 def test_without_the_ledger(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """T3: what is known is served while the ledger is away; of what is not known nothing is said."""
+    """What is known is served while the ledger is away; of what is not known nothing is said."""
     monkeypatch.setattr("headwater.gateway.catalog.CATCH_UP_SECONDS", 0.05)
 
     async def run() -> None:
@@ -175,6 +185,7 @@ def test_without_the_ledger(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     asyncio.run(run())
 
 
+@promise("T3")
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -191,30 +202,33 @@ def test_without_the_ledger(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_nobody_else_writes(method: str, path: str) -> None:
-    """T3: everything that writes is refused, with a reason."""
+    """Everything that writes is refused, with a reason."""
     status, body = ask(path, method)
     assert status == 403
     assert body == {"error": {"message": READ_ONLY, "type": "ForbiddenException", "code": 403}}
 
 
+@promise("T3")
 def test_metrics_are_accepted() -> None:
-    """T3: engines report their scans; nobody keeps that."""
+    """Engines report their scans; nobody keeps that."""
     assert ask("v1/namespaces/topics/tables/orders/metrics", "POST") == (204, None)
     assert ask("v1/namespaces/topics/tables/other/metrics", "POST")[0] == 404
 
 
+@promise("T3")
 @pytest.mark.parametrize(
     "path", ["", "v1", "v2/config", "v1/namespaces/topics/views", "v1/namespaces/topics/tables/a/b/c"]
 )
 def test_what_there_is_not(path: str) -> None:
-    """T3: unknown paths are answered in Iceberg's words too."""
+    """Unknown paths are answered in Iceberg's words too."""
     status, body = ask(path)
     assert status == 404
     assert body["error"]["code"] == 404
 
 
+@promise("T3")
 def test_a_pointer_that_moves_meanwhile() -> None:
-    """T3: metadata that was removed since is looked for again at the newest pointer; a store that is down is a 503."""
+    """Metadata that was removed since is looked for again at the newest pointer; a store that is down is a 503."""
 
     async def run() -> None:
         world = World()
@@ -268,8 +282,9 @@ def with_client(check: Callable[[Client], None]) -> None:
     asyncio.run(run())
 
 
+@promise("T3")
 def test_pyiceberg_reads_the_catalog() -> None:
-    """T3: pyiceberg's client lists and loads every table, whatever characters its name has."""
+    """pyiceberg's client lists and loads every table, whatever characters its name has."""
 
     def check(client: Client) -> None:
         assert client.list_namespaces() == [("topics",)]
@@ -288,8 +303,9 @@ def test_pyiceberg_reads_the_catalog() -> None:
     with_client(check)
 
 
+@promise("T3")
 def test_pyiceberg_cannot_write() -> None:
-    """T3: what pyiceberg would write is refused, and it shows what to do instead."""
+    """What pyiceberg would write is refused, and it shows what to do instead."""
 
     def check(client: Client) -> None:
         for write in (

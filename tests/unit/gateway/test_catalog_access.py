@@ -1,4 +1,4 @@
-"""S2: the REST catalog of a gateway on a socket: who may see which table, and how Iceberg's clients log in."""
+"""The REST catalog of a gateway on a socket: who may see which table, and how Iceberg's clients log in."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ from headwater.settings.settings import HttpSecurity, Oauth, Settings
 from headwater.state.cluster.access import Operation
 from tests.support.certificates import Signer, key_document
 from tests.support.gateways import ALICE, InGateway, basic, gateway, listening, secured
+from tests.support.promise import promise
 from tests.support.rules import rule
 from tests.support.secured import PASSWORDS
 from tests.unit.gateway.test_catalog import World
+
+PROMISES = ("S2",)
 
 SIGNER = Signer("k", "ES256")
 TABLES = f"{MOUNT}v1/namespaces/topics/tables"
@@ -43,8 +46,9 @@ async def with_tables(settings: Settings) -> AsyncIterator[InGateway]:
         yield found
 
 
+@promise("S2")
 def test_tables_under_rules() -> None:
-    """S2: DESCRIBE lists, READ loads; what may not be described looks as if there were none."""
+    """DESCRIBE lists, READ loads; what may not be described looks as if there were none."""
 
     async def story() -> None:
         async with with_tables(secured()) as found:
@@ -78,8 +82,9 @@ def _told(answer: httpx.Response) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name != "date"}
 
 
+@promise("T9")
 def test_refusals_have_the_form_that_clients_understand() -> None:
-    """T9: also those of the front; writes say what to do instead."""
+    """Also those of the front; writes say what to do instead."""
 
     async def story() -> None:
         async with with_tables(secured(body_bytes=10)) as found:
@@ -94,8 +99,9 @@ def test_refusals_have_the_form_that_clients_understand() -> None:
     asyncio.run(story())
 
 
+@promise("S2")
 def test_pyiceberg_logs_in(tmp_path: Path) -> None:
-    """S2: pyiceberg's own client with a token, with a password, and with neither."""
+    """pyiceberg's own client with a token, with a password, and with neither."""
     (tmp_path / "keys.json").write_text(key_document(SIGNER))
     oauth = Oauth(jwks=str(tmp_path / "keys.json"), issuer="i", audience="a")
 
@@ -142,8 +148,9 @@ def by_token(token: str) -> dict[str, str]:
     return {"grant_type": BY_TOKEN, "subject_token": token, "subject_token_type": kind, "scope": "catalog"}
 
 
+@promise("S2")
 def test_a_token_for_a_password() -> None:
-    """S2: Java's clients log in by this only. The token is the user's, can be renewed, and ends with the password."""
+    """Java's clients log in by this only. The token is the user's, can be renewed, and ends with the password."""
 
     async def story() -> None:
         async with with_tables(secured()) as found:
@@ -173,8 +180,9 @@ def test_a_token_for_a_password() -> None:
     asyncio.run(story())
 
 
+@promise("S2")
 def test_who_gets_no_token() -> None:
-    """S2: the same answer for an unknown user and a wrong password, in OAuth's form; guesses are counted."""
+    """The same answer for an unknown user and a wrong password, in OAuth's form; guesses are counted."""
     wrong = [
         ({}, 400, "unsupported_grant_type"),
         ({"grant_type": "password"}, 400, "unsupported_grant_type"),
@@ -203,9 +211,9 @@ def test_who_gets_no_token() -> None:
     asyncio.run(story())
 
 
+@promise("S2")
 @pytest.mark.parametrize("authentication", ["none", "bearer"])
 def test_no_tokens_where_no_passwords_are_taken(authentication: str, tmp_path: Path) -> None:
-    """S2"""
     (tmp_path / "keys.json").write_text(key_document(SIGNER))
     oauth = Oauth(jwks=str(tmp_path / "keys.json"), issuer="i", audience="a")
 
@@ -220,8 +228,8 @@ def test_no_tokens_where_no_passwords_are_taken(authentication: str, tmp_path: P
     asyncio.run(story())
 
 
+@promise("S2")
 def test_a_token_of_another_issuer_is_not_renewed_here(tmp_path: Path) -> None:
-    """S2"""
     (tmp_path / "keys.json").write_text(key_document(SIGNER))
     oauth = Oauth(jwks=str(tmp_path / "keys.json"), issuer="i", audience="a")
 

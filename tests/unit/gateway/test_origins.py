@@ -1,4 +1,4 @@
-"""H1, S4: what web pages of other origins may do: nothing, unless the settings name them."""
+"""What web pages of other origins may do: nothing, unless the settings name them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from headwater.gateway.origins import Origins
 from headwater.gateway.problems import Refusal
 from headwater.settings.settings import Gateway, Settings
 from tests.support.gateways import gateway
+from tests.support.promise import promise
+
+PROMISES = ("S3",)
 
 HERE, PAGE = b"localhost:8081", b"https://page.example"
 
 
+@promise("S3")
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_a_page_of_another_origin_changes_nothing(method: str) -> None:
-    """S4: a browser sends simple requests without asking; only the answer would be kept from the page."""
+    """A browser sends simple requests without asking; only the answer would be kept from the page."""
     own = Origins((), "127.0.0.1", "")
     for origin in (PAGE, b"null", b"http://localhost:9999", b"", b"http://[bad"):
         with pytest.raises(Refusal) as refused:
@@ -29,9 +33,10 @@ def test_a_page_of_another_origin_changes_nothing(method: str) -> None:
     own.check("GET", PAGE, HERE)
 
 
+@promise("S3")
 @pytest.mark.parametrize("host", [b"page.example", b"page.example:8081", b"127.0.0.1.page.example", b"", b"[bad"])
 def test_a_name_that_points_to_loopback(host: bytes) -> None:
-    """S4: a page whose own name points to this machine is of the same origin; the name tells it."""
+    """A page whose own name points to this machine is of the same origin; the name tells it."""
     with pytest.raises(Refusal) as refused:
         Origins(("*",), "127.0.0.1", "").check("GET", None, host)
     assert refused.value.kind.name == "other-host"
@@ -43,8 +48,9 @@ def test_names_of_this_machine(host: bytes) -> None:
     Origins((), "localhost", "https://gate.example:443").check("POST", None, host)
 
 
+@promise("S3")
 def test_over_http() -> None:
-    """S4: the front refuses, and pages of problems and health answer everybody."""
+    """The front refuses, and pages of problems and health answer everybody."""
 
     async def story() -> None:
         async with gateway(Settings(gateway=Gateway(origins=(PAGE.decode(),)))) as found:

@@ -1,4 +1,4 @@
-"""K14 over HTTP: Kafka's quotas of users hold at a gateway, and are told by 429."""
+"""Kafka's quotas of users hold at a gateway, and are told by 429."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from headwater.state.commands.cluster import AlterQuota
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.hands import Hands
 from tests.support.rules import rule
+
+PROMISES = ("K14",)
 
 RECORDS = "/v1/topics/orders/records"
 V3 = "/v3/clusters/any/topics/orders/records"

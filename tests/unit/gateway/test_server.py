@@ -22,6 +22,7 @@ from headwater.gateway.services import TheCall
 from headwater.settings.settings import Gateway, HttpSecurity, Security, Settings
 from tests.support.certificates import issue
 from tests.support.gateways import InGateway, gateway, listening
+from tests.support.promise import promise
 
 
 @get("/who")
@@ -110,8 +111,9 @@ def test_several_requests_on_a_connection() -> None:
     run(story)
 
 
+@promise("S2")
 def test_the_owner_of_a_certificate_is_the_caller(tmp_path: Path) -> None:
-    """S2: by the rules for names; without a certificate the caller is unknown, with a foreign one it is refused."""
+    """By the rules for names; without a certificate the caller is unknown, with a foreign one it is refused."""
     issuer = issue(tmp_path, "issuer")
     own, robot = issue(tmp_path, "server", issuer), issue(tmp_path, "robot", issuer, "CN=robot,O=Acme")
     foreign = issue(tmp_path, "foreign", issue(tmp_path, "elsewhere"))

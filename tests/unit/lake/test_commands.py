@@ -1,4 +1,4 @@
-"""T1: the command that a settled topic becomes."""
+"""The command that a settled topic becomes."""
 
 from headwater.lake.commands import failures_of, replace_command, settle_command
 from headwater.lake.tasks import FileFacts, PartRun, TypedFacts
@@ -9,7 +9,10 @@ from headwater.state.machine import LEVELS, TYPED_LEVEL
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.typed import TypedTable
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.support.scribe import TOPIC, Scribe
+
+PROMISES = ("T1",)
 
 FACTS = [
     FileFacts(None, [PartRun(2, 5, 9, 0, 0, 40)], []),
@@ -18,8 +21,9 @@ FACTS = [
 RUNS = [SegmentRun(1, 0, 4, -1, 0, 0), SegmentRun(2, 0, 5, -1, 0, 0), SegmentRun(2, 5, 9, -1, 0, 0)]
 
 
+@promise("M5", "T1")
 def test_by_level() -> None:
-    """M8, T1: builds of the first level must be able to read what a newer compactor writes."""
+    """Builds of the first level must be able to read what a newer compactor writes."""
     state = StreamsState(Domain(1))
     assert settle_command(state, 3, TOPIC, "root", FACTS) == Settle(3, TOPIC, "root", [], RUNS)
     assert replace_command(state, 3, TOPIC, [8], FACTS) == Merge(3, TOPIC, [8], [], RUNS)
@@ -34,8 +38,9 @@ def test_by_level() -> None:
 NEW = NewFile("f", 9, 2, 1, 0, 0, 0, 1, 5, 5, 0, 7)
 
 
+@promise("T7")
 def test_what_is_told_of_files() -> None:
-    """T7: a settled or rewritten file is as decoded as its task says, a merged one as its sources were."""
+    """A settled or rewritten file is as decoded as its task says, a merged one as its sources were."""
     state = StreamsState(Domain(1))
     Scribe(state).do(1, SetLevel(TYPED_LEVEL, LEVELS[TYPED_LEVEL]))
     bounds = (Bounds(5, 0, b"a", b"b"),)

@@ -1,4 +1,4 @@
-"""T6: schemas of an external registry: ids, GUIDs, subjects, references; and everything that is no answer."""
+"""Schemas of an external registry: ids, GUIDs, subjects, references; and everything that is no answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from headwater.schemas.typing import KnownSchema
 from headwater.settings.schema_registry import SchemaRegistry
 from headwater.threads import inline
 from tests.support.certificates import issue
+from tests.support.promise import promise
 from tests.support.registries import FakeRegistry, serving, with_certificate
+
+PROMISES = ("T6",)
 
 GUID = "00000000-0000-0000-0000-00000000000a"
 
@@ -72,6 +75,7 @@ def test_users_and_tokens(fake: FakeRegistry, tmp_path: Path) -> None:
         ask(fake, "1", token_env="NONE")
 
 
+@promise("T6")
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -86,7 +90,7 @@ def test_users_and_tokens(fake: FakeRegistry, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_answer(fake: FakeRegistry, answer: tuple[int, Any], words: str) -> None:
-    """T6: none of these makes a record a failure: the registry cannot be asked."""
+    """None of these makes a record a failure: the registry cannot be asked."""
     fake.answers["/registry/schemas/ids/1"] = answer
     with pytest.raises(RegistryUnavailable, match=words):
         ask(fake, "1", answer_bytes=1000)
@@ -99,8 +103,9 @@ def test_requests_are_repeated(fake: FakeRegistry) -> None:
     assert len(fake.asked) == 2
 
 
+@promise("T6")
 def test_tls(tmp_path: Path) -> None:
-    """T6: a registry with a certificate of its own issuer, for clients with a certificate, a password or a token."""
+    """A registry with a certificate of its own issuer, for clients with a certificate, a password or a token."""
     ours, theirs = issue(tmp_path, "ours"), issue(tmp_path, "theirs")
     server, client = issue(tmp_path, "registry", ours), issue(tmp_path, "client", ours)
     stranger = issue(tmp_path, "stranger", theirs)

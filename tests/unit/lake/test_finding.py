@@ -1,4 +1,4 @@
-"""T7: schemas are found and kept: by id for ever, by subject for a while; a registry that is away is left alone."""
+"""Schemas are found and kept: by id for ever, by subject for a while; a registry that is away is left alone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from headwater.lake.finding import BELIEVED_SECONDS, SchemaFinder
 from headwater.lake.registries import Registered
 from headwater.schemas.typing import KnownSchema
 from tests.support.hands import Hands
+
+PROMISES = ("T7",)
 
 LONG = KnownSchema(("subject:s", "5"), "AVRO", '"long"', ())
 

@@ -1,4 +1,4 @@
-"""T17: the columns that a job's files are indexed by come from the configs of their topics."""
+"""The columns that a job's files are indexed by come from the configs of their topics."""
 
 import uuid
 
@@ -7,6 +7,9 @@ from headwater.lake.planning import Job
 from headwater.lake.tasks import VERSION, FileTask, Task
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.state import ClusterState
+from tests.support.promise import promise
+
+PROMISES = ("T17",)
 
 A, B, GONE = (uuid.UUID(int=number) for number in (1, 2, 3))
 
@@ -15,8 +18,9 @@ def file(topic: uuid.UUID) -> FileTask:
     return FileTask(topic.bytes, "root", "x", [], [])
 
 
+@promise("T17")
 def test_columns_by_topic() -> None:
-    """T17: each file has its own topic's."""
+    """Each file has its own topic's."""
     state = ClusterState()
     configs = {A: {"headwater.table.index.columns": "value_data.a,key_data"}, B: dict[str, str]()}
     for topic, own in configs.items():
@@ -27,8 +31,9 @@ def test_columns_by_topic() -> None:
     assert indexed(Job(), state).tasks == []
 
 
+@promise("T17")
 def test_topics_that_want_their_files_cut() -> None:
-    """T17: none does by default."""
+    """None does by default."""
     state = ClusterState()
     for topic, value in ((A, "true"), (B, "false")):
         state.topics[topic] = _topic(topic, {"headwater.table.cut.partitions": value})

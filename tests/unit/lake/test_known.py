@@ -1,4 +1,4 @@
-"""T6: schemas that a registry was asked for: kept for a while, within limits; a silent registry is left alone."""
+"""Schemas that a registry was asked for: kept for a while, within limits; a silent registry is left alone."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from headwater.errors import RegistryUnavailable
 from headwater.lake import answers, known
 from headwater.lake.known import KnownSchemas
 from headwater.schemas.typing import KnownSchema
+from tests.support.promise import promise
+
+PROMISES = ("T6",)
 
 ONE, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
 
@@ -43,8 +46,9 @@ def names(schemas: KnownSchemas, topic: uuid.UUID = ONE) -> tuple[list[str], tup
     return [schema.names[0] for schema in found], absent
 
 
+@promise("T6")
 def test_what_records_of_a_topic_name() -> None:
-    """T6: what may change is asked for again after a while, and nothing else."""
+    """What may change is asked for again after a while, and nothing else."""
 
     async def story(registry: Answering, schemas: KnownSchemas) -> None:
         assert await schemas.learn(ONE, ["1", "9"]) and await schemas.learn(ONE, [])
@@ -66,8 +70,9 @@ def test_what_records_of_a_topic_name() -> None:
     told(story)
 
 
+@promise("T6")
 def test_a_registry_that_does_not_answer() -> None:
-    """T6: it is asked again after some seconds, not by every caller."""
+    """It is asked again after some seconds, not by every caller."""
 
     async def story(registry: Answering, schemas: KnownSchemas) -> None:
         registry.away = True
@@ -81,8 +86,9 @@ def test_a_registry_that_does_not_answer() -> None:
     told(story)
 
 
+@promise("T6")
 def test_a_registry_that_takes_its_time() -> None:
-    """T6: who waits does not wait for long. What was answered until then is known."""
+    """Who waits does not wait for long. What was answered until then is known."""
 
     class Slow(Answering):
         async def schema(self, name: str) -> KnownSchema | None:

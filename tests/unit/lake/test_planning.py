@@ -1,4 +1,4 @@
-"""T1, T13: what goes into which task, decided over the state alone."""
+"""What goes into which task, decided over the state alone."""
 
 import dataclasses
 import uuid
@@ -28,8 +28,11 @@ from headwater.state.streams.index import MARKER_BYTES
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.batches import Rec
+from tests.support.promise import promise
 from tests.support.scribe import FIRST_CHUNK, START_MS, TOPIC, Scribe
 from tests.support.transactions import PLAIN, ObjectWriter
+
+PROMISES = ("T1", "T13")
 
 LIMITS = Limits(file_bytes=1_000, job_bytes=10_000, min_task_bytes=100)
 
@@ -58,8 +61,9 @@ def plan_of(made: Scribe, freshness_ms: int = 30_000) -> TopicPlan:
     return TopicPlan(TOPIC, table_root("t", TOPIC), list(state_of(made).streams.values()), freshness_ms)
 
 
+@promise("T1")
 def test_each_object_is_in_one_task() -> None:
-    """T1: runs are cut along the objects, not stream by stream."""
+    """Runs are cut along the objects, not stream by stream."""
     made = scribe(4)
     interleaved(made, 10, 96)
     job = plan_settle(state_of(made), [plan_of(made)], store="memory://", prefix="1-1-", slots=2, limits=LIMITS)
@@ -74,8 +78,9 @@ def test_each_object_is_in_one_task() -> None:
     assert sum(len(tasks) for tasks in seen.values()) <= 10 + len(job.tasks)  # only where a file ends
 
 
+@promise("T1")
 def test_streams_stay_in_order() -> None:
-    """T1: each stream's parts follow one another over the files, from where it is settled to its end."""
+    """Each stream's parts follow one another over the files, from where it is settled to its end."""
     made = scribe(3)
     interleaved(made, 12, 200)
     job = plan_settle(state_of(made), [plan_of(made)], store="memory://", prefix="1-1-", slots=2, limits=LIMITS)
@@ -93,8 +98,9 @@ def test_streams_stay_in_order() -> None:
 APART = Limits(file_bytes=1_000, job_bytes=10_000, min_task_bytes=100, partition_bytes=600, read_bytes=0)
 
 
+@promise("T17")
 def test_large_partitions_have_files_of_their_own() -> None:
-    """T17: from a size on, in as few files of even size as there can be; the others share."""
+    """From a size on, in as few files of even size as there can be; the others share."""
     made = scribe(3)
     interleaved(made, 5, 96)
     for _ in range(10):
@@ -110,8 +116,9 @@ def test_large_partitions_have_files_of_their_own() -> None:
         assert streams[0] == {1, 2, 3}, limits
 
 
+@promise("T17")
 def test_neighbouring_partitions_are_in_a_task() -> None:
-    """T17: so a task reads one piece of each object, whatever order the partitions were written in first."""
+    """So a task reads one piece of each object, whatever order the partitions were written in first."""
     made = scribe(4)
     for stream in (4, 2, 3, 1):
         made.append(1, stream, [(96, 5, 10)])
@@ -121,8 +128,9 @@ def test_neighbouring_partitions_are_in_a_task() -> None:
     assert [[file.parts[0].stream for file in task.files] for task in job.tasks] == [[1, 2], [3, 4]]
 
 
+@promise("T1")
 def test_a_job_is_bounded() -> None:
-    """T1: by bytes, and so that its result fits one ledger record."""
+    """By bytes, and so that its result fits one ledger record."""
     made = scribe(2)
     interleaved(made, 200, 500)
     small = plan_settle(state_of(made), [plan_of(made)], store="m://", prefix="x", slots=2, limits=LIMITS)
@@ -132,8 +140,9 @@ def test_a_job_is_bounded() -> None:
     assert sum(len(file.parts) for task in job.tasks for file in task.files) <= 10
 
 
+@promise("T13")
 def test_small_topics_share_a_task() -> None:
-    """T13: a thousand trickling topics are a handful of tasks."""
+    """A thousand trickling topics are a handful of tasks."""
     made = Scribe(StreamsState(Domain(1)))
     made.streams(*range(1, 1_001))
     for stream in range(1, 1_001):
@@ -146,8 +155,9 @@ def test_small_topics_share_a_task() -> None:
     assert sorted(topic.int for topics in job.topics for topic in topics) == list(range(1, 1_001))
 
 
+@promise("T10")
 def test_when_a_turn_comes() -> None:
-    """T10: by age against the freshness target, or by bytes."""
+    """By age against the freshness target, or by bytes."""
     made = scribe(1)
     state, plan = state_of(made), plan_of(made, 30_000)
     assert not due(state, plan, START_MS + 1_000_000, LIMITS)
@@ -177,8 +187,9 @@ class Written:
         await self.by.write(*((1, name, [Rec(b"x"), Rec(b"y")]) for name in names), created_ms=self.now)
 
 
+@promise("T1", "T10")
 def test_up_to_the_stable_offset() -> None:
-    """T1, T10: what lies behind it neither settles, nor waits, nor makes a topic due."""
+    """What lies behind it neither settles, nor waits, nor makes a topic due."""
 
     async def told() -> None:
         written = Written()
@@ -204,8 +215,9 @@ def test_up_to_the_stable_offset() -> None:
     run(told())
 
 
+@promise("T1")
 def test_markers_and_aborted_transactions() -> None:
-    """T1: markers are in no run, and a task names the aborted transactions that may be in its runs."""
+    """Markers are in no run, and a task names the aborted transactions that may be in its runs."""
 
     async def told() -> None:
         written = Written()
@@ -236,8 +248,9 @@ def test_markers_and_aborted_transactions() -> None:
     run(told())
 
 
+@promise("T10")
 def test_a_marker_is_as_old_as_the_ledger_says() -> None:
-    """T10: its numbers name no object, also if there is an object of that name."""
+    """Its numbers name no object, also if there is an object of that name."""
 
     async def told() -> None:
         written = Written()
@@ -300,8 +313,9 @@ class Gapped:
         return [file], [SegmentRun(1, part.start, part.end, 0, 0, 1)]
 
 
+@promise("T1", "L4")
 def test_gaps_larger_than_an_index_entry() -> None:
-    """T1, L4: a run crosses a small gap and stops before a huge one, and so does a merge. Neither is ever refused."""
+    """A run crosses a small gap and stops before a huge one, and so does a merge. Neither is ever refused."""
     gapped, huge = Gapped(), 5 << 32
     for gap in (0, 3, huge, 3, 1 << 31, 1 << 31):
         gapped.append(gap)

@@ -1,4 +1,4 @@
-"""T17: which files are merged and which are cut by partition, and that this comes to an end. The files are made up."""
+"""Which files are merged and which are cut by partition, and that this comes to an end. The files are made up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.tables import DataFile, TopicTable
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.support.scribe import FIRST_CHUNK, TOPIC, Scribe
+
+PROMISES = ("T17",)
 
 LIMITS = Limits(
     file_bytes=48_000, job_bytes=1_000_000, min_task_bytes=4_000, small_file_bytes=8_000, partition_bytes=8_000,
@@ -126,8 +129,9 @@ def _typing(file: NewFile) -> FileTyping:
     return FileTyping(file.rows, 0, 0, ())
 
 
+@promise("T17")
 def test_files_that_partitions_share_are_cut() -> None:
-    """T17: as soon as each partition has enough for a file that is not small."""
+    """As soon as each partition has enough for a file that is not small."""
     made = Table(4)
     made.settle([5_000, 6_000, 5_000, 4_000])
     assert not made.plan()
@@ -138,8 +142,9 @@ def test_files_that_partitions_share_are_cut() -> None:
     assert not made.plan(Limits(file_bytes=48_000, small_file_bytes=8_000, partition_bytes=0))
 
 
+@promise("T17")
 def test_a_large_partition_has_several_files() -> None:
-    """T17: none is larger than files may be; small partitions go on sharing one."""
+    """None is larger than files may be; small partitions go on sharing one."""
     made = Table(4)
     for _ in range(5):
         made.settle([30_000, 500, 500, 500], Limits(partition_bytes=0))
@@ -150,8 +155,9 @@ def test_a_large_partition_has_several_files() -> None:
     assert [file.rows for file in made.live() if file not in alone] == [7_500]
 
 
+@promise("T17")
 def test_rows_that_the_log_has_left_go_along() -> None:
-    """T17: their partitions are in no index any more, and no file may be without a place in it."""
+    """Their partitions are in no index any more, and no file may be without a place in it."""
     made = Table(3)
     made.settle([7_000, 7_000, 7_000])
     made.settle([12_000, 0, 9_000], Limits(partition_bytes=0))
@@ -162,9 +168,10 @@ def test_rows_that_the_log_has_left_go_along() -> None:
     assert {0: 19_000} in counts and {1: 7_000, 2: 16_000} in counts
 
 
+@promise("T17")
 @pytest.mark.parametrize(("partitions", "rounds"), [(2, 60), (5, 60), (16, 40), (100, 12)])
 def test_it_comes_to_an_end(partitions: int, rounds: int) -> None:
-    """T17: whatever settles, files are not written again and again, small ones do not pile up, and most are narrow."""
+    """Whatever settles, files are not written again and again, small ones do not pile up, and most are narrow."""
     made = Table(partitions, partitions)
     chance, total, again = made.chance, 0, 0
     weights = [chance.paretovariate(1.2) for _ in range(partitions)]

@@ -1,4 +1,4 @@
-"""A segment on its way into the store (T1)."""
+"""A segment on its way into the store."""
 
 import gc
 import weakref
@@ -9,6 +9,9 @@ from headwater.lake.segments import NewSegment
 from headwater.lake.spark.executor import OPENED_LIMIT
 from headwater.log.segment.write import decode_runs
 from tests.support.batches import batch
+from tests.support.promise import promise
+
+PROMISES = ("T1",)
 
 
 def written() -> NewSegment:
@@ -20,8 +23,9 @@ def written() -> NewSegment:
     return segment
 
 
+@promise("T1")
 def test_facts() -> None:
-    """T1: what the ledger has to know is what was written."""
+    """What the ledger has to know is what was written."""
     segment = written()
     file = segment.close("_data/", SystemChance())
     assert file is not None
@@ -30,13 +34,15 @@ def test_facts() -> None:
     assert file.name.endswith(segments.SUFFIX)
 
 
+@promise("T1")
 def test_no_rows_no_file() -> None:
-    """T1: nothing to tell of."""
+    """Nothing to tell of."""
     assert NewSegment().close("", SystemChance()) is None
 
 
+@promise("T1")
 def test_its_bytes_go_with_it() -> None:
-    """T1: a worker writes one segment after another for days; none may wait for the garbage collector."""
+    """A worker writes one segment after another for days; none may wait for the garbage collector."""
     gc.collect()
     gc.disable()
     try:

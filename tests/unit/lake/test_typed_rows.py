@@ -1,4 +1,4 @@
-"""T7: typed columns of a file: failures are counted and told up to a limit; a decoder's own error stops nothing."""
+"""Typed columns of a file: failures are counted and told up to a limit; a decoder's own error stops nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from headwater.schemas.columns import merged
 from headwater.schemas.typer import Typer
 from headwater.schemas.typing import Typing
 from headwater.state.commands.columns import Column
+
+PROMISES = ("T7",)
 
 
 def rows(*values: bytes) -> pa.RecordBatch:

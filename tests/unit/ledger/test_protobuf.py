@@ -1,12 +1,16 @@
-"""Messages that are described in a few lines (M1)."""
+"""Messages that are described in a few lines."""
 
 import pytest
 
 from headwater.ledger.protobuf import messages
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 
+@promise("M1")
 def test_messages_are_those_of_protobuf() -> None:
-    """M1: the bytes are what protobuf's own specification says, and come back as they were."""
+    """The bytes are what protobuf's own specification says, and come back as they were."""
     found = messages(
         "tests.protobuf", {"Pair": ("bytes key = 1", "optional int64 value = 2", "repeated Pair next = 3")}
     )
@@ -18,8 +22,8 @@ def test_messages_are_those_of_protobuf() -> None:
     assert not again.next[0].HasField("value")
 
 
+@promise("M1")
 @pytest.mark.parametrize("line", ["bytes key", "Unknown x = 1", "repeated = 3"])
 def test_a_line_that_makes_no_sense_is_refused(line: str) -> None:
-    """M1"""
     with pytest.raises(ValueError, match="="):
         messages("tests.refused", {"Pair": (line,)})

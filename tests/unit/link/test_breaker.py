@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from headwater.link.breaker import Breaker, State
 from headwater.settings.links import Links
+from tests.support.promise import promise
 
 OPEN_S = 30.0
 
@@ -17,8 +18,9 @@ def opened(at: float = 0.0) -> Breaker:
     return breaker
 
 
+@promise("N2")
 def test_it_opens_after_failures_in_a_row() -> None:
-    """N2: five."""
+    """Five."""
     breaker = Breaker(Links())
     for _ in range(4):
         breaker.failed(0)
@@ -30,8 +32,9 @@ def test_it_opens_after_failures_in_a_row() -> None:
     assert breaker.state is State.OPEN and not breaker.allows(0)
 
 
+@promise("N2")
 def test_it_lets_nothing_through_for_a_time() -> None:
-    """N2: thirty seconds."""
+    """Thirty seconds."""
     breaker = opened(100)
     assert breaker.wait(110) == 20.0
     assert not breaker.allows(129.9) and breaker.state is State.OPEN
@@ -48,8 +51,9 @@ def test_a_failure_when_the_time_is_over_keeps_it_open() -> None:
     assert (breaker.wait(131), breaker.opened) == (30.0, 1)
 
 
+@promise("N2")
 def test_single_requests_close_it() -> None:
-    """N2: two successes."""
+    """Two successes."""
     breaker = opened()
     assert breaker.allows(30) and not breaker.allows(30), "one at a time"
     breaker.worked()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headwater.link.retrying import Retrying, pause_after
 from headwater.settings.links import Links
+from tests.support.promise import promise
 
 
 class Fixed:
@@ -23,8 +24,9 @@ class Fixed:
         raise AssertionError("no ids here")
 
 
+@promise("N2")
 def test_the_pauses_of_the_requirements() -> None:
-    """N2: min(30 s, 100 ms times two for every failure), up to ten tries."""
+    """min(30 s, 100 ms times two for every failure), up to ten tries."""
     retrying = Retrying(Links(), Fixed(0.0))
     pauses = [retrying.pause() for _ in range(10)]
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]

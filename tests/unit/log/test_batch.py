@@ -1,4 +1,4 @@
-"""Every check on a record batch, and every patch (K3, K5, L1)."""
+"""Every check on a record batch, and every patch."""
 
 import struct
 
@@ -36,6 +36,9 @@ from headwater.log.batch import (
     with_append_time,
 )
 from tests.support.batches import Rec, batch, record, varint
+from tests.support.promise import promise
+
+PROMISES = ("K3", "K5", "L1")
 
 NOW = 1_700_000_000_000
 CODECS = range(5)
@@ -67,22 +70,24 @@ def crc_is_right(data: bytes) -> bool:
 # --- what passes ---------------------------------------------------------------------------------------
 
 
+@promise("K3")
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_sound_batch_is_kept_as_it_came(codec: int) -> None:
-    """K3: with any codec; what the index needs is read from it."""
+    """With any codec; what the index needs is read from it."""
     recs = [Rec(b"x" * 100, b"k", NOW + i, ((b"h", None), (b"h", b"v"))) for i in (5, 0, 9)]
     data = batch(recs, codec=codec, producer=(7, 1, 40))
     assert check(data) == Batch(data, 3, NOW, NOW + 9, 7, 1, 40)
 
 
+@promise("K3")
 def test_null_and_empty_values() -> None:
-    """K3"""
     data = batch([Rec(None, None), Rec(b"", b""), Rec(None, b"k"), Rec(b"v", None)])
     assert check(data).data is data
 
 
+@promise("K12")
 def test_transactional_bit_is_carried() -> None:
-    """K12: it is for the state to judge."""
+    """It is for the state to judge."""
     data = batch([b"x"], attributes=TRANSACTIONAL_BIT, producer=(7, 0, 0))
     assert check(data).producer_id == 7
 
@@ -136,20 +141,22 @@ def bad_batches() -> dict[str, tuple[bytes, type[BadInput]]]:
     }
 
 
+@promise("K3")
 @pytest.mark.parametrize("name", bad_batches())
 @pytest.mark.parametrize("append_time", [False, True])
 def test_bad_batches(name: str, append_time: bool) -> None:
-    """K3: each with the error that says what is wrong."""
+    """Each with the error that says what is wrong."""
     data, kind = bad_batches()[name]
     with pytest.raises(kind) as caught:
         check(data, append_time=append_time)
     assert type(caught.value) is kind
 
 
+@promise("K3")
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.data())
 def test_any_changed_byte_is_found(codec: int, data: st.DataObject) -> None:
-    """K3: whatever is changed in what the CRC covers, or in what says where it ends."""
+    """Whatever is changed in what the CRC covers, or in what says where it ends."""
     good = batch([b"one", b"two" * 30], codec=codec)
     at = data.draw(st.integers(8, len(good) - 1).filter(lambda i: not 12 <= i < 16))
     changed = bytearray(good)
@@ -158,9 +165,10 @@ def test_any_changed_byte_is_found(codec: int, data: st.DataObject) -> None:
         check(bytes(changed))
 
 
+@promise("K3")
 @given(st.binary(max_size=300), st.integers(0, 4), st.integers(-2, 5))
 def test_rubbish_is_refused_cleanly(body: bytes, codec: int, count: int) -> None:
-    """K3: with a right CRC around it; nothing but our own errors ever comes out."""
+    """With a right CRC around it; nothing but our own errors ever comes out."""
     data = bytearray(batch([], body=b"", count=count)[:HEADER_BYTES] + body)
     struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">h", data, 21, codec)
@@ -175,17 +183,19 @@ def test_rubbish_is_refused_cleanly(body: bytes, codec: int, count: int) -> None
 # --- sizes ---------------------------------------------------------------------------------------------
 
 
+@promise("K3")
 def test_max_bytes() -> None:
-    """K3: `max.message.bytes` counts the whole batch as it came."""
+    """`max.message.bytes` counts the whole batch as it came."""
     data = batch([b"x" * 1000])
     assert check(data, max_bytes=len(data)).offsets == 1
     with pytest.raises(TooLarge):
         check(data, max_bytes=len(data) - 1)
 
 
+@promise("K3")
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_decompression_is_bounded(codec: int) -> None:
-    """K3: a small batch that opens to a huge one is refused within the limit's memory."""
+    """A small batch that opens to a huge one is refused within the limit's memory."""
     limit = 1 << 20
     fits = batch([b"\0" * (limit - 100)], codec=codec)
     assert check(fits, max_opened_bytes=limit).offsets == 1
@@ -198,8 +208,9 @@ def test_decompression_is_bounded(codec: int) -> None:
 # --- timestamps ----------------------------------------------------------------------------------------
 
 
+@promise("K3")
 def test_timestamps_near_now() -> None:
-    """K3: `message.timestamp.before.max.ms` and `.after.max.ms`, both inclusive; -1 is no timestamp."""
+    """`message.timestamp.before.max.ms` and `.after.max.ms`, both inclusive; -1 is no timestamp."""
     limits = {"timestamp_before_ms": 1000, "timestamp_after_ms": 500}
     for delta in (-1000, 0, 500):
         assert check(batch([Rec(b"x", None, NOW + delta)]), **limits).max_timestamp == NOW + delta
@@ -211,10 +222,11 @@ def test_timestamps_near_now() -> None:
     assert check(far, append_time=True, **limits).offsets == 1, "the producer's clock does not matter there"
 
 
+@promise("K3")
 @pytest.mark.parametrize("append_time", [False, True])
 @pytest.mark.parametrize(("base", "delta"), [(LONG_MAX, 1), (LONG_MAX, LONG_MAX), (-LONG_MAX, -5), (-LONG_MAX - 1, 0)])
 def test_timestamps_that_are_none(base: int, delta: int, append_time: bool) -> None:
-    """K3: base and delta may each be sound and their sum beyond 64 bits; that must not reach the WAL."""
+    """Base and delta may each be sound and their sum beyond 64 bits; that must not reach the WAL."""
     body = record(0, Rec(b"x", None, 0), 0) + record(1, Rec(b"x", None, delta), 0)
     data = bytearray(batch([b"x", b"x"], body=body))
     struct.pack_into(">q", data, 27, base)
@@ -223,9 +235,10 @@ def test_timestamps_that_are_none(base: int, delta: int, append_time: bool) -> N
         check(bytes(data), append_time=append_time, timestamp_after_ms=LONG_MAX)
 
 
+@promise("K5")
 @pytest.mark.parametrize("claimed", [-1, 0, NOW - 5, NOW + 10**15])
 def test_the_largest_timestamp_is_corrected(claimed: int) -> None:
-    """K5: look-ups by time rest on it, so a client's claim does not count; the CRC is right again."""
+    """Look-ups by time rest on it, so a client's claim does not count; the CRC is right again."""
     recs = [Rec(b"x", None, NOW + i) for i in (1, 7, 3)]
     checked = check(batch(recs, max_timestamp=claimed, codec=4))
     assert checked.data == batch(recs, codec=4)
@@ -233,16 +246,17 @@ def test_the_largest_timestamp_is_corrected(claimed: int) -> None:
     assert crc_is_right(checked.data)
 
 
+@promise("K3", "L7")
 def test_null_keys_on_compacted_topics() -> None:
-    """K3, L7"""
     assert check(batch([Rec(b"x", b"k"), Rec(None, b"")]), compacted=True).offsets == 2
     with pytest.raises(InvalidRecord, match="key"):
         check(batch([Rec(b"x", b"k"), Rec(b"x", None)]), compacted=True)
 
 
+@promise("K3")
 @pytest.mark.parametrize("codec", CODECS)
 def test_refused_records_are_told_apart(codec: int) -> None:
-    """K3: each record at fault by its place; a wrong time counts more than a missing key; no more than a limit."""
+    """Each record at fault by its place; a wrong time counts more than a missing key; no more than a limit."""
     recs = [Rec(b"x", None, NOW), Rec(b"x", b"k", NOW), Rec(b"x", b"k", NOW - 50), Rec(b"x", None, NOW - 50)]
     with pytest.raises(InvalidTimestamp, match="far") as untimely:
         check(batch(recs, codec=codec), compacted=True, timestamp_before_ms=10)
@@ -256,8 +270,8 @@ def test_refused_records_are_told_apart(codec: int) -> None:
     assert [index for index, _ in many.value.records] == list(range(MAX_RECORD_ERRORS))
 
 
+@promise("K12")
 def test_batches_of_transactions_are_told_from_others() -> None:
-    """K12"""
     producer = (7, 3, 0)
     assert transactional_producer(batch([b"x"], attributes=TRANSACTIONAL_BIT, producer=producer)) == (7, 3)
     assert transactional_producer(batch([b"x"], producer=producer)) is None
@@ -265,8 +279,9 @@ def test_batches_of_transactions_are_told_from_others() -> None:
     assert transactional_producer(b"short") is None
 
 
+@promise("K12")
 def test_transactional_batches() -> None:
-    """K12: they are known as such, if they have a producer."""
+    """They are known as such, if they have a producer."""
     data = batch([b"x"], attributes=TRANSACTIONAL_BIT, producer=(7, 3, 0))
     assert check(data).transactional
     assert not check(batch([b"x"], producer=(7, 3, 0))).transactional
@@ -276,9 +291,10 @@ def test_transactional_batches() -> None:
 # --- patches -------------------------------------------------------------------------------------------
 
 
+@promise("K3")
 @pytest.mark.parametrize("codec", CODECS)
 def test_log_append_time(codec: int) -> None:
-    """K3: set in attributes and largest timestamp, the CRC right; every record has that time."""
+    """Set in attributes and largest timestamp, the CRC right; every record has that time."""
     data = batch([Rec(b"x", None, NOW + i) for i in range(3)], codec=codec)
     patched = with_append_time(memoryview(data), NOW + 99)
     assert crc_is_right(patched)
@@ -288,17 +304,18 @@ def test_log_append_time(codec: int) -> None:
     assert list(record_timestamps(patched, 1 << 20)) == [(i, NOW + 99) for i in range(3)]
 
 
+@promise("K5")
 @pytest.mark.parametrize("codec", CODECS)
 def test_record_timestamps(codec: int) -> None:
-    """K5"""
     stamps = [NOW + 5, NOW - 7, NOW + 10**9, -1]
     data = batch([Rec(b"x" * 50, b"k", t) for t in stamps], codec=codec)
     assert list(record_timestamps(data, 1 << 20)) == list(enumerate(stamps))
 
 
+@promise("K4")
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.integers(0, 1 << 50))
 def test_join_patched(counts: list[int], offset: int) -> None:
-    """K4: offsets rise from one batch to the next, the leader epoch is 0, every CRC still holds."""
+    """Offsets rise from one batch to the next, the leader epoch is 0, every CRC still holds."""
     batches = [batch([b"x"] * n, producer=(9, 0, i)) for i, n in enumerate(counts)]
     joined = join_patched([memoryview(b) if i % 2 else b for i, b in enumerate(batches)], offset)
     found = split_batches(joined)
@@ -312,8 +329,9 @@ def test_join_patched(counts: list[int], offset: int) -> None:
     assert all(struct.unpack_from(">i", b, 12)[0] == -1 for b in batches), "the stored bytes are not touched"
 
 
+@promise("K4")
 def test_split_batches() -> None:
-    """K4: a last batch that was cut short is left out; rubbish is not walked for ever."""
+    """A last batch that was cut short is left out; rubbish is not walked for ever."""
     one, two = batch([b"x"]), batch([b"y", b"z"])
     assert [bytes(b) for b in split_batches(one + two)] == [one, two]
     for cut in (1, 5, len(two) - 5, len(two) - 1):
@@ -324,21 +342,22 @@ def test_split_batches() -> None:
             split_batches(struct.pack(">qi", 0, length) + bytes(100))
 
 
+@promise("K3")
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_varints(number: int) -> None:
-    """K3"""
     data = b"\xff" + varint(number) + b"\xff"
     assert read_varint(data, 1) == (number, len(data) - 1)
 
 
+@promise("K3")
 def test_varints_end() -> None:
-    """K3"""
     with pytest.raises(CorruptBatch):
         read_varint(b"\xff" * 20, 0)
 
 
+@promise("K4")
 def test_an_empty_batch() -> None:
-    """K4: a consumer goes on behind what is gone."""
+    """A consumer goes on behind what is gone."""
     (one,) = decode_batches(empty_batch(100, 250))
     assert one == DecodedBatch(100, 250, False, ())
     (large,) = decode_batches(empty_batch(0, 1 << 40))

@@ -1,4 +1,4 @@
-"""K4, K12: random histories of transactions, read from every kind of place: a reader sees what is committed, once."""
+"""Random histories of transactions, read from every kind of place: a reader sees what is committed, once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from headwater.state.results import Verdict
 from tests.support.batches import batch
 from tests.support.transactions import Transactor
 from tests.support.virtual_nodes import ONE, NodeWorld, send, topic
+
+PROMISES = ("K4", "K12")
 
 PRODUCERS = 3
 PLAIN = -1

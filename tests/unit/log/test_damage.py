@@ -1,4 +1,4 @@
-"""Stored bytes that changed or are gone: never delivered as data, and kept to their range (L10)."""
+"""Stored bytes that changed or are gone: never delivered as data, and kept to their range."""
 
 import asyncio
 import contextlib
@@ -24,6 +24,8 @@ from headwater.types import Domain, WalId
 from tests.support.batches import Rec, batch, values
 from tests.support.lake import LakeWorld
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic
+
+PROMISES = ("L10",)
 
 OBJECTS, BATCHES, RECORDS = 4, 3, 2
 """Every object has one run of the stream, of some batches of some records."""

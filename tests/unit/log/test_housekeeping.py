@@ -1,4 +1,4 @@
-"""Retention, garbage collection, orphans, producers, checkpoints, by whoever holds the lease (L3, L6, K11, M1)."""
+"""Retention, garbage collection, orphans, producers, checkpoints, by whoever holds the lease."""
 
 import asyncio
 import uuid
@@ -24,7 +24,10 @@ from headwater.state.streams.domain import HOUSEKEEPING
 from headwater.types import WalId
 from tests.support.batches import Rec, batch, values
 from tests.support.links import link
+from tests.support.promise import promise
 from tests.support.virtual_nodes import ONE, NodeWorld, read, sent, topic, way_of
+
+PROMISES = ("L3", "L6", "K11", "M1")
 
 SETTINGS = Housekeeping(
     interval_ms=1 << 40,
@@ -49,8 +52,9 @@ async def trim(node: Node, stream: int, start: int) -> None:
     await node.domains[ONE].submit([TrimStreams([(stream, start)])])
 
 
+@promise("L6")
 def test_retention_by_time_and_size() -> None:
-    """L6: log starts move as each topic asks, in one round."""
+    """Log starts move as each topic asks, in one round."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -78,8 +82,9 @@ def test_retention_by_time_and_size() -> None:
     run(told())
 
 
+@promise("L6")
 def test_a_topics_configs_are_parsed_once_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L6: not once per stream, of which a topic may have thousands."""
+    """Not once per stream, of which a topic may have thousands."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -101,8 +106,9 @@ def test_a_topics_configs_are_parsed_once_a_round(monkeypatch: pytest.MonkeyPatc
     run(told())
 
 
+@promise("K7")
 def test_configs_that_did_not_reach_the_streams_are_copied() -> None:
-    """K7: a broker may die between the change of a topic and that of its streams."""
+    """A broker may die between the change of a topic and that of its streams."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -129,8 +135,9 @@ def test_configs_that_did_not_reach_the_streams_are_copied() -> None:
     run(told())
 
 
+@promise("K7")
 def test_a_topic_deleted_while_it_is_created_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """K7: whoever carried its creation through finds it gone; streams entered too late are dropped."""
+    """Whoever carried its creation through finds it gone; streams entered too late are dropped."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -158,8 +165,9 @@ def test_a_topic_deleted_while_it_is_created_leaves_nothing(caplog: pytest.LogCa
     run(told())
 
 
+@promise("L3")
 def test_dead_objects_go_after_their_grace() -> None:
-    """L3: a reader may still be on its way to them; then the object goes, and only then the memory of it."""
+    """A reader may still be on its way to them; then the object goes, and only then the memory of it."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -191,8 +199,9 @@ def test_dead_objects_go_after_their_grace() -> None:
     run(told())
 
 
+@promise("L3")
 def test_what_could_not_be_deleted_is_not_forgotten() -> None:
-    """L3: or it would leak."""
+    """Or it would leak."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -218,9 +227,8 @@ def test_what_could_not_be_deleted_is_not_forgotten() -> None:
     run(told())
 
 
+@promise("L3", "K7")
 def test_dropped_topics_give_their_objects_back() -> None:
-    """L3, K7"""
-
     async def told() -> None:
         world = NodeWorld()
         node = await world.node(housekeeping=SETTINGS)
@@ -235,8 +243,9 @@ def test_dropped_topics_give_their_objects_back() -> None:
     run(told())
 
 
+@promise("L3")
 def test_orphans_of_fenced_epochs_only() -> None:
-    """L3: a live epoch's object may still be entered; another domain's, another kind of object, are left alone."""
+    """A live epoch's object may still be entered; another domain's, another kind of object, are left alone."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -273,8 +282,9 @@ def test_orphans_of_fenced_epochs_only() -> None:
     run(told())
 
 
+@promise("L3")
 def test_a_fence_in_domain_0_alone_does_not_count() -> None:
-    """L3: an epoch's leftovers in a domain go only once its fence stands in that domain."""
+    """An epoch's leftovers in a domain go only once its fence stands in that domain."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -289,8 +299,9 @@ def test_a_fence_in_domain_0_alone_does_not_count() -> None:
     run(told())
 
 
+@promise("K11")
 def test_producers_expire() -> None:
-    """K11: after a day of silence, or what is set; what they were is remembered."""
+    """After a day of silence, or what is set; what they were is remembered."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -316,8 +327,9 @@ def test_producers_expire() -> None:
     run(told())
 
 
+@promise("K12")
 def test_transactional_ids_that_nobody_uses_are_forgotten() -> None:
-    """K12: after seven days, as in Kafka, or what is set. An open transaction keeps its id."""
+    """After seven days, as in Kafka, or what is set. An open transaction keeps its id."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -345,8 +357,9 @@ def test_transactional_ids_that_nobody_uses_are_forgotten() -> None:
     run(told())
 
 
+@promise("M2")
 def test_one_of_two_does_it() -> None:
-    """M2: whoever holds the lease; when it is fenced or silent, another."""
+    """Whoever holds the lease; when it is fenced or silent, another."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -375,8 +388,9 @@ def test_one_of_two_does_it() -> None:
     run(told())
 
 
+@promise("M1")
 def test_checkpoints_when_the_ledger_has_grown() -> None:
-    """M1: by bytes, for domain 0 and the others; and no more often."""
+    """By bytes, for domain 0 and the others; and no more often."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -400,8 +414,9 @@ def test_checkpoints_when_the_ledger_has_grown() -> None:
     run(told())
 
 
+@promise("K7")
 def test_half_made_topics_are_finished() -> None:
-    """K7: whatever a dead process began."""
+    """Whatever a dead process began."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -425,8 +440,9 @@ def test_half_made_topics_are_finished() -> None:
     run(told())
 
 
+@promise("L3")
 def test_one_failure_does_not_stop_the_rest() -> None:
-    """L3: a domain whose housekeeping fails is put off; the loop goes on by itself."""
+    """A domain whose housekeeping fails is put off; the loop goes on by itself."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -444,8 +460,9 @@ def test_one_failure_does_not_stop_the_rest() -> None:
     run(told())
 
 
+@promise("L3")
 def test_a_child_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    """L3: an `OSError` fails one round of one domain, and the log says so."""
+    """An `OSError` fails one round of one domain, and the log says so."""
 
     async def told() -> None:
         node = await NodeWorld().node(housekeeping=Housekeeping(interval_ms=1000, checkpoint_bytes=1))
@@ -466,8 +483,9 @@ def test_a_child_that_cannot_be_started_is_tried_again(caplog: pytest.LogCapture
     assert failures[0].reason == "no more processes"  # type: ignore[attr-defined]
 
 
+@promise("N1")
 def test_mirrors_follow_their_topic() -> None:
-    """N1: a process that promotes a topic may die between the two steps; any other finishes it."""
+    """A process that promotes a topic may die between the two steps; any other finishes it."""
 
     async def told() -> None:
         world = NodeWorld()

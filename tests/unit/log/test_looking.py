@@ -1,4 +1,4 @@
-"""K4, K12: one look has the entries, the bound and the aborted transactions of the same moment."""
+"""One look has the entries, the bound and the aborted transactions of the same moment."""
 
 import uuid
 
@@ -7,6 +7,8 @@ from headwater.state.streams.aborted import AbortedTransaction
 from headwater.state.streams.index import MARKER_BYTES
 from headwater.state.streams.stream import Stream
 from headwater.types import StreamId
+
+PROMISES = ("K4", "K12")
 
 A, B, C = 5, 6, 7
 

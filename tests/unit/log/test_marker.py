@@ -1,4 +1,4 @@
-"""K12: the control batch of a transaction's end has Kafka's bytes, whoever makes it."""
+"""The control batch of a transaction's end has Kafka's bytes, whoever makes it."""
 
 import struct
 
@@ -9,6 +9,8 @@ from headwater.client.records import decode_batches
 from headwater.log.batch import CRC_FROM, base_offset_of, offsets_of, sound_offsets, split_batches
 from headwater.log.marker import marker_batch
 from headwater.state.streams.index import MARKER_BYTES, IndexEntry, OffsetIndex
+
+PROMISES = ("K12",)
 
 TIME = 1_700_000_000_123
 

@@ -1,4 +1,4 @@
-"""Reading a stream: offsets, limits, times, caches, and objects that are gone (K4, K5, L1, L9)."""
+"""Reading a stream: offsets, limits, times, caches, and objects that are gone."""
 
 import asyncio
 import struct
@@ -16,8 +16,11 @@ from headwater.settings.settings import Cache
 from headwater.state.commands.streams import TrimStreams
 from headwater.state.streams.index import MARKER_BYTES
 from tests.support.batches import Rec, batch, data_of, is_control, values
+from tests.support.promise import promise
 from tests.support.transactions import Transactor
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic
+
+PROMISES = ("K4", "K5", "L1", "L9")
 
 NO_CACHE = Cache(wal_bytes=1)
 
@@ -36,8 +39,9 @@ async def filled(world: NodeWorld, counts: list[list[int]]) -> tuple[object, int
     return node, stream
 
 
+@promise("K4", "L1")
 def test_read_from_every_offset() -> None:
-    """K4, L1: whole batches from the one that holds the offset; from memory and from the store alike."""
+    """Whole batches from the one that holds the offset; from memory and from the store alike."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -57,8 +61,9 @@ def test_read_from_every_offset() -> None:
     run(told())
 
 
+@promise("K4")
 def test_limits() -> None:
-    """K4: never more than `max_bytes`, except for a first batch that alone is larger, and only if asked for."""
+    """Never more than `max_bytes`, except for a first batch that alone is larger, and only if asked for."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -76,8 +81,9 @@ def test_limits() -> None:
     run(told())
 
 
+@promise("L1", "K11")
 def test_refused_batches_are_never_read() -> None:
-    """L1, K11: they lie in the object between others, but no entry names them."""
+    """They lie in the object between others, but no entry names them."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -100,8 +106,9 @@ def test_refused_batches_are_never_read() -> None:
     run(told())
 
 
+@promise("L9")
 def test_one_read_per_object() -> None:
-    """L9: many readers at once share one read, and later ones none; a small cache forgets."""
+    """Many readers at once share one read, and later ones none; a small cache forgets."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -121,8 +128,9 @@ def test_one_read_per_object() -> None:
     run(told())
 
 
+@promise("L9")
 def test_the_cache_is_bounded() -> None:
-    """L9: the least recently used objects go first."""
+    """The least recently used objects go first."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -142,8 +150,9 @@ def test_the_cache_is_bounded() -> None:
     run(told())
 
 
+@promise("K3")
 def test_log_append_time() -> None:
-    """K3: patched on the way out, with a CRC that holds; the stored bytes keep the producer's time."""
+    """Patched on the way out, with a CRC that holds; the stored bytes keep the producer's time."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -161,8 +170,9 @@ def test_log_append_time() -> None:
     run(told())
 
 
+@promise("L3")
 def test_what_is_missing() -> None:
-    """L3: an object that is gone means that the index moved on, or that something is very wrong; each is said."""
+    """An object that is gone means that the index moved on, or that something is very wrong; each is said."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -192,8 +202,9 @@ def test_what_is_missing() -> None:
     run(told())
 
 
+@promise("K4")
 def test_a_store_that_is_away() -> None:
-    """K4: is retriable, for everybody who waited for that object."""
+    """Is retriable, for everybody who waited for that object."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -219,10 +230,11 @@ def test_a_store_that_is_away() -> None:
 stamps = st.lists(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=3), max_size=5)
 
 
+@promise("K5")
 @settings(max_examples=60, deadline=None)
 @given(objects=stamps, codec=st.sampled_from([0, 4]), trimmed=st.integers(0, 12), wanted=st.integers(-1, 32))
 def test_find_time(objects: list[list[list[int]]], codec: int, trimmed: int, wanted: int) -> None:
-    """K5: the first record of at least a timestamp, exact with any disorder, and never one before the log start."""
+    """The first record of at least a timestamp, exact with any disorder, and never one before the log start."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -244,8 +256,9 @@ def test_find_time(objects: list[list[list[int]]], codec: int, trimmed: int, wan
     run(told())
 
 
+@promise("K5")
 def test_max_timestamp() -> None:
-    """K5: the first record with the largest timestamp; nothing in an empty log."""
+    """The first record with the largest timestamp; nothing in an empty log."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -264,8 +277,9 @@ def test_max_timestamp() -> None:
     run(told())
 
 
+@promise("K4")
 def test_batches_carry_their_offsets() -> None:
-    """K4: base offsets and leader epoch 0 are patched in, whatever the producer wrote there."""
+    """Base offsets and leader epoch 0 are patched in, whatever the producer wrote there."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -276,8 +290,9 @@ def test_batches_carry_their_offsets() -> None:
     run(told())
 
 
+@promise("K12")
 def test_markers_are_batches_of_the_log() -> None:
-    """K12: from every offset, from memory and from the store, the same bytes, and offsets without holes."""
+    """From every offset, from memory and from the store, the same bytes, and offsets without holes."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -306,8 +321,9 @@ def test_markers_are_batches_of_the_log() -> None:
     run(told())
 
 
+@promise("K4", "K12")
 def test_readers_of_committed_records() -> None:
-    """K4, K12: they stop at the first open transaction, in the middle of an object too, and learn what was aborted."""
+    """They stop at the first open transaction, in the middle of an object too, and learn what was aborted."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -348,8 +364,9 @@ def test_readers_of_committed_records() -> None:
     run(told())
 
 
+@promise("K12")
 def test_the_aborted_list_is_as_old_as_the_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """K12: settling that forgets an aborted transaction while its object is on the way does not let it through."""
+    """Settling that forgets an aborted transaction while its object is on the way does not let it through."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -376,8 +393,9 @@ def test_the_aborted_list_is_as_old_as_the_entries(monkeypatch: pytest.MonkeyPat
     run(told())
 
 
+@promise("K5")
 def test_times_of_committed_records() -> None:
-    """K5: nothing at or behind the stable offset is found, by a time or as the largest one; markers have no time."""
+    """Nothing at or behind the stable offset is found, by a time or as the largest one; markers have no time."""
 
     async def told() -> None:
         world = NodeWorld()

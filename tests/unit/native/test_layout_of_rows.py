@@ -1,13 +1,17 @@
-"""Compiled code that is kept on the disk and is older than the columns it is given (M7)."""
+"""Compiled code that is kept on the disk and is older than the columns it is given."""
 
 import pytest
 
 from headwater import native
 from headwater.native import rows
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 
+@promise("M7")
 def test_code_of_another_time_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: it would take one address for another."""
+    """It would take one address for another."""
     native.load()
     assert native.serve is not None
     monkeypatch.setattr(native, "serve", None)

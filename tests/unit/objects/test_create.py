@@ -1,4 +1,4 @@
-"""Create-only puts: what a crash or a lost reply makes of them (M7)."""
+"""Create-only puts: what a crash or a lost reply makes of them."""
 
 import asyncio
 import errno
@@ -17,6 +17,9 @@ from headwater.errors import OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.objects.local import TEMPORARY, LocalStore
 from headwater.objects.remote import RemoteStore
 from tests.support.files import temporary_files
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
@@ -49,8 +52,9 @@ def on(root: Path, work: Any) -> None:
     asyncio.run(inside())
 
 
+@promise("M7")
 def test_local_data_then_name_then_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: data is on the disk before it has its name, and the name before `create` returns, also for the loser."""
+    """Data is on the disk before it has its name, and the name before `create` returns, also for the loser."""
 
     async def work(store: LocalStore) -> None:
         await store.put("log/first", [b"x"])
@@ -68,6 +72,7 @@ def test_local_data_then_name_then_directory(tmp_path: Path, monkeypatch: pytest
     on(tmp_path, work)
 
 
+@promise("M7")
 @pytest.mark.parametrize(
     ("call", "code", "kind"),
     [
@@ -80,7 +85,7 @@ def test_local_data_then_name_then_directory(tmp_path: Path, monkeypatch: pytest
 def test_local_failure_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: type[Exception]
 ) -> None:
-    """M7: a create that failed before the object had its name leaves neither object nor temporary file."""
+    """A create that failed before the object had its name leaves neither object nor temporary file."""
 
     async def work(store: LocalStore) -> None:
         with monkeypatch.context() as patch:
@@ -101,8 +106,9 @@ def failing(code: int) -> Any:
     return fail
 
 
+@promise("M7")
 def test_local_a_directory_that_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: once the object has its name, a failure means that nobody knows."""
+    """Once the object has its name, a failure means that nobody knows."""
 
     async def work(store: LocalStore) -> None:
         assert await store.create("a/first", [b"data"])
@@ -115,8 +121,9 @@ def test_local_a_directory_that_is_not_synced(tmp_path: Path, monkeypatch: pytes
     on(tmp_path, work)
 
 
+@promise("M7")
 def test_local_a_directory_that_was_removed(tmp_path: Path) -> None:
-    """M7: a directory that somebody removed is made again by the next try."""
+    """A directory that somebody removed is made again by the next try."""
 
     async def work(store: LocalStore) -> None:
         assert await store.create("a/object", [b"data"])
@@ -152,8 +159,9 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
+@promise("M7")
 def test_remote_exists_after_a_lost_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: the library tries again by itself; the object it then finds is our own."""
+    """The library tries again by itself; the object it then finds is our own."""
 
     async def work() -> None:
         store = remote()
@@ -164,8 +172,9 @@ def test_remote_exists_after_a_lost_reply(monkeypatch: pytest.MonkeyPatch) -> No
     run(work())
 
 
+@promise("M7")
 def test_remote_exists_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: other bytes, of the same size or not, are somebody else's."""
+    """Other bytes, of the same size or not, are somebody else's."""
 
     async def work() -> None:
         store = remote()
@@ -179,6 +188,7 @@ def test_remote_exists_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     run(work())
 
 
+@promise("M7")
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
@@ -188,7 +198,7 @@ def test_remote_exists_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_remote_answers(monkeypatch: pytest.MonkeyPatch, answer: Exception, kind: type[Exception]) -> None:
-    """M7: a refusal is certain, anything else is not."""
+    """A refusal is certain, anything else is not."""
 
     async def work() -> None:
         store = remote()

@@ -1,4 +1,4 @@
-"""A name that is taken is refused where that costs nothing (M7)."""
+"""A name that is taken is refused where that costs nothing."""
 
 import pytest
 
@@ -9,11 +9,15 @@ from headwater.objects.guarding import put_once
 from headwater.objects.store import StoreRefused
 from headwater.settings.objects import StoreOptions
 from tests.support.flaky import FlakyStore
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 
+@promise("M7")
 @pytest.mark.parametrize("guard", [True, False])
 def test_another_clusters_object_stays(guard: bool) -> None:
-    """M7: two clusters in one bucket do not replace each other's objects; the same bytes again are no conflict."""
+    """Two clusters in one bucket do not replace each other's objects; the same bytes again are no conflict."""
 
     async def work() -> None:
         inner = FlakyStore()
@@ -31,8 +35,9 @@ def test_another_clusters_object_stays(guard: bool) -> None:
     run(work())
 
 
+@promise("M7")
 def test_an_unknown_fate() -> None:
-    """M7: fails as a put does, which may leave its object behind."""
+    """Fails as a put does, which may leave its object behind."""
 
     async def work() -> None:
         store = wrapped(FlakyStore([OutcomeUnknown("lost")]), StoreOptions(retries=0), VirtualClock(), SeededChance())
@@ -42,8 +47,9 @@ def test_an_unknown_fate() -> None:
     run(work())
 
 
+@promise("M7")
 def test_stores_that_do_not_guard() -> None:
-    """M7: a local directory, and any store that says nothing of it, gets a plain put."""
+    """A local directory, and any store that says nothing of it, gets a plain put."""
 
     async def work() -> None:
         inner = FlakyStore()

@@ -1,4 +1,4 @@
-"""Second requests for late reads: they win, they are few, and they leave nothing behind (M7)."""
+"""Second requests for late reads: they win, they are few, and they leave nothing behind."""
 
 import asyncio
 
@@ -10,6 +10,9 @@ from headwater.objects.hedging import FEWEST_SAMPLES, HedgedStore, Lateness
 from headwater.objects.stats import StoreStats
 from headwater.settings.objects import StoreOptions
 from tests.support.flaky import FlakyStore
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 
 def hedged(inner: FlakyStore, percent: int = 50, ms: int = 100) -> tuple[HedgedStore, StoreStats]:
@@ -26,8 +29,9 @@ async def warm(store: HedgedStore, inner: FlakyStore, reads: int) -> None:
     inner.calls = []
 
 
+@promise("M7")
 def test_a_late_read_is_asked_again() -> None:
-    """M7: the quicker answer counts, and the other request is given up."""
+    """The quicker answer counts, and the other request is given up."""
 
     async def work() -> None:
         inner = FlakyStore()
@@ -45,8 +49,9 @@ def test_a_late_read_is_asked_again() -> None:
     run(work())
 
 
+@promise("M7")
 def test_they_are_few() -> None:
-    """M7: when every read is late, no more than the share are asked again."""
+    """When every read is late, no more than the share are asked again."""
 
     async def work() -> None:
         inner = FlakyStore()
@@ -61,8 +66,9 @@ def test_they_are_few() -> None:
     run(work())
 
 
+@promise("M7")
 def test_late_is_later_than_most() -> None:
-    """M7: without a fixed time, late is what 95 of 100 reads were not; before that is known nothing is late."""
+    """Without a fixed time, late is what 95 of 100 reads were not; before that is known nothing is late."""
     lateness = Lateness(5, 0)
     for i in range(FEWEST_SAMPLES - 1):
         lateness.took(i)
@@ -74,8 +80,9 @@ def test_late_is_later_than_most() -> None:
     assert Lateness(5, 70).seconds == 0.07
 
 
+@promise("M7")
 def test_failures() -> None:
-    """M7: one failure of two is not one; two are; that there is no such object is an answer."""
+    """One failure of two is not one; two are; that there is no such object is an answer."""
 
     async def work() -> None:
         inner = FlakyStore()
@@ -95,8 +102,9 @@ def test_failures() -> None:
     run(work())
 
 
+@promise("M7")
 def test_a_caller_that_leaves() -> None:
-    """M7: takes both requests with it."""
+    """Takes both requests with it."""
 
     async def work() -> None:
         inner = FlakyStore()

@@ -1,4 +1,4 @@
-"""A local directory's calls are counted too (M7)."""
+"""A local directory's calls are counted too."""
 
 import asyncio
 from pathlib import Path
@@ -8,10 +8,14 @@ import pytest
 from headwater.errors import ObjectMissing, StoreUnavailable
 from headwater.objects.local import LocalStore
 from headwater.objects.metrics import collect
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 
+@promise("M7")
 def test_counts(tmp_path: Path) -> None:
-    """M7: calls, bytes and failures; that there is no such object is no failure."""
+    """Calls, bytes and failures; that there is no such object is no failure."""
 
     async def work() -> None:
         store = LocalStore(tmp_path)

@@ -1,4 +1,4 @@
-"""Objects that a native thread puts into a local directory, and what happens when it cannot (M7)."""
+"""Objects that a native thread puts into a local directory, and what happens when it cannot."""
 
 import asyncio
 import os
@@ -15,6 +15,9 @@ from headwater.objects.local import THREADS as THREADS_OF_THE_STORE
 from headwater.objects.local import LocalStore
 from headwater.objects.native_puts import HANDLES, THREADS, NativePuts
 from tests.support.files import modes_below, open_handles, temporary_files, umask_of
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 pytestmark = pytest.mark.usefixtures("natively")
 
@@ -55,8 +58,9 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     return told
 
 
+@promise("M7")
 def test_bytes_arrive(tmp_path: Path, results: list[int | None]) -> None:
-    """M7: whole, counted, and over an older object too."""
+    """Whole, counted, and over an older object too."""
     pieces = [bytes([i]) * (i * 1_000) for i in range(100)]
 
     async def work(store: LocalStore) -> None:
@@ -71,9 +75,10 @@ def test_bytes_arrive(tmp_path: Path, results: list[int | None]) -> None:
     assert results == [rows.DONE, rows.DONE]
 
 
+@promise("S3")
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_the_mode_is_the_one_asked_for(tmp_path: Path, results: list[int | None], umask: int) -> None:
-    """S4: with any umask, for the checkpoints and for all others."""
+    """With any umask, for the checkpoints and for all others."""
 
     async def run() -> None:
         store = LocalStore(tmp_path, 0o640)
@@ -90,8 +95,9 @@ def test_the_mode_is_the_one_asked_for(tmp_path: Path, results: list[int | None]
     assert modes_below(tmp_path / ".tmp") == {0o750}
 
 
+@promise("M7")
 def test_what_is_not_done_natively(tmp_path: Path, results: list[int | None]) -> None:
-    """M7: views, nothing at all, very many pieces, and what comes while other puts are under way."""
+    """Views, nothing at all, very many pieces, and what comes while other puts are under way."""
     many = [b"%d" % i for i in range(rows.IOV_MAX + 1)]
 
     async def work(store: LocalStore) -> None:
@@ -109,8 +115,9 @@ def test_what_is_not_done_natively(tmp_path: Path, results: list[int | None]) ->
     assert results.count(None) == 3 + 10 - THREADS
 
 
+@promise("M7")
 def test_a_put_that_fails_is_repeated_by_the_store(tmp_path: Path, results: list[int | None]) -> None:
-    """M7: the store finds out what is wrong, or that nothing is wrong any more."""
+    """The store finds out what is wrong, or that nothing is wrong any more."""
 
     async def work(store: LocalStore) -> None:
         objects = tmp_path / "objects"
@@ -130,8 +137,9 @@ def test_a_put_that_fails_is_repeated_by_the_store(tmp_path: Path, results: list
     assert results == [None, rows.FAILED, rows.DONE]
 
 
+@promise("M7", "L1")
 def test_a_directory_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7, L1: nobody is told that an object is stored whose name may be lost in a crash."""
+    """Nobody is told that an object is stored whose name may be lost in a crash."""
     monkeypatch.setattr(NativePuts, "_handle", lambda *_: 1 << 20)
 
     async def work(store: LocalStore) -> None:
@@ -142,8 +150,9 @@ def test_a_directory_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.M
     on_a_store(tmp_path, work)
 
 
+@promise("M7", "L1")
 def test_a_directory_that_was_removed_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7, L1: the one that is there is synced, not the one that was, in both ways of putting."""
+    """The one that is there is synced, not the one that was, in both ways of putting."""
     synced: list[str] = []
     handle_of = NativePuts._handle
 
@@ -176,8 +185,9 @@ def test_a_directory_that_was_removed_and_made_again(tmp_path: Path, monkeypatch
     assert len(synced) == 1 + 4 * THREADS_OF_THE_STORE
 
 
+@promise("M7")
 def test_many_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: list[int | None]) -> None:
-    """M7: handles are bounded, and closed in the end; temporary files move on to new directories."""
+    """Handles are bounded, and closed in the end; temporary files move on to new directories."""
     monkeypatch.setattr(scratch, "FILES_PER_DIRECTORY", FILES)
     open_before = open_handles()
 

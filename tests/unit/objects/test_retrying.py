@@ -1,4 +1,4 @@
-"""Trying again: how often, how long, how much in all, and never at the price of a wrong answer (M7)."""
+"""Trying again: how often, how long, how much in all, and never at the price of a wrong answer."""
 
 import asyncio
 import logging
@@ -16,6 +16,9 @@ from headwater.objects.store import StoreRefused
 from headwater.ops.metrics import render
 from headwater.settings.objects import StoreOptions
 from tests.support.flaky import FlakyStore
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 DOWN = StoreUnavailable("down")
 
@@ -35,9 +38,10 @@ CALLS: dict[str, Callable[[ObjectStore], Awaitable[object]]] = {
 }
 
 
+@promise("M7")
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_outlives_failures(name: str) -> None:
-    """M7: what fails for the moment is tried again, and counted once as a call."""
+    """What fails for the moment is tried again, and counted once as a call."""
 
     async def work() -> None:
         inner = FlakyStore()
@@ -54,10 +58,11 @@ def test_a_call_outlives_failures(name: str) -> None:
     run(work())
 
 
+@promise("M7")
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("error", [StoreRefused("no"), StoreFull("full")])
 def test_what_lasts_is_told_at_once(name: str, error: Exception) -> None:
-    """M7: a refusal and a full store are not asked again."""
+    """A refusal and a full store are not asked again."""
 
     async def work() -> None:
         inner = FlakyStore([error])
@@ -70,8 +75,9 @@ def test_what_lasts_is_told_at_once(name: str, error: Exception) -> None:
     run(work())
 
 
+@promise("M7")
 def test_attempts_have_an_end() -> None:
-    """M7: after so many attempts the last failure is the answer; what is missing is one at once."""
+    """After so many attempts the last failure is the answer; what is missing is one at once."""
 
     async def work() -> None:
         inner = FlakyStore([DOWN] * 100)
@@ -86,9 +92,10 @@ def test_attempts_have_an_end() -> None:
     run(work())
 
 
+@promise("M7")
 @pytest.mark.parametrize("name", CALLS)
 def test_a_store_that_hangs(name: str) -> None:
-    """M7: a call ends when its time is over, whatever the store does; a creation's fate is then unknown."""
+    """A call ends when its time is over, whatever the store does; a creation's fate is then unknown."""
 
     async def work() -> None:
         inner = FlakyStore([1e6])
@@ -104,8 +111,9 @@ def test_a_store_that_hangs(name: str) -> None:
 # --- creations -------------------------------------------------------------------------------------------
 
 
+@promise("M7")
 def test_a_creation_whose_reply_is_lost() -> None:
-    """M7: the next attempt finds our own bytes, which is a success; others' bytes are not."""
+    """The next attempt finds our own bytes, which is a success; others' bytes are not."""
 
     async def work() -> None:
         inner = FlakyStore([OutcomeUnknown("lost")])
@@ -119,8 +127,9 @@ def test_a_creation_whose_reply_is_lost() -> None:
     run(work())
 
 
+@promise("M7")
 def test_what_is_not_known_is_not_claimed() -> None:
-    """M7: once an attempt's fate is unknown, a later certain failure does not make the call certain."""
+    """Once an attempt's fate is unknown, a later certain failure does not make the call certain."""
 
     async def work() -> None:
         for script in ([OutcomeUnknown("lost"), DOWN], [DOWN, OutcomeUnknown("lost")], [OutcomeUnknown("lost")] * 2):
@@ -137,8 +146,9 @@ def test_what_is_not_known_is_not_claimed() -> None:
 # --- limits ----------------------------------------------------------------------------------------------
 
 
+@promise("M7")
 def test_an_outage_is_not_multiplied() -> None:
-    """M7: over all calls only so many retries are made as the budget holds, and as come back by the second."""
+    """Over all calls only so many retries are made as the budget holds, and as come back by the second."""
 
     async def work() -> None:
         inner = FlakyStore([DOWN] * 100_000)
@@ -161,8 +171,9 @@ def test_an_outage_is_not_multiplied() -> None:
     run(work())
 
 
+@promise("M7")
 def test_the_budget_is_a_bucket() -> None:
-    """M7: it never holds more than its size."""
+    """It never holds more than its size."""
 
     async def work() -> None:
         budget = RetryBudget(3, 1, VirtualClock())
@@ -175,8 +186,9 @@ def test_the_budget_is_a_bucket() -> None:
     run(work())
 
 
+@promise("M7")
 def test_pauses_double_and_are_random() -> None:
-    """M7: between nothing and a limit that doubles, up to a largest one."""
+    """Between nothing and a limit that doubles, up to a largest one."""
     options, chance = StoreOptions(backoff_ms=100, max_backoff_ms=1_000), SeededChance(5)
     for attempt, most in enumerate((100, 200, 400, 800, 1_000, 1_000)):
         seen = [pause_ms(attempt, options, chance) for _ in range(200)]
@@ -184,8 +196,9 @@ def test_pauses_double_and_are_random() -> None:
     assert pause_ms(10_000, options, chance) <= 1_000
 
 
+@promise("M7")
 def test_requests_wait_for_their_turn() -> None:
-    """M7: so many are under way at once, over all callers and in one call for many objects."""
+    """So many are under way at once, over all callers and in one call for many objects."""
 
     async def work() -> None:
         inner = FlakyStore()
@@ -208,8 +221,9 @@ def test_requests_wait_for_their_turn() -> None:
     run(work())
 
 
+@promise("M7")
 def test_one_failure_ends_the_others() -> None:
-    """M7: a call for many objects leaves nothing behind when it fails."""
+    """A call for many objects leaves nothing behind when it fails."""
 
     async def work() -> None:
         inner = FlakyStore([100.0, StoreRefused("no"), 100.0])
@@ -220,8 +234,9 @@ def test_one_failure_ends_the_others() -> None:
     run(work())
 
 
+@promise("M7")
 def test_a_listing_that_breaks_off_goes_on() -> None:
-    """M7: behind what it had given, and nothing comes twice or is left out."""
+    """Behind what it had given, and nothing comes twice or is left out."""
 
     async def work() -> None:
         inner = FlakyStore()
@@ -242,8 +257,9 @@ def test_a_listing_that_breaks_off_goes_on() -> None:
 # --- what is shown ---------------------------------------------------------------------------------------
 
 
+@promise("M7", "O2")
 def test_metrics(caplog: pytest.LogCaptureFixture) -> None:
-    """M7, O1: counts, bytes, errors, retries and times of a store are there for `/metrics`."""
+    """Counts, bytes, errors, retries and times of a store are there for `/metrics`."""
     caplog.set_level(logging.DEBUG)
 
     async def work() -> str:

@@ -1,4 +1,4 @@
-"""Temporary files of the local store: unique, synced, spread over directories, removed when a crash left them (M7)."""
+"""Temporary files of the local store: unique, synced, spread over directories, removed when a crash left them."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +9,9 @@ import pytest
 from headwater.objects import scratch
 from headwater.objects.local import TEMPORARY, LocalStore
 from headwater.objects.scratch import STALE_MS, Scratch
+from tests.support.promise import promise
+
+PROMISES = ("M7",)
 
 
 def opened(store: Scratch) -> Path:
@@ -17,8 +20,9 @@ def opened(store: Scratch) -> Path:
     return Path(path)
 
 
+@promise("M7")
 def test_a_new_directory_after_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: an old directory goes when its last file has been renamed away, the newest one when the store is closed."""
+    """An old directory goes when its last file has been renamed away, the newest one when the store is closed."""
     monkeypatch.setattr(scratch, "FILES_PER_DIRECTORY", 3)
     files = Scratch(tmp_path, 0o700)
     paths = [opened(files) for _ in range(13)]
@@ -35,8 +39,9 @@ def test_a_new_directory_after_so_many_files(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
+@promise("M7")
 def test_threads_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M7: no two threads get the same file, whoever moves on to a new directory."""
+    """No two threads get the same file, whoever moves on to a new directory."""
     monkeypatch.setattr(scratch, "FILES_PER_DIRECTORY", 5)
     files = Scratch(tmp_path, 0o700)
     with ThreadPoolExecutor(4) as pool:
@@ -45,8 +50,9 @@ def test_threads_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert all(path.exists() for path in paths)
 
 
+@promise("M7")
 def test_a_directory_that_somebody_removed(tmp_path: Path) -> None:
-    """M7: tidying up by hand costs nothing but a new directory."""
+    """Tidying up by hand costs nothing but a new directory."""
     files = Scratch(tmp_path, 0o700)
     first = opened(files)
     first.unlink()
@@ -54,8 +60,9 @@ def test_a_directory_that_somebody_removed(tmp_path: Path) -> None:
     assert opened(files).exists()
 
 
+@promise("M7")
 def test_what_a_crash_left_goes(tmp_path: Path) -> None:
-    """M7: leftovers older than any write goes on for are removed at the start; younger ones may be somebody's."""
+    """Leftovers older than any write goes on for are removed at the start; younger ones may be somebody's."""
     for name in ("old", "young"):
         (tmp_path / TEMPORARY / name).mkdir(parents=True)
         (tmp_path / TEMPORARY / name / "0").write_bytes(b"half")

@@ -1,4 +1,4 @@
-"""O2: pages of other processes arrive whole, however large they are."""
+"""Pages of other processes arrive whole, however large they are."""
 
 import asyncio
 
@@ -6,6 +6,9 @@ import pytest
 
 from headwater.ops import http
 from headwater.ops.http import HttpServer, Page, Request, ask
+from tests.support.promise import promise
+
+PROMISES = ("O2",)
 
 LINES = 'headwater_something{topic="t"} 1\n' * 100_000
 
@@ -41,8 +44,9 @@ async def half_a_request(port: int) -> asyncio.StreamWriter:
     return writer
 
 
+@promise("S4")
 def test_health_answers_whatever_others_do() -> None:
-    """S4: slow connections, and pages that take long, leave room for the health pages."""
+    """Slow connections, and pages that take long, leave room for the health pages."""
 
     async def main() -> None:
         release, refused = asyncio.Event(), []

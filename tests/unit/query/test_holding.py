@@ -1,4 +1,4 @@
-"""Q2: what a process keeps for its queries: when holds are taken, moved and lost, and what that costs."""
+"""What a process keeps for its queries: when holds are taken, moved and lost, and what that costs."""
 
 import asyncio
 import uuid
@@ -20,7 +20,10 @@ from headwater.state.streams.domain import COMPACTION, HOLDS_LEVEL
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.holds import Hold
 from tests.support.batches import batch
+from tests.support.promise import promise
 from tests.support.virtual_nodes import ONE, NodeWorld, sent, topic
+
+PROMISES = ("Q2",)
 
 ROOT = "tables/t"
 
@@ -100,8 +103,9 @@ def play(story: Callable[[Process], Awaitable[None]]) -> None:
     run(whole())
 
 
+@promise("Q2")
 def test_a_query_keeps_what_it_reads() -> None:
-    """Q2: what is removed while it runs stays, what is removed before and what is left when it ended goes."""
+    """What is removed while it runs stays, what is removed before and what is left when it ended goes."""
 
     async def story(process: Process) -> None:
         for _ in range(2):
@@ -119,8 +123,9 @@ def test_a_query_keeps_what_it_reads() -> None:
     play(story)
 
 
+@promise("Q2")
 def test_a_query_about_the_present_costs_no_append() -> None:
-    """Q2: the first one takes the hold; the others find it, and idle renewals append nothing."""
+    """The first one takes the hold; the others find it, and idle renewals append nothing."""
 
     async def story(process: Process) -> None:
         await process.settle()
@@ -137,8 +142,9 @@ def test_a_query_about_the_present_costs_no_append() -> None:
     play(story)
 
 
+@promise("Q2")
 def test_a_hold_moves_only_if_something_waits() -> None:
-    """Q2: once for what was removed, however often it is renewed, and up to the oldest query at most."""
+    """Once for what was removed, however often it is renewed, and up to the oldest query at most."""
 
     async def story(process: Process) -> None:
         old = await process.holding.begin()
@@ -164,8 +170,9 @@ def test_a_hold_moves_only_if_something_waits() -> None:
     play(story)
 
 
+@promise("Q2")
 def test_the_duty_renews() -> None:
-    """Q2: within ten seconds after the ledger's time has moved, without a call."""
+    """Within ten seconds after the ledger's time has moved, without a call."""
 
     async def story(process: Process) -> None:
         await process.settle()
@@ -182,8 +189,9 @@ def test_the_duty_renews() -> None:
     play(story)
 
 
+@promise("Q2")
 def test_many_queries_take_one_hold() -> None:
-    """Q2: they begin at once, and one command is enough for all."""
+    """They begin at once, and one command is enough for all."""
 
     async def story(process: Process) -> None:
         before = process.state.position
@@ -194,8 +202,9 @@ def test_many_queries_take_one_hold() -> None:
     play(story)
 
 
+@promise("M5", "Q2")
 def test_below_its_level_nothing_is_held() -> None:
-    """M5, Q2: queries run all the same, and know that nothing keeps what they read."""
+    """Queries run all the same, and know that nothing keeps what they read."""
 
     async def story(process: Process) -> None:
         await process.settle()
@@ -214,8 +223,9 @@ def test_below_its_level_nothing_is_held() -> None:
     play(story)
 
 
+@promise("Q2", "M1")
 def test_a_new_epoch_has_a_new_hold() -> None:
-    """Q2, M1: the fence ends the hold; what ran under it is lost, and does not hold the new one back."""
+    """The fence ends the hold; what ran under it is lost, and does not hold the new one back."""
 
     async def story(process: Process) -> None:
         await process.settle()
@@ -244,8 +254,9 @@ def test_a_new_epoch_has_a_new_hold() -> None:
     play(story)
 
 
+@promise("Q2")
 def test_versions_are_counted() -> None:
-    """Q2: two queries may pin the same version; it goes with the second. The newest one costs nothing."""
+    """Two queries may pin the same version; it goes with the second. The newest one costs nothing."""
 
     async def story(process: Process) -> None:
         for _ in range(2):
@@ -278,8 +289,9 @@ def test_versions_are_counted() -> None:
     play(story)
 
 
+@promise("Q2")
 def test_a_pin_that_is_cancelled_is_released() -> None:
-    """Q2: its command may take effect; the next renewal lets the version go."""
+    """Its command may take effect; the next renewal lets the version go."""
 
     async def story(process: Process) -> None:
         for _ in range(2):

@@ -21,7 +21,8 @@ from headwater.log.segment.rows import plain_rows, plain_schema
 from headwater.log.wal import format as wal
 from headwater.objects.memory import MemoryStore
 from headwater.query.scan import scan, schema_of
-from headwater.query.snapshot import Snapshot, Wanted, take
+from headwater.query.snapshot import Snapshot, take
+from headwater.query.wanted import Wanted
 from headwater.state.commands.base import SetLevel, TakeLease
 from headwater.state.commands.streams import AppendUnits, CreateStreams, StartAt, StreamConfig, Unit, UnitChunk
 from headwater.state.commands.tables import Fill, Release, Reserve, Retire, SegmentRun
@@ -33,6 +34,7 @@ from headwater.state.streams.state import StreamsState
 from headwater.state.streams.tables import Follower
 from headwater.types import Domain, WalId
 from tests.support.batches import Rec, batch
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
 from tests.support.transactions import PLAIN, ObjectWriter
 from tests.support.virtual_nodes import LAX
@@ -402,8 +404,9 @@ def test_versions_of_the_table() -> None:
     run(main())
 
 
+@promise("Q2", "T5")
 def test_versions_that_the_journal_has_forgotten() -> None:
-    """Q2, T5: they are shown as long as a follower or a hold keeps all of their files."""
+    """They are shown as long as a follower or a hold keeps all of their files."""
 
     async def main() -> None:
         made = await _written(*[("write", FOUR[:1]), ("settle", 1 << 20)] * 3)

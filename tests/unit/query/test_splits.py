@@ -8,11 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.virtual import run
-from headwater.query.snapshot import Offsets, RowsGone, Wanted
+from headwater.query.snapshot import Offsets, RowsGone
 from headwater.query.splits import MAX_SPLITS, Splits, _cut, _packed, plan
 from headwater.query.splits import Range as Piece
+from headwater.query.wanted import Wanted
 from tests.support.scribe import TOPIC
 from tests.unit.query.test_snapshot import APPEND_TIME, PLAIN, PLAIN_TIME, History, Row, steps
+
+PROMISES = ("Q5",)
 
 
 def planned(made: History, most: int, **wanted: Any) -> Splits:

@@ -27,6 +27,7 @@ from headwater.state.commands.columns import Column
 from headwater.state.machine import LEVELS, TYPED_LEVEL
 from headwater.state.streams.stored.typed import NO_COLUMNS, Columns, ColumnsVersion
 from headwater.threads import inline
+from tests.support.promise import promise
 from tests.support.protobuf import compile_in_process
 from tests.unit.query.test_typed import columns_of
 from tests.unit.replica.test_membership import World
@@ -123,8 +124,9 @@ def test_schemas_of_the_clusters_own_registry(monkeypatch: pytest.MonkeyPatch) -
     with_cluster(story)
 
 
+@promise("T7")
 def test_a_registry_that_does_not_answer() -> None:
-    """T7: values are null, a note says why, and nobody waits again at once."""
+    """Values are null, a note says why, and nobody waits again at once."""
 
     async def story(cluster: ClusterState, registry: Registry, own: Typings) -> None:
         other = Registered(known("5"))
@@ -147,8 +149,9 @@ def test_a_registry_that_does_not_answer() -> None:
     with_cluster(story)
 
 
+@promise("T7")
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T7: a reader gets the schemas that were named last, as many as there is room for; the others are told."""
+    """A reader gets the schemas that were named last, as many as there is room for; the others are told."""
     compile_in_process(monkeypatch)
 
     async def story(cluster: ClusterState, registry: Registry, own: Typings) -> None:
@@ -196,8 +199,9 @@ def test_compiled_schemas_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch
     run(main())
 
 
+@promise("T7")
 def test_rows_of_a_scan() -> None:
-    """T7: schemas are asked for when rows name them. What cannot be had costs these rows only."""
+    """Schemas are asked for when rows name them. What cannot be had costs these rows only."""
 
     async def story(cluster: ClusterState, registry: Registry, own: Typings) -> None:
         columns, last = columns_of([framed(1, avro(POINT, {"x": 1}))], "auto", known("1"))

@@ -1,4 +1,4 @@
-"""Checkpoints: there and back, damage, two kept, and the ledger cut to the older (M1)."""
+"""Checkpoints: there and back, damage, two kept, and the ledger cut to the older."""
 
 import asyncio
 
@@ -21,7 +21,10 @@ from headwater.replica.checkpoint import (
 from headwater.state.cluster.state import ClusterState
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Pieces, Position
+from tests.support.promise import promise
 from tests.support.scribe import Scribe
+
+PROMISES = ("M1",)
 
 ONE = Domain(1)
 
@@ -56,8 +59,9 @@ class World:
         assert state.image() == self.scribe.state.image()
 
 
+@promise("M1")
 def test_round_trip_and_damage() -> None:
-    """M1: any changed byte, a cut, another domain's: not a checkpoint."""
+    """Any changed byte, a cut, another domain's: not a checkpoint."""
 
     async def run() -> None:
         world = World()
@@ -83,8 +87,9 @@ def test_round_trip_and_damage() -> None:
     asyncio.run(run())
 
 
+@promise("M5")
 def test_a_checkpoint_of_the_old_format() -> None:
-    """M5: it is refused with what to do, and not taken for a damaged one whose predecessor would be read instead."""
+    """It is refused with what to do, and not taken for a damaged one whose predecessor would be read instead."""
 
     async def run() -> None:
         world = World()
@@ -99,8 +104,9 @@ def test_a_checkpoint_of_the_old_format() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_a_record_that_cannot_be_read_is_named() -> None:
-    """M1: an operator has to find it."""
+    """An operator has to find it."""
 
     async def run() -> None:
         world = World()
@@ -112,9 +118,8 @@ def test_a_record_that_cannot_be_read_is_named() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_two_are_kept_and_the_ledger_is_cut_to_the_older() -> None:
-    """M1"""
-
     async def run() -> None:
         world = World()
         assert not await world.checkpoint(), "nothing to keep yet"
@@ -142,9 +147,10 @@ def test_two_are_kept_and_the_ledger_is_cut_to_the_older() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
 def test_a_damaged_newest_falls_back_to_the_older(damage: str) -> None:
-    """M1: one bad object loses nothing."""
+    """One bad object loses nothing."""
 
     async def run() -> None:
         world = World()
@@ -171,8 +177,9 @@ def test_a_damaged_newest_falls_back_to_the_older(damage: str) -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_both_damaged_is_said() -> None:
-    """M1: a state is never made up."""
+    """A state is never made up."""
 
     async def run() -> None:
         world = World()
@@ -187,8 +194,9 @@ def test_both_damaged_is_said() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_it_is_verified_by_reading_back() -> None:
-    """M1: a store that does not keep what it was given gets no pointer, and nothing is truncated."""
+    """A store that does not keep what it was given gets no pointer, and nothing is truncated."""
 
     class Rotten(MemoryStore):
         async def put(self, path: str, pieces: Pieces) -> None:
@@ -230,9 +238,10 @@ class Racing(MemoryStore):
         return data
 
 
+@promise("M1")
 @pytest.mark.parametrize("others", [[0], [5], [0, 5], [5, 5], [0, 5, 5]])
 def test_who_comes_second_harms_nobody(others: list[int]) -> None:
-    """M1: it removes what it wrote, unless that is the very object that the quicker one points to."""
+    """It removes what it wrote, unless that is the very object that the quicker one points to."""
 
     async def run() -> None:
         world = World()
@@ -248,8 +257,9 @@ def test_who_comes_second_harms_nobody(others: list[int]) -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_an_older_one_meanwhile_does_not_stop_a_newer() -> None:
-    """M1: a checkpoint is good also if the pointer moved to an older one while it was written."""
+    """A checkpoint is good also if the pointer moved to an older one while it was written."""
 
     async def run() -> None:
         world = World()
@@ -278,8 +288,9 @@ def test_an_older_one_meanwhile_does_not_stop_a_newer() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_a_pointer_ahead_of_us_only() -> None:
-    """M1: loading never takes a state back."""
+    """Loading never takes a state back."""
 
     async def run() -> None:
         world = World()
@@ -295,8 +306,9 @@ def test_a_pointer_ahead_of_us_only() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_a_store_that_is_away_is_not_a_damaged_checkpoint() -> None:
-    """M1: what cannot be reached may be there in a moment; falling back would hide it."""
+    """What cannot be reached may be there in a moment; falling back would hide it."""
 
     class Away(MemoryStore):
         async def get(self, path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -312,8 +324,9 @@ def test_a_store_that_is_away_is_not_a_damaged_checkpoint() -> None:
     asyncio.run(run())
 
 
+@promise("M1")
 def test_paths() -> None:
-    """M1: golden: where checkpoints lie."""
+    """Golden: where checkpoints lie."""
     assert path_of(Domain(3), Position(42), 0xBEEF) == (
         "meta/v1/domain=3/checkpoint/00000000000000000042-0000beef.ckpt"
     )

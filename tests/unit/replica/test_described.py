@@ -1,4 +1,4 @@
-"""O6: holds as they are described, for the command line, HTTP and metrics."""
+"""Holds as they are described, for the command line, HTTP and metrics."""
 
 from headwater.replica.described import hold_lines, oldest_seconds
 from headwater.state.cluster.state import ClusterState
@@ -9,6 +9,8 @@ from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.scribe import START_MS, Scribe
+
+PROMISES = ("O6",)
 
 GATEWAY, OTHER = 5, 6
 

@@ -1,4 +1,4 @@
-"""M1: one object holds ledger, store, replicas and membership, for every kind of process."""
+"""One object holds ledger, store, replicas and membership, for every kind of process."""
 
 import asyncio
 from pathlib import Path
@@ -17,6 +17,9 @@ from headwater.state.commands.base import Tick
 from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
 from headwater.types import CLUSTER, Domain
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 ONE = Domain(1)
 
@@ -47,8 +50,9 @@ def test_states() -> None:
     assert isinstance(state, StreamsState) and state.domain == ONE
 
 
+@promise("M1")
 def test_a_command_whose_replica_halts_ends(tmp_path: Path) -> None:
-    """M1: it would wait for ever for what the replica no longer brings."""
+    """It would wait for ever for what the replica no longer brings."""
 
     async def story() -> None:
         async with ledger_session(Settings(data=str(tmp_path))) as session:

@@ -1,4 +1,4 @@
-"""Raising the feature level over all domains, and what processes do about it when they start (M5)."""
+"""Raising the feature level over all domains, and what processes do about it when they start."""
 
 import asyncio
 
@@ -12,7 +12,10 @@ from headwater.state import machine
 from headwater.state.commands.base import SetLevel
 from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.results import Done, Refused
+from tests.support.promise import promise
 from tests.support.virtual_nodes import ONE, NodeWorld, topic
+
+PROMISES = ("M5",)
 
 NEXT, BUILD = LEVEL + 1, "9.9.9"
 QUIET = Housekeeping(interval_ms=1 << 40, lease_ms=30_000)
@@ -26,8 +29,9 @@ def be_newer(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "LEVELS", {**LEVELS, NEXT: BUILD})
 
 
+@promise("M5")
 def test_a_new_cluster_starts_at_the_newest_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M5: before it has any stream, and without an operator."""
+    """Before it has any stream, and without an operator."""
     be_newer(monkeypatch)
 
     async def told() -> None:
@@ -39,10 +43,11 @@ def test_a_new_cluster_starts_at_the_newest_level(monkeypatch: pytest.MonkeyPatc
     run(told())
 
 
+@promise("M5")
 def test_a_cluster_with_streams_is_raised_by_its_operator(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """M5: a newer build leaves the level alone and names the command; the raise needs all processes to know it."""
+    """A newer build leaves the level alone and names the command; the raise needs all processes to know it."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -62,8 +67,9 @@ def test_a_cluster_with_streams_is_raised_by_its_operator(
     run(told())
 
 
+@promise("M5")
 def test_a_raise_that_stopped_half_way_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M5: by housekeeping. Until then brokers announce the lowest level of all domains."""
+    """By housekeeping. Until then brokers announce the lowest level of all domains."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -82,8 +88,9 @@ def test_a_raise_that_stopped_half_way_is_finished(monkeypatch: pytest.MonkeyPat
     run(told())
 
 
+@promise("M5")
 def test_a_process_that_starts_finishes_a_raise_before_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M5: a domain below the cluster's level refuses newer commands, and clients take that for final."""
+    """A domain below the cluster's level refuses newer commands, and clients take that for final."""
 
     async def told() -> None:
         world = NodeWorld()

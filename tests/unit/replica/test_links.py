@@ -1,4 +1,4 @@
-"""N1: links and linked topics over two domains: created, paused, promoted, and finished by whoever comes by."""
+"""Links and linked topics over two domains: created, paused, promoted, and finished by whoever comes by."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from headwater.state.machine import LEVELS, LINKS_LEVEL
 from headwater.state.results import Appended
 from headwater.state.streams.stream import Mirror
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.support.scribe import FIRST_CHUNK, START_MS
 from tests.unit.replica.test_membership import Process, World
+
+PROMISES = ("N1",)
 
 ONE = Domain(1)
 SOURCE = uuid.UUID(int=9)
@@ -66,8 +69,9 @@ async def sides(level: int = LINKS_LEVEL) -> tuple[Side, Side]:
     return one, two
 
 
+@promise("N1")
 def test_a_linked_topics_life() -> None:
-    """N1: mirrors from their first moment on, new partitions too; paused, copied on, promoted."""
+    """Mirrors from their first moment on, new partitions too; paused, copied on, promoted."""
 
     async def told() -> None:
         one, two = await sides()
@@ -97,8 +101,9 @@ def test_a_linked_topics_life() -> None:
     run(told())
 
 
+@promise("N1")
 def test_the_way_back() -> None:
-    """N1: a promoted topic is copied again if nothing was written; else it stays promoted and says why."""
+    """A promoted topic is copied again if nothing was written; else it stays promoted and says why."""
 
     async def told() -> None:
         one, _ = await sides()
@@ -119,8 +124,9 @@ def test_the_way_back() -> None:
     run(told())
 
 
+@promise("N1")
 def test_a_topic_that_exists() -> None:
-    """N1: an empty one is linked; one with records is not."""
+    """An empty one is linked; one with records is not."""
 
     async def told() -> None:
         one, _ = await sides()
@@ -139,8 +145,9 @@ def test_a_topic_that_exists() -> None:
     run(told())
 
 
+@promise("N1")
 def test_the_intent_is_finished_by_anyone() -> None:
-    """N1: a promotion whose process died half way; the streams follow, and behind a second change only once."""
+    """A promotion whose process died half way; the streams follow, and behind a second change only once."""
 
     async def told() -> None:
         one, two = await sides()
@@ -170,8 +177,9 @@ def test_the_intent_is_finished_by_anyone() -> None:
     run(told())
 
 
+@promise("N1")
 def test_a_link_that_is_gone_leaves_no_topic() -> None:
-    """N1: a topic that cannot be linked is not left behind as an ordinary one."""
+    """A topic that cannot be linked is not left behind as an ordinary one."""
 
     async def told() -> None:
         one, _ = await sides()
@@ -183,8 +191,9 @@ def test_a_link_that_is_gone_leaves_no_topic() -> None:
     run(told())
 
 
+@promise("N1")
 def test_errors() -> None:
-    """N1: each says what is wrong."""
+    """Each says what is wrong."""
 
     async def told() -> None:
         one, _ = await sides()
@@ -210,8 +219,9 @@ def test_errors() -> None:
     run(told())
 
 
+@promise("M5", "N1")
 def test_links_need_their_level() -> None:
-    """M5, N1: nothing is changed before `headwater cluster upgrade`, also while it is half done."""
+    """Nothing is changed before `headwater cluster upgrade`, also while it is half done."""
 
     async def told() -> None:
         one, _ = await sides(LINKS_LEVEL - 1)

@@ -1,4 +1,4 @@
-"""A process's life in the cluster: joining, beats, fencing the silent, leaving (M2)."""
+"""A process's life in the cluster: joining, beats, fencing the silent, leaving."""
 
 import asyncio
 
@@ -23,6 +23,9 @@ from headwater.state.commands.cluster import Listener
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Epoch
 from tests.support.faulty import FaultyLedger
+from tests.support.promise import promise
+
+PROMISES = ("M2",)
 
 ONE = Domain(1)
 LISTENERS = (Listener("PLAINTEXT", "localhost", 9092),)
@@ -68,8 +71,9 @@ class World:
         return {beat.process for beat in await self.ledger.beats()}
 
 
+@promise("M2")
 def test_joining() -> None:
-    """M2: a process has one epoch in every domain, and is told of it."""
+    """A process has one epoch in every domain, and is told of it."""
 
     async def told() -> None:
         world = World()
@@ -87,8 +91,9 @@ def test_joining() -> None:
     run(told())
 
 
+@promise("M2")
 def test_who_beats_is_not_fenced() -> None:
-    """M2: for as long as it lives; and the domains' time moves on while nothing else happens."""
+    """For as long as it lives; and the domains' time moves on while nothing else happens."""
 
     async def told() -> None:
         world = World()
@@ -103,8 +108,9 @@ def test_who_beats_is_not_fenced() -> None:
     run(told())
 
 
+@promise("M6")
 def test_who_beats_and_hangs_otherwise_is_not_fenced() -> None:
-    """M6: a store that comes back answers some requests later than others, and only beats tell who is alive."""
+    """A store that comes back answers some requests later than others, and only beats tell who is alive."""
 
     async def told() -> None:
         world = World()
@@ -121,8 +127,9 @@ def test_who_beats_and_hangs_otherwise_is_not_fenced() -> None:
     run(told())
 
 
+@promise("M2")
 def test_who_is_silent_is_fenced_everywhere() -> None:
-    """M2: within a few seconds, in every domain, and its sign of life is removed."""
+    """Within a few seconds, in every domain, and its sign of life is removed."""
 
     async def told() -> None:
         world = World()
@@ -145,8 +152,9 @@ def test_who_is_silent_is_fenced_everywhere() -> None:
     run(told())
 
 
+@promise("M2")
 def test_who_is_certainly_gone_is_fenced_before_its_session_ends() -> None:
-    """M2: silence makes a suspect, and one look then says enough; a suspect that is there has all its time."""
+    """Silence makes a suspect, and one look then says enough; a suspect that is there has all its time."""
 
     async def told() -> None:
         world = World()
@@ -171,8 +179,9 @@ def test_who_is_certainly_gone_is_fenced_before_its_session_ends() -> None:
     run(told())
 
 
+@promise("M2")
 def test_who_is_said_to_be_gone_and_lives_comes_back() -> None:
-    """M2: no safety rests on the look: a wrong answer costs an epoch."""
+    """No safety rests on the look: a wrong answer costs an epoch."""
 
     async def told() -> None:
         world = World()
@@ -193,9 +202,10 @@ def test_who_is_said_to_be_gone_and_lives_comes_back() -> None:
     run(told())
 
 
+@promise("M2")
 @pytest.mark.parametrize("seconds", [1.0, 3.0, 9.0])
 def test_the_length_of_a_session_is_a_setting(seconds: float) -> None:
-    """M2: a process that beats keeps its epoch, one that does not loses it when its session is over."""
+    """A process that beats keeps its epoch, one that does not loses it when its session is over."""
 
     async def told() -> None:
         world = World()
@@ -211,8 +221,9 @@ def test_the_length_of_a_session_is_a_setting(seconds: float) -> None:
     run(told())
 
 
+@promise("M2")
 def test_who_was_away_itself_fences_nobody() -> None:
-    """M2: a process that did not look cannot say that others were silent."""
+    """A process that did not look cannot say that others were silent."""
 
     async def told() -> None:
         world = World()
@@ -228,8 +239,9 @@ def test_who_was_away_itself_fences_nobody() -> None:
     run(told())
 
 
+@promise("M2")
 def test_who_is_paused_within_a_look_fences_nobody() -> None:
-    """M2: a process that is stopped between its question and the answer has not looked for all that time."""
+    """A process that is stopped between its question and the answer has not looked for all that time."""
 
     async def told() -> None:
         world = World()
@@ -243,8 +255,9 @@ def test_who_is_paused_within_a_look_fences_nobody() -> None:
     run(told())
 
 
+@promise("M2")
 def test_who_cannot_beat_itself_fences_nobody() -> None:
-    """M2: a ledger that takes no beats makes everybody silent. Who dies meanwhile is fenced afterwards."""
+    """A ledger that takes no beats makes everybody silent. Who dies meanwhile is fenced afterwards."""
 
     async def told() -> None:
         world = World()
@@ -262,8 +275,9 @@ def test_who_cannot_beat_itself_fences_nobody() -> None:
     run(told())
 
 
+@promise("M2", "M6")
 def test_who_died_while_nobody_could_look_is_found_at_once() -> None:
-    """M2, M6: after an outage of the ledger silence says nothing yet, but a look for those who were silent does."""
+    """After an outage of the ledger silence says nothing yet, but a look for those who were silent does."""
 
     async def told() -> None:
         world = World()
@@ -286,8 +300,9 @@ def test_who_died_while_nobody_could_look_is_found_at_once() -> None:
     run(told())
 
 
+@promise("M2", "L3")
 def test_a_fence_that_got_half_way_is_carried_on() -> None:
-    """M2, L3: whoever fenced in domain 0 may have died before the other domains; others see to it."""
+    """Whoever fenced in domain 0 may have died before the other domains; others see to it."""
 
     async def told() -> None:
         world = World()
@@ -305,8 +320,9 @@ def test_a_fence_that_got_half_way_is_carried_on() -> None:
     run(told())
 
 
+@promise("M2")
 def test_the_same_node_again() -> None:
-    """M2: a restarted broker drives out its older life, in every domain, before it does anything."""
+    """A restarted broker drives out its older life, in every domain, before it does anything."""
 
     async def told() -> None:
         world = World()
@@ -322,8 +338,9 @@ def test_the_same_node_again() -> None:
     run(told())
 
 
+@promise("M2")
 def test_processes_without_a_node() -> None:
-    """M2: a compactor serves no clients and drives nobody out."""
+    """A compactor serves no clients and drives nobody out."""
 
     async def told() -> None:
         world = World()
@@ -334,8 +351,9 @@ def test_processes_without_a_node() -> None:
     run(told())
 
 
+@promise("M5")
 def test_leaving() -> None:
-    """M5: clients are sent elsewhere at once; nobody has to wait for a session to run out."""
+    """Clients are sent elsewhere at once; nobody has to wait for a session to run out."""
 
     async def told() -> None:
         world = World()
@@ -353,8 +371,9 @@ def test_leaving() -> None:
     run(told())
 
 
+@promise("M5")
 def test_leaving_while_the_epoch_is_lost() -> None:
-    """M5: a fence in the very moment of leaving does not keep the process from ending."""
+    """A fence in the very moment of leaving does not keep the process from ending."""
 
     async def told() -> None:
         world = World()
@@ -368,9 +387,10 @@ def test_leaving_while_the_epoch_is_lost() -> None:
     run(told())
 
 
+@promise("M2")
 @pytest.mark.parametrize("lands", [True, False])
 def test_joining_over_a_bad_way(lands: bool) -> None:
-    """M2: an epoch whose reply was lost is not taken twice."""
+    """An epoch whose reply was lost is not taken twice."""
 
     async def told() -> None:
         world = World()
@@ -385,9 +405,8 @@ def test_joining_over_a_bad_way(lands: bool) -> None:
     run(told())
 
 
+@promise("M6")
 def test_joining_waits_for_the_store() -> None:
-    """M6"""
-
     async def told() -> None:
         world = World()
         late = Process(world.ledger, world.store, 1, 1)
@@ -405,8 +424,9 @@ def test_joining_waits_for_the_store() -> None:
     run(told())
 
 
+@promise("M2")
 def test_stray_beats_are_forgotten() -> None:
-    """M2: signs of life of processes that are no members do not pile up."""
+    """Signs of life of processes that are no members do not pile up."""
 
     async def told() -> None:
         world = World()

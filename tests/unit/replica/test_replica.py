@@ -1,4 +1,4 @@
-"""One process's part of a domain: appends of unknown fate, fences, jumps, barriers (M1, M2, L1, L3)."""
+"""One process's part of a domain: appends of unknown fate, fences, jumps, barriers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,10 @@ from headwater.state.streams.domain import HOUSEKEEPING
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Epoch, Position, WalId
 from tests.support.faulty import FaultyLedger
+from tests.support.promise import promise
 from tests.support.scribe import TOPIC
+
+PROMISES = ("M1", "M2", "L1", "L3")
 
 ONE = Domain(1)
 A = 1
@@ -83,9 +86,10 @@ def story(tell: Story) -> Callable[[], None]:
 # --- appending -----------------------------------------------------------------------------------------
 
 
+@promise("M1")
 @story
 async def test_results_come_back_in_order(world: World) -> None:
-    """M1: what queues up while one append is under way goes into one record; each caller gets its own results."""
+    """What queues up while one append is under way goes into one record; each caller gets its own results."""
     replica, way = await world.process(1)
     way.gate.clear()
     calls = [replica.enqueue([CREATE])]
@@ -105,9 +109,10 @@ async def test_results_come_back_in_order(world: World) -> None:
     assert [(r.epoch, r.counter) for r in records] == [(1, 1), (1, 2)]
 
 
+@promise("M1")
 @story
 async def test_a_caller_may_append_by_itself(world: World) -> None:
-    """M1: whoever pushes has its result when it goes on; what came meanwhile is not forgotten, nor is an error."""
+    """Whoever pushes has its result when it goes on; what came meanwhile is not forgotten, nor is an error."""
     replica, way = await world.process(1)
     way.gate.clear()
     first = replica.enqueue([CREATE], wake=False)
@@ -133,9 +138,10 @@ async def test_a_caller_may_append_by_itself(world: World) -> None:
     assert len(await world.records()) == 2
 
 
+@promise("M1", "L1")
 @story
 async def test_unknown_outcomes_are_repeated_and_applied_once(world: World) -> None:
-    """M1, L1: whichever of the copies stand, the append takes effect once and is answered once."""
+    """Whichever of the copies stand, the append takes effect once and is answered once."""
     replica, way = await world.process(1)
     other, _ = await world.process(2)
     await replica.submit([CREATE])
@@ -158,9 +164,10 @@ async def test_unknown_outcomes_are_repeated_and_applied_once(world: World) -> N
     assert other.state.image() == replica.state.image()
 
 
+@promise("M1")
 @story
 async def test_a_deaf_writer_learns_its_fate_by_repeating(world: World) -> None:
-    """M1: also if no notice ever comes."""
+    """Also if no notice ever comes."""
     replica, way = await world.process(1)
     way.deaf = True
     await replica.submit([CREATE])
@@ -170,9 +177,10 @@ async def test_a_deaf_writer_learns_its_fate_by_repeating(world: World) -> None:
     assert replica.state.streams[A].next_offset == 1
 
 
+@promise("M1")
 @story
 async def test_a_definite_failure_fails_the_call(world: World) -> None:
-    """M1: for certain nothing was appended, so the caller may clean up; the next call goes on."""
+    """For certain nothing was appended, so the caller may clean up; the next call goes on."""
     replica, way = await world.process(1)
     await replica.submit([CREATE])
     before = await world.ledger.last(ONE)
@@ -185,9 +193,10 @@ async def test_a_definite_failure_fails_the_call(world: World) -> None:
     assert result.chunks[0].first_offset == 0
 
 
+@promise("M1")
 @story
 async def test_a_late_copy_changes_nothing(world: World) -> None:
-    """M1: a record that lands long after its repetition, and after others of its writer, is dropped."""
+    """A record that lands long after its repetition, and after others of its writer, is dropped."""
     replica, way = await world.process(1)
     await replica.submit([CREATE])
     way.faults = [(False, UNKNOWN)]
@@ -202,9 +211,10 @@ async def test_a_late_copy_changes_nothing(world: World) -> None:
     assert result.chunks[0].first_offset == 2
 
 
+@promise("L9")
 @story
 async def test_limits(world: World) -> None:
-    """L9: a record's size and a queue's length are bounded."""
+    """A record's size and a queue's length are bounded."""
     replica, way = await world.process(1)
     with pytest.raises(ValueError, match="a record holds"):
         replica.enqueue([CreateStreams(TOPIC, 0, tuple(range(10**9, 10**9 + RECORD_TARGET // 5)), StreamConfig(False))])
@@ -221,9 +231,10 @@ async def test_limits(world: World) -> None:
     assert all(len(e.data) <= 1 << 20 for e in await world.ledger.read(ONE, Position(0), 10_000))
 
 
+@promise("M1")
 @story
 async def test_a_caller_that_gave_up_is_left_out(world: World) -> None:
-    """M1: a call that was cancelled before its record was made is not appended."""
+    """A call that was cancelled before its record was made is not appended."""
     replica, way = await world.process(1)
     way.gate.clear()
     first = replica.enqueue([CREATE])
@@ -238,9 +249,10 @@ async def test_a_caller_that_gave_up_is_left_out(world: World) -> None:
     assert result.chunks[0].first_offset == 0
 
 
+@promise("M1")
 @story
 async def test_now_and_then_a_digest(world: World) -> None:
-    """M1: every so many records carry the writer's digest, and replicas that agree go on."""
+    """Every so many records carry the writer's digest, and replicas that agree go on."""
     replica, _ = await world.process(1)
     other, _ = await world.process(2)
     await replica.submit([CREATE])
@@ -254,9 +266,10 @@ async def test_now_and_then_a_digest(world: World) -> None:
 # --- fences --------------------------------------------------------------------------------------------
 
 
+@promise("M2", "L3")
 @story
 async def test_a_fenced_epoch_is_refused_and_told(world: World) -> None:
-    """M2, L3: it learns of the fence by following, or by what becomes of its next append."""
+    """It learns of the fence by following, or by what becomes of its next append."""
     for deaf in (False, True):
         world = World()
         zombie, way = await world.process(1)
@@ -281,9 +294,10 @@ async def test_a_fenced_epoch_is_refused_and_told(world: World) -> None:
         assert isinstance(result, Appended)
 
 
+@promise("M2")
 @story
 async def test_what_waits_fails_when_the_fence_is_seen(world: World) -> None:
-    """M2: a call whose record has not landed yet fails retriably; if it lands later it does not count."""
+    """A call whose record has not landed yet fails retriably; if it lands later it does not count."""
     zombie, way = await world.process(1)
     other, _ = await world.process(2)
     await other.submit([CREATE])
@@ -305,9 +319,10 @@ async def test_what_waits_fails_when_the_fence_is_seen(world: World) -> None:
     assert zombie.state.image() == other.state.image()
 
 
+@promise("M2")
 @story
 async def test_a_record_before_its_fence_counts(world: World) -> None:
-    """M2: unknown outcome, then a fence, then the repetition: the first copy stands and is answered as accepted."""
+    """Unknown outcome, then a fence, then the repetition: the first copy stands and is answered as accepted."""
     zombie, way = await world.process(1)
     other, _ = await world.process(2)
     await other.submit([CREATE])
@@ -324,9 +339,10 @@ async def test_a_record_before_its_fence_counts(world: World) -> None:
     assert other.state.streams[A].next_offset == 1
 
 
+@promise("M2", "L3")
 @story
 async def test_paused_across_a_fence_a_truncation_and_a_collection(world: World) -> None:
-    """M2, L3: its late append is refused though its object is gone, and it must take a new epoch."""
+    """Its late append is refused though its object is gone, and it must take a new epoch."""
     zombie, way = await world.process(1)
     other, _ = await world.process(2)
     await other.submit([CREATE])
@@ -370,9 +386,10 @@ async def test_paused_across_a_fence_a_truncation_and_a_collection(world: World)
 # --- checkpoints ---------------------------------------------------------------------------------------
 
 
+@promise("M1")
 @story
 async def test_a_jump_fails_what_waits(world: World) -> None:
-    """M1: results that were jumped over are unknown here, so the calls fail retriably and the epoch is given up."""
+    """Results that were jumped over are unknown here, so the calls fail retriably and the epoch is given up."""
     replica, way = await world.process(1)
     other, _ = await world.process(2)
     await other.submit([CREATE])
@@ -398,9 +415,9 @@ async def test_a_jump_fails_what_waits(world: World) -> None:
     assert replica.state.image() == other.state.image()
 
 
+@promise("M1")
 @story
 async def test_a_late_start_goes_through_the_checkpoint(world: World) -> None:
-    """M1"""
     replica, _ = await world.process(1)
     await replica.submit([CREATE])
     for round_ in range(3):
@@ -413,9 +430,10 @@ async def test_a_late_start_goes_through_the_checkpoint(world: World) -> None:
     assert late.state.streams[A].next_offset == 16
 
 
+@promise("M1")
 @story
 async def test_truncated_without_a_checkpoint_halts(world: World) -> None:
-    """M1: a ledger that lost records which no checkpoint covers is not guessed at."""
+    """A ledger that lost records which no checkpoint covers is not guessed at."""
     replica, way = await world.process(1)
     await replica.submit([CREATE])
     way.deaf = True
@@ -427,9 +445,10 @@ async def test_truncated_without_a_checkpoint_halts(world: World) -> None:
         await replica.barrier()
 
 
+@promise("M1")
 @story
 async def test_a_corrupt_checkpoint_halts(world: World) -> None:
-    """M1: a replica that must jump and cannot fails what waits for it, and its process ends."""
+    """A replica that must jump and cannot fails what waits for it, and its process ends."""
     replica, way = await world.process(1)
     other, _ = await world.process(2)
     await replica.submit([CREATE])
@@ -459,9 +478,10 @@ async def test_a_corrupt_checkpoint_halts(world: World) -> None:
 # --- reading -------------------------------------------------------------------------------------------
 
 
+@promise("L1")
 @story
 async def test_a_barrier_sees_what_another_appended(world: World) -> None:
-    """L1: everything acknowledged anywhere before the call, also if no notice comes."""
+    """Everything acknowledged anywhere before the call, also if no notice comes."""
     reader, way = await world.process(1)
     writer, _ = await world.process(2)
     way.deaf = True
@@ -472,9 +492,10 @@ async def test_a_barrier_sees_what_another_appended(world: World) -> None:
         assert reader.state.streams[A].next_offset == i
 
 
+@promise("L1")
 @story
 async def test_a_barrier_joins_no_look_that_began_before_it(world: World) -> None:
-    """L1: such a look may have missed what was acknowledged since; many callers share the next one."""
+    """Such a look may have missed what was acknowledged since; many callers share the next one."""
     reader, way = await world.process(1)
     writer, _ = await world.process(2)
     way.deaf = True
@@ -502,9 +523,10 @@ async def test_a_barrier_joins_no_look_that_began_before_it(world: World) -> Non
     assert looks == 2
 
 
+@promise("K4")
 @story
 async def test_followers_wake_waiters(world: World) -> None:
-    """K4: a long poll on one process wakes by an append through another."""
+    """A long poll on one process wakes by an append through another."""
     reader, _ = await world.process(1)
     writer, _ = await world.process(2)
     await writer.submit([CREATE])
@@ -524,9 +546,10 @@ async def test_followers_wake_waiters(world: World) -> None:
     assert reader._watches == {}
 
 
+@promise("M6")
 @story
 async def test_a_store_that_is_away_comes_back(world: World) -> None:
-    """M6: reads and barriers fail retriably meanwhile, following resumes by itself."""
+    """Reads and barriers fail retriably meanwhile, following resumes by itself."""
     reader, way = await world.process(1)
     writer, _ = await world.process(2)
     contact = reader.last_contact
@@ -544,9 +567,10 @@ async def test_a_store_that_is_away_comes_back(world: World) -> None:
     assert reader.last_contact > contact
 
 
+@promise("M1")
 @story
 async def test_halting(world: World) -> None:
-    """M1: a record that is not understood stops the replica for good, with every call, and says so."""
+    """A record that is not understood stops the replica for good, with every call, and says so."""
     replica, way = await world.process(1)
     failures: list[DutyFailed] = []
     replica._background.on_failed = failures.append
@@ -560,9 +584,10 @@ async def test_halting(world: World) -> None:
     assert [type(failure.__cause__) for failure in failures] == [Halted]
 
 
+@promise("M5")
 @story
 async def test_closing_fails_what_waits(world: World) -> None:
-    """M5: a process that leaves answers what it still has as retriable."""
+    """A process that leaves answers what it still has as retriable."""
     replica, way = await world.process(1)
     way.gate.clear()
     calls = [replica.enqueue([Tick()])]
@@ -575,9 +600,10 @@ async def test_closing_fails_what_waits(world: World) -> None:
             await call
 
 
+@promise("M5")
 @story
 async def test_closing_while_an_append_is_repeated(world: World) -> None:
-    """M5: it ends at once, also while a record of unknown fate waits for its next attempt."""
+    """It ends at once, also while a record of unknown fate waits for its next attempt."""
     replica, way = await world.process(1)
     way.faults = [(False, UNKNOWN)] * 1000
     call = replica.enqueue([Tick()])
@@ -589,9 +615,10 @@ async def test_closing_while_an_append_is_repeated(world: World) -> None:
         await call
 
 
+@promise("M2")
 @story
 async def test_epoch_0_takes_an_epoch(world: World) -> None:
-    """M2: two processes without an epoch ask at once, one of them twice: each gets its own."""
+    """Two processes without an epoch ask at once, one of them twice: each gets its own."""
     ways = [FaultyLedger(world.ledger) for _ in range(2)]
     replicas = [Replica(w, world.store, ClusterState(), VirtualClock(), SeededChance()) for w in ways]
     for replica in replicas:

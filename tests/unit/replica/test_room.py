@@ -1,4 +1,4 @@
-"""L1: a lack of room is logged once, remembered, and forgotten once writes succeed for a while."""
+"""A lack of room is logged once, remembered, and forgotten once writes succeed for a while."""
 
 import asyncio
 
@@ -7,6 +7,8 @@ import pytest
 from harness.virtual import VirtualClock, run
 from headwater.errors import StoreFull, StoreUnavailable
 from headwater.replica.room import LEDGER, OBJECTS, SURE_SECONDS, Room
+
+PROMISES = ("L1",)
 
 
 def test_room(caplog: pytest.LogCaptureFixture) -> None:

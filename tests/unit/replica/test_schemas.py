@@ -1,4 +1,4 @@
-"""T6: the schema registry of several processes: races, levels, limits."""
+"""The schema registry of several processes: races, levels, limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import SetLevel
 from headwater.state.commands.schemas import GLOBAL, SchemaMode
 from headwater.state.machine import LEVELS, LINKS_LEVEL, TYPED_LEVEL
+from tests.support.promise import promise
 from tests.unit.replica.test_membership import World
+
+PROMISES = ("T6",)
 
 
 def avro(*fields: str) -> Draft:
@@ -42,8 +45,9 @@ def code(error: pytest.ExceptionInfo[SchemaRefused]) -> SchemaReason:
     return error.value.reason
 
 
+@promise("T6")
 def test_two_processes_register_at_once() -> None:
-    """T6: of two schemas that are not compatible with each other one is refused, whoever looks first."""
+    """Of two schemas that are not compatible with each other one is refused, whoever looks first."""
 
     async def story() -> None:
         one, other = await registries()
@@ -57,8 +61,9 @@ def test_two_processes_register_at_once() -> None:
     run(story())
 
 
+@promise("T6")
 def test_the_same_schema_from_two_processes() -> None:
-    """T6: it has one id and one version."""
+    """It has one id and one version."""
 
     async def story() -> None:
         one, other = await registries()
@@ -70,8 +75,9 @@ def test_the_same_schema_from_two_processes() -> None:
     run(story())
 
 
+@promise("T6")
 def test_a_mode_that_changes_meanwhile() -> None:
-    """T6: no registration slips through a change to read-only that another process has made."""
+    """No registration slips through a change to read-only that another process has made."""
 
     async def story() -> None:
         one, other = await registries()
@@ -84,8 +90,9 @@ def test_a_mode_that_changes_meanwhile() -> None:
     run(story())
 
 
+@promise("T6")
 def test_a_reference_that_is_deleted_meanwhile() -> None:
-    """T6: either the deletion or the registration is refused."""
+    """Either the deletion or the registration is refused."""
 
     async def story() -> None:
         one, other = await registries()
@@ -101,8 +108,9 @@ def test_a_reference_that_is_deleted_meanwhile() -> None:
     run(story())
 
 
+@promise("T6", "M5")
 def test_below_the_level() -> None:
-    """T6, M5: nothing can be registered, and the error names the command that changes that."""
+    """Nothing can be registered, and the error names the command that changes that."""
 
     async def story() -> None:
         one, _ = await registries(LINKS_LEVEL)
@@ -112,8 +120,9 @@ def test_below_the_level() -> None:
     run(story())
 
 
+@promise("T6")
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T6: a schema that is too large, and a registry that is full."""
+    """A schema that is too large, and a registry that is full."""
 
     async def story() -> None:
         one, _ = await registries()
@@ -130,8 +139,9 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     run(story())
 
 
+@promise("T6")
 def test_parsed_schemas_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T6: the ones that were used last."""
+    """The ones that were used last."""
     sources = Sources(ClusterState().schemas)
     parsed = parse(Source(SchemaKind.AVRO, '"int"'))
     guids = [uuid.UUID(int=i) for i in range(4)]
@@ -146,8 +156,9 @@ def test_parsed_schemas_are_kept_within_limits(monkeypatch: pytest.MonkeyPatch) 
     assert sources.kept(guids[1]) is None
 
 
+@promise("T6")
 def test_references_are_resolved_in_depth() -> None:
-    """T6: each text comes after those that it needs, once."""
+    """Each text comes after those that it needs, once."""
 
     async def story() -> None:
         one, _ = await registries()

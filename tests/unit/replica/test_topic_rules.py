@@ -1,4 +1,4 @@
-"""T7: a dead-letter topic is never its own, and has none itself."""
+"""A dead-letter topic is never its own, and has none itself."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from headwater.state.results import Done
 from headwater.types import Domain
 from tests.support.scribe import Scribe
 from tests.unit.state.cluster.test_state import take
+
+PROMISES = ("T7",)
 
 
 def cluster(**targets: str) -> ClusterState:

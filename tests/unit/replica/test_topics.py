@@ -1,4 +1,4 @@
-"""Creating, growing, changing and deleting topics over two domains (K7)."""
+"""Creating, growing, changing and deleting topics over two domains."""
 
 import pytest
 
@@ -6,7 +6,10 @@ from harness.virtual import SeededChance, run
 from headwater.errors import Exists, InvalidName, InvalidPartitions, NotFound, StoreUnavailable
 from headwater.replica.topics import Topics, check_name, topic_id_text
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.unit.replica.test_membership import Process, World
+
+PROMISES = ("K7",)
 
 ONE = Domain(1)
 
@@ -15,8 +18,9 @@ def topics_of(process: Process, seed: int = 1) -> Topics:
     return Topics(process.cluster, {ONE: process.domain}, SeededChance(seed))
 
 
+@promise("K7")
 def test_a_topics_life() -> None:
-    """K7: it can be used when the call returns, here and after a barrier elsewhere."""
+    """It can be used when the call returns, here and after a barrier elsewhere."""
 
     async def told() -> None:
         world = World()
@@ -47,8 +51,9 @@ def test_a_topics_life() -> None:
     run(told())
 
 
+@promise("K7")
 def test_an_intent_is_finished_by_anyone() -> None:
-    """K7: a creation or deletion whose process died half way is carried through by another."""
+    """A creation or deletion whose process died half way is carried through by another."""
 
     async def told() -> None:
         world = World()
@@ -81,9 +86,8 @@ def test_an_intent_is_finished_by_anyone() -> None:
     run(told())
 
 
+@promise("K7")
 def test_errors() -> None:
-    """K7"""
-
     async def told() -> None:
         world = World()
         one = await world.process(1)
@@ -100,21 +104,23 @@ def test_errors() -> None:
     run(told())
 
 
+@promise("K7")
 @pytest.mark.parametrize("name", ["a", "a.b_c-D9", "x" * 249, "...", "__consumer_offsets"])
 def test_names(name: str) -> None:
-    """K7: Kafka's rules."""
+    """Kafka's rules."""
     check_name(name)
 
 
+@promise("K7")
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "a/b", "x" * 250, "a\n", "a:b"])
 def test_bad_names(name: str) -> None:
-    """K7"""
     with pytest.raises(InvalidName):
         check_name(name)
 
 
+@promise("K7")
 def test_ids_as_text() -> None:
-    """K7: as Kafka's tools print them."""
+    """As Kafka's tools print them."""
     text = topic_id_text(SeededChance().uuid())
     assert len(text) == 22
     assert "=" not in text

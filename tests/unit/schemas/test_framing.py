@@ -20,6 +20,7 @@ from headwater.schemas.framing import (
     read_indexes,
     unframed,
 )
+from tests.support.promise import promise
 
 GUIDS = [uuid.UUID(int=7), uuid.UUID(int=8)]
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
@@ -82,8 +83,9 @@ def test_schemas_as_one_row_at_a_time(rows: list[tuple[bytes | None, list[dict[s
     assert seen == {i: value for i, value in wanted.items() if value is not None}
 
 
+@promise("T6")
 def test_records_of_the_serializers_of_confluent() -> None:
-    """T6: the bytes that confluent-kafka writes for ids, GUIDs and messages."""
+    """The bytes that confluent-kafka writes for ids, GUIDs and messages."""
     guid = str(uuid.UUID(int=99))
     prefix = bytes.fromhex("0000000005040402")
     header = bytes.fromhex("0100000000000000000000000000000063040402")

@@ -1,4 +1,4 @@
-"""T7: single keys and values by their schemas: which are needed, what they decode to, and the bytes they become."""
+"""Single keys and values by their schemas: which are needed, what they decode to, and the bytes they become."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from headwater.schemas.parsing import SchemaKind, Source, parse
 from headwater.schemas.payloads import Known, Reading, Usable, Writing, record_name, takes_prefix
 from tests.support.protobuf import compile_in_process
 from tests.unit.schemas.test_typer import GUID, OBJECT, POINT, PROTO, avro, framed
+
+PROMISES = ("T7",)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""T6, T7: typed columns of rows: schemas of every kind, by prefix, header and subject, and what is missing or bad."""
+"""Typed columns of rows: schemas of every kind, by prefix, header and subject, and what is missing or bad."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from headwater.schemas.framing import KEY_HEADER, VALUE_HEADER
 from headwater.schemas.typer import Typed, Typer
 from headwater.schemas.typing import MAX_UNKNOWN, KnownSchema, Typing
 from headwater.state.commands.columns import Column
+from tests.support.promise import promise
+
+PROMISES = ("T6", "T7")
 
 POINT = {"type": "record", "name": "Point", "namespace": "geo", "fields": [{"name": "x", "type": "int"}]}
 LINE = {"type": "record", "name": "Line", "fields": [{"name": "x", "type": "string"}, {"name": "y", "type": "long"}]}
@@ -185,8 +188,9 @@ def test_what_is_missing_is_told() -> None:
     assert len(typer.wants.schemas) == MAX_UNKNOWN
 
 
+@promise("T6")
 def test_rows_that_wait_for_a_registry() -> None:
-    """T6: without an answer a row has neither a value nor a failure, and the rows are not complete."""
+    """Without an answer a row has neither a value nor a failure, and the rows are not complete."""
     batch = rows([framed(1, avro(POINT, {"x": 3})), framed(2, b"")])
     columns: tuple[Column, ...] = ()
     last = 99

@@ -1,4 +1,4 @@
-"""S2: tokens for a password: who gets one, how long it lasts, and what ends it."""
+"""Tokens for a password: who gets one, how long it lasts, and what ends it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from headwater.settings.settings import Security
 from headwater.state.commands.access import DropUser
 from headwater.wire.scram import MECHANISMS
 from tests.support.gateways import InGateway, gateway, secured
+
+PROMISES = ("S2",)
 
 MECHANISM = "SCRAM-SHA-256"
 

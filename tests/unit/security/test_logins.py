@@ -1,4 +1,4 @@
-"""S1, S3: log-ins over real sockets: who is let in, what is answered before, and how guessing is slowed down."""
+"""Log-ins over real sockets: who is let in, what is answered before, and how guessing is slowed down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from headwater.security.logins import TOO_MANY, LoginLimiter, network_of
 from headwater.settings.settings import ListenerSecurity, Oauth, Security, Settings
 from headwater.wire.messages import request_type
 from tests.support.certificates import Signer, key_document
+from tests.support.promise import promise
 from tests.support.secured import PASSWORDS, InProcess, MovingClock, Raw, raw, running
+
+PROMISES = ("S1", "S3")
 
 SASL, PLAIN_TEXT = "SASL_PLAINTEXT", "PLAINTEXT"
 METADATA, HANDSHAKE, AUTHENTICATE, VERSIONS = 3, 17, 36, 18
@@ -51,9 +54,10 @@ def as_user(name: str, mechanism: str = "SCRAM-SHA-256") -> dict[str, str]:
     return {"user": name, "password": PASSWORDS[name], "mechanism": mechanism}
 
 
+@promise("S1")
 @pytest.mark.parametrize("mechanism", EVERY_MECHANISM)
 def test_each_mechanism(mechanism: str) -> None:
-    """S1: users are let in as themselves; wrong passwords and unknown users get one and the same answer."""
+    """Users are let in as themselves; wrong passwords and unknown users get one and the same answer."""
 
     async def test(broker: InProcess) -> None:
         for name in PASSWORDS:
@@ -72,8 +76,9 @@ def test_each_mechanism(mechanism: str) -> None:
     run(test)
 
 
+@promise("S1")
 def test_tokens_let_in_until_they_expire(tmp_path: Path) -> None:
-    """S1: OAUTHBEARER; a refused token gets its reason in two steps, as the mechanism has it."""
+    """OAUTHBEARER; a refused token gets its reason in two steps, as the mechanism has it."""
     signer = Signer("k", "ES256")
     file = tmp_path / "keys.json"
     file.write_text(key_document(signer))
@@ -98,9 +103,10 @@ def test_tokens_let_in_until_they_expire(tmp_path: Path) -> None:
     run(test, settings(mechanisms="OAUTHBEARER", oauth=oauth))
 
 
+@promise("S2", "S3")
 @pytest.mark.parametrize("key", sorted(APIS))
 def test_nothing_is_answered_without_a_login(key: int) -> None:
-    """S2, S3: every API that is served, also those added later, ends the connection unheard."""
+    """Every API that is served, also those added later, ends the connection unheard."""
 
     async def test(broker: InProcess) -> None:
         version = APIS[key].versions[-1]
@@ -117,9 +123,10 @@ def _some_fields(key: int, version: int) -> dict[str, Any]:
     return {name: value for name, value in names.items() if name in request_type(key, version).__annotations__}
 
 
+@promise("S2", "S3")
 @pytest.mark.parametrize("key", sorted(set(APIS) - set(BEFORE_A_LOGIN)))
 def test_nothing_is_answered_after_a_failed_login(key: int) -> None:
-    """S2, S3: wrong credentials, and then any API."""
+    """Wrong credentials, and then any API."""
 
     async def test(broker: InProcess) -> None:
         async with raw(broker, SASL) as wire:
@@ -133,8 +140,9 @@ def test_nothing_is_answered_after_a_failed_login(key: int) -> None:
     run(test)
 
 
+@promise("S3")
 def test_requests_that_follow_a_login_unasked_are_not_answered() -> None:
-    """S3: whatever is sent behind a message of a log-in before that is answered."""
+    """Whatever is sent behind a message of a log-in before that is answered."""
 
     async def test(broker: InProcess) -> None:
         async with raw(broker, SASL) as wire:
@@ -145,8 +153,9 @@ def test_requests_that_follow_a_login_unasked_are_not_answered() -> None:
     run(test)
 
 
+@promise("S1")
 def test_the_order_of_a_login() -> None:
-    """S1: what comes out of order, or is not offered, is said so in Kafka's codes."""
+    """What comes out of order, or is not offered, is said so in Kafka's codes."""
 
     async def test(broker: InProcess) -> None:
         async with raw(broker, SASL) as wire:
@@ -166,13 +175,14 @@ def test_the_order_of_a_login() -> None:
     run(test)
 
 
+@promise("S1")
 @pytest.mark.parametrize(
     "message",
     [b"", b"\0", b"\0\0", b"\0alice\0", b"\0\0x", b"a\0b\0c\0d", b"\xff\0\xff\0\xff", b"other\0alice\0wonder=land,",
      b"\0alice\0" + b"x" * 5000],
 )  # fmt: skip
 def test_plain_messages_that_are_refused(message: bytes) -> None:
-    """S1: malformed, empty, too long, or to act for somebody else."""
+    """Malformed, empty, too long, or to act for somebody else."""
 
     async def test(broker: InProcess) -> None:
         async with raw(broker, SASL) as wire:
@@ -184,8 +194,9 @@ def test_plain_messages_that_are_refused(message: bytes) -> None:
     run(test)
 
 
+@promise("S3")
 def test_before_a_login_only_small_frames_and_not_for_long() -> None:
-    """S3: afterwards frames may be as large as anybody's."""
+    """Afterwards frames may be as large as anybody's."""
 
     async def test(broker: InProcess) -> None:
         async with raw(broker, SASL) as wire:
@@ -216,8 +227,9 @@ async def _log_in(wire: Raw, name: str, mechanism: str = "SCRAM-SHA-512") -> Any
     return answer
 
 
+@promise("S1")
 def test_logins_are_renewed_or_end() -> None:
-    """S1: KIP-368: the lifetime is told; after it only a new log-in is heard; the same user, by the same mechanism."""
+    """KIP-368: the lifetime is told; after it only a new log-in is heard; the same user, by the same mechanism."""
 
     async def test(broker: InProcess) -> None:
         async with raw(broker, SASL) as wire:
@@ -240,8 +252,9 @@ def test_logins_are_renewed_or_end() -> None:
     run(test, settings(session_ms=2000))
 
 
+@promise("S1")
 def test_our_client_renews_by_itself() -> None:
-    """S1: a connection that is used on and on is logged in on and on; one that cannot renew is closed."""
+    """A connection that is used on and on is logged in on and on; one that cannot renew is closed."""
 
     async def test(broker: InProcess) -> None:
         connection = await log_in(broker, **as_user("alice"))
@@ -256,8 +269,9 @@ def test_our_client_renews_by_itself() -> None:
     run(test, settings(session_ms=200))
 
 
+@promise("S1")
 def test_guessing_is_slowed_down() -> None:
-    """S1: after so many failures nobody from that address is let in, until time has passed."""
+    """After so many failures nobody from that address is let in, until time has passed."""
 
     async def test(broker: InProcess) -> None:
         for _ in range(5):
@@ -273,8 +287,9 @@ def test_guessing_is_slowed_down() -> None:
     run(test, settings(failed_logins_per_minute=5))
 
 
+@promise("S1")
 def test_the_brake_counts_by_address_and_forgets() -> None:
-    """S1: others are not held up; what is right costs nothing; memory is bounded."""
+    """Others are not held up; what is right costs nothing; memory is bounded."""
     clock = MovingClock()
     limiter = LoginLimiter(3, clock)
     assert [limiter.take("a") for _ in range(4)] == [True, True, True, False]
@@ -290,16 +305,18 @@ def test_the_brake_counts_by_address_and_forgets() -> None:
     assert len(limiter._addresses) <= 10_000
 
 
+@promise("S1")
 def test_networks_that_count_as_one() -> None:
-    """S1: an IPv6 customer has more addresses than anybody could remember."""
+    """An IPv6 customer has more addresses than anybody could remember."""
     assert network_of("10.1.2.3") == network_of("::ffff:10.1.2.3") == "10.1.2.3"
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1%eth0") == "2001:db8::/64"
     assert network_of("2001:db8:0:1::1") != network_of("2001:db8::1")
     assert network_of("?") == "?"
 
 
+@promise("S3", "K1")
 def test_noise_before_a_login_is_harmless() -> None:
-    """S3, K1: whatever bytes come, the connection ends and the others do not notice."""
+    """Whatever bytes come, the connection ends and the others do not notice."""
     chance = random.Random(7)
 
     async def test(broker: InProcess) -> None:
@@ -315,8 +332,9 @@ def test_noise_before_a_login_is_harmless() -> None:
     run(test)
 
 
+@promise("S1")
 def test_unknown_users_look_like_known_ones() -> None:
-    """S1: their challenge has a salt that stays the same, of the same length, with as many iterations."""
+    """Their challenge has a salt that stays the same, of the same length, with as many iterations."""
 
     async def test(broker: InProcess) -> None:
         async def challenge(name: str) -> list[str]:
@@ -334,8 +352,9 @@ def test_unknown_users_look_like_known_ones() -> None:
     run(test)
 
 
+@promise("S3")
 def test_secrets_show_nowhere(caplog: pytest.LogCaptureFixture) -> None:
-    """S3: not in logs, errors, metrics or representations."""
+    """Not in logs, errors, metrics or representations."""
     caplog.set_level(logging.DEBUG)
     shown: list[str] = []
 

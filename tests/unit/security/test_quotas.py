@@ -1,4 +1,4 @@
-"""K14: rates and buckets as Kafka's quotas measure them."""
+"""Rates and buckets as Kafka's quotas measure them."""
 
 import asyncio
 
@@ -8,10 +8,14 @@ from headwater.security.quotas import ClientQuotas, Meter, Timed, candidates
 from headwater.security.rates import SampledRate, TokenBucket
 from headwater.settings import settings as config
 from tests.support.hands import Hands
+from tests.support.promise import promise
+
+PROMISES = ("K14",)
 
 
+@promise("K14")
 def test_a_burst_counts_over_the_whole_window() -> None:
-    """K14: eleven samples of a second each, all but one of them full or not yet begun."""
+    """Eleven samples of a second each, all but one of them full or not yet begun."""
     rate = SampledRate(11, 1.0)
     assert rate.rate(0.0) == 0
     rate.record(1000, 0.0)
@@ -23,8 +27,8 @@ def test_a_burst_counts_over_the_whole_window() -> None:
     assert rate.excess(100, 11.5) == 0
 
 
+@promise("K14")
 def test_old_samples_are_forgotten() -> None:
-    """K14"""
     rate = SampledRate(3, 1.0)
     for second in range(10):
         rate.record(10, float(second))
@@ -34,8 +38,8 @@ def test_old_samples_are_forgotten() -> None:
     assert rate.rate(20.0) == pytest.approx(3)
 
 
+@promise("K14")
 def test_a_bucket_can_be_in_debt() -> None:
-    """K14"""
     bucket = TokenBucket(2.0, 5.0, 0.0)
     bucket.take(10, 0.0)
     assert bucket.debt(0.0) == 0
@@ -49,8 +53,9 @@ def test_a_bucket_can_be_in_debt() -> None:
     assert bucket.debt(100.0) == 0.5
 
 
+@promise("K14")
 def test_which_quota_counts() -> None:
-    """K14: Kafka's order of precedence, and who shares a quota with whom."""
+    """Kafka's order of precedence, and who shares a quota with whom."""
     order = candidates("u", "c")
     assert order == [
         (("client-id", "c"), ("user", "u")),
@@ -81,8 +86,9 @@ def test_which_quota_counts() -> None:
     assert not quotas.active, "addresses are looked at when they connect"
 
 
+@promise("K14")
 def test_clients_share_a_users_quota() -> None:
-    """K14: and each has the default for clients for itself."""
+    """And each has the default for clients for itself."""
     clock = Hands()
     quotas = ClientQuotas(config.Quotas(), clock)
     quotas.refresh({(("user", "u"),): {"producer_byte_rate": "100"}}, 1)
@@ -95,8 +101,9 @@ def test_clients_share_a_users_quota() -> None:
         assert quotas.charge("producer_byte_rate", Meter("u", client), 100) == pytest.approx(1)
 
 
+@promise("K14")
 def test_time_is_counted_in_percent() -> None:
-    """K14: and nobody is silenced for longer than a sample."""
+    """And nobody is silenced for longer than a sample."""
     quotas = ClientQuotas(config.Quotas(), Hands())
     quotas.refresh({(("user", "u"),): {"request_percentage": "10"}}, 1)
     assert quotas.charge_time(Meter("u", "c", 1.0)) == 0, "a second of ten is a tenth"
@@ -104,8 +111,8 @@ def test_time_is_counted_in_percent() -> None:
     assert quotas.charge_time(Meter("u", "c", 50.0)) == 1.0
 
 
+@promise("K14")
 def test_what_is_known_of_clients_is_bounded() -> None:
-    """K14"""
     quotas = ClientQuotas(config.Quotas(entities=10), Hands())
     quotas.refresh({(("client-id", None),): {"producer_byte_rate": "100"}}, 1)
     for i in range(100):
@@ -113,8 +120,9 @@ def test_what_is_known_of_clients_is_bounded() -> None:
     assert repr(quotas) == "<ClientQuotas, 10 rates>"
 
 
+@promise("K14")
 def test_only_the_steps_of_a_coroutine_are_timed() -> None:
-    """K14: neither its waiting; its result and its failures stay what they are."""
+    """Neither its waiting; its result and its failures stay what they are."""
 
     async def main() -> None:
         clock, meter = Hands(), Meter("u", "c")

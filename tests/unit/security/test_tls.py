@@ -1,4 +1,4 @@
-"""S1: who a certificate names, and certificates that change while a listener is open."""
+"""Who a certificate names, and certificates that change while a listener is open."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from headwater.errors import ConfigError
 from headwater.security.tls import Certificates, check_rules, principal_of
 from headwater.settings.settings import ListenerSecurity
 from tests.support.certificates import issue
+from tests.support.promise import promise
+
+PROMISES = ("S1",)
 
 SUBJECT = {"subject": ((("countryName", "DE"),), (("organizationName", "Acme, Inc"),), (("commonName", "alice"),))}
 
 
+@promise("S1")
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
@@ -29,26 +33,29 @@ SUBJECT = {"subject": ((("countryName", "DE"),), (("organizationName", "Acme, In
     ],
 )
 def test_names_of_certificates(rules: tuple[str, ...], expected: str) -> None:
-    """S1: as Java writes a subject, or as the first rule that fits makes it."""
+    """As Java writes a subject, or as the first rule that fits makes it."""
     check_rules(rules)
     assert principal_of(SUBJECT, rules) == expected
 
 
+@promise("S1")
 def test_odd_subjects() -> None:
-    """S1: what has a meaning in a name is escaped, so that no subject can pass for another."""
+    """What has a meaning in a name is escaped, so that no subject can pass for another."""
     odd = {"subject": ((("commonName", '#a+b"<c>;\\ '), ("userId", "u")), (("emailAddress", "a@b"),))}
     assert principal_of(odd) == 'User:1.2.840.113549.1.9.1=#1603614062,CN=\\#a\\+b\\"\\<c\\>\\;\\\\\\ +UID=u'
 
 
+@promise("S1")
 @pytest.mark.parametrize("rule", ["x", "RULE:a", "RULE:(/b/", "RULE:a/b/X", "default"])
 def test_rules_that_cannot_be_read(rule: str) -> None:
-    """S1: refused at the start."""
+    """Refused at the start."""
     with pytest.raises(ConfigError):
         check_rules([rule])
 
 
+@promise("S1")
 def test_certificates_are_read_anew(tmp_path: Path) -> None:
-    """S1: new connections see the new certificate and issuer of clients; what cannot be used changes nothing."""
+    """New connections see the new certificate and issuer of clients; what cannot be used changes nothing."""
     one, two = issue(tmp_path, "issuer-one"), issue(tmp_path, "issuer-two")
     first, second = issue(tmp_path, "first", one), issue(tmp_path, "second", one)
     alice, bob = issue(tmp_path, "alice", one), issue(tmp_path, "bob", two)
@@ -103,8 +110,9 @@ def test_certificates_are_read_anew(tmp_path: Path) -> None:
     assert alice.key.exists() and bob.key.exists()
 
 
+@promise("S1")
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
-    """S1: said at the start, without what is in them."""
+    """Said at the start, without what is in them."""
     bad = tmp_path / "bad.pem"
     bad.write_text("secret nonsense")
     with pytest.raises(ConfigError) as error:

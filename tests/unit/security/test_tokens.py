@@ -1,4 +1,4 @@
-"""S1: which tokens are believed."""
+"""Which tokens are believed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from headwater.errors import ConfigError
 from headwater.security.tokens import TokenRefused, Tokens
 from headwater.settings.settings import Oauth
 from tests.support.certificates import Signer, key_document
+from tests.support.promise import promise
+
+PROMISES = ("S1",)
 
 NOW = 1_700_000_000
 GOOD: dict[str, Any] = {"iss": "https://issuer", "aud": "headwater", "sub": "alice", "exp": NOW + 60, "iat": NOW}
@@ -49,9 +52,10 @@ def keys(tmp_path: Path) -> Path:
     return file
 
 
+@promise("S1")
 @pytest.mark.parametrize("signer", [RSA, CURVE], ids=["RS256", "ES256"])
 def test_good_tokens(keys: Path, signer: Signer) -> None:
-    """S1: both algorithms; one audience of several; the name from the claim that the settings name."""
+    """Both algorithms; one audience of several; the name from the claim that the settings name."""
     found = asyncio.run(tokens(str(keys)).check(signer.token(GOOD)))
     assert (found.name, found.expires_ms) == ("alice", (NOW + 60) * 1000)
     several = signer.token({**GOOD, "aud": ["x", "headwater"], "mail": "a@b"})
@@ -83,16 +87,18 @@ BAD: dict[str, str] = {
 }
 
 
+@promise("S1")
 @pytest.mark.parametrize("token", BAD.values(), ids=BAD.keys())
 def test_bad_tokens(keys: Path, token: str) -> None:
-    """S1: refused, and the message does not repeat the token."""
+    """Refused, and the message does not repeat the token."""
     with pytest.raises(TokenRefused) as refused:
         asyncio.run(tokens(str(keys)).check(token))
     assert not token or token not in str(refused.value)
 
 
+@promise("S1")
 def test_new_keys_are_found_and_lost_documents_do_no_harm(keys: Path) -> None:
-    """S1: a key that is not known brings the reading forward, but not at every token."""
+    """A key that is not known brings the reading forward, but not at every token."""
 
     async def main() -> None:
         clock = FixedClock()
@@ -113,8 +119,9 @@ def test_new_keys_are_found_and_lost_documents_do_no_harm(keys: Path) -> None:
     asyncio.run(main())
 
 
+@promise("S1")
 def test_keys_by_http_from_loopback_only() -> None:
-    """S1: elsewhere the way must be one on which nobody can change them; redirects are not followed."""
+    """Elsewhere the way must be one on which nobody can change them; redirects are not followed."""
 
     class Pages(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -6,10 +6,12 @@ import pytest
 from headwater.errors import ConfigError
 from headwater.settings.links import Links, check_links
 from headwater.settings.settings import load
+from tests.support.promise import promise
 
 
+@promise("N2")
 def test_defaults() -> None:
-    """N2: the numbers of retries and of the breaker."""
+    """The numbers of retries and of the breaker."""
     own = load(environment={"HEADWATER_LINKS__FLUSH_MS": "0"}).links
     assert own == Links(flush_ms=0)
     assert (own.retry_first_ms, own.retry_longest_ms, own.retry_jitter_percent, own.retry_tries) == (

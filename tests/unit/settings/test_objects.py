@@ -1,4 +1,4 @@
-"""Options of stores over a network: checked, handed on, and silent about secrets (M7, S3)."""
+"""Options of stores over a network: checked, handed on, and silent about secrets."""
 
 import re
 from typing import Any
@@ -9,10 +9,14 @@ from headwater.errors import ConfigError
 from headwater.objects import open_store
 from headwater.settings.objects import StoreOptions, from_environment
 from headwater.settings.settings import load
+from tests.support.promise import promise
+
+PROMISES = ("M7", "S3")
 
 SECRET = "very-secret-indeed"
 
 
+@promise("M7")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -30,20 +34,22 @@ SECRET = "very-secret-indeed"
     ],
 )
 def test_what_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
-    """M7: when settings are read, not when the first object is stored."""
+    """When settings are read, not when the first object is stored."""
     with pytest.raises(ConfigError):
         load(environment={}, flags={f"object_store.{name}": value for name, value in wrong.items()})
 
 
+@promise("M7")
 def test_they_are_settings() -> None:
-    """M7: a file, the environment and flags give them as they give all others."""
+    """A file, the environment and flags give them as they give all others."""
     given = {"HEADWATER_OBJECT_STORE__ENCRYPTION": "sse-kms", "HEADWATER_OBJECT_STORE__PROVIDER__REGION": "eu-west-1"}
     options = load(environment=given, flags={"object_store.retries": 3}).object_store
     assert (options.encryption, options.provider, options.retries) == ("sse-kms", {"region": "eu-west-1"}, 3)
 
 
+@promise("M7")
 def test_they_are_handed_on_to_children() -> None:
-    """M7: a checkpoint's writer and a Spark worker store as their parent does."""
+    """A checkpoint's writer and a Spark worker store as their parent does."""
     assert StoreOptions().variables() == {}
     options = StoreOptions(
         encryption="sse-kms", kms_key="a", kms_bucket_key=True, retries=0, provider={"endpoint": "http://127.0.0.1:1"}
@@ -55,8 +61,9 @@ def test_they_are_handed_on_to_children() -> None:
         from_environment({"HEADWATER_OBJECT_STORE__RETRIES": "-1"})
 
 
+@promise("S3")
 def test_secrets_are_not_shown() -> None:
-    """S3: neither options nor settings nor a store show what may be a secret, nor does the error of a wrong one."""
+    """Neither options nor settings nor a store show what may be a secret, nor does the error of a wrong one."""
     options = StoreOptions(provider={"secret_access_key": SECRET, "access_key_id": "me"})
     settings = load(environment={}, flags={"object_store.provider": options.provider})
     store = open_store("s3://bucket/prefix", options)

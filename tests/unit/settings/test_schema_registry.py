@@ -9,10 +9,12 @@ import pytest
 from headwater.errors import ConfigError
 from headwater.settings.schema_registry import SchemaRegistry, check_schema_registry
 from headwater.settings.settings import load
+from tests.support.promise import promise
 
 
+@promise("T6")
 def test_sound_settings() -> None:
-    """T6: by default the cluster's own registry is asked."""
+    """By default the cluster's own registry is asked."""
     assert load(environment={}).schema_registry.url == ""
     given = {"HEADWATER_SCHEMA_REGISTRY__URL": "https://registry:8081/base"}
     assert load(environment=given).schema_registry.url == "https://registry:8081/base"

@@ -1,4 +1,4 @@
-"""Settings from a file, the environment and flags, strictly checked (O8, O1)."""
+"""Settings from a file, the environment and flags, strictly checked."""
 
 import json
 import os
@@ -10,10 +10,14 @@ import pytest
 from headwater.app.compactor import slots
 from headwater.errors import ConfigError
 from headwater.settings.settings import ENV_PREFIX, MIB, Lake, Settings, Spark, load, parse_address, parse_listeners
+from tests.support.promise import promise
+
+PROMISES = ("O8", "O1")
 
 
+@promise("O8")
 def test_defaults() -> None:
-    """O8: nothing has to be set."""
+    """Nothing has to be set."""
     settings = load(environment={})
     assert settings == Settings()
     assert settings.ledger_url == f"sqlite://{Path('headwater-data').absolute()}/ledger.db"
@@ -21,17 +25,19 @@ def test_defaults() -> None:
     assert settings.default_profile == "latency"
 
 
+@promise("T12")
 @pytest.mark.parametrize(("cores", "tasks"), [(1, 1), (2, 1), (3, 2), (16, 15)])
 def test_settling_leaves_a_core(monkeypatch: pytest.MonkeyPatch, cores: int, tasks: int) -> None:
-    """T12: to brokers, unless the settings name a master."""
+    """To brokers, unless the settings name a master."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     assert Spark().chosen_master == f"local[{tasks}]"
     assert Spark(master="spark://there:7077").chosen_master == "spark://there:7077"
     assert slots(Lake()) == tasks
 
 
+@promise("O8")
 def test_each_overrides_the_one_before(tmp_path: Path) -> None:
-    """O8: file, then environment, then flags."""
+    """File, then environment, then flags."""
     file = tmp_path / "settings.toml"
     file.write_text('zone = "a"\nnode = 5\nbrokers = 2\n[wal]\nhold_ms = 7\n[limits]\nconnections = 9\n')
     environment = {"HEADWATER_NODE": "6", "HEADWATER_LIMITS__CONNECTIONS": "10", "PATH": "/bin", "HEADWATERX": "1"}
@@ -41,16 +47,17 @@ def test_each_overrides_the_one_before(tmp_path: Path) -> None:
     assert settings.limits.frame_bytes == 100 * MIB
 
 
+@promise("O8")
 def test_json(tmp_path: Path) -> None:
-    """O8"""
     file = tmp_path / "settings.json"
     file.write_text(json.dumps({"zone": "j", "cache": {"wal_bytes": 5}}))
     settings = load(str(file), {})
     assert (settings.zone, settings.cache.wal_bytes) == ("j", 5)
 
 
+@promise("L5", "O8")
 def test_one_value_of_a_profile(tmp_path: Path) -> None:
-    """L5, O8: the others keep the defaults of that very profile."""
+    """The others keep the defaults of that very profile."""
     file = tmp_path / "settings.toml"
     file.write_text("[wal.latency]\ngather_ms = 3\n")
     settings = load(str(file), {f"{ENV_PREFIX}WAL__COST__FLUSHES": "9"})
@@ -61,17 +68,19 @@ def test_one_value_of_a_profile(tmp_path: Path) -> None:
     assert settings.wal.latency.object_bytes == default.latency.object_bytes
 
 
+@promise("O8")
 def test_types_from_text() -> None:
-    """O8: the environment knows only text."""
+    """The environment knows only text."""
     assert load(environment={"HEADWATER_AUTO_CREATE_TOPICS": "false"}).auto_create_topics is False
     assert load(environment={"HEADWATER_DEFAULT_PARTITIONS": "7"}).default_partitions == 7
 
 
+@promise("O8")
 def test_variables_of_the_tests_are_no_settings() -> None:
-    """O8"""
     assert load(environment={"HEADWATER_TEST_BOOTSTRAP": "x:1"}) == Settings()
 
 
+@promise("O8")
 @pytest.mark.parametrize(
     "flags",
     [
@@ -118,7 +127,7 @@ def test_variables_of_the_tests_are_no_settings() -> None:
     ],
 )
 def test_refused(flags: dict[str, Any]) -> None:
-    """O8: unknown names, wrong types and values out of range, with a word on which."""
+    """Unknown names, wrong types and values out of range, with a word on which."""
     with pytest.raises(ConfigError):
         load(environment={}, flags=flags)
 
@@ -129,14 +138,15 @@ def test_a_refusal_names_the_setting_with_its_section(name: str) -> None:
         load(environment={}, flags={name: 0})
 
 
+@promise("O8")
 def test_unknown_variables_are_refused() -> None:
-    """O8: a misspelt variable is a mistake, not a wish that is ignored."""
+    """A misspelt variable is a mistake, not a wish that is ignored."""
     with pytest.raises(ConfigError, match="brokerz"):
         load(environment={"HEADWATER_BROKERZ": "3"})
 
 
+@promise("O8")
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """O8"""
     broken = tmp_path / "broken.toml"
     broken.write_text("zone = \n")
     binary = tmp_path / "binary.toml"
@@ -148,24 +158,26 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             load(str(file), {})
 
 
+@promise("O8", "L5")
 def test_urls() -> None:
-    """O8, L5: a cloud's store is paid by the request, so its default is the cost profile."""
+    """A cloud's store is paid by the request, so its default is the cost profile."""
     settings = load(environment={}, flags={"objects": "s3://bucket/x", "ledger": "sqlite:///a/b.db"})
     assert (settings.objects_url, settings.ledger_url) == ("s3://bucket/x", "sqlite:///a/b.db")
     assert settings.default_profile == "cost"
 
 
+@promise("O1")
 @pytest.mark.parametrize(
     ("text", "address"),
     [("localhost:1", ("localhost", 1)), (" 0.0.0.0:65535 ", ("0.0.0.0", 65535)), ("[::1]:9092", ("::1", 9092))],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
-    """O1"""
     assert parse_address(text) == address
 
 
+@promise("O1")
 def test_listeners() -> None:
-    """O1: several, by name; one without a name is PLAINTEXT."""
+    """Several, by name; one without a name is PLAINTEXT."""
     assert parse_listeners("h:1") == {"PLAINTEXT": ("h", 1)}
     assert parse_listeners("IN=h:1, OUT=[::]:2") == {"IN": ("h", 1), "OUT": ("::", 2)}
     for text in ("", "h:1,h:2", "A=h:1,A=h:2", "A=", "A=h:x"):
@@ -173,6 +185,7 @@ def test_listeners() -> None:
             parse_listeners(text)
 
 
+@promise("S1", "S3")
 @pytest.mark.parametrize(
     ("security", "kafka"),
     [
@@ -199,15 +212,16 @@ def test_listeners() -> None:
     ],
 )
 def test_security_that_cannot_be(tmp_path: Path, security: dict[str, Any], kafka: str) -> None:
-    """S1, S3: refused when the settings are read."""
+    """Refused when the settings are read."""
     file = tmp_path / "settings.json"
     file.write_text(json.dumps({"kafka": kafka, "security": security}))
     with pytest.raises(ConfigError):
         load(str(file), {})
 
 
+@promise("S1")
 def test_security_of_a_listener(tmp_path: Path) -> None:
-    """S1: by its name if that is a protocol; names in the environment have lost their case."""
+    """By its name if that is a protocol; names in the environment have lost their case."""
     environment = {
         "HEADWATER_SECURITY__LISTENERS__OUTSIDE__PROTOCOL": "SASL_PLAINTEXT",
         "HEADWATER_SECURITY__LISTENERS__OUTSIDE__MECHANISMS": "PLAIN",

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.errors import BadInput, ConfigError
 from headwater.query.scan import schema_of
-from headwater.query.snapshot import FOREVER
+from headwater.query.wanted import FOREVER
 from headwater.spark.options import SPLIT_BYTES, Bound, checked, options_of
 
 PLAIN = {"url": "http://127.0.0.1:8081", "topic": "orders"}

@@ -1,4 +1,4 @@
-"""Feature levels: what a state takes below one, who may raise it, and what an older build does (M5)."""
+"""Feature levels: what a state takes below one, who may raise it, and what an older build does."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -40,7 +40,10 @@ from headwater.state.results import Done, Reason, Refused
 from headwater.state.streams import groups
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Position
+from tests.support.promise import promise
 from tests.support.scribe import TOPIC, Scribe
+
+PROMISES = ("M5",)
 
 ONE = Domain(1)
 NEXT = LEVEL + 1
@@ -71,9 +74,10 @@ def take(scribe: Scribe, process: str, node: int, level: int) -> Any:
     return scribe.do(0, TakeEpoch(process, node, "z", (), level, f"0.{level}.0"))
 
 
+@promise("M5")
 @pytest.mark.usefixtures("newer")
 def test_a_part_works_from_its_level_on() -> None:
-    """M5: before it, its commands are refused and its image is left out; an older build writes the same bytes."""
+    """Before it, its commands are refused and its image is left out; an older build writes the same bytes."""
     scribe, older = Scribe(NewerStreams(ONE)), Scribe(OlderStreams(ONE))
     for each in (scribe, older):
         each.do(1, Fence(7))
@@ -90,6 +94,7 @@ def test_a_part_works_from_its_level_on() -> None:
     assert Scribe(other).do(2, ClaimShard(4)) == Done(2)
 
 
+@promise("M5", "K12")
 @pytest.mark.parametrize(
     "command",
     [
@@ -104,7 +109,7 @@ def test_a_part_works_from_its_level_on() -> None:
     ],
 )
 def test_transactions_need_the_second_level(command: Any) -> None:
-    """M5, K12: before it a command of theirs changes no byte, and the refusal says what to do."""
+    """Before it a command of theirs changes no byte, and the refusal says what to do."""
     scribe, other = Scribe(StreamsState(ONE)), Scribe(StreamsState(ONE))
     for each in (scribe, other):
         each.streams(1)
@@ -119,11 +124,12 @@ def test_transactions_need_the_second_level(command: Any) -> None:
     assert not isinstance(taken, Refused) or taken.detail != wanted
 
 
+@promise("M5", "Q2")
 @pytest.mark.parametrize(
     "command", [TakeHold(), MoveHold(5), HoldVersion(TOPIC, 1), ReleaseVersions([(TOPIC, 1)])], ids=repr
 )
 def test_holds_need_the_fourth_level(command: Any) -> None:
-    """M5, Q2: before it a command of theirs changes no byte, and the image is that of the third level."""
+    """Before it a command of theirs changes no byte, and the image is that of the third level."""
     scribe, other = Scribe(StreamsState(ONE)), Scribe(StreamsState(ONE))
     for each in (scribe, other):
         each.streams(1)
@@ -140,6 +146,7 @@ def test_holds_need_the_fourth_level(command: Any) -> None:
     assert not isinstance(taken, Refused) or taken.detail != wanted
 
 
+@promise("M5", "N1")
 @pytest.mark.parametrize(
     ("part", "command"),
     [
@@ -152,7 +159,7 @@ def test_holds_need_the_fourth_level(command: Any) -> None:
     ids=repr,
 )
 def test_links_need_the_fifth_level(part: str, command: Any) -> None:
-    """M5, N1: before it a command of theirs changes no byte, and the image is that of the fourth level."""
+    """Before it a command of theirs changes no byte, and the image is that of the fourth level."""
     scribes = []
     for _ in range(2):
         scribe = Scribe(ClusterState() if part == "links" else StreamsState(ONE))
@@ -175,6 +182,7 @@ def test_links_need_the_fifth_level(part: str, command: Any) -> None:
     assert not isinstance(taken, Refused) or taken.detail != wanted
 
 
+@promise("M5", "T6")
 @pytest.mark.parametrize(
     "command",
     [
@@ -186,7 +194,7 @@ def test_links_need_the_fifth_level(part: str, command: Any) -> None:
     ids=repr,
 )
 def test_schemas_need_the_sixth_level(command: Any) -> None:
-    """M5, T6: before it a command of theirs changes no byte, and the image is that of the fifth level."""
+    """Before it a command of theirs changes no byte, and the image is that of the fifth level."""
     scribe, other = Scribe(ClusterState()), Scribe(ClusterState())
     for each in (scribe, other):
         take(each, "a", 1, LEVEL)
@@ -203,9 +211,10 @@ def test_schemas_need_the_sixth_level(command: Any) -> None:
     assert not isinstance(taken, Refused) or taken.detail != wanted
 
 
+@promise("M5")
 @pytest.mark.usefixtures("newer")
 def test_a_checkpoint_of_a_lower_level_empties_what_it_does_not_have() -> None:
-    """M5: a replica that jumps to such a checkpoint keeps nothing of the state it had."""
+    """A replica that jumps to such a checkpoint keeps nothing of the state it had."""
     before = NewerStreams(ONE)
     image = before.image()
     scribe = Scribe(before)
@@ -216,8 +225,9 @@ def test_a_checkpoint_of_a_lower_level_empties_what_it_does_not_have() -> None:
     assert isinstance(Scribe(before).do(2, ClaimShard(3)), Refused)
 
 
+@promise("M5")
 def test_an_older_build_halts_and_names_the_build() -> None:
-    """M5: at a record and at a checkpoint of a level that it does not know."""
+    """At a record and at a checkpoint of a level that it does not know."""
     wanted = rf"level {NEXT}, which Headwater 9\.9\.9 .* this is Headwater {__version__}.*Start Headwater 9\.9\.9"
     with pytest.raises(Halted, match=wanted):
         Scribe(StreamsState(ONE)).do(1, RAISE)
@@ -236,8 +246,9 @@ def _raise_alone() -> None:
     scribe.do(1, RAISE)
 
 
+@promise("M5")
 def test_a_level_that_a_live_process_does_not_know_is_refused() -> None:
-    """M5: every build agrees on the refusal, also one that does not know the level; who is fenced does not count."""
+    """Every build agrees on the refusal, also one that does not know the level; who is fenced does not count."""
     scribe = Scribe(ClusterState())
     assert take(scribe, "new", 1, NEXT) == Done(1)
     assert take(scribe, "old", 2, LEVEL) == Done(2)
@@ -250,9 +261,10 @@ def test_a_level_that_a_live_process_does_not_know_is_refused() -> None:
         scribe.do(1, RAISE)
 
 
+@promise("M5")
 @pytest.mark.usefixtures("newer")
 def test_an_older_process_gets_no_epoch() -> None:
-    """M5: one that had not read the raise when it asked. A repeated question of a newer one is answered as before."""
+    """One that had not read the raise when it asked. A repeated question of a newer one is answered as before."""
     scribe = Scribe(ClusterState())
     assert take(scribe, "new", 1, NEXT) == Done(1)
     assert scribe.do(1, RAISE) == Done(NEXT)
@@ -261,8 +273,9 @@ def test_an_older_process_gets_no_epoch() -> None:
     assert take(scribe, "newer", 3, NEXT + 1) == Done(2)
 
 
+@promise("M5")
 def test_a_level_never_falls() -> None:
-    """M5: a repeated or lower raise changes nothing."""
+    """A repeated or lower raise changes nothing."""
     scribe = Scribe(StreamsState(ONE))
     scribe.do(1, SetLevel(LEVEL, machine.LEVELS[LEVEL]))
     before = scribe.state.digest
@@ -297,6 +310,7 @@ def altered(change: str) -> bytes:
     return msgspec.msgpack.encode(image)
 
 
+@promise("M5")
 @pytest.mark.parametrize(
     "change",
     [
@@ -306,14 +320,15 @@ def altered(change: str) -> bytes:
     ],
 )  # fmt: skip
 def test_images_are_read_strictly(change: str) -> None:
-    """M5: a build that meets an image it does not know halts; it never guesses."""
+    """A build that meets an image it does not know halts; it never guesses."""
     with pytest.raises(Halted):
         StreamsState(ONE).restore(altered(change))
 
 
+@promise("M5")
 @pytest.mark.parametrize("make", [lambda: StreamsState(ONE), ClusterState])
 def test_every_part_is_empty_in_an_empty_state(make: Any) -> None:
-    """M5: `empty` is what `pack` gives of a state that nothing has changed, and names and commands are unique."""
+    """`empty` is what `pack` gives of a state that nothing has changed, and names and commands are unique."""
     state: State = make()
     assert state.position == Position(0)
     names = [part.name for part in state.PARTS]

@@ -1,4 +1,4 @@
-"""A set of epochs kept as ranges (M2)."""
+"""A set of epochs kept as ranges."""
 
 from itertools import pairwise
 
@@ -6,11 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.state.machine import EpochSet
+from tests.support.promise import promise
+
+PROMISES = ("M2",)
 
 
+@promise("M2")
 @given(st.lists(st.integers(1, 40), max_size=60))
 def test_an_epoch_set_is_a_set(epochs: list[int]) -> None:
-    """M2: and stays small, because neighbouring ranges grow together."""
+    """And stays small, because neighbouring ranges grow together."""
     found, wanted = EpochSet(), set()
     assert not found
     for epoch in epochs:

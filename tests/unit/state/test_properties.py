@@ -1,4 +1,4 @@
-"""The state machine as a whole: everybody folds to the same state, from the start and from any checkpoint (M1, M2)."""
+"""The state machine as a whole: everybody folds to the same state, from the start and from any checkpoint."""
 
 import asyncio
 import uuid
@@ -73,7 +73,10 @@ from headwater.state.streams.domain import HOLDS_LEVEL, HOUSEKEEPING
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Epoch, Position
 from tests.support.faulty import FaultyLedger
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC
+
+PROMISES = ("M1", "M2")
 
 ONE = Domain(1)
 EPOCHS = st.integers(1, 4)
@@ -264,11 +267,12 @@ def check_streams(state: State) -> None:
     assert {o.id for o in state.objects if not o.references} == {object_id for object_id, _ in state.objects.dead()}
 
 
+@promise("M1")
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_replay_from_any_checkpoint_equals_replay_from_the_start(kind: str, data: st.DataObject) -> None:
-    """M1: images are equal, and stay equal when more is applied; every invariant of the index holds on the way."""
+    """Images are equal, and stay equal when more is applied; every invariant of the index holds on the way."""
     make, strategy = KINDS[kind]
     ledger = data.draw(strategy)
     whole = make()
@@ -287,10 +291,11 @@ def test_replay_from_any_checkpoint_equals_replay_from_the_start(kind: str, data
         assert restored.digest == whole.digest
 
 
+@promise("M1")
 @settings(max_examples=100, deadline=None)
 @given(records(stream_commands, EPOCHS), st.integers(0, 3), st.data())
 def test_repetitions_change_nothing(ledger: list[bytes], times: int, data: st.DataObject) -> None:
-    """M1: repeating records of live epochs, at any later place, leaves streams and objects as they are."""
+    """Repeating records of live epochs, at any later place, leaves streams and objects as they are."""
     once = fold(StreamsState(ONE), ledger)
     assert isinstance(once, StreamsState)
     repeated = list(ledger)
@@ -325,10 +330,11 @@ steps = st.one_of(
 )
 
 
+@promise("M1", "M2")
 @settings(max_examples=100, deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_replicas_agree(plan: list[tuple[str, object, object]]) -> None:
-    """M1, M2: whatever is submitted where, whatever is lost, whenever the ledger is cut: one state for all."""
+    """Whatever is submitted where, whatever is lost, whenever the ledger is cut: one state for all."""
     run(_replicas_agree(plan))
 
 
@@ -368,10 +374,11 @@ async def _replicas_agree(plan: list[tuple[str, object, object]]) -> None:
         await replica.close()
 
 
+@promise("M1")
 @settings(max_examples=60, deadline=None)
 @given(records(stream_commands, EPOCHS), st.sets(st.integers(1, 25), max_size=6))
 def test_a_cut_ledger_serves_a_late_replica(ledger: list[bytes], checkpoints: set[int]) -> None:
-    """M1: however often it was cut, who comes late has the state of those who saw every record."""
+    """However often it was cut, who comes late has the state of those who saw every record."""
 
     async def told() -> None:
         store, kept = MemoryStore(), MemoryLedger()

@@ -1,4 +1,4 @@
-"""Ledger records: their frame, their CRC, and what other builds wrote (M1, M5)."""
+"""Ledger records: their frame, their CRC, and what other builds wrote."""
 
 import struct
 
@@ -13,12 +13,16 @@ from headwater.state.commands.base import Fence, Tick
 from headwater.state.commands.streams import AppendUnits, AppendWal, Chunk, Mode, Unit, UnitChunk
 from headwater.state.commands.transactions import EndTransaction
 from headwater.state.records import FORMAT, Record, decode, encode, encode_command, encode_record
+from tests.support.promise import promise
+
+PROMISES = ("M1", "M5")
 
 RECORD = Record(3, 7, 1_700_000_000_000, [Tick(), Fence(2)])
 
 
+@promise("M5")
 def test_golden() -> None:
-    """M5: records that this build writes have these very bytes, and every later build reads them."""
+    """Records that this build writes have these very bytes, and every later build reads them."""
     data = bytes.fromhex("02e51d8efe940307cf0000018bcfe568009291a47469636b92a566656e636502")
     assert encode(RECORD) == data
     assert decode(data) == RECORD
@@ -37,9 +41,10 @@ def test_the_bytes_of_a_transaction() -> None:
     assert len(memoryview(within)) - len(memoryview(without)) <= 10 + 3 * len(units)
 
 
+@promise("M1")
 @given(st.data())
 def test_a_damaged_record_halts(data: st.DataObject) -> None:
-    """M1: any changed bit and any cut is found, and no such record is folded."""
+    """Any changed bit and any cut is found, and no such record is folded."""
     good = encode(RECORD)
     if data.draw(st.booleans()):
         bad = good[: data.draw(st.integers(0, len(good) - 1))]
@@ -50,22 +55,24 @@ def test_a_damaged_record_halts(data: st.DataObject) -> None:
         decode(bad)
 
 
+@promise("M5")
 def test_a_record_from_before_the_format_number() -> None:
-    """M5: the error says what it is, that nothing was changed, and what to do."""
+    """The error says what it is, that nothing was changed, and what to do."""
     old = msgspec.msgpack.encode(RECORD)
     with pytest.raises(Halted, match=r"before formats were numbered.*Nothing was changed.*empty data directory"):
         decode(old)
 
 
+@promise("M5")
 def test_a_record_of_a_newer_format() -> None:
-    """M5"""
     data = encode(RECORD)
     with pytest.raises(Halted, match=f"has format {FORMAT + 1}.*use the build that wrote it"):
         decode(bytes([FORMAT + 1]) + data[1:])
 
 
+@promise("M1", "M5")
 def test_what_is_not_understood_halts() -> None:
-    """M1, M5: an unknown command or field in a sound frame is of a newer build: never guess."""
+    """An unknown command or field in a sound frame is of a newer build: never guess."""
 
     def framed(body: bytes) -> bytes:
         return struct.pack(">BI", FORMAT, crc32c(body)) + body

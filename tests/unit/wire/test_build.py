@@ -1,4 +1,4 @@
-"""Messages from plain values, for every API and version; and no handler says a name that no message has (K1)."""
+"""Messages from plain values, for every API and version; and no handler says a name that no message has."""
 
 import ast
 import datetime
@@ -20,13 +20,17 @@ from headwater.broker import handlers
 from headwater.broker.registry import APIS
 from headwater.wire.build import build, builder
 from headwater.wire.messages import known_versions, request_type, response_type
+from tests.support.promise import promise
+
+PROMISES = ("K1",)
 
 MESSAGES = [(key, version) for key in api_key_map for version in known_versions(key)]
 
 
+@promise("K1")
 @pytest.mark.parametrize("load", [load_request_schema, load_response_schema])
 def test_every_message_builds_and_round_trips(load: typing.Callable[[int, int], type]) -> None:
-    """K1: from nothing but defaults, and with a name that it does not have."""
+    """From nothing but defaults, and with a name that it does not have."""
     assert len(MESSAGES) > 300
     for key, version in MESSAGES:
         entity = load(key, version)
@@ -39,8 +43,9 @@ def test_every_message_builds_and_round_trips(load: typing.Callable[[int, int], 
         assert found == built
 
 
+@promise("K1")
 def test_values_are_converted() -> None:
-    """K1: integers become error codes and time spans, mappings become entities, sequences tuples."""
+    """Integers become error codes and time spans, mappings become entities, sequences tuples."""
     metadata = build(
         response_type(3, 12),
         throttle_time=1500,
@@ -63,8 +68,9 @@ def test_values_are_converted() -> None:
     assert topic.is_internal is False
 
 
+@promise("K1")
 def test_versions_pick_what_they_have() -> None:
-    """K1: one set of values serves every version."""
+    """One set of values serves every version."""
     values = {"throttle_time": 5, "topics": [], "cluster_id": "c", "controller_id": 4, "brokers": []}
     for version in known_versions(3):
         built = build(response_type(3, version), **values)
@@ -74,8 +80,9 @@ def test_versions_pick_what_they_have() -> None:
             assert built.cluster_id == "c"
 
 
+@promise("K1")
 def test_times() -> None:
-    """K1: absolute times are milliseconds since 1970, and -1 is none where there may be none."""
+    """Absolute times are milliseconds since 1970, and -1 is none where there may be none."""
 
     @dataclass(frozen=True)
     class Times:
@@ -128,14 +135,15 @@ def said_in(module: ModuleType) -> dict[str, int]:
 MODULES = {name: module for name, module in vars(handlers).items() if isinstance(module, ModuleType)}
 
 
+@promise("K1")
 def test_handlers_are_found() -> None:
-    """K1"""
     assert {inspect.getmodule(api.handle) for api in APIS.values()} <= set(MODULES.values())
 
 
+@promise("K1")
 @pytest.mark.parametrize("name", MODULES)
 def test_no_handler_says_a_name_that_no_message_has(name: str) -> None:
-    """K1: a misspelt field would silently be left out of every answer."""
+    """A misspelt field would silently be left out of every answer."""
     module = MODULES[name]
     known = {
         field

@@ -1,4 +1,4 @@
-"""Kafka's codecs, ours and other encoders', opened within a limit (K3)."""
+"""Kafka's codecs, ours and other encoders', opened within a limit."""
 
 import gzip
 import struct
@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from headwater.errors import BadInput, ConfigError, CorruptBatch, TooLarge, UnsupportedBatch
 from headwater.wire.codecs import GZIP, LZ4, NAMES, NONE, SNAPPY, WRITTEN, ZSTD, compress, decompress, written_codec
 from tests.support.batches import COMPRESS, xerial
+from tests.support.promise import promise
+
+PROMISES = ("K3",)
 
 LIMIT = 1 << 20
 PACKED = [GZIP, SNAPPY, LZ4, ZSTD]
@@ -48,16 +51,17 @@ FOREIGN = {
 }
 
 
+@promise("K3")
 @given(data=st.binary(max_size=5000), codec=st.sampled_from(range(5)))
 def test_there_and_back(data: bytes, codec: int) -> None:
-    """K3"""
     assert bytes(decompress(codec, COMPRESS[codec](data), LIMIT)) == data
 
 
+@promise("K3")
 @pytest.mark.parametrize("name", FOREIGN)
 @pytest.mark.parametrize("size", [1, 1000, 70_000, 500_000])
 def test_other_encoders(name: str, size: int) -> None:
-    """K3: what real clients' libraries write."""
+    """What real clients' libraries write."""
     codec, compress = FOREIGN[name]
     data = bytes(i * i % 251 for i in range(size))
     packed = compress(data)
@@ -65,9 +69,9 @@ def test_other_encoders(name: str, size: int) -> None:
     assert bytes(decompress(codec, memoryview(packed), LIMIT)) == data
 
 
+@promise("K3")
 @pytest.mark.parametrize("codec", PACKED)
 def test_the_limit_is_exact(codec: int) -> None:
-    """K3"""
     for size in (100, 65536, 65537, 300_000):
         packed = COMPRESS[codec](bytes(size))
         assert len(decompress(codec, packed, size)) == size
@@ -75,9 +79,10 @@ def test_the_limit_is_exact(codec: int) -> None:
             decompress(codec, packed, size - 1)
 
 
+@promise("K3")
 @pytest.mark.parametrize("codec", PACKED)
 def test_bombs(codec: int) -> None:
-    """K3: 200 MB of nothing are refused without being opened."""
+    """200 MB of nothing are refused without being opened."""
     packed = COMPRESS[codec](bytes(200 << 20))
     tracemalloc.start()
     try:
@@ -88,17 +93,18 @@ def test_bombs(codec: int) -> None:
         tracemalloc.stop()
 
 
+@promise("K3")
 def test_snappy_blocks_share_one_limit() -> None:
-    """K3"""
     packed = xerial_blocks(bytes(100_000), 1000)
     assert len(decompress(SNAPPY, packed, 100_000)) == 100_000
     with pytest.raises(TooLarge):
         decompress(SNAPPY, packed, 99_999)
 
 
+@promise("K3")
 @pytest.mark.parametrize("codec", PACKED)
 def test_cut_short(codec: int) -> None:
-    """K3: every proper part of compressed bytes is refused as damaged."""
+    """Every proper part of compressed bytes is refused as damaged."""
     packed = COMPRESS[codec](bytes(range(256)) * 20)
     for cut in range(1, len(packed)):
         if codec == SNAPPY and len(packed) - cut <= 16:
@@ -107,9 +113,10 @@ def test_cut_short(codec: int) -> None:
             decompress(codec, packed[: len(packed) - cut], LIMIT)
 
 
+@promise("K3")
 @given(st.binary(max_size=200), st.sampled_from(PACKED))
 def test_rubbish(data: bytes, codec: int) -> None:
-    """K3: nothing but our own errors comes out."""
+    """Nothing but our own errors comes out."""
     try:
         opened = decompress(codec, data, LIMIT)
     except BadInput:
@@ -117,15 +124,15 @@ def test_rubbish(data: bytes, codec: int) -> None:
     assert len(opened) <= LIMIT
 
 
+@promise("K3")
 @pytest.mark.parametrize("block", [b"\0\0", struct.pack(">i", 0), struct.pack(">i", -1), struct.pack(">i", 99) + b"x"])
 def test_bad_snappy_blocks(block: bytes) -> None:
-    """K3"""
     with pytest.raises(CorruptBatch):
         decompress(SNAPPY, xerial(b"fine") + block, LIMIT)
 
 
+@promise("K3")
 def test_codecs_that_do_not_exist() -> None:
-    """K3"""
     for codec in (5, 6, 7):
         with pytest.raises(UnsupportedBatch):
             decompress(codec, b"x", LIMIT)
@@ -133,8 +140,9 @@ def test_codecs_that_do_not_exist() -> None:
     assert sorted(NAMES) == [0, 1, 2, 3, 4]
 
 
+@promise("H3", "K15")
 def test_what_we_write_ourselves() -> None:
-    """H3, K15: every codec, by name and at every level; anything else says so."""
+    """Every codec, by name and at every level; anything else says so."""
     data = b"some records" * 100
     for name, codec in WRITTEN.items():
         assert written_codec(name) == codec
@@ -149,6 +157,7 @@ def test_what_we_write_ourselves() -> None:
                 assert bytes(decompress(codec, compress(codec, some, level), LIMIT)) == some
 
 
+@promise("K15")
 def test_lz4_blocks_stand_for_themselves() -> None:
-    """K15: the Java client reads no others."""
+    """The Java client reads no others."""
     assert bytes(compress(LZ4, b"x" * 300_000))[4] & 0x20

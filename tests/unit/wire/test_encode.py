@@ -1,4 +1,4 @@
-"""K1: our encoder and kio's writer give the same bytes, for every message of the protocol."""
+"""Our encoder and kio's writer give the same bytes, for every message of the protocol."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from kio.serial import entity_writer
 from headwater.wire.build import builder
 from headwater.wire.encode import encoder, item_type, template, varint
 from headwater.wire.messages import known_versions
+from tests.support.promise import promise
+
+PROMISES = ("K1",)
 
 MESSAGES = [(key, version) for key in api_key_map for version in known_versions(key)]
 
@@ -115,9 +118,10 @@ def test_varint(number: int, data: bytes) -> None:
     assert varint(number) == data
 
 
+@promise("K3")
 @pytest.mark.parametrize("version", range(3, 14))
 def test_a_template_gives_the_same_bytes(version: int) -> None:
-    """K3: what a broker answers for an accepted batch is packed from a template."""
+    """What a broker answers for an accepted batch is packed from a template."""
     partition = item_type(item_type(load_response_schema(0, version), "responses"), "partition_responses")
     holes = ["index", "base_offset", "log_append_time", *(["log_start_offset"] if version >= 5 else [])]
     fill = template(partition, {}, holes)
@@ -129,8 +133,9 @@ def test_a_template_gives_the_same_bytes(version: int) -> None:
         assert b"".join(made) == b"".join(plain)
 
 
+@promise("K3")
 def test_a_template_has_zeros_between_its_numbers() -> None:
-    """K3: anything else would be lost."""
+    """Anything else would be lost."""
     partition = item_type(item_type(load_response_schema(0, 9), "responses"), "partition_responses")
     with pytest.raises(ValueError, match="base_offset"):
         template(partition, {"error_code": 1}, ["index", "base_offset"])

@@ -1,4 +1,4 @@
-"""Frames out of a byte stream, however it is cut (K1)."""
+"""Frames out of a byte stream, however it is cut."""
 
 import struct
 
@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from headwater.errors import CorruptFrame
 from headwater.wire.frames import SMALLEST_FRAME, FrameReader
+from tests.support.promise import promise
+
+PROMISES = ("K1",)
 
 frames = st.lists(st.binary(min_size=SMALLEST_FRAME, max_size=300), max_size=12)
 
@@ -33,17 +36,19 @@ def receive(reader: FrameReader, stream: bytes, pieces: list[int]) -> list[bytes
     return found
 
 
+@promise("K1")
 @given(frames, st.lists(st.integers(1, 400), max_size=20), st.integers(20, 500))
 def test_any_split_gives_the_same_frames(wanted: list[bytes], pieces: list[int], scratch: int) -> None:
-    """K1: with a receive buffer of any size, larger or smaller than the frames."""
+    """With a receive buffer of any size, larger or smaller than the frames."""
     reader = FrameReader(1 << 20, memoryview(bytearray(scratch)))
     assert receive(reader, framed(wanted), pieces) == wanted
     assert "0 bytes missing" in repr(reader)
 
 
+@promise("K1")
 @given(frames, frames, st.lists(st.tuples(st.integers(0, 1), st.integers(1, 200)), max_size=60))
 def test_connections_share_a_buffer(one: list[bytes], other: list[bytes], turns: list[tuple[int, int]]) -> None:
-    """K1: what is left of one connection's bytes survives another's turn."""
+    """What is left of one connection's bytes survives another's turn."""
     scratch = memoryview(bytearray(64))
     readers = [FrameReader(1 << 20, scratch) for _ in range(2)]
     streams = [framed(one), framed(other)]
@@ -54,25 +59,27 @@ def test_connections_share_a_buffer(one: list[bytes], other: list[bytes], turns:
     assert found == [one, other]
 
 
+@promise("K1")
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 0, SMALLEST_FRAME - 1, 1001, (1 << 31) - 1])
 @pytest.mark.parametrize("before", [0, 2])
 @pytest.mark.parametrize("pieces", [[], [1], [3]])
 def test_bad_sizes_are_refused(size: int, before: int, pieces: list[int]) -> None:
-    """K1: negative, too small for a header, or beyond the limit: before anything of that size is made."""
+    """Negative, too small for a header, or beyond the limit: before anything of that size is made."""
     reader = FrameReader(1000, memoryview(bytearray(4096)))
     with pytest.raises(CorruptFrame):
         receive(reader, framed([b"x" * 20] * before) + struct.pack(">i", size) + bytes(50), pieces)
 
 
+@promise("K1")
 def test_the_limits_themselves_pass() -> None:
-    """K1"""
     for size in (SMALLEST_FRAME, 1000):
         reader = FrameReader(1000, memoryview(bytearray(100)))
         assert receive(reader, framed([b"x" * size]), [7]) == [b"x" * size]
 
 
+@promise("K1")
 def test_whole_frames_are_not_copied() -> None:
-    """K1: a frame that lies whole in the shared buffer is a view of it."""
+    """A frame that lies whole in the shared buffer is a view of it."""
     scratch = bytearray(100)
     reader = FrameReader(1000, memoryview(scratch))
     stream = framed([b"12345678"])
@@ -82,8 +89,8 @@ def test_whole_frames_are_not_copied() -> None:
     assert bytes(frame) == b"X2345678"
 
 
+@promise("K1")
 def test_repr() -> None:
-    """K1"""
     reader = FrameReader(1000, memoryview(bytearray(100)))
     receive(reader, struct.pack(">i", 50) + bytes(20), [])
     assert repr(reader) == "<FrameReader, 30 bytes missing>"

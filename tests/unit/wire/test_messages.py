@@ -1,4 +1,4 @@
-"""Requests and responses there and back, and what is malformed (K1)."""
+"""Requests and responses there and back, and what is malformed."""
 
 import struct
 
@@ -21,6 +21,9 @@ from headwater.wire.messages import (
     request_type,
     response_type,
 )
+from tests.support.promise import promise
+
+PROMISES = ("K1",)
 
 MESSAGES = [(key, version) for key in sorted(api_key_map) for version in known_versions(key)]
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
@@ -33,8 +36,9 @@ def joined(pieces: list[bytes]) -> memoryview:
     return memoryview(frame)[4:]
 
 
+@promise("K1")
 def test_every_request_there_and_back() -> None:
-    """K1: with headers v1 and v2."""
+    """With headers v1 and v2."""
     for key, version in MESSAGES:
         request = build(request_type(key, version))
         frame = joined(encode_request(key, version, 77, "me", request))
@@ -45,17 +49,19 @@ def test_every_request_there_and_back() -> None:
         assert body == request
 
 
+@promise("K1")
 def test_every_response_there_and_back() -> None:
-    """K1: ApiVersions has a header of its own."""
+    """ApiVersions has a header of its own."""
     for key, version in MESSAGES:
         frame = joined(encode_response(key, version, 78, {}))
         assert decode_response(key, version, frame) == (78, build(response_type(key, version)))
 
 
+@promise("K4")
 @pytest.mark.parametrize("size", [0, 10, 5000, 300_000])
 @pytest.mark.parametrize("version", [4, 11, 13])
 def test_large_records_are_not_copied(version: int, size: int) -> None:
-    """K4: a fetch answers with what it read, not with a copy of it."""
+    """A fetch answers with what it read, not with a copy of it."""
     records = bytearray(b"r" * size)
     partition = {"partition_index": 1, "high_watermark": 5, "records": records, "last_stable_offset": 5}
     topic = {"topic": "t", "partitions": [partition, partition]}
@@ -67,8 +73,9 @@ def test_large_records_are_not_copied(version: int, size: int) -> None:
     assert [bytes(p.records or b"") for p in body.responses[0].partitions] == [bytes(records)] * 2
 
 
+@promise("K1")
 def test_known_versions() -> None:
-    """K1: an API that nobody knows has none."""
+    """An API that nobody knows has none."""
     assert METADATA in api_key_map
     assert known_versions(METADATA)[0] == 0
     assert list(known_versions(9999)) == list(known_versions(-1)) == []
@@ -76,12 +83,13 @@ def test_known_versions() -> None:
     assert api_name(2) == "list_offsets"
 
 
+@promise("K1")
 @pytest.mark.parametrize(
     ("key", "version"), [(METADATA, 1), (METADATA, 12), (PRODUCE, 9), (FETCH, 12), (API_VERSIONS, 3)]
 )
 @given(data=st.data())
 def test_malformed_requests(key: int, version: int, data: st.DataObject) -> None:
-    """K1: cut or changed bytes are a `CorruptFrame` or another request; what lies behind is not looked at."""
+    """Cut or changed bytes are a `CorruptFrame` or another request; what lies behind is not looked at."""
     good = bytes(joined(encode_request(key, version, 5, "client", build(request_type(key, version)))))
     cut = data.draw(st.integers(8, len(good) - 1))
     with pytest.raises(CorruptFrame):
@@ -99,9 +107,9 @@ def test_malformed_requests(key: int, version: int, data: st.DataObject) -> None
             assert str(error).startswith(f"{api_name(key)} v{version}: ")
 
 
+@promise("K1")
 @given(st.sampled_from(MESSAGES), st.binary(max_size=80))
 def test_rubbish_requests(message: tuple[int, int], rubbish: bytes) -> None:
-    """K1"""
     key, version = message
     frame = memoryview(struct.pack(">hhi", key, version, 5) + rubbish)
     try:
@@ -110,14 +118,16 @@ def test_rubbish_requests(message: tuple[int, int], rubbish: bytes) -> None:
         pass
 
 
+@promise("K1")
 def test_malformed_responses() -> None:
-    """K1: a client of ours says what it could not read."""
+    """A client of ours says what it could not read."""
     with pytest.raises(CorruptFrame, match="response of metadata"):
         decode_response(METADATA, 1, memoryview(b"\0\0\0\1\0\0"))
 
 
+@promise("K1", "K2")
 def test_librdkafka_asks_for_all_topics_with_bytes_left_over() -> None:
-    """K1, K2: a frame as librdkafka 2.16 sends it; Kafka does not look at what lies behind a request."""
+    """A frame as librdkafka 2.16 sends it; Kafka does not look at what lies behind a request."""
     frame = bytes.fromhex("0003000d00000003000772646b61666b610000000000010000")
     header, body = decode_request(RequestStart(METADATA, 13, 3), memoryview(frame))
     assert header.client_id == "rdkafka" and body.topics is None

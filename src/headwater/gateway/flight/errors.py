@@ -21,9 +21,9 @@ STATUSES = e.table({
     ),
     "RESOURCE_EXHAUSTED": (e.Overloaded, e.TooOften, e.QuotaExceeded, e.TooLarge, e.OpensTooLarge),
     "INVALID_ARGUMENT": (
-        e.BadInput, e.ConfigError, e.InvalidName, e.InvalidPartitions, e.CorruptFrame, e.TooManyItems, e.CorruptBatch,
-        e.InvalidRecord, e.InvalidTimestamp, e.UnsupportedBatch, e.BadSchema, e.BadValue, e.SchemaRefused,
-        e.StatementRefused, e.QueryFailed, e.QueryLimit,
+        e.BadInput, e.ConfigError, e.MissingExtra, e.InvalidName, e.InvalidPartitions, e.CorruptFrame, e.TooManyItems,
+        e.CorruptBatch, e.InvalidRecord, e.InvalidTimestamp, e.UnsupportedBatch, e.BadSchema, e.BadValue,
+        e.SchemaRefused, e.StatementRefused, e.QueryFailed, e.QueryLimit,
     ),
     "OUT_OF_RANGE": (e.OffsetOutOfRange,),
     "NOT_FOUND": (e.NotFound, e.NoRecord),

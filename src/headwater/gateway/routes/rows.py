@@ -15,11 +15,12 @@ from headwater.errors import BadInput, NotReady
 from headwater.gateway.parameters import TopicName
 from headwater.gateway.results.forms import NOTES, Pieces, header_text
 from headwater.gateway.services import Call, TheCall
-from headwater.query.scan import check_names, scan, schema_of
-from headwater.query.snapshot import FOREVER, Wanted, take
+from headwater.query.scan import scan, schema_of
+from headwater.query.snapshot import take
 from headwater.query.splits import plan
 from headwater.query.typings import RowTyping, shown
 from headwater.query.typings import columns_of as typed_columns
+from headwater.query.wanted import FOREVER, Wanted, check_names
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.domain import Topic
 from headwater.state.streams.state import StreamsState

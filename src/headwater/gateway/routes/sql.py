@@ -71,7 +71,7 @@ async def cancel_query(call: TheCall, id: QueryId) -> None:
 
 def _asking(call: Call) -> Asking:
     if call.services.asking is None:
-        raise Refusal(NOT_FOUND, "this gateway answers no SQL")
+        raise Refusal(NOT_FOUND, "this gateway answers no SQL: it is off in its settings, or not installed")
     return call.services.asking
 
 

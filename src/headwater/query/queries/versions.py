@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from headwater.errors import BadInput
 from headwater.query.asking import AsOf
-from headwater.query.snapshot import FOREVER, Wanted
+from headwater.query.wanted import FOREVER, Wanted
 from headwater.state.streams.tables import TopicTable
 
 HOUR_MS = 3_600_000

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.virtual import SeededChance, VirtualClock
 from headwater.app.backup.backup import Copied, back_up
-from headwater.app.doctor import examine
+from headwater.app.doctor.examining import examine
 from headwater.app.node import Node
 from headwater.app.session import kept
 from headwater.lake.tables.iceberg.objects import as_written

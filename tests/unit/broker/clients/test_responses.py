@@ -1,6 +1,8 @@
-"""S4: unread answers are limited over all connections: those who read are served, those who do not are closed."""
+"""Unread answers are limited over all connections: those who read are served, those who do not are closed."""
 
 from headwater.broker.clients.responses import LITTLE_BYTES, SLOWEST_BYTES_PER_SECOND, SMALL_ANSWER_BYTES, Responses
+
+PROMISES = ("S4",)
 
 LIMIT = 1_000_000
 SECONDS = 10.0

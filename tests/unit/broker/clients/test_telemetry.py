@@ -1,4 +1,4 @@
-"""K14: clients' metrics (KIP-714): who is asked for what, and which pushes are taken."""
+"""Clients' metrics (KIP-714): who is asked for what, and which pushes are taken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from headwater.state.cluster.resources import ConfigResource, Resources
 from headwater.state.commands.cluster import AlterResource
 from tests.support.hands import Hands
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import run
+
+PROMISES = ("K14",)
 
 API_VERSIONS, SUBSCRIBE, PUSH = 18, 71, 72
 NONE = ErrorCode.none
@@ -46,8 +49,8 @@ def subscription(**configs: str) -> Resources:
     return resources
 
 
+@promise("K14")
 def test_names_of_metrics() -> None:
-    """K14"""
     assert metric_names(DATA) == ("org.apache.kafka.a", "org.apache.kafka.b")
     assert metric_names(b"") == ()
     for bad in (DATA[:-1], b"\x0a\x05ab", b"\x0b", b"\xff" * 11, b"\x09abc", metrics_data("x").replace(b"x", b"\xff")):
@@ -55,8 +58,9 @@ def test_names_of_metrics() -> None:
             metric_names(bad)
 
 
+@promise("K14")
 def test_who_is_asked_for_what() -> None:
-    """K14: every subscription that matches counts; the shortest interval holds."""
+    """Every subscription that matches counts; the shortest interval holds."""
     telemetry = Telemetry(config.Quotas(), Hands(), SystemChance())
     resources = subscription(match="client_id=app-.*, client_software_name=java")
     resources.alter(AlterResource(ConfigResource.CLIENT_METRICS, "z", {"metrics": "b.,c.", "interval.ms": "5000"}, ()))
@@ -71,8 +75,9 @@ def test_who_is_asked_for_what() -> None:
     assert (nothing.client, nothing.metrics, nothing.interval_ms) == (uuid.UUID(int=5), (), 300_000)
 
 
+@promise("K14")
 def test_clients_must_not_ask_too_often() -> None:
-    """K14: unless there is something new to tell."""
+    """Unless there is something new to tell."""
     clock = Hands()
     telemetry = Telemetry(config.Quotas(telemetry_clients=2), clock, SystemChance())
     client = uuid.UUID(int=5)
@@ -88,6 +93,7 @@ def test_clients_must_not_ask_too_often() -> None:
     assert repr(telemetry) == "<Telemetry of 2 clients>"
 
 
+@promise("K14")
 @pytest.mark.parametrize(
     ("codec", "compress"),
     [
@@ -99,7 +105,6 @@ def test_clients_must_not_ask_too_often() -> None:
     ],
 )
 def test_pushes_are_opened_counted_and_handed_on(codec: int, compress: Any) -> None:
-    """K14"""
     got: list[Push] = []
     calls: list[Any] = []
 
@@ -123,8 +128,9 @@ def test_pushes_are_opened_counted_and_handed_on(codec: int, compress: Any) -> N
     assert len(calls) == 1, "the event loop opens nothing"
 
 
+@promise("K14")
 def test_requests() -> None:
-    """K14: answered with Kafka's error codes."""
+    """Answered with Kafka's error codes."""
 
     async def test(one: Caller) -> None:
         node = one.node

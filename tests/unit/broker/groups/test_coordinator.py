@@ -1,4 +1,4 @@
-"""K8, K10: groups through the handlers, over brokers that share a ledger, in virtual time."""
+"""Groups through the handlers, over brokers that share a ledger, in virtual time."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,7 @@ from headwater.state.commands.transactions import EndTransaction, InitTransactio
 from headwater.state.results import Done, Judgement, Transacted
 from headwater.state.streams.stored.groups import shard_of
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.support.virtual_nodes import ONE, topic, way_of
 from tests.unit.broker.groups.coordinators import (
     BEAT,
@@ -34,6 +35,8 @@ from tests.unit.broker.groups.coordinators import (
     consumer,
     over,
 )
+
+PROMISES = ("K8", "K10")
 
 
 def test_every_broker_names_the_same_coordinator() -> None:
@@ -158,8 +161,9 @@ def test_a_decision_that_cannot_be_stored_is_not_told() -> None:
     over(1, test)
 
 
+@promise("K8")
 def test_a_decision_is_stored_whatever_is_asked_beside_it() -> None:
-    """K8: a request that changes nothing, in the same moment as one that does, takes nothing from it."""
+    """A request that changes nothing, in the same moment as one that does, takes nothing from it."""
 
     async def test(world: Coordinators) -> None:
         joined = await world.join("g")
@@ -259,8 +263,9 @@ def test_offsets_expire_once_a_group_has_been_empty_for_long() -> None:
     over(1, test, Groups(initial_rebalance_delay_ms=0, offset_retention_ms=100_000))
 
 
+@promise("K10")
 def test_many_offsets_expire_in_pieces() -> None:
-    """K10: more than a ledger record holds; they held up the expiry of every group."""
+    """More than a ledger record holds; they held up the expiry of every group."""
     count = 60_000
 
     async def test(world: Coordinators) -> None:
@@ -281,8 +286,9 @@ def test_many_offsets_expire_in_pieces() -> None:
     over(1, test, Groups(initial_rebalance_delay_ms=0, offset_retention_ms=100_000))
 
 
+@promise("K12")
 def test_what_a_transaction_may_still_commit_does_not_expire() -> None:
-    """K12: neither the committed offset that it replaces, nor a group that has staged offsets only."""
+    """Neither the committed offset that it replaces, nor a group that has staged offsets only."""
 
     async def test(world: Coordinators) -> None:
         replica = world.nodes[0].domains[ONE]
@@ -320,9 +326,8 @@ def test_a_broker_that_leaves_sends_its_members_to_the_next() -> None:
     over(2, test)
 
 
+@promise("K9")
 def test_a_consumer_of_the_new_protocol_joins_commits_and_leaves() -> None:
-    """K9."""
-
     async def test(world: Coordinators) -> None:
         joined = await consumer(world, "g", "m", 0)
         assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval.seconds) == (ErrorCode.none, 2, 5)
@@ -355,8 +360,9 @@ def test_a_consumer_of_the_new_protocol_joins_commits_and_leaves() -> None:
     over(3, test)
 
 
+@promise("K9")
 def test_a_consumer_of_the_new_protocol_outlives_its_coordinator() -> None:
-    """K9: nothing that a member was told is lost."""
+    """Nothing that a member was told is lost."""
 
     async def test(world: Coordinators) -> None:
         assert (await consumer(world, "g", "m", 0)).member_epoch == 2
@@ -376,8 +382,9 @@ def test_a_consumer_of_the_new_protocol_outlives_its_coordinator() -> None:
     over(2, test)
 
 
+@promise("K7", "K9")
 def test_a_groups_own_configs_count() -> None:
-    """K7, K9: how often its members show themselves, and how long they may be silent."""
+    """How often its members show themselves, and how long they may be silent."""
 
     async def test(world: Coordinators) -> None:
         await consumer(world, "g", "m", 0)
@@ -397,8 +404,9 @@ def test_a_groups_own_configs_count() -> None:
     over(1, test)
 
 
+@promise("K9")
 def test_a_group_changes_its_protocol_only_while_it_is_empty() -> None:
-    """K9: and keeps its offsets."""
+    """And keeps its offsets."""
 
     async def test(world: Coordinators) -> None:
         member = await world.stable("g")
@@ -420,8 +428,9 @@ def test_a_group_changes_its_protocol_only_while_it_is_empty() -> None:
     over(1, test)
 
 
+@promise("K8")
 def test_an_unexpected_failure_to_store_is_answered(caplog: pytest.LogCaptureFixture) -> None:
-    """K8: members are told, the log has it, and the group goes on with what the ledger has."""
+    """Members are told, the log has it, and the group goes on with what the ledger has."""
 
     async def test(world: Coordinators) -> None:
         coordinator = world.of("g").broker.coordinator

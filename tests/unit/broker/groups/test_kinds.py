@@ -1,4 +1,4 @@
-"""K8: a coordinator and the handlers work with a kind of group that they have never heard of."""
+"""A coordinator and the handlers work with a kind of group that they have never heard of."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tests.unit.broker.groups.coordinators import (
     Coordinators,
     over,
 )
+
+PROMISES = ("K8",)
 
 SESSION_MS = 10_000
 

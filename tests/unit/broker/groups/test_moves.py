@@ -1,4 +1,4 @@
-"""K8, K9, K10: a shard moves, or the ledger is away for a moment: what requests are answered then.
+"""A shard moves, or the ledger is away for a moment: what requests are answered then.
 
 A client that does not retry an error must not get it. `ARCHITECTURE.md` has the rules.
 """
@@ -17,8 +17,11 @@ from headwater.settings.settings import Groups
 from headwater.state.commands.groups import ClaimShard
 from headwater.state.streams.stored.groups import MAX_NAME, shard_of
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.support.virtual_nodes import ONE, topic, way_of
 from tests.unit.broker.groups.coordinators import FETCH, Coordinators, consumer, over
+
+PROMISES = ("K8", "K9", "K10")
 
 AWAY = StoreUnavailable("the ledger is away")
 SLOW = Groups(initial_rebalance_delay_ms=60_000)
@@ -130,8 +133,9 @@ def test_a_topic_that_a_broker_has_not_heard_of_is_looked_up() -> None:
     over(2, test)
 
 
+@promise("K9")
 def test_the_epoch_of_a_member_is_checked_by_every_broker() -> None:
-    """K9: the Java client names the member that fetches."""
+    """The Java client names the member that fetches."""
 
     async def test(world: Coordinators) -> None:
         joined = await consumer(world, "g", "m", 0)
@@ -147,8 +151,9 @@ def test_the_epoch_of_a_member_is_checked_by_every_broker() -> None:
     over(2, test)
 
 
+@promise("K8")
 def test_a_member_that_syncs_while_a_shard_is_being_claimed_joins_again() -> None:
-    """K8: the Java client throws an exception at COORDINATOR_LOAD_IN_PROGRESS, here and nowhere else."""
+    """The Java client throws an exception at COORDINATOR_LOAD_IN_PROGRESS, here and nowhere else."""
 
     async def test(world: Coordinators) -> None:
         joined = await world.join("g")
@@ -164,8 +169,9 @@ def test_a_member_that_syncs_while_a_shard_is_being_claimed_joins_again() -> Non
     over(2, test)
 
 
+@promise("K10")
 def test_members_do_not_wait_at_a_broker_that_has_lost_the_ledger() -> None:
-    """K10: another broker may coordinate the group by now."""
+    """Another broker may coordinate the group by now."""
 
     async def test(world: Coordinators) -> None:
         here = world.of("g")
@@ -179,8 +185,9 @@ def test_members_do_not_wait_at_a_broker_that_has_lost_the_ledger() -> None:
     over(1, test, SLOW)
 
 
+@promise("K9")
 def test_a_heartbeat_does_not_wait_for_a_ledger_that_is_lost() -> None:
-    """K9: what the heartbeat changes is being stored, for as long as the ledger is away."""
+    """What the heartbeat changes is being stored, for as long as the ledger is away."""
 
     async def test(world: Coordinators) -> None:
         await consumer(world, "g", "m", 0)
@@ -196,8 +203,9 @@ def test_a_heartbeat_does_not_wait_for_a_ledger_that_is_lost() -> None:
     over(1, test)
 
 
+@promise("K10")
 def test_members_do_not_wait_at_a_broker_that_is_not_the_coordinator_any_more() -> None:
-    """K10: the shard is placed elsewhere, and nobody has claimed it there yet."""
+    """The shard is placed elsewhere, and nobody has claimed it there yet."""
 
     async def test(world: Coordinators) -> None:
         here = world.of("g")

@@ -1,4 +1,4 @@
-"""S2: every API without the permission it needs answers Kafka's code and leaks nothing; with it, it does its work."""
+"""Every API without the permission it needs answers Kafka's code and leaks nothing; with it, it does its work."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from headwater.state.commands.access import Acl, DropAcls, PutAcls
 from headwater.wire.messages import encode_response
 from tests.support.batches import Rec, batch
 from tests.support.nodes import Caller, cluster
+from tests.support.promise import promise
+
+PROMISES = ("S2",)
 
 HERE, NOWHERE = "topic-one", "topic-two"
 """Names of the same length, one of a topic that exists."""
@@ -290,14 +293,16 @@ async def drop(node: Caller, *acls: Acl) -> None:
     await node.node.cluster.submit([DropAcls(acls)])
 
 
+@promise("S2")
 def test_every_api_is_in_the_matrix() -> None:
-    """S2: an API that is added without saying who may call it fails here."""
+    """An API that is added without saying who may call it fails here."""
     assert set(APIS) == set(MATRIX) | set(FOR_EVERYBODY)
 
 
+@promise("S2")
 @pytest.mark.parametrize(("key", "row"), ROWS)
 def test_each_missing_permission(key: int, row: Row) -> None:
-    """S2: no rule, somebody else's rule, another operation's, or one that denies: always the same code."""
+    """No rule, somebody else's rule, another operation's, or one that denies: always the same code."""
 
     async def test(root: Caller, guest: Caller) -> None:
         async def asked() -> ErrorCode:
@@ -322,10 +327,11 @@ def test_each_missing_permission(key: int, row: Row) -> None:
     run(test)
 
 
+@promise("S2")
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize(("key", "row"), ROWS)
 def test_each_permission_is_enough(key: int, row: Row, which: int) -> None:
-    """S2: what was refused goes with exactly the permission that the matrix names."""
+    """What was refused goes with exactly the permission that the matrix names."""
 
     async def test(root: Caller, guest: Caller) -> None:
         await put(root, rule(row.grants[which % len(row.grants)]), *map(rule, row.also))
@@ -339,9 +345,10 @@ def test_each_permission_is_enough(key: int, row: Row, which: int) -> None:
     run(test)
 
 
+@promise("S2")
 @pytest.mark.parametrize(("key", "row"), ROWS)
 def test_what_is_forbidden_looks_the_same_whether_it_exists_or_not(key: int, row: Row) -> None:
-    """S2: byte for byte, but for the name that was asked for."""
+    """Byte for byte, but for the name that was asked for."""
 
     async def test(root: Caller, guest: Caller) -> None:
         async def frame(name: str) -> bytes:
@@ -354,8 +361,9 @@ def test_what_is_forbidden_looks_the_same_whether_it_exists_or_not(key: int, row
     run(test)
 
 
+@promise("K9", "S2")
 def test_a_regular_expression_shows_nothing() -> None:
-    """K9, S2: neither an assignment nor the description of a group tells of a topic that may not be described."""
+    """Neither an assignment nor the description of a group tells of a topic that may not be described."""
 
     async def test(root: Caller, guest: Caller) -> None:
         beat = {"group_id": "g", "member_epoch": 0, "rebalance_timeout": 1000, "subscribed_topic_names": [],
@@ -389,8 +397,9 @@ def test_a_regular_expression_shows_nothing() -> None:
     run(test)
 
 
+@promise("K2", "S2")
 def test_lists_of_topics_show_only_what_may_be_described() -> None:
-    """K2, S2: Metadata and DescribeTopicPartitions of everything hide the rest."""
+    """Metadata and DescribeTopicPartitions of everything hide the rest."""
 
     async def test(root: Caller, guest: Caller) -> None:
         await root(19, 7, topics=[{"name": "mine", "num_partitions": 1, "replication_factor": 1}])
@@ -406,8 +415,9 @@ def test_lists_of_topics_show_only_what_may_be_described() -> None:
     run(test)
 
 
+@promise("K2", "S2")
 def test_by_id_a_forbidden_topic_tells_no_name() -> None:
-    """K2, S2: ids are no secret, names are."""
+    """Ids are no secret, names are."""
 
     async def test(root: Caller, guest: Caller) -> None:
         topic = root.node.cluster.state.names[HERE].id
@@ -434,8 +444,9 @@ def test_by_id_a_forbidden_topic_tells_no_name() -> None:
     run(test)
 
 
+@promise("K2", "S2")
 def test_creating_on_the_way_needs_create() -> None:
-    """K2, S2: DESCRIBE alone creates nothing; CREATE on the topic or the cluster does."""
+    """DESCRIBE alone creates nothing; CREATE on the topic or the cluster does."""
 
     async def test(root: Caller, guest: Caller) -> None:
         await put(root, rule((Operation.DESCRIBE, TOPIC), name="new"))
@@ -452,8 +463,9 @@ def test_creating_on_the_way_needs_create() -> None:
     run(test)
 
 
+@promise("S2")
 def test_authorized_operations() -> None:
-    """S2: told where they are asked for, and only to those who may know."""
+    """Told where they are asked for, and only to those who may know."""
 
     async def test(root: Caller, guest: Caller) -> None:
         fields = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
@@ -477,8 +489,9 @@ def test_authorized_operations() -> None:
     run(test)
 
 
+@promise("K7", "S2")
 def test_configs_of_a_new_topic_are_told_to_those_who_may_know() -> None:
-    """K7, S2: whoever may create but not describe configs gets the topic without them."""
+    """Whoever may create but not describe configs gets the topic without them."""
 
     async def test(root: Caller, guest: Caller) -> None:
         await put(root, rule((Operation.CREATE, CLUSTER)))
@@ -490,8 +503,9 @@ def test_configs_of_a_new_topic_are_told_to_those_who_may_know() -> None:
     run(test)
 
 
+@promise("S2")
 def test_acls_over_the_protocol() -> None:
-    """S2: create, describe with every kind of filter, delete; bad ones are refused on their own."""
+    """Create, describe with every kind of filter, delete; bad ones are refused on their own."""
 
     async def test(root: Caller, guest: Caller) -> None:
         def creation(**changes: Any) -> dict[str, Any]:
@@ -521,8 +535,9 @@ def test_acls_over_the_protocol() -> None:
     run(test)
 
 
+@promise("S1")
 def test_users_over_the_protocol() -> None:
-    """S1: created, described without any secret, changed, deleted; what Kafka refuses is refused."""
+    """Created, described without any secret, changed, deleted; what Kafka refuses is refused."""
 
     async def test(root: Caller, guest: Caller) -> None:
         def new(name: str, mechanism: int = 1, iterations: int = 4096) -> dict[str, Any]:
@@ -563,8 +578,9 @@ def test_users_over_the_protocol() -> None:
     run(test)
 
 
+@promise("S2")
 def test_requests_that_change_too_much_change_nothing() -> None:
-    """S2: rules, filters and users of one request are bounded."""
+    """Rules, filters and users of one request are bounded."""
 
     async def test(root: Caller, guest: Caller) -> None:
         new = {"resource_type": 2, "resource_name": "a", "resource_pattern_type": 3, "principal": "User:z", "host": "*",
@@ -584,8 +600,9 @@ def test_requests_that_change_too_much_change_nothing() -> None:
     run(test)
 
 
+@promise("S2")
 def test_without_rules_switched_on_there_are_none() -> None:
-    """S2: as Kafka without an authorizer: everything goes, and rules cannot be made."""
+    """As Kafka without an authorizer: everything goes, and rules cannot be made."""
 
     async def test(root: Caller, guest: Caller) -> None:
         for key, row in [(key, rows[0]) for key, rows in MATRIX.items()]:
@@ -597,9 +614,8 @@ def test_without_rules_switched_on_there_are_none() -> None:
     run(test, Settings(objects="memory://"))
 
 
+@promise("K8", "S2")
 def test_lists_of_groups_show_only_what_may_be_described() -> None:
-    """K8, S2."""
-
     async def test(root: Caller, guest: Caller) -> None:
         for group in ("mine", "theirs"):
             topics = [{"name": HERE, "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
@@ -622,8 +638,9 @@ def test_lists_of_groups_show_only_what_may_be_described() -> None:
     run(test)
 
 
+@promise("K12", "S2")
 def test_lists_of_transactions_show_only_what_may_be_described() -> None:
-    """K12, S2: neither ids nor topics that the caller may not describe."""
+    """Neither ids nor topics that the caller may not describe."""
 
     async def test(root: Caller, guest: Caller) -> None:
         for id in ("tx", "theirs"):

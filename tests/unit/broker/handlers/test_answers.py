@@ -1,4 +1,4 @@
-"""K1, K3, K5, K7, K10: what answers say where something is wrong, as Apache Kafka says it."""
+"""What answers say where something is wrong, as Apache Kafka says it."""
 
 import uuid
 from typing import Any
@@ -10,8 +10,11 @@ from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.types import Epoch
 from tests.support.batches import Rec, batch
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import CREATE, NOW, PRODUCE, create, fetch, produce, recs, run
 from tests.unit.broker.handlers.transactions.calls import add_group, end
+
+PROMISES = ("K1", "K3", "K5", "K7", "K10")
 
 LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND, DESCRIBE, INIT = 2, 3, 8, 9, 10, 15, 22
 API_VERSIONS = 18
@@ -19,8 +22,9 @@ DELETE_GROUPS, ALTER, DELETE_OFFSETS, DESCRIBE_TOPICS = 42, 44, 47, 75
 GROUP, TRANSACTION, SHARE = range(3)
 
 
+@promise("K3")
 def test_refused_records_are_told() -> None:
-    """K3: which records, and where the log begins once they were looked at; nothing is written."""
+    """Which records, and where the log begins once they were looked at; nothing is written."""
 
     async def test(one: Caller) -> None:
         await create(one, cleanup_policy="compact")
@@ -39,8 +43,9 @@ def test_refused_records_are_told() -> None:
     run(test)
 
 
+@promise("K3")
 def test_batches_of_transactions_need_a_transactional_id() -> None:
-    """K3: one of them stops the whole request."""
+    """One of them stops the whole request."""
 
     async def test(one: Caller) -> None:
         await create(one, partitions=2)
@@ -55,9 +60,8 @@ def test_batches_of_transactions_need_a_transactional_id() -> None:
     run(test)
 
 
+@promise("K3")
 def test_a_partition_named_twice_is_written_once() -> None:
-    """K3"""
-
     async def test(one: Caller) -> None:
         await create(one)
         parts = [{"index": 0, "records": batch(recs(value))} for value in (b"first", b"last")]
@@ -71,8 +75,9 @@ def test_a_partition_named_twice_is_written_once() -> None:
     run(test)
 
 
+@promise("K5")
 def test_a_fetch_that_fails_tells_no_offsets() -> None:
-    """K5: and says of no aborted transactions where no log was read."""
+    """And says of no aborted transactions where no log was read."""
 
     async def test(one: Caller) -> None:
         await create(one)
@@ -89,9 +94,10 @@ def test_a_fetch_that_fails_tells_no_offsets() -> None:
     run(test)
 
 
+@promise("K5")
 @pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12)])
 def test_special_timestamps_have_a_version(timestamp: int, since: int) -> None:
-    """K5: UNSUPPORTED_VERSION before it."""
+    """UNSUPPORTED_VERSION before it."""
 
     async def test(one: Caller) -> None:
         await create(one)
@@ -106,8 +112,9 @@ def test_special_timestamps_have_a_version(timestamp: int, since: int) -> None:
     run(test)
 
 
+@promise("K5")
 def test_offsets_of_the_same_partition_twice() -> None:
-    """K5: one answer, INVALID_REQUEST."""
+    """One answer, INVALID_REQUEST."""
 
     async def test(one: Caller) -> None:
         await create(one, partitions=2)
@@ -119,9 +126,10 @@ def test_offsets_of_the_same_partition_twice() -> None:
     run(test)
 
 
+@promise("K4")
 @pytest.mark.parametrize(("known", "good"), [((-1, -1), True), ((5, 0), True), ((5, -1), False), ((-1, 5), False)])
 def test_a_producer_knows_both_its_id_and_its_epoch(known: tuple[int, int], good: bool) -> None:
-    """K4: or neither."""
+    """Or neither."""
 
     async def test(one: Caller) -> None:
         fields = {"transactional_id": None, "transaction_timeout": 1_000}
@@ -132,9 +140,10 @@ def test_a_producer_knows_both_its_id_and_its_epoch(known: tuple[int, int], good
     run(test)
 
 
+@promise("K2")
 @pytest.mark.parametrize(("version", "code"), [(10, "invalid_request"), (11, "invalid_request"), (12, "none")])
 def test_metadata_by_topic_id(version: int, code: str) -> None:
-    """K2: ids are taken from version 12 on."""
+    """Ids are taken from version 12 on."""
 
     async def test(one: Caller) -> None:
         await create(one)
@@ -147,8 +156,9 @@ def test_metadata_by_topic_id(version: int, code: str) -> None:
     run(test)
 
 
+@promise("K10")
 def test_a_group_without_a_name_has_offsets_only() -> None:
-    """K10: they can be committed, fetched and deleted with the group."""
+    """They can be committed, fetched and deleted with the group."""
 
     async def test(one: Caller) -> None:
         await create(one)
@@ -172,8 +182,9 @@ def test_a_group_without_a_name_has_offsets_only() -> None:
     run(test)
 
 
+@promise("K10")
 def test_offsets_of_partitions_that_do_not_exist_are_not_deleted() -> None:
-    """K10: those of others are."""
+    """Those of others are."""
 
     async def test(one: Caller) -> None:
         await create(one)
@@ -191,8 +202,9 @@ def test_offsets_of_partitions_that_do_not_exist_are_not_deleted() -> None:
     run(test)
 
 
+@promise("K8")
 def test_keys_of_coordinators() -> None:
-    """K8: any name of a group; of share groups only keys of partitions, and only in the version that knows them."""
+    """Any name of a group; of share groups only keys of partitions, and only in the version that knows them."""
 
     async def test(one: Caller) -> None:
         first = await one(FIND, 1, key="", key_type=GROUP)
@@ -210,8 +222,9 @@ def test_keys_of_coordinators() -> None:
     run(test)
 
 
+@promise("K12")
 def test_transactional_ids_are_refused_for_good() -> None:
-    """K12: on a cluster of an older level: codes on which Java's producer and librdkafka give up at once, with the
+    """On a cluster of an older level: codes on which Java's producer and librdkafka give up at once, with the
     reason."""
 
     async def test(one: Caller) -> None:
@@ -235,8 +248,9 @@ def test_transactional_ids_are_refused_for_good() -> None:
     run(test)
 
 
+@promise("K12")
 def test_a_broker_that_has_not_joined_refuses_no_transactional_id_for_good() -> None:
-    """K12: its domains have the first level until it has read them."""
+    """Its domains have the first level until it has read them."""
 
     async def test(one: Caller) -> None:
         for replica in one.node.domains.values():
@@ -249,8 +263,9 @@ def test_a_broker_that_has_not_joined_refuses_no_transactional_id_for_good() -> 
     run(test)
 
 
+@promise("K7")
 def test_topics_that_are_not_made() -> None:
-    """K7: configs are looked at before numbers; a failure shows no configs, a rehearsal has an id."""
+    """Configs are looked at before numbers; a failure shows no configs, a rehearsal has an id."""
 
     async def test(one: Caller) -> None:
         wrong = [{"name": "cleanup.policy", "value": "shred"}]
@@ -267,6 +282,7 @@ def test_topics_that_are_not_made() -> None:
     run(test)
 
 
+@promise("K7")
 @pytest.mark.parametrize(
     ("name", "value", "code"),
     [
@@ -277,7 +293,7 @@ def test_topics_that_are_not_made() -> None:
     ],
 )
 def test_configs_of_topics_that_do_not_exist(name: str, value: str, code: str) -> None:
-    """K7: the name and the configs are looked at before the topic."""
+    """The name and the configs are looked at before the topic."""
 
     async def test(one: Caller) -> None:
         configs = [{"name": "retention.ms", "config_operation": 0, "value": value}]
@@ -288,8 +304,9 @@ def test_configs_of_topics_that_do_not_exist(name: str, value: str, code: str) -
     run(test)
 
 
+@promise("K2")
 def test_what_may_be_done_to_a_topic_that_does_not_exist() -> None:
-    """K2: is told as for others."""
+    """Is told as for others."""
 
     async def test(one: Caller) -> None:
         await create(one)

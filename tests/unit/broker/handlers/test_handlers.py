@@ -1,4 +1,4 @@
-"""K2 to K7, K11, L6: what the handlers answer, over two brokers that share a ledger."""
+"""What the handlers answer, over two brokers that share a ledger."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from kio.schema.errors import ErrorCode
 from headwater.settings.settings import Limits, Settings
 from tests.support.batches import Rec, batch, values
 from tests.support.nodes import Caller, cluster
+from tests.support.promise import promise
+
+PROMISES = ("K2", "K3", "K4", "K5", "K6", "K7", "K11", "L6")
 
 PRODUCE, FETCH, LIST, METADATA, CREATE, DELETE, TRIM, INIT, EPOCHS = 0, 1, 2, 3, 19, 20, 21, 22, 23
 DESCRIBE_CONFIGS, PARTITIONS, ALTER, DESCRIBE_CLUSTER, DESCRIBE_PARTITIONS = 32, 37, 44, 60, 75
@@ -118,8 +121,9 @@ def test_out_of_range_and_unknown() -> None:
     run(test)
 
 
+@promise("L6")
 def test_a_broker_that_has_not_heard_of_a_topic_looks_at_its_records_too() -> None:
-    """L6: an offset that exists is not out of range at a broker that had to look for the topic first."""
+    """An offset that exists is not out of range at a broker that had to look for the topic first."""
 
     async def test(one: Caller, two: Caller) -> None:
         for replica in (two.node.cluster, *two.node.domains.values()):
@@ -146,8 +150,9 @@ def test_long_poll_wakes_on_an_append_through_the_other_broker() -> None:
     run(test)
 
 
+@promise("K3")
 def test_a_fetch_at_the_end_looks_at_the_ledger_only_if_no_records_come() -> None:
-    """K3: what this broker knows is answered at once; what it was not told of is found by a look."""
+    """What this broker knows is answered at once; what it was not told of is found by a look."""
 
     async def test(one: Caller, two: Caller) -> None:
         await create(one)
@@ -257,8 +262,9 @@ def test_delete_records_moves_the_start() -> None:
     run(test)
 
 
+@promise("K3", "K11")
 def test_the_append_time_of_a_repeated_batch() -> None:
-    """K3, K11: it is that of the first append, wherever the batch is sent again."""
+    """It is that of the first append, wherever the batch is sent again."""
 
     async def test(one: Caller, two: Caller) -> None:
         await create(one, message_timestamp_type="LogAppendTime")

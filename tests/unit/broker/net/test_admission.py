@@ -1,4 +1,4 @@
-"""K14: limits on connections, in all, by address and by second."""
+"""Limits on connections, in all, by address and by second."""
 
 from headwater.broker.net.admission import Admission, Admissions
 from headwater.security.quotas import ClientQuotas
@@ -6,6 +6,9 @@ from headwater.settings import settings as config
 from headwater.state.cluster.resources import ConfigResource, Resources
 from headwater.state.commands.cluster import AlterResource
 from tests.support.hands import Hands
+from tests.support.promise import promise
+
+PROMISES = ("K14",)
 
 
 def admissions(**limits: int) -> tuple[Admissions, Resources, ClientQuotas, Hands]:
@@ -15,8 +18,9 @@ def admissions(**limits: int) -> tuple[Admissions, Resources, ClientQuotas, Hand
     return Admissions(settings, quotas, clock), Resources(), quotas, clock
 
 
+@promise("K14")
 def test_connections_in_all_and_from_one_address() -> None:
-    """K14: limits of the settings, and those that were changed since."""
+    """Limits of the settings, and those that were changed since."""
     door, resources, _, _ = admissions(connections=3, connections_per_address=2)
     assert [door.knock(a, resources).taken for a in ("a", "a", "a", "b", "c")] == [True, True, False, True, False]
     door.release("a")
@@ -30,8 +34,9 @@ def test_connections_in_all_and_from_one_address() -> None:
     assert repr(door) == "<Admissions: 0 connections from 0 addresses>"
 
 
+@promise("K14")
 def test_new_connections_in_a_second() -> None:
-    """K14: too many in all are kept waiting, too many from one address are refused after a while."""
+    """Too many in all are kept waiting, too many from one address are refused after a while."""
     door, resources, quotas, clock = admissions(connections_per_second=1)
     assert all(door.knock("a", resources) == Admission(True) for _ in range(10))
     assert door.knock("a", resources) == Admission(True, 1.0)

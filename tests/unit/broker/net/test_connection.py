@@ -1,4 +1,4 @@
-"""K1, K2: one connection, on a host that only counts: admission, bytes under way, reading, failures."""
+"""One connection, on a host that only counts: admission, bytes under way, reading, failures."""
 
 import asyncio
 from dataclasses import replace
@@ -15,7 +15,10 @@ from headwater.broker.request import Pending
 from headwater.wire.build import build
 from headwater.wire.messages import encode_request, request_type
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import run
+
+PROMISES = ("K1", "K2")
 
 API_VERSIONS = 18
 ADDRESS = "192.0.2.7"
@@ -105,10 +108,11 @@ def test_a_broker_that_has_too_much_to_do_does_not_read() -> None:
     run(test)
 
 
+@promise("K2")
 def test_an_answer_that_fails_ends_its_own_connection_only(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K2: the code that answers a request works for other requests, too, and must go on."""
+    """The code that answers a request works for other requests, too, and must go on."""
 
     async def test(one: Caller) -> None:
         pending = Pending()

@@ -1,4 +1,4 @@
-"""S4: bytes of Produce requests count until every batch is decided, also after a time-out or a lost connection."""
+"""Bytes of Produce requests count until every batch is decided, also after a time-out or a lost connection."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,11 @@ from headwater.wire.build import build
 from headwater.wire.messages import encode_request, request_type
 from tests.support.batches import Rec, batch, values
 from tests.support.nodes import Caller, cluster
+from tests.support.promise import promise
 from tests.support.virtual_nodes import CountingStore
 from tests.unit.broker.calling import NOW, create, fetch
+
+PROMISES = ("S4",)
 
 PRODUCE = 0
 KB = 1 << 10
@@ -163,8 +166,9 @@ def test_a_request_that_waits_for_metadata(monkeypatch: pytest.MonkeyPatch) -> N
     run(test)
 
 
+@promise("K3")
 def test_no_request_overtakes_one_that_waits_for_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """K3: the topic becomes known before the first request goes on."""
+    """The topic becomes known before the first request goes on."""
 
     async def test(one: Caller, store: CountingStore) -> None:
         budget, replica = one.node.broker.budget, one.node.cluster

@@ -1,4 +1,4 @@
-"""S4: connections on a real listener: idle ones end, unread answers have a budget, refusals are counted."""
+"""Connections on a real listener: idle ones end, unread answers have a budget, refusals are counted."""
 
 import asyncio
 
@@ -9,6 +9,8 @@ from headwater.broker.net.connection import Connection
 from tests.support.batches import batch
 from tests.unit.broker.calling import create, produce, recs
 from tests.unit.broker.handlers.admin.test_quotas import METADATA, Link, Served, served
+
+PROMISES = ("S4",)
 
 FETCH = 1
 MB = 1 << 20

@@ -1,4 +1,4 @@
-"""L9, S3: the listener by which brokers ask each other for WAL objects, over real sockets."""
+"""The listener by which brokers ask each other for WAL objects, over real sockets."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from headwater.types import Buffer, WalId
 from headwater.wire.peer_frames import ANSWER, MAGIC, Status
 from headwater.wire.peer_handshake import NONCE_BYTES, PROOF_BYTES
 from tests.support.certificates import issue
+from tests.support.promise import promise
+
+PROMISES = ("L9", "S3")
 
 SECRET = b"a secret of sixteen or more"
 ID = WalId(3, 7)
@@ -67,8 +70,9 @@ def run(test: Awaitable[None]) -> None:
     asyncio.run(main())
 
 
+@promise("L9")
 def test_questions_and_answers() -> None:
-    """L9: an object's bytes, that there is none, or a failure; all over the same few connections."""
+    """An object's bytes, that there is none, or a failure; all over the same few connections."""
 
     async def test() -> None:
         async with server() as (peer, address), client(connections=2) as asking:
@@ -84,8 +88,9 @@ def test_questions_and_answers() -> None:
     run(test())
 
 
+@promise("S3")
 def test_without_the_secret_nothing_is_told() -> None:
-    """S3: neither side talks to one that does not know the secret."""
+    """Neither side talks to one that does not know the secret."""
 
     async def test() -> None:
         async with server() as (peer, address), client(b"another secret entirely") as asking:
@@ -101,8 +106,9 @@ def test_without_the_secret_nothing_is_told() -> None:
     run(test())
 
 
+@promise("S3")
 def test_a_proof_cannot_be_used_again() -> None:
-    """S3: what was overheard on one connection opens no other."""
+    """What was overheard on one connection opens no other."""
 
     async def test() -> None:
         heard = bytearray()
@@ -130,8 +136,9 @@ def test_a_proof_cannot_be_used_again() -> None:
     run(test())
 
 
+@promise("L9", "S3")
 def test_somebody_else_s_server_is_not_believed() -> None:
-    """L9, S3: no greeting, a wrong proof, an answer beyond the limit, or silence: each is a failure, soon."""
+    """No greeting, a wrong proof, an answer beyond the limit, or silence: each is a failure, soon."""
 
     async def test() -> None:
         said: list[bytes] = []
@@ -161,8 +168,9 @@ def test_somebody_else_s_server_is_not_believed() -> None:
     run(test())
 
 
+@promise("L9")
 def test_a_slow_broker_is_not_waited_for() -> None:
-    """L9: after the time limit, and those in line do not wait for it again."""
+    """After the time limit, and those in line do not wait for it again."""
 
     async def test() -> None:
         asked = 0
@@ -182,8 +190,9 @@ def test_a_slow_broker_is_not_waited_for() -> None:
     run(test())
 
 
+@promise("L9")
 def test_connections_are_bounded() -> None:
-    """L9: a broker serves so many and ends the others."""
+    """A broker serves so many and ends the others."""
 
     async def test() -> None:
         async with server(served_connections=2) as (peer, address):
@@ -199,8 +208,9 @@ def test_connections_are_bounded() -> None:
     run(test())
 
 
+@promise("L9")
 def test_a_closed_connection_is_replaced() -> None:
-    """L9: a broker that closed an idle connection is asked by a new one."""
+    """A broker that closed an idle connection is asked by a new one."""
 
     async def test() -> None:
         async with server() as (peer, address), client() as asking:
@@ -214,8 +224,9 @@ def test_a_closed_connection_is_replaced() -> None:
     run(test())
 
 
+@promise("S3")
 def test_mutual_tls(tmp_path: Path) -> None:
-    """S3: with certificates of the same issuer on both sides; another issuer's is refused."""
+    """With certificates of the same issuer on both sides; another issuer's is refused."""
     issuer, stranger = issue(tmp_path, "issuer"), issue(tmp_path, "stranger")
     good, bad = issue(tmp_path, "broker", issuer), issue(tmp_path, "other", stranger)
 
@@ -235,8 +246,9 @@ def test_mutual_tls(tmp_path: Path) -> None:
     run(test())
 
 
+@promise("S3")
 def test_never_beyond_loopback_without_protection(tmp_path: Path) -> None:
-    """S3: also not with `insecure`, since whole objects are given away."""
+    """Also not with `insecure`, since whole objects are given away."""
     mutual = Security(listeners={"INTERNAL": ListenerSecurity(protocol="SSL", client_auth="required")})
     for settings in (
         Settings(internal="127.0.0.1:0"),
@@ -250,8 +262,9 @@ def test_never_beyond_loopback_without_protection(tmp_path: Path) -> None:
             check_exposure(Settings(internal="10.0.0.1:7000", security=security))
 
 
+@promise("S3")
 def test_settings(tmp_path: Path) -> None:
-    """S3: secrets are read from a file that only its owner can read, and must not be short."""
+    """Secrets are read from a file that only its owner can read, and must not be short."""
     name = make_secret(tmp_path, SystemChance())
     assert Path(name).stat().st_mode & 0o777 == 0o600
     assert make_secret(tmp_path, SystemChance()) == name
@@ -268,6 +281,7 @@ def test_settings(tmp_path: Path) -> None:
     assert _uris("A=h:1,INTERNAL=h:2") == "A://h:1", "clients are not told of it by configs either"
 
 
+@promise("L9")
 def test_answers_begin_with_their_length() -> None:
-    """L9: the layout that all versions share."""
+    """The layout that all versions share."""
     assert ANSWER.pack(Status.MISSING, 0) == b"\x01\0\0\0\0"

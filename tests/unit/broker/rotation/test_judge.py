@@ -1,4 +1,4 @@
-"""M4: who is kept out of rotation because it is slow; the judge alone, then brokers in virtual time."""
+"""Who is kept out of rotation because it is slow; the judge alone, then brokers in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from headwater.state.commands.rotation import Report, SetRotation
 from headwater.state.streams.stored.groups import shard_of
 from headwater.types import Pieces
 from tests.support.batches import Rec, batch
+from tests.support.promise import promise
 from tests.support.virtual_nodes import CountingStore, NodeWorld, sent, topic
+
+PROMISES = ("M4",)
 
 SETTINGS = Brownout(interval_ms=1_000, floor_ms=100, factor=3, after_ms=30_000, back_ms=60_000)
 FAST, SLOW = Reading(10_000, 5_000), Reading(900_000, 5_000)
@@ -46,8 +49,9 @@ class Story:
         return found
 
 
+@promise("M4")
 def test_a_slow_broker_goes_out_and_comes_back() -> None:
-    """M4: out after 30 s of being slow, back after 60 s of doing well."""
+    """Out after 30 s of being slow, back after 60 s of doing well."""
     story = Story(3)
     assert story.go(100) == []
     story.readings[2] = SLOW
@@ -60,8 +64,9 @@ def test_a_slow_broker_goes_out_and_comes_back() -> None:
     assert story.go(200) == []
 
 
+@promise("M4")
 def test_a_spike_does_not_count() -> None:
-    """M4: slow means slow all the time; doing well, too."""
+    """Slow means slow all the time; doing well, too."""
     story = Story(3)
     for _ in range(5):
         story.readings[1] = SLOW
@@ -77,8 +82,9 @@ def test_a_spike_does_not_count() -> None:
         assert story.go(1) == []
 
 
+@promise("M4")
 def test_a_slow_store_takes_nobody_out() -> None:
-    """M4: all are slow, some twice as slow as others; and who was out before is let back."""
+    """All are slow, some twice as slow as others; and who was out before is let back."""
     story = Story(5)
     story.readings[4] = SLOW
     assert len(story.go(31)) == 1
@@ -87,8 +93,9 @@ def test_a_slow_store_takes_nobody_out() -> None:
     assert story.go(1_000) == []
 
 
+@promise("M4")
 def test_fetching_counts_as_publishing_does() -> None:
-    """M4: either is enough; a broker that knows of neither is not judged."""
+    """Either is enough; a broker that knows of neither is not judged."""
     story = Story(4)
     story.readings[1] = Reading(UNKNOWN, 500_000)
     story.readings[2] = Reading(UNKNOWN, UNKNOWN)
@@ -98,15 +105,17 @@ def test_fetching_counts_as_publishing_does() -> None:
     assert story.go(31) == [(531, Verdict(1, True))]
 
 
+@promise("M4")
 def test_below_the_floor_nobody_is_slow() -> None:
-    """M4: ten times as slow as the others, and quick all the same."""
+    """Ten times as slow as the others, and quick all the same."""
     story = Story(3)
     story.readings = {1: Reading(90_000, 1), 2: Reading(9_000, 1), 3: Reading(9_000, 1)}
     assert story.go(500) == []
 
 
+@promise("M4")
 def test_at_most_a_third() -> None:
-    """M4: the slowest go first, and one comes back when others leave the cluster."""
+    """The slowest go first, and one comes back when others leave the cluster."""
     story = Story(7)
     story.readings |= {1: Reading(500_000, 1), 2: Reading(700_000, 1), 3: Reading(600_000, 1)}
     assert [v for _, v in story.go(200)] == [Verdict(2, True), Verdict(3, True)]
@@ -121,6 +130,7 @@ def test_at_most_a_third() -> None:
     assert [v for _, v in story.go(1)] == [Verdict(3, False)], "of two brokers none can be missed"
 
 
+@promise("M4")
 @settings(deadline=None)
 @given(
     st.lists(
@@ -133,7 +143,7 @@ def test_at_most_a_third() -> None:
     )
 )
 def test_whatever_is_reported(rounds: list[dict[int, Reading | None]]) -> None:
-    """M4: never more than a third out, nobody taken out who is not there or out already, or below the floor."""
+    """Never more than a third out, nobody taken out who is not there or out already, or below the floor."""
     judge, out, now = Judge(SETTINGS), set[int](), 0.0
     for readings in rounds:
         now += 20
@@ -152,10 +162,11 @@ def test_whatever_is_reported(rounds: list[dict[int, Reading | None]]) -> None:
         assert 3 * len(out) <= len(readings)
 
 
+@promise("M4")
 @settings(deadline=None)
 @given(st.integers(3, 9), st.integers(1, 2_000_000), st.integers(100, 300), st.integers(0, 100))
 def test_brokers_alike_are_left_alone(count: int, base: int, percent: int, step: int) -> None:
-    """M4: whatever the speed, nobody is out while no one takes more than three times what another does."""
+    """Whatever the speed, nobody is out while no one takes more than three times what another does."""
     judge = Judge(SETTINGS)
     readings: dict[int, Reading | None] = {
         i: Reading(base * (100 + (percent - 100) * i // count) // 100, base) for i in range(1, count + 1)
@@ -164,8 +175,9 @@ def test_brokers_alike_are_left_alone(count: int, base: int, percent: int, step:
         assert judge.decide(i * (10.0 + step), readings, frozenset()) == []
 
 
+@promise("M4")
 def test_a_gauge_tells_what_nine_of_ten_take() -> None:
-    """M4: finished ones, and those that hang."""
+    """Finished ones, and those that hang."""
     gauge = Gauge()
     assert gauge.take(0) is None
     for i in range(100):
@@ -181,8 +193,9 @@ def test_a_gauge_tells_what_nine_of_ten_take() -> None:
     assert (gauge.last_us, gauge.take(16), gauge.last_us) == (6_000_000, None, -1)
 
 
+@promise("M4")
 def test_a_gauge_is_bounded() -> None:
-    """M4: in samples and in what is under way."""
+    """In samples and in what is under way."""
     gauge = Gauge()
     for _ in range(2 * MAX_OPEN):
         gauge.begin(0)
@@ -247,8 +260,9 @@ async def traffic(world: SlowWorld, stream: int, seconds: int) -> None:
         await asyncio.sleep(0.1)
 
 
+@promise("M4")
 def test_a_broker_with_a_slow_way_to_the_store() -> None:
-    """M4: it loses its partitions and its groups, and gets them back when it is quick again."""
+    """It loses its partitions and its groups, and gets them back when it is quick again."""
 
     async def main() -> None:
         world = SlowWorld()
@@ -280,8 +294,9 @@ def test_a_broker_with_a_slow_way_to_the_store() -> None:
     run(main())
 
 
+@promise("M4")
 def test_groups_stay_for_a_while() -> None:
-    """M4: a broker that goes out gets no new groups, and loses those it has when it stays out, not at once."""
+    """A broker that goes out gets no new groups, and loses those it has when it stays out, not at once."""
 
     async def main() -> None:
         world = SlowWorld()
@@ -317,8 +332,9 @@ def test_groups_stay_for_a_while() -> None:
     run(main())
 
 
+@promise("M4")
 def test_a_store_that_is_slow_for_all() -> None:
-    """M4: nobody goes, though only one broker has clients; the others probe."""
+    """Nobody goes, though only one broker has clients; the others probe."""
 
     async def main() -> None:
         world = SlowWorld()
@@ -334,8 +350,9 @@ def test_a_store_that_is_slow_for_all() -> None:
     run(main())
 
 
+@promise("M4")
 def test_two_brokers_are_left_alone() -> None:
-    """M4: none of them can be missed."""
+    """None of them can be missed."""
 
     async def main() -> None:
         world = SlowWorld()
@@ -348,9 +365,10 @@ def test_two_brokers_are_left_alone() -> None:
     run(main())
 
 
+@promise("M2", "M4")
 @pytest.mark.parametrize("survives", [True, False])
 def test_the_acting_broker_may_die(survives: bool) -> None:
-    """M2, M4: another one decides in its place."""
+    """Another one decides in its place."""
 
     async def main() -> None:
         world = SlowWorld()
@@ -370,8 +388,9 @@ def test_the_acting_broker_may_die(survives: bool) -> None:
     run(main())
 
 
+@promise("M4")
 def test_what_domain_0_refuses() -> None:
-    """M4: reports of those that serve nobody, unknown epochs, negative times, and more than a third out."""
+    """Reports of those that serve nobody, unknown epochs, negative times, and more than a third out."""
 
     async def main() -> None:
         world = SlowWorld()

@@ -1,4 +1,4 @@
-"""Whether anybody is left at a broker's addresses: only refused connections say no (M2)."""
+"""Whether anybody is left at a broker's addresses: only refused connections say no."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import pytest
 from headwater.broker.rotation.presence import nobody_serves
 from headwater.state.cluster.domain import Process
 from headwater.state.commands.cluster import Listener
+from tests.support.promise import promise
+
+PROMISES = ("M2",)
 
 
 @pytest.fixture
@@ -34,19 +37,22 @@ def asked(*listeners: tuple[str, int]) -> bool:
     return asyncio.run(nobody_serves(Process(1, "p", 1, "z", named, 1, "b")))
 
 
+@promise("M2")
 def test_ports_that_are_closed(closed: int) -> None:
-    """M2: the machine is there, the process is not."""
+    """The machine is there, the process is not."""
     assert asked(("127.0.0.1", closed))
     assert asked(("127.0.0.1", closed), ("localhost", closed))
 
 
+@promise("M2")
 def test_a_process_that_hangs_is_there(taken: int, closed: int) -> None:
-    """M2: only its silence says that it is of no use."""
+    """Only its silence says that it is of no use."""
     assert not asked(("127.0.0.1", taken))
     assert not asked(("127.0.0.1", closed), ("127.0.0.1", taken))
 
 
+@promise("M2")
 def test_what_is_not_certain() -> None:
-    """M2: addresses that cannot be reached, and members without addresses, such as compactors."""
+    """Addresses that cannot be reached, and members without addresses, such as compactors."""
     assert not asked(("255.255.255.255", 9092))
     assert not asked()

@@ -1,4 +1,4 @@
-"""M3: which brokers clients are told of, by the zone in their client id."""
+"""Which brokers clients are told of, by the zone in their client id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from headwater.broker.rotation.routing import zone_of
 from headwater.settings.settings import Routing, Settings
 from tests.support.batches import batch
 from tests.support.nodes import Caller, cluster
+from tests.support.promise import promise
 from tests.unit.broker.calling import create, fetch, produce, recs
+
+PROMISES = ("M3",)
 
 METADATA, LIST_OFFSETS, FIND_COORDINATOR, DESCRIBE_CLUSTER, DESCRIBE_PARTITIONS = 3, 2, 10, 60, 75
 APART = Settings(objects="memory://", routing=Routing(tell_other_zones=False))
@@ -24,6 +27,7 @@ STRICT = Settings(objects="memory://", routing=Routing(enforce_owner=True))
 PARTITIONS = 12
 
 
+@promise("M3")
 @pytest.mark.parametrize(
     ("client_id", "zone"),
     [
@@ -49,14 +53,15 @@ PARTITIONS = 12
     ],
 )
 def test_the_zone_of_a_client_id(client_id: str, zone: str) -> None:
-    """M3: `key=value` pairs with commas between; whatever else a client calls itself names no zone."""
+    """`key=value` pairs with commas between; whatever else a client calls itself names no zone."""
     assert zone_of(client_id) == zone
 
 
+@promise("M3")
 @examples(deadline=None)
 @given(st.text(), st.text(alphabet=st.characters(exclude_characters=",")), st.text())
 def test_any_client_id_has_a_zone_or_none(before: str, zone: str, after: str) -> None:
-    """M3: no client id is an error, and a pair is found wherever it stands behind others that name no zone."""
+    """No client id is an error, and a pair is found wherever it stands behind others that name no zone."""
     assert isinstance(zone_of(before), str)
     if "zone_id" not in before:
         assert zone_of(f"{before},zone_id={zone},{after}") == zone.strip()
@@ -88,8 +93,9 @@ async def told(caller: Caller, client_id: str) -> tuple[set[int], list[int], int
     return brokers, leaders, metadata.controller_id
 
 
+@promise("M3")
 def test_a_client_with_a_zone_is_told_the_brokers_of_that_zone() -> None:
-    """M3: with zones apart, brokers, leaders and the controller come from the client's, the same from every broker."""
+    """With zones apart, brokers, leaders and the controller come from the client's, the same from every broker."""
 
     async def test(*callers: Caller) -> None:
         await create(callers[0], partitions=PARTITIONS)
@@ -104,8 +110,9 @@ def test_a_client_with_a_zone_is_told_the_brokers_of_that_zone() -> None:
     over_zones(test, settings=APART)
 
 
+@promise("M3")
 def test_everybody_is_told_where_there_is_no_zone_or_no_broker_in_it() -> None:
-    """M3: without a zone, or with one that has no broker, a client is told all brokers."""
+    """Without a zone, or with one that has no broker, a client is told all brokers."""
 
     async def test(*callers: Caller) -> None:
         await create(callers[0], partitions=PARTITIONS)
@@ -116,8 +123,9 @@ def test_everybody_is_told_where_there_is_no_zone_or_no_broker_in_it() -> None:
     over_zones(test)
 
 
+@promise("M3")
 def test_other_zones_are_told_and_not_led_to() -> None:
-    """M3: all brokers are told, since a coordinator may be any of them; leaders and the controller are of the zone."""
+    """All brokers are told, since a coordinator may be any of them; leaders and the controller are of the zone."""
 
     async def test(*callers: Caller) -> None:
         await create(callers[0], partitions=PARTITIONS)
@@ -129,8 +137,9 @@ def test_other_zones_are_told_and_not_led_to() -> None:
     over_zones(test)
 
 
+@promise("M2", "M3")
 def test_a_zone_that_loses_its_last_broker_falls_back() -> None:
-    """M2, M3: clients of a zone whose brokers have gone are sent to the others, and a partition keeps its leader."""
+    """Clients of a zone whose brokers have gone are sent to the others, and a partition keeps its leader."""
 
     async def test(*callers: Caller) -> None:
         await create(callers[0], partitions=PARTITIONS)
@@ -146,8 +155,9 @@ def test_a_zone_that_loses_its_last_broker_falls_back() -> None:
     over_zones(test, brokers=3, settings=APART)
 
 
+@promise("M3")
 def test_a_group_has_one_coordinator_for_all_zones() -> None:
-    """M3: FindCoordinator names the same broker to everybody, with an address for clients."""
+    """FindCoordinator names the same broker to everybody, with an address for clients."""
 
     async def test(*callers: Caller) -> None:
         found = set()
@@ -166,8 +176,9 @@ def test_a_group_has_one_coordinator_for_all_zones() -> None:
     over_zones(test)
 
 
+@promise("L9", "S3")
 def test_the_listener_of_brokers_is_never_told() -> None:
-    """L9, S3: a client of a listener that a broker does not have is told its first one for clients."""
+    """A client of a listener that a broker does not have is told its first one for clients."""
 
     async def test(one: Caller) -> None:
         one.listener = "ELSEWHERE"
@@ -189,8 +200,9 @@ async def at(caller: Caller, partition: int, *, acks: int = -1) -> tuple[Any, An
     return produced, fetched, looked
 
 
+@promise("M3")
 def test_owners_are_enforced_only_where_asked() -> None:
-    """M3: with `routing.enforce_owner` others than the owner in the client's zone say NOT_LEADER_OR_FOLLOWER."""
+    """With `routing.enforce_owner` others than the owner in the client's zone say NOT_LEADER_OR_FOLLOWER."""
     fine, elsewhere = (ErrorCode.none,) * 3, (ErrorCode.not_leader_or_follower,) * 3
 
     async def strict(*callers: Caller) -> None:
@@ -211,8 +223,9 @@ def test_owners_are_enforced_only_where_asked() -> None:
     over_zones(lenient, brokers=3)
 
 
+@promise("M3")
 def test_a_producer_that_waits_for_no_answer_is_not_turned_away() -> None:
-    """M3: it would not hear of it, and its records would be lost."""
+    """It would not hear of it, and its records would be lost."""
 
     async def test(*callers: Caller) -> None:
         await create(callers[0])
@@ -228,8 +241,9 @@ def test_a_producer_that_waits_for_no_answer_is_not_turned_away() -> None:
     over_zones(test, brokers=3, settings=STRICT)
 
 
+@promise("M2", "M3")
 def test_a_new_owner_takes_over() -> None:
-    """M2, M3: when an owner goes, the next one serves its partitions, also where owners are enforced."""
+    """When an owner goes, the next one serves its partitions, also where owners are enforced."""
 
     async def test(*callers: Caller) -> None:
         await create(callers[0])

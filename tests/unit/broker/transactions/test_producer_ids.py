@@ -1,4 +1,4 @@
-"""K12: producer ids come in blocks, are never given twice, and go back only if nobody has used them."""
+"""Producer ids come in blocks, are never given twice, and go back only if nobody has used them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from headwater.broker.transactions.producer_ids import BLOCK, ProducerIds
 from headwater.errors import NotReady
 from headwater.state.results import Done, Reason, Refused
+
+PROMISES = ("K12",)
 
 
 class Blocks:

@@ -1,4 +1,4 @@
-"""K12: the broker that watches a transactional id aborts what takes too long, by its own clock, and nothing else."""
+"""The broker that watches a transactional id aborts what takes too long, by its own clock, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from headwater.state.commands.transactions import JoinTransaction
 from headwater.state.results import Judgement
 from headwater.state.streams.stored.transactions import LAST_EPOCH, MAX_ID, Phase, Transaction
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.support.virtual_nodes import ONE, NodeWorld, topic
 from tests.unit.broker.handlers.transactions.calls import COMMIT_OFFSETS, FIND, OK, add, end, offset_of, stage, started
+
+PROMISES = ("K12",)
 
 TRANSACTION = 1
 TIMEOUT_MS = 10_000
@@ -56,8 +59,9 @@ def placed(node: Node, id: str = "tx") -> int:
     return member.node
 
 
+@promise("K12")
 def test_a_transaction_past_its_timeout_is_aborted_once() -> None:
-    """K12: with the next epoch, and only by the broker that watches it."""
+    """With the next epoch, and only by the broker that watches it."""
 
     async def test(*nodes: Node) -> None:
         who = await opened(nodes[0])
@@ -75,8 +79,9 @@ def test_a_transaction_past_its_timeout_is_aborted_once() -> None:
     over(3, test)
 
 
+@promise("K12")
 def test_the_next_transaction_has_its_own_time() -> None:
-    """K12: in the first generation it has the same epoch; its number tells it apart."""
+    """In the first generation it has the same epoch; its number tells it apart."""
 
     async def test(node: Node) -> None:
         who = await opened(node)
@@ -91,8 +96,9 @@ def test_the_next_transaction_has_its_own_time() -> None:
     over(1, test)
 
 
+@promise("K12")
 def test_whoever_takes_over_measures_anew() -> None:
-    """K12: no broker knows how long another one has watched, and none of them trusts a wall clock."""
+    """No broker knows how long another one has watched, and none of them trusts a wall clock."""
 
     async def test(*nodes: Node) -> None:
         who = await opened(nodes[0])
@@ -110,8 +116,9 @@ def test_whoever_takes_over_measures_anew() -> None:
     over(2, test)
 
 
+@promise("K12")
 def test_at_the_last_epoch_a_timeout_takes_a_fresh_producer_id() -> None:
-    """K12: otherwise it takes none."""
+    """Otherwise it takes none."""
 
     async def test(node: Node) -> None:
         who = await opened(node, "a")
@@ -126,8 +133,9 @@ def test_at_the_last_epoch_a_timeout_takes_a_fresh_producer_id() -> None:
     over(1, test)
 
 
+@promise("K12")
 def test_transactions_with_long_ids_time_out_too() -> None:
-    """K12: the aborts of a round are divided into as many records as they need."""
+    """The aborts of a round are divided into as many records as they need."""
 
     async def test(node: Node) -> None:
         watcher, ids = node.broker.transactions, ["\U0001f300" * (MAX_ID - 5) + f"{number:05}" for number in range(300)]
@@ -142,8 +150,9 @@ def test_transactions_with_long_ids_time_out_too() -> None:
     over(1, test)
 
 
+@promise("K12")
 def test_timeouts_wait_while_the_ledger_is_away() -> None:
-    """K12: the duty goes on, and aborts when the ledger is back."""
+    """The duty goes on, and aborts when the ledger is back."""
 
     async def test(node: Node) -> None:
         await opened(node)
@@ -165,8 +174,9 @@ def test_timeouts_wait_while_the_ledger_is_away() -> None:
     over(1, test)
 
 
+@promise("K12")
 def test_all_brokers_name_the_same_one() -> None:
-    """K12: FindCoordinator in its versions with one key and with several; ids are spread over brokers."""
+    """FindCoordinator in its versions with one key and with several; ids are spread over brokers."""
 
     async def test(*nodes: Node) -> None:
         ids = [f"tx-{number}" for number in range(40)]
@@ -183,8 +193,9 @@ def test_all_brokers_name_the_same_one() -> None:
     over(3, test)
 
 
+@promise("K12")
 def test_staged_offsets_outlive_the_expiry_of_groups() -> None:
-    """K12: neither the group nor an offset with a staged successor is forgotten while its transaction is open."""
+    """Neither the group nor an offset with a staged successor is forgotten while its transaction is open."""
 
     async def test(node: Node) -> None:
         caller = Caller(node)

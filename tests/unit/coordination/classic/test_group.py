@@ -1,4 +1,4 @@
-"""K8: the classic group protocol, one event at a time."""
+"""The classic group protocol, one event at a time."""
 
 from typing import Any
 
@@ -6,7 +6,10 @@ import pytest
 
 from headwater.coordination.classic.members import JoinAnswer, SyncAnswer
 from headwater.coordination.common import Change
+from tests.support.promise import promise
 from tests.unit.coordination.classic.story import REBALANCE, SESSION, Story
+
+PROMISES = ("K8",)
 
 
 def test_a_first_member_leads_and_gets_what_it_assigned() -> None:
@@ -224,8 +227,8 @@ def test_requests_with_a_wrong_generation_or_protocol_are_refused() -> None:
     assert story.synced(story.sync("x", 1)).code == "unknown_member_id"
 
 
+@promise("K10")
 def test_who_may_commit_offsets() -> None:
-    """K10."""
     story = Story()
     assert story.commit("", -1) == "none"
     [one] = story.stable(1)
@@ -237,8 +240,9 @@ def test_who_may_commit_offsets() -> None:
     assert story.commit(one, 2) == "rebalance_in_progress"
 
 
+@promise("K12")
 def test_who_may_commit_offsets_in_a_transaction() -> None:
-    """K12: older producers name no member; those that do must be current, also while the group rebalances."""
+    """Older producers name no member; those that do must be current, also while the group rebalances."""
     story = Story()
     assert story.commit("", -1, in_transaction=True) == "none"
     [one] = story.stable(1)

@@ -1,4 +1,4 @@
-"""K8: any life of a classic group: members and coordinators that crash, and what members may rely on all the same."""
+"""Any life of a classic group: members and coordinators that crash, and what members may rely on all the same."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headwater.coordination.classic.members import JoinAnswer, SyncAnswer
 from tests.support.soak import examples
 from tests.unit.coordination.classic.story import SESSION, Story
+
+PROMISES = ("K8",)
 
 CLIENTS = 4
 LOST = ("illegal_generation", "unknown_member_id", "fenced_instance_id")

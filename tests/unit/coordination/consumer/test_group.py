@@ -1,4 +1,4 @@
-"""K9: KIP-848 consumer groups by example: how members join, move, leave and are refused, as in Kafka."""
+"""KIP-848 consumer groups by example: how members join, move, leave and are refused, as in Kafka."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from headwater.coordination.consumer.requests import Heartbeat, owned_partitions
 from headwater.coordination.group import Commit
 from headwater.errors import Halted
 from tests.support.consumer_groups import REBALANCE_TIMEOUT_MS, Client, TopicTable, pairs, settings, settle
+from tests.support.promise import promise
+
+PROMISES = ("K9",)
 
 JOIN = Heartbeat(
     member_id="m1", member_epoch=0, rebalance_timeout_ms=60_000, subscribed_topic_names=("a",), topic_partitions={}
@@ -40,6 +43,7 @@ def group_of(topics: TopicTable, *clients: Client, **changes: object) -> Consume
     return group
 
 
+@promise("K9")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -60,27 +64,30 @@ def group_of(topics: TopicTable, *clients: Client, **changes: object) -> Consume
     ],
 )
 def test_bad_requests_are_refused_with_kafkas_words(change: dict, message: str) -> None:
-    """K9: INVALID_REQUEST, and the group is as it was."""
+    """INVALID_REQUEST, and the group is as it was."""
     group = ConsumerGroup("group", settings())
     error = refused(group, replace(JOIN, **change), TopicTable(a=1))
     assert (error.code, error.message) == ("invalid_request", message)
 
 
+@promise("K9")
 def test_a_group_needs_an_id() -> None:
-    """K9: an empty group id is no group."""
+    """An empty group id is no group."""
     error = refused(ConsumerGroup("", settings()), JOIN, TopicTable(a=1))
     assert (error.code, error.message) == ("invalid_request", "GroupId can't be empty.")
 
 
+@promise("K9")
 def test_unknown_assignors_are_refused() -> None:
-    """K9: UNSUPPORTED_ASSIGNOR names those that there are."""
+    """UNSUPPORTED_ASSIGNOR names those that there are."""
     error = refused(ConsumerGroup("group", settings()), replace(JOIN, server_assignor="sticky"), TopicTable(a=1))
     assert error.code == "unsupported_assignor"
     assert error.message == "ServerAssignor sticky is not supported. Supported assignors: uniform, range."
 
 
+@promise("K9")
 def test_the_first_member_gets_everything() -> None:
-    """K9: joining is answered with an epoch, an interval and the whole assignment."""
+    """Joining is answered with an epoch, an interval and the whole assignment."""
     topics = TopicTable(a=3)
     group = ConsumerGroup("group", settings())
     answer = group.heartbeat(JOIN, topics, 0)
@@ -96,8 +103,9 @@ def test_the_first_member_gets_everything() -> None:
     assert group.heartbeat(full, topics, 0).assignment == answer.assignment, "one that asks for all is told all"
 
 
+@promise("K9")
 def test_an_assignment_is_told_until_it_is_confirmed() -> None:
-    """K9: librdkafka repeats a heartbeat that timed out as it was. What the lost answer said must reach it even so,
+    """librdkafka repeats a heartbeat that timed out as it was. What the lost answer said must reach it even so,
     or it would keep what it should give up, or never read what is its own."""
     topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
     group = group_of(topics, old)
@@ -123,8 +131,9 @@ def test_an_assignment_is_told_until_it_is_confirmed() -> None:
     assert beats(new, 40_000) is None
 
 
+@promise("K9")
 def test_a_group_that_was_taken_over_tells_assignments_again() -> None:
-    """K9: the answer to a heartbeat may be lost with the coordinator. The member repeats the heartbeat as it was."""
+    """The answer to a heartbeat may be lost with the coordinator. The member repeats the heartbeat as it was."""
     topics, client = TopicTable(a=4), Client("m", ("a",))
     before = group_of(topics, client)
     change = before.changes()
@@ -141,16 +150,18 @@ def test_a_group_that_was_taken_over_tells_assignments_again() -> None:
     assert group.heartbeat(same, topics, 400_000).assignment is None
 
 
+@promise("K9")
 def test_version_0_gets_a_member_id() -> None:
-    """K9: a client of version 0 brings no id and gets one."""
+    """A client of version 0 brings no id and gets one."""
     group = ConsumerGroup("group", settings())
     answer = group.heartbeat(replace(JOIN, member_id="", version=0), TopicTable(a=1), 0)
     assert answer.member_id == "made-1"
     assert set(group.members) == {"made-1"}
 
 
+@promise("K9")
 def test_a_heartbeat_that_says_nothing_new_changes_nothing() -> None:
-    """K9: steady heartbeats write nothing to the ledger."""
+    """Steady heartbeats write nothing to the ledger."""
     topics, client = TopicTable(a=3), Client("m1", ("a",))
     group = group_of(topics, client)
     group.changes()
@@ -159,8 +170,9 @@ def test_a_heartbeat_that_says_nothing_new_changes_nothing() -> None:
     assert group.next_deadline() == 55_000
 
 
+@promise("K9")
 def test_partitions_move_only_after_they_were_given_up() -> None:
-    """K9: the old owner stays at its epoch until it says it gave up; only then does the new one get them."""
+    """The old owner stays at its epoch until it says it gave up; only then does the new one get them."""
     topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
     group = group_of(topics, old)
     new.beat(group, topics)
@@ -183,8 +195,9 @@ def test_partitions_move_only_after_they_were_given_up() -> None:
     assert group.state == "Stable"
 
 
+@promise("K9")
 def test_unknown_members_are_told_so() -> None:
-    """K9: UNKNOWN_MEMBER_ID for heartbeats, leaves and instance ids that nobody has."""
+    """UNKNOWN_MEMBER_ID for heartbeats, leaves and instance ids that nobody has."""
     topics = TopicTable(a=1)
     group = group_of(topics, Client("m1", ("a",)))
     for epoch in (1, -1):
@@ -195,8 +208,9 @@ def test_unknown_members_are_told_so() -> None:
         assert (error.code, error.message) == ("unknown_member_id", "Instance id i is unknown.")
 
 
+@promise("K9")
 def test_other_epochs_are_fenced() -> None:
-    """K9: FENCED_MEMBER_EPOCH for an epoch ahead, and for one behind that is not just an answer that was lost."""
+    """FENCED_MEMBER_EPOCH for an epoch ahead, and for one behind that is not just an answer that was lost."""
     topics, first, second = TopicTable(a=2), Client("m1", ("a",)), Client("m2", ("a",))
     group = group_of(topics, first, second)
     assert (first.epoch, group.members["m1"].previous_epoch) == (3, 2)
@@ -213,8 +227,9 @@ def test_other_epochs_are_fenced() -> None:
     assert group.heartbeat(replace(behind, topic_partitions={}), topics, 0).member_epoch == 3
 
 
+@promise("K9")
 def test_a_fenced_member_may_start_over_with_its_id() -> None:
-    """K9: joining with the id of a member that is here gives it what is its, whether it is static or not."""
+    """Joining with the id of a member that is here gives it what is its, whether it is static or not."""
     for instance_id in (None, "i1"):
         topics, client, other = TopicTable(a=4), Client("m1", ("a",), instance_id=instance_id), Client("m2", ("a",))
         group = group_of(topics, client, other)
@@ -228,8 +243,9 @@ def test_a_fenced_member_may_start_over_with_its_id() -> None:
         assert group.state == "Stable"
 
 
+@promise("K9")
 def test_a_full_group_takes_nobody_else() -> None:
-    """K9: GROUP_MAX_SIZE_REACHED for one more, not for those who are there."""
+    """GROUP_MAX_SIZE_REACHED for one more, not for those who are there."""
     topics, client = TopicTable(a=2), Client("m1", ("a",))
     group = group_of(topics, client, max_size=1)
     error = refused(group, replace(JOIN, member_id="m2"), topics)
@@ -238,8 +254,9 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert client.beat(group, topics).member_epoch == 2
 
 
+@promise("K9")
 def test_a_static_member_comes_back_to_what_it_had() -> None:
-    """K9: between a leave with -2 and its return under a new id, nobody gets a static member's partitions."""
+    """Between a leave with -2 and its return under a new id, nobody gets a static member's partitions."""
     topics, static, other = TopicTable(a=4), Client("s1", ("a",), instance_id="i1"), Client("m1", ("a",))
     group = group_of(topics, static, other)
     had, epoch = static.owned, group.epoch
@@ -257,8 +274,9 @@ def test_a_static_member_comes_back_to_what_it_had() -> None:
     assert change is not None and change.drop == ("s1",)
 
 
+@promise("K9")
 def test_an_instance_id_in_use_is_not_given_away() -> None:
-    """K9: UNRELEASED_INSTANCE_ID to one who joins with it, FENCED_INSTANCE_ID to one who lost it."""
+    """UNRELEASED_INSTANCE_ID to one who joins with it, FENCED_INSTANCE_ID to one who lost it."""
     topics, static = TopicTable(a=4), Client("s1", ("a",), instance_id="i1")
     group = group_of(topics, static)
     error = refused(group, replace(JOIN, member_id="s2", instance_id="i1"), topics)
@@ -273,8 +291,9 @@ def test_an_instance_id_in_use_is_not_given_away() -> None:
     assert refused(group, replace(JOIN, member_id="s1", instance_id="i2"), topics).code == "invalid_request"
 
 
+@promise("K9")
 def test_a_static_member_that_stays_away_is_put_out() -> None:
-    """K9: after its session a static member's partitions go to others."""
+    """After its session a static member's partitions go to others."""
     topics, static, other = TopicTable(a=4), Client("s1", ("a",), instance_id="i1"), Client("m1", ("a",))
     group = group_of(topics, static, other)
     static.leave(group, topics, epoch=-2)
@@ -294,8 +313,9 @@ def unrevoked_group(topics: TopicTable, old: Client, new: Client) -> ConsumerGro
     return group
 
 
+@promise("K9")
 def test_a_static_member_that_leaves_for_a_while_gives_up_what_it_had_to() -> None:
-    """K9: what it was asked to give up is free at once, what it keeps is not, and it is in no hurry any more."""
+    """What it was asked to give up is free at once, what it keeps is not, and it is in no hurry any more."""
     topics, old, new = TopicTable(a=4), Client("old", ("a",), instance_id="i1"), Client("new", ("a",))
     group = unrevoked_group(topics, old, new)
     old.leave(group, topics, epoch=-2)
@@ -312,8 +332,9 @@ def test_a_static_member_that_leaves_for_a_while_gives_up_what_it_had_to() -> No
     assert (loaded.state, len(pairs(returned.owned))) == ("Stable", 2)
 
 
+@promise("K9")
 def test_one_who_has_left_is_in_no_hurry() -> None:
-    """K9: a member's rebalance time-out goes with it."""
+    """A member's rebalance time-out goes with it."""
     topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
     group = unrevoked_group(topics, old, new)
     old.leave(group, topics)
@@ -324,8 +345,9 @@ def test_one_who_has_left_is_in_no_hurry() -> None:
     assert set(group.members) == {"new"}
 
 
+@promise("K9")
 def test_who_gave_up_and_has_to_give_up_more_goes_one_epoch_on() -> None:
-    """K9: the target moved on while a member was busy: it gets nothing before it gave up that too."""
+    """The target moved on while a member was busy: it gets nothing before it gave up that too."""
     topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
     group = unrevoked_group(topics, old, new)
     for number in range(2):
@@ -338,8 +360,9 @@ def test_who_gave_up_and_has_to_give_up_more_goes_one_epoch_on() -> None:
     assert old.beat(group, topics).member_epoch == 5
 
 
+@promise("K9")
 def test_several_lost_answers_in_an_epoch_do_not_fence() -> None:
-    """K9: a member that waits for others stays one epoch behind as long as no answer reaches it."""
+    """A member that waits for others stays one epoch behind as long as no answer reaches it."""
     topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
     group = group_of(topics, old, Client("other", ("a",)))
     new.beat(group, topics)
@@ -351,8 +374,9 @@ def test_several_lost_answers_in_an_epoch_do_not_fence() -> None:
     assert new.beat(group, topics).member_epoch == 5
 
 
+@promise("K9")
 def test_one_without_a_subscription_starts_no_epoch() -> None:
-    """K9: it becomes a member, and nothing has to be assigned for it."""
+    """It becomes a member, and nothing has to be assigned for it."""
     topics, client = TopicTable(a=1), Client("m1", ("a",))
     group = group_of(topics, client)
     client.leave(group, topics)
@@ -362,8 +386,9 @@ def test_one_without_a_subscription_starts_no_epoch() -> None:
     assert (idle.epoch, group.epoch, group.state) == (3, 3, "Stable")
 
 
+@promise("K9")
 def test_silent_members_are_put_out() -> None:
-    """K9: a session that ends frees partitions and starts an epoch; the group says when it ends."""
+    """A session that ends frees partitions and starts an epoch; the group says when it ends."""
     topics, silent, other = TopicTable(a=4), Client("m1", ("a",)), Client("m2", ("a",))
     group = group_of(topics, silent, other)
     other.beat(group, topics, 30_000)
@@ -377,8 +402,9 @@ def test_silent_members_are_put_out() -> None:
     assert refused(group, silent.request(), topics).code == "unknown_member_id"
 
 
+@promise("K9")
 def test_a_member_that_does_not_give_up_is_put_out() -> None:
-    """K9: heartbeats alone do not help one that keeps what it should give up longer than its rebalance time-out."""
+    """Heartbeats alone do not help one that keeps what it should give up longer than its rebalance time-out."""
     topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
     group = group_of(topics, old)
     new.beat(group, topics)
@@ -395,8 +421,9 @@ def test_a_member_that_does_not_give_up_is_put_out() -> None:
     assert len(pairs(new.owned)) == 4
 
 
+@promise("K9")
 def test_the_last_one_to_leave_starts_an_epoch() -> None:
-    """K9: the last one to leave starts an epoch, for which nothing is assigned."""
+    """The last one to leave starts an epoch, for which nothing is assigned."""
     topics, client = TopicTable(a=1), Client("m1", ("a",))
     group = group_of(topics, client)
     answer = client.leave(group, topics)
@@ -408,8 +435,9 @@ def test_the_last_one_to_leave_starts_an_epoch() -> None:
     assert (client.epoch, group.state) == (4, "Stable")
 
 
+@promise("K9")
 def test_members_can_be_removed() -> None:
-    """K9: an administrator removes members that are there, in one step."""
+    """An administrator removes members that are there, in one step."""
     topics, clients = TopicTable(a=4), [Client(f"m{n}", ("a",)) for n in range(3)]
     group = group_of(topics, *clients)
     epoch = group.epoch
@@ -419,8 +447,9 @@ def test_members_can_be_removed() -> None:
     assert group.epoch == epoch + 1
 
 
+@promise("K9")
 def test_topics_that_change_start_an_epoch() -> None:
-    """K9: topics that come, grow, are replaced and go are followed at the next heartbeat; others do not matter."""
+    """Topics that come, grow, are replaced and go are followed at the next heartbeat; others do not matter."""
     topics, client = TopicTable(a=1), Client("m1", ("a", "b"))
     group = group_of(topics, client)
     topics.create("other", 3)
@@ -440,8 +469,9 @@ def test_topics_that_change_start_an_epoch() -> None:
     assert (group.epoch, client.owned) == (5, {topics.id("a"): frozenset({0})})
 
 
+@promise("K9")
 def test_most_members_decide_on_the_assignor() -> None:
-    """K9: the assignor that most ask for; without a wish the first one."""
+    """The assignor that most ask for; without a wish the first one."""
     topics = TopicTable(a=2)
     group = group_of(topics, Client("m1", ("a",)))
     assert group.assignor == "uniform"
@@ -451,8 +481,9 @@ def test_most_members_decide_on_the_assignor() -> None:
     assert group.assignor == "uniform", "a tie is the first one's"
 
 
+@promise("K9")
 def test_a_regex_subscribes_to_topics_that_come_later() -> None:
-    """K9: whole names only, together with names, and refreshed when topics change."""
+    """Whole names only, together with names, and refreshed when topics change."""
     topics, client = TopicTable(logs=1, logs2=1, oldlogs=1, a=1), Client("m1", ("a",), regex="logs.*")
     group = group_of(topics, client)
     assert group.subscribed(topics) == {"a", "logs", "logs2"}
@@ -471,8 +502,9 @@ def names_of(topics: TopicTable, client: Client) -> set[str | None]:
     return {topics.name_of(topic) for topic, _ in pairs(client.owned)}
 
 
+@promise("K9", "S2")
 def test_a_regex_matches_what_its_member_may_know_of() -> None:
-    """K9, S2: each member by who it is, and a topic that is named is its own affair."""
+    """Each member by who it is, and a topic that is named is its own affair."""
     topics = TopicTable(a=4, b=4, c=4)
     topics.hide("User:low", "b", "c")
     high, low = Client("m1", (), regex="[ab]", principal="User:high"), Client(
@@ -488,8 +520,9 @@ def test_a_regex_matches_what_its_member_may_know_of() -> None:
     assert group.subscribed(topics) == {"a", "c"}
 
 
+@promise("K9", "S2")
 def test_what_members_may_know_of_changes() -> None:
-    """K9, S2: at the next heartbeat, whoever sends it, and only where it changes something."""
+    """At the next heartbeat, whoever sends it, and only where it changes something."""
     topics = TopicTable(a=2, b=2)
     one, two = (Client(f"m{i}", (), regex=".*", principal=f"User:{i}") for i in (1, 2))
     group = group_of(topics, one, two)
@@ -510,8 +543,9 @@ def test_what_members_may_know_of_changes() -> None:
     assert group.epoch == epoch
 
 
+@promise("K9", "S2")
 def test_a_hidden_topic_is_taken_away_though_another_member_names_it() -> None:
-    """K9, S2: the topics of the group stay the same, those of the expression do not."""
+    """The topics of the group stay the same, those of the expression do not."""
     topics = TopicTable(a=1, c=1)
     topics.hide("User:low", "a")
     low, other = Client("m1", (), regex=".*", principal="User:low"), Client("m2", ("a", "c"))
@@ -524,8 +558,9 @@ def test_a_hidden_topic_is_taken_away_though_another_member_names_it() -> None:
     assert names_of(topics, low) == set() and names_of(topics, other) == {"a", "c"}
 
 
+@promise("K9", "S2")
 def test_no_epoch_tells_of_a_topic_that_nobody_may_know_of() -> None:
-    """K9, S2: it comes, grows and goes, and the group stays as it is."""
+    """It comes, grows and goes, and the group stays as it is."""
     topics, client = TopicTable(a=1), Client("m1", (), regex=".*", principal="User:1")
     topics.hide("User:1", "secret")
     group = group_of(topics, client)
@@ -540,8 +575,9 @@ def test_no_epoch_tells_of_a_topic_that_nobody_may_know_of() -> None:
         assert group.epoch == epoch and names_of(topics, client) == {"a"}
 
 
+@promise("K9", "S2")
 def test_a_member_that_becomes_somebody_else() -> None:
-    """K9, S2: what counts is who sends the heartbeat now, also of a static member's successor and after a take-over."""
+    """What counts is who sends the heartbeat now, also of a static member's successor and after a take-over."""
     topics = TopicTable(a=1, b=1)
     topics.hide("User:low", "b")
     client = Client("m1", (), regex=".*", principal="User:high", instance_id="i")
@@ -565,11 +601,12 @@ def test_a_member_that_becomes_somebody_else() -> None:
     assert names_of(topics, heir) == {"a", "b"}
 
 
+@promise("K9")
 @pytest.mark.parametrize(
     "regex", ["(", "[a", "a**", r"\1", "(?=a)", "a{2000}", r"\C", r"a\Q(\E\C", r"\pL{30}", "x" * 5000]
 )
 def test_bad_regexes_are_refused(regex: str) -> None:
-    """K9: INVALID_REGULAR_EXPRESSION for what RE2 does not know, when joining and later."""
+    """INVALID_REGULAR_EXPRESSION for what RE2 does not know, when joining and later."""
     topics, client = TopicTable(a=1), Client("m1", ("a",))
     group = group_of(topics, client)
     for request in (replace(JOIN, member_id="m2"), replace(client.request(), member_epoch=2)):
@@ -579,8 +616,9 @@ def test_bad_regexes_are_refused(regex: str) -> None:
         assert "is not a valid regular expression: " in error.message
 
 
+@promise("K9")
 def test_a_group_has_a_limited_number_of_regexes() -> None:
-    """K9: one more than the limit is refused; one that is in use already is not one more."""
+    """One more than the limit is refused; one that is in use already is not one more."""
     topics = TopicTable(a=1)
     group = group_of(topics, Client("m1", (), regex="a"), max_regexes=1)
     error = refused(group, replace(JOIN, member_id="m2", subscribed_topic_regex="b"), topics)
@@ -591,8 +629,9 @@ def test_a_group_has_a_limited_number_of_regexes() -> None:
     assert group.heartbeat(replace(JOIN, member_id="m2", subscribed_topic_regex="b"), topics, 0).member_epoch == 4
 
 
+@promise("K9")
 def test_regexes_that_nobody_uses_are_forgotten() -> None:
-    """K9: what a group keeps of expressions does not grow with the number of those it ever had."""
+    """What a group keeps of expressions does not grow with the number of those it ever had."""
     topics, client = TopicTable(a=1), Client("m1", ())
     group = ConsumerGroup("group", settings())
     for number in range(5):
@@ -607,8 +646,9 @@ def commit(member_id: str, epoch: int, version: int = 9, *, is_transactional: bo
     )
 
 
+@promise("K9", "K7")
 def test_only_members_at_their_epoch_commit() -> None:
-    """K9, K7: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION as Kafka has them."""
+    """UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION as Kafka has them."""
     topics, client = TopicTable(a=1), Client("m1", ("a",))
     group = ConsumerGroup("group", settings())
     group.check_commit(commit("", -1), 0)
@@ -634,8 +674,9 @@ def test_only_members_at_their_epoch_commit() -> None:
         assert (caught.value.code, caught.value.message) == (code, message)
 
 
+@promise("K9", "K7")
 def test_only_members_at_their_epoch_fetch_offsets_as_members() -> None:
-    """K9, K7: one who says nothing about a member may fetch; one who does has to be it."""
+    """One who says nothing about a member may fetch; one who does has to be it."""
     topics, client = TopicTable(a=1), Client("m1", ("a",))
     group = group_of(topics, client)
     group.check_fetch(None, -1)
@@ -651,8 +692,9 @@ def test_only_members_at_their_epoch_fetch_offsets_as_members() -> None:
         assert caught.value.code == code
 
 
+@promise("K9")
 def test_timers_start_anew_when_a_group_is_loaded() -> None:
-    """K9: a broker that takes a group over puts nobody out for what happened before."""
+    """A broker that takes a group over puts nobody out for what happened before."""
     topics, old, new = TopicTable(a=4), Client("old", ("a",)), Client("new", ("a",))
     group = group_of(topics, old)
     new.beat(group, topics)
@@ -666,8 +708,9 @@ def test_timers_start_anew_when_a_group_is_loaded() -> None:
     assert loaded.next_deadline() == 1_060_000, "the old owner has its rebalance time-out"
 
 
+@promise("K9")
 def test_what_cannot_be_read_is_not_guessed_at() -> None:
-    """K9: bytes of another version stop the group from being loaded."""
+    """Bytes of another version stop the group from being loaded."""
     topics = TopicTable(a=1)
     group = group_of(topics, Client("m1", ("a",)))
     change = group.changes()
@@ -680,7 +723,8 @@ def test_what_cannot_be_read_is_not_guessed_at() -> None:
         ConsumerGroup.load("group", settings(), change.head, {"m1": change.put["m1"], "m2": change.put["m1"]}, 0)
 
 
+@promise("K9")
 def test_a_topic_listed_twice_adds_up() -> None:
-    """K9: owned partitions of one topic may come in pieces."""
+    """Owned partitions of one topic may come in pieces."""
     topic = uuid.UUID(int=7)
     assert owned_partitions([(topic, [1]), (topic, [2, 1]), (uuid.UUID(int=8), [])]) == {topic: frozenset({1, 2})}

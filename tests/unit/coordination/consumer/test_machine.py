@@ -1,4 +1,4 @@
-"""K9, S2: whatever members, topics, rules and time do, no partition of a group has two owners, in the end each has one,
+"""Whatever members, topics, rules and time do, no partition of a group has two owners, in the end each has one,
 and nobody is given what it may not know of."""
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from headwater.coordination.consumer.group import ConsumerGroup
 from headwater.coordination.consumer.members import decode_member, encode_member
 from tests.support.consumer_groups import Client, TopicTable, pairs, settings, settle
 from tests.support.soak import examples
+
+PROMISES = ("K9", "S2")
 
 NAMES = ("a", "b", "c", "d")
 SUBSCRIPTIONS = st.one_of(

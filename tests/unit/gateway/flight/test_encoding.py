@@ -14,6 +14,8 @@ from headwater.errors import BadInput
 from headwater.gateway.flight.encoding import MAX_MESSAGE_BYTES, frames, plain, schema_frame, values_of
 from headwater.gateway.flight.messages import flight, parsed
 
+PROMISES = ("Q7",)
+
 Pieces = list[tuple[bytes, bytes]]
 
 

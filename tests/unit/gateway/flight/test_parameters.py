@@ -7,6 +7,8 @@ import pytest
 from headwater.errors import StatementRefused
 from headwater.gateway.flight.parameters import parameters_of
 
+PROMISES = ("Q7",)
+
 
 @pytest.mark.parametrize(
     ("sql", "types"),

@@ -19,6 +19,7 @@ from headwater.state.cluster.access import Operation
 from tests.support.certificates import Pair, Signer, issue, key_document
 from tests.support.flights import Flying, flying
 from tests.support.gateways import ALICE, BOB, basic, secured
+from tests.support.promise import promise
 from tests.support.rules import rule
 from tests.support.secured import PASSWORDS
 
@@ -49,8 +50,9 @@ async def refused(found: Flying, text: str, options: dict[str, str], uri: str = 
     return str(failed.value)
 
 
+@promise("S2")
 def test_passwords() -> None:
-    """S2: an unknown user and a wrong password get the same answer; nobody gets in without one."""
+    """An unknown user and a wrong password get the same answer; nobody gets in without one."""
 
     async def story() -> None:
         async with flying(secured(flight=PORT), users=True) as found:

@@ -24,6 +24,8 @@ from headwater.settings.settings import Gateway, Settings
 from headwater.state.commands.cluster import AlterQuota
 from tests.support.flights import ENDLESS, ROWS, SILENT, FakeAsking, Flying, flying, orders
 
+PROMISES = ("Q7",)
+
 ROW = '{"n": 1}'
 
 

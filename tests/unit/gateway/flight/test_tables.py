@@ -19,6 +19,8 @@ from headwater.state.streams.stored.typed import Columns, ColumnsVersion, TypedT
 from headwater.types import Domain
 from tests.support.gateways import ALICE, gateway
 
+PROMISES = ("Q7",)
+
 COLUMNS = pa.schema([("offset", pa.int64()), ("value", pa.string())])
 
 

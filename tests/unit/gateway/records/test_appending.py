@@ -19,6 +19,7 @@ from headwater.state.streams.stored.keys import KEPT_MS
 from headwater.types import Domain
 from tests.support.gateways import InGateway, gateway
 from tests.support.links import link
+from tests.support.promise import promise
 
 URL = "/v1/topics/orders/records"
 QUICK = Settings(gateway=Gateway(append_ms=300))
@@ -193,8 +194,9 @@ def test_a_cluster_below_the_level_says_what_to_do() -> None:
     asyncio.run(story())
 
 
+@promise("N1")
 def test_a_topic_that_a_link_copies() -> None:
-    """N1: a problem of its own, which names the link, until the topic is promoted."""
+    """A problem of its own, which names the link, until the topic is promoted."""
 
     async def story() -> None:
         async with gateway() as found:

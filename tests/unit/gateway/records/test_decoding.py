@@ -1,4 +1,4 @@
-"""T7: keys and values by their schemas, over HTTP: every kind, by prefix, header and subject, and what does not fit."""
+"""Keys and values by their schemas, over HTTP: every kind, by prefix, header and subject, and what does not fit."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from headwater.settings.settings import Settings
 from tests.support.gateways import InGateway, gateway
 from tests.support.protobuf import compile_in_process
 from tests.unit.schemas.test_typer import POINT, PROTO, avro, framed
+
+PROMISES = ("T7",)
 
 PATH = "/v1/topics/t/records"
 

@@ -1,4 +1,4 @@
-"""T7: keys and values are encoded by the schemas that a request names; what does not fit changes nothing."""
+"""Keys and values are encoded by the schemas that a request names; what does not fit changes nothing."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.protobuf import compile_in_process
 from tests.support.rules import rule
 from tests.unit.schemas.test_typer import OBJECT, POINT, PROTO, avro, framed
+
+PROMISES = ("T7",)
 
 URL = "/v1/topics/t/records"
 TYPED = {"headwater.key.schema": "auto", "headwater.value.schema": "auto"}

@@ -1,4 +1,4 @@
-"""T6: compatibility levels and modes of the schema registry, over HTTP."""
+"""Compatibility levels and modes of the schema registry, over HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import json
 import pytest
 
 from tests.support.gateways import InGateway, gateway
+from tests.support.promise import promise
 from tests.unit.gateway.registry.test_subjects import INT, STRING, field, record, register, told
+
+PROMISES = ("T6",)
 
 
 async def compatible(found: InGateway, subject: str, schema: str, at: str = "", query: str = "") -> object:
@@ -17,8 +20,9 @@ async def compatible(found: InGateway, subject: str, schema: str, at: str = "", 
     return answer.json()
 
 
+@promise("T6")
 def test_incompatible_schemas_are_refused() -> None:
-    """T6: by the level of the subject, else by the global one, else BACKWARD; the answer says why."""
+    """By the level of the subject, else by the global one, else BACKWARD; the answer says why."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -51,8 +55,9 @@ def test_incompatible_schemas_are_refused() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_transitive_levels() -> None:
-    """T6: they look at all versions, the others at the newest one."""
+    """They look at all versions, the others at the newest one."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -70,8 +75,9 @@ def test_transitive_levels() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_settings_that_are_refused() -> None:
-    """T6: unknown levels and what is not supported; nothing changes."""
+    """Unknown levels and what is not supported; nothing changes."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -91,8 +97,9 @@ def test_settings_that_are_refused() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_normalize() -> None:
-    """T6: with it, schemas that mean the same are one."""
+    """With it, schemas that mean the same are one."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -109,9 +116,10 @@ def test_normalize() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 @pytest.mark.parametrize("path", ["/mode", "/mode/s"])
 def test_read_only(path: str) -> None:
-    """T6: nothing can be registered, deleted or set."""
+    """Nothing can be registered, deleted or set."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -129,8 +137,9 @@ def test_read_only(path: str) -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_an_override_is_stronger_than_subjects() -> None:
-    """T6: READONLY_OVERRIDE holds for subjects with another mode, too."""
+    """READONLY_OVERRIDE holds for subjects with another mode, too."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -143,8 +152,9 @@ def test_an_override_is_stronger_than_subjects() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_imports() -> None:
-    """T6: schemas come with the ids and versions that they have elsewhere, compatible or not."""
+    """Schemas come with the ids and versions that they have elsewhere, compatible or not."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -165,8 +175,9 @@ def test_imports() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_a_field_needs_a_default() -> None:
-    """T6: the message names the field."""
+    """The message names the field."""
 
     async def story() -> None:
         async with gateway() as found:

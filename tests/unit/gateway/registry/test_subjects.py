@@ -1,4 +1,4 @@
-"""T6, T11: the schema registry over HTTP: subjects, versions, references, deletion, rights."""
+"""The schema registry over HTTP: subjects, versions, references, deletion, rights."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from headwater.replica.schema_sources import Draft
 from headwater.state.cluster.access import AclResource, Operation, Pattern, Permission
 from headwater.state.commands.access import Acl
 from tests.support.gateways import ALICE, BOB, InGateway, gateway, secured
+from tests.support.promise import promise
+
+PROMISES = ("T6",)
 
 STRING, INT, LONG = '"string"', '"int"', '"long"'
 
@@ -39,8 +42,9 @@ def told(answer: httpx.Response) -> tuple[int, int]:
     return answer.status_code, body["error_code"]
 
 
+@promise("T6")
 def test_versions() -> None:
-    """T6: a schema is registered once, found by its id, its GUID, its version and its content."""
+    """A schema is registered once, found by its id, its GUID, its version and its content."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -82,8 +86,9 @@ def test_versions() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_what_does_not_exist() -> None:
-    """T6: each has the number that clients know."""
+    """Each has the number that clients know."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -115,6 +120,7 @@ def test_what_does_not_exist() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -133,7 +139,7 @@ def test_what_does_not_exist() -> None:
     ids=repr,
 )
 def test_schemas_that_are_refused(body: dict[str, object], code: int) -> None:
-    """T6: nothing is registered."""
+    """Nothing is registered."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -144,8 +150,9 @@ def test_schemas_that_are_refused(body: dict[str, object], code: int) -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_names_of_subjects() -> None:
-    """T6: slashes and other characters; contexts are refused."""
+    """Slashes and other characters; contexts are refused."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -160,8 +167,9 @@ def test_names_of_subjects() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_deletion() -> None:
-    """T6: in two steps, with the numbers that clients know; a deleted schema can be read by its id."""
+    """In two steps, with the numbers that clients know; a deleted schema can be read by its id."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -197,8 +205,9 @@ def test_deletion() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_references() -> None:
-    """T6: a schema uses another one by its name; what is used cannot be deleted."""
+    """A schema uses another one by its name; what is used cannot be deleted."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -224,8 +233,9 @@ def test_references() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_metadata_and_rules() -> None:
-    """T6: they are part of a schema, and a version without them takes those of the version before."""
+    """They are part of a schema, and a version without them takes those of the version before."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -245,8 +255,9 @@ def test_metadata_and_rules() -> None:
     asyncio.run(story())
 
 
+@promise("T6")
 def test_json_schemas() -> None:
-    """T6: JSON Schemas are registered as well."""
+    """JSON Schemas are registered as well."""
 
     async def story() -> None:
         async with gateway() as found:
@@ -262,8 +273,9 @@ def rule(principal: str, operation: Operation, kind: AclResource, name: str) -> 
     return Acl(kind, name, Pattern.LITERAL, principal, "*", operation, Permission.ALLOW)
 
 
+@promise("T6")
 def test_rights() -> None:
-    """T11: subjects of a topic go by the topic, others by the cluster; what one may not see does not exist."""
+    """Subjects of a topic go by the topic, others by the cluster; what one may not see does not exist."""
 
     async def story() -> None:
         async with gateway(secured(), users=True) as found:

@@ -14,6 +14,8 @@ from headwater.state.commands.cluster import AlterResource
 from tests.support.gateways import ALICE, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H2",)
+
 PATH = "/v1/topics/orders/configs"
 
 

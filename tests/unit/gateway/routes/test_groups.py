@@ -19,6 +19,8 @@ from tests.support.gateways import ALICE, gateway, secured
 from tests.support.rules import rule
 from tests.support.stored_groups import classic, reads, store
 
+PROMISES = ("H2",)
+
 PATH = "/v1/groups/readers"
 
 

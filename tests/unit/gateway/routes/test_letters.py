@@ -1,4 +1,4 @@
-"""T7: dead letters over HTTP: topics that have some, the records in pages, decoding again, and rights."""
+"""Dead letters over HTTP: topics that have some, the records in pages, decoding again, and rights."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from tests.support.batches import Rec, batch
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule
 from tests.support.virtual_nodes import LAX, One
+
+PROMISES = ("T7",)
 
 PATH = "/v1/dlq/t"
 CONFIGS = {"headwater.value.schema": "json", "headwater.dlq.topic": "failed"}

@@ -14,6 +14,8 @@ from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from tests.support.gateways import ALICE, BOB, InGateway, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H2",)
+
 NEW = {"name": "old", "source": ["127.0.0.1:9192"], "topics": ["orders"]}
 SECRET = "correct horse"
 

@@ -15,6 +15,7 @@ from headwater.state.cluster.access import Operation
 from tests.support.batches import Rec
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.links import link
+from tests.support.promise import promise
 from tests.support.rules import rule
 
 LATEST = "/v1/topics/orders/latest"
@@ -88,8 +89,9 @@ def test_by_offset() -> None:
     asyncio.run(main())
 
 
+@promise("Q4", "N1")
 def test_a_topic_that_a_link_copies() -> None:
-    """Q4, N1: by offset and by key before anything is settled; gaps of the source have no record."""
+    """By offset and by key before anything is settled; gaps of the source have no record."""
 
     async def main() -> None:
         async with gateway() as world:

@@ -17,6 +17,8 @@ from headwater.types import Domain
 from tests.support.gateways import ALICE, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H2",)
+
 PATH, UPGRADE = "/v1/cluster", "/v1/cluster/upgrade"
 
 

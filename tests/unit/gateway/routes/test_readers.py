@@ -8,6 +8,8 @@ from headwater.state.cluster.access import AclResource, Operation
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H1",)
+
 URL = "/v1/topics/orders/records"
 MINE = "/v1/groups/readers/topics/orders"
 

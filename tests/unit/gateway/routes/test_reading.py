@@ -27,6 +27,8 @@ from headwater.types import Domain
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H1",)
+
 URL = "/v1/topics/orders/records"
 ONE = "/v1/topics/orders/partitions/0/records"
 EVENTS = {"Accept": "text/event-stream"}

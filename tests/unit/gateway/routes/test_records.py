@@ -21,6 +21,8 @@ from headwater.types import Domain
 from tests.support.gateways import ALICE, BOB, InGateway, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H1",)
+
 URL = "/v1/topics/orders/records"
 
 

@@ -14,6 +14,7 @@ from headwater.query.scan import scan
 from headwater.state.cluster.access import Operation
 from headwater.types import Domain
 from tests.support.gateways import ALICE, InGateway, gateway, secured
+from tests.support.promise import promise
 from tests.support.rules import rule
 
 
@@ -56,8 +57,9 @@ def test_rows() -> None:
     asyncio.run(main())
 
 
+@promise("Q2")
 def test_scans_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q2: from before the snapshot until the answer has ended, however it ends."""
+    """From before the snapshot until the answer has ended, however it ends."""
     held: list[int] = []
 
     async def main() -> None:

@@ -11,6 +11,8 @@ from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H2",)
+
 READ = {"resource": "TOPIC", "name": "orders", "principal": "User:bob", "operation": "READ"}
 WHOLE = {**READ, "pattern": "LITERAL", "host": "*", "permission": "ALLOW"}
 

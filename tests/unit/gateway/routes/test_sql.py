@@ -21,6 +21,8 @@ from tests.support.gateways import ALICE, InGateway, gateway, listening, secured
 from tests.support.queries import NOTED, NOTES, REASON, WrittenAnswers
 from tests.support.rules import rule
 
+PROMISES = ("H2",)
+
 ROWS = pa.record_batch({"user": ["ann", "bob"], "orders": [3, None], "raw": [b"a", b"\xff"]})
 LISTENING = Settings(gateway=Gateway(http="127.0.0.1:0"))
 MANY = pa.record_batch({"n": list(range(20_000))})

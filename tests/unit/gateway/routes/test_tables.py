@@ -16,6 +16,8 @@ from headwater.types import Domain
 from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H2",)
+
 PATH = "/v1/tables/orders"
 NO_FOLLOWERS = Settings(lake=Lake(followers=()), gateway=Gateway(page_items=2))
 

@@ -12,6 +12,8 @@ from headwater.state.cluster.access import AclResource, Operation
 from tests.support.gateways import ALICE, BOB, InGateway, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H2",)
+
 NAME = "/v1/topics/orders"
 
 

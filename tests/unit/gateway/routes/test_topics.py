@@ -11,6 +11,8 @@ from tests.support.gateways import ALICE, gateway, secured
 from tests.support.links import link
 from tests.support.rules import rule
 
+PROMISES = ("H2",)
+
 
 def test_a_topic_with_its_partitions() -> None:
     async def story() -> None:

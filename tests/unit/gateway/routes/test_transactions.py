@@ -16,6 +16,8 @@ from tests.support.gateways import ALICE, InGateway, gateway, secured
 from tests.support.rules import rule
 from tests.support.transactions import Transactor, submitting
 
+PROMISES = ("H2",)
+
 PATH = "/v1/transactions/pay"
 ID = AclResource.TRANSACTIONAL_ID
 

@@ -12,6 +12,8 @@ from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from tests.support.gateways import ALICE, basic, gateway, secured
 from tests.support.rules import rule
 
+PROMISES = ("H2",)
+
 SECRET = "correct horse"
 
 

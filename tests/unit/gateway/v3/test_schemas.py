@@ -1,4 +1,4 @@
-"""T7: data with schemas, as Confluent documents it for the REST Proxy: by id, version, subject, strategy, and given."""
+"""Data with schemas, as Confluent documents it for the REST Proxy: by id, version, subject, strategy, and given."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tests.support.protobuf import compile_in_process
 from tests.support.rules import rule
 from tests.unit.gateway.v3.test_records import receipts
 from tests.unit.schemas.test_typer import OBJECT, POINT, PROTO, framed
+
+PROMISES = ("T7",)
 
 URL = "/v3/clusters/c/topics/t/records"
 AVRO = json.dumps(POINT)

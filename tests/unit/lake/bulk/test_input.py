@@ -1,4 +1,4 @@
-"""L8: files of Parquet and Arrow as records: formats by content, columns by name and type, and what is refused."""
+"""Files of Parquet and Arrow as records: formats by content, columns by name and type, and what is refused."""
 
 import datetime
 import decimal
@@ -14,6 +14,9 @@ from headwater.errors import BadInput
 from headwater.lake.bulk import input as bulk_input
 from headwater.lake.bulk.input import InputFile, Shape
 from headwater.log.segment.rows import plain_schema
+from tests.support.promise import promise
+
+PROMISES = ("L8",)
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -37,9 +40,10 @@ def read(path: Path, **shape: Any) -> list[dict[str, Any]]:
     return found
 
 
+@promise("L8")
 @pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
 def test_the_content_tells_the_format(tmp_path: Path, kind: str) -> None:
-    """L8: whatever the file is called; rows come in order over groups, batches and pieces."""
+    """Whatever the file is called; rows come in order over groups, batches and pieces."""
     table = pa.table({"key": [f"k{i}" for i in range(100)], "value": [b"%d" % i for i in range(100)]})
     path = write(tmp_path / "rows.txt", table, kind, rows=30)
     source = InputFile(path, Shape())
@@ -48,9 +52,10 @@ def test_the_content_tells_the_format(tmp_path: Path, kind: str) -> None:
     assert len(list(source.records())) == len(list(source.records())) == 4
 
 
+@promise("L8")
 @pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
 def test_pieces_are_bounded(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """L8: by rows and by bytes, whatever the groups of the file are."""
+    """By rows and by bytes, whatever the groups of the file are."""
     monkeypatch.setattr(bulk_input, "PIECE_ROWS", 40)
     monkeypatch.setattr(bulk_input, "PIECE_BYTES", 1_000)
     path = write(tmp_path / "x", pa.table({"value": [b"x"] * 95}), kind)
@@ -59,6 +64,7 @@ def test_pieces_are_bounded(tmp_path: Path, kind: str, monkeypatch: pytest.Monke
     assert [records.batch.num_rows for records in InputFile(large, Shape()).records()] == [1] * 5
 
 
+@promise("L8")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -74,15 +80,15 @@ def test_pieces_are_bounded(tmp_path: Path, kind: str, monkeypatch: pytest.Monke
     ids=str,
 )
 def test_bytes_in_all_their_types(tmp_path: Path, kind: pa.DataType) -> None:
-    """L8"""
     texts = pa.array(["abc", None, "def"], pa.string())
     column = texts.dictionary_encode() if pa.types.is_dictionary(kind) else texts.cast(pa.binary()).cast(kind)
     path = write(tmp_path / "x", pa.table({"key": column, "value": column}), "file")
     assert [(row["key"], row["value"]) for row in read(path)] == [(b"abc", b"abc"), (None, None), (b"def", b"def")]
 
 
+@promise("L8")
 def test_times_and_headers(tmp_path: Path) -> None:
-    """L8: timestamps of every unit, int64 as milliseconds, and headers as they are; what is not there stays open."""
+    """Timestamps of every unit, int64 as milliseconds, and headers as they are; what is not there stays open."""
     when = datetime.datetime(2024, 5, 6, 7, 8, 9, 123_456, tzinfo=datetime.UTC)
     ms = int(when.timestamp() * 1000)
     pairs = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None, []]
@@ -97,8 +103,9 @@ def test_times_and_headers(tmp_path: Path) -> None:
     assert [(row["timestamp_ms"], row["headers"], row["key"]) for row in found] == [(-5, [], None), (7, [], None)]
 
 
+@promise("L8")
 def test_headers_of_a_slice_and_of_other_types(tmp_path: Path) -> None:
-    """L8: pieces that do not begin at the first row, large lists, strings as contents, fields in another order."""
+    """Pieces that do not begin at the first row, large lists, strings as contents, fields in another order."""
     kind = pa.large_list(pa.struct([("value", pa.string()), ("key", pa.large_string())]))
     pairs = [[{"key": f"k{i}", "value": f"v{i}"}] * (i % 3) for i in range(100)]
     table = pa.table({"value": [b"x" * 400_000] * 100, "headers": pa.array(pairs, kind)})
@@ -106,8 +113,9 @@ def test_headers_of_a_slice_and_of_other_types(tmp_path: Path) -> None:
     assert [row["headers"] for row in found] == [[{"key": f"k{i}", "value": b"v%d" % i}] * (i % 3) for i in range(100)]
 
 
+@promise("L8")
 def test_named_columns(tmp_path: Path) -> None:
-    """L8: an empty name turns a column off."""
+    """An empty name turns a column off."""
     table = pa.table({"id": ["a"], "body": ["b"], "key": [1], "timestamp": ["soon"], "a.b": ["c"]})
     path = write(tmp_path / "x", table, "parquet")
     [row] = read(path, key="id", value="body", timestamp="")
@@ -116,8 +124,9 @@ def test_named_columns(tmp_path: Path) -> None:
     assert (row["key"], row["value"]) == (None, b"c")
 
 
+@promise("L8")
 def test_json_values(tmp_path: Path) -> None:
-    """L8: all columns that are nothing else, whatever they are made of."""
+    """All columns that are nothing else, whatever they are made of."""
     table = pa.table(
         {
             "key": ["k", None],
@@ -155,6 +164,7 @@ def test_json_values(tmp_path: Path) -> None:
     }
 
 
+@promise("L8")
 @pytest.mark.parametrize(
     ("columns", "shape", "message"),
     [
@@ -175,22 +185,22 @@ def test_json_values(tmp_path: Path) -> None:
     ],
 )
 def test_columns_that_do_not_fit(tmp_path: Path, columns: dict[str, Any], shape: dict[str, Any], message: str) -> None:
-    """L8"""
     path = write(tmp_path / "x", pa.table(columns), "file")
     with pytest.raises(BadInput, match=message) as error:
         read(path, **shape)
     assert str(path) in str(error.value)
 
 
+@promise("L8")
 def test_a_column_twice(tmp_path: Path) -> None:
-    """L8"""
     table = pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["value", "value"])
     with pytest.raises(BadInput, match="several columns 'value'"):
         read(write(tmp_path / "x", table, "file"))
 
 
+@promise("L8")
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """L8: missing, empty, of something else, cut short anywhere, or with bytes turned over."""
+    """Missing, empty, of something else, cut short anywhere, or with bytes turned over."""
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "text").write_text("key,value\na,b\n" * 100)
     for name in ("missing", "empty", "text", "."):
@@ -205,7 +215,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
                 read(tmp_path / "cut")
 
 
+@promise("L8")
 def test_no_rows(tmp_path: Path) -> None:
-    """L8"""
     for kind in ("parquet", "file", "stream"):
         assert read(write(tmp_path / kind, pa.table({"value": pa.array([], pa.string())}), kind)) == []

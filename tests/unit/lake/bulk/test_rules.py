@@ -1,4 +1,4 @@
-"""L8: rows that are appended in bulk must be such as a producer could have sent."""
+"""Rows that are appended in bulk must be such as a producer could have sent."""
 
 import random
 
@@ -15,7 +15,10 @@ from headwater.log.segment.rows import plain_rows
 from headwater.log.segment.schema import segment_schema
 from tests.support.batches import Rec, batch
 from tests.support.bulk import Loader, rows
+from tests.support.promise import promise
 from tests.support.virtual_nodes import NodeWorld, topic
+
+PROMISES = ("L8",)
 
 NOW = 1_700_000_000_000
 
@@ -24,8 +27,9 @@ def config(**configs: str) -> TopicConfig:
     return TopicConfig.of({name.replace("_", "."): value for name, value in configs.items()}, {})
 
 
+@promise("L8")
 def test_sizes_are_those_of_batches() -> None:
-    """L8: to the byte, at all borders of variable numbers."""
+    """To the byte, at all borders of variable numbers."""
     lengths = [None, 0, 1, 62, 63, 64, 8_190, 8_191, 8_192, 1_048_575, 1_048_576]
     for key in lengths[:6]:
         for value in lengths:
@@ -36,8 +40,9 @@ def test_sizes_are_those_of_batches() -> None:
                 assert size == len(batch([rec]))
 
 
+@promise("L8")
 def test_a_record_that_is_too_large() -> None:
-    """L8: the message names the file and the row; one byte less is taken."""
+    """The message names the file and the row; one byte less is taken."""
     made = [(b"k", b"x" * 100, NOW), (b"k", b"x" * 101, NOW)]
     size = len(batch([Rec(b"x" * 100, b"k", NOW)]))
     limits = config(max_message_bytes=str(size))
@@ -46,8 +51,8 @@ def test_a_record_that_is_too_large() -> None:
     assert check_records(rows(made[:1]), limits, NOW).batch.num_rows == 1
 
 
+@promise("L8")
 def test_a_compacted_topic_needs_keys() -> None:
-    """L8"""
     made = [(b"", b"x", NOW), (None, b"x", NOW)]
     with pytest.raises(BadInput, match="row 1: a compacted topic takes no records without a key"):
         check_records(rows(made), config(cleanup_policy="compact"), NOW)
@@ -55,11 +60,11 @@ def test_a_compacted_topic_needs_keys() -> None:
     check_records(rows(made), config(), NOW)
 
 
+@promise("L8")
 @pytest.mark.parametrize(
     ("timestamp", "fine"), [(NOW + 10, True), (NOW + 11, False), (NOW - 20, True), (NOW - 21, False)]
 )
 def test_times_must_be_near(timestamp: int, fine: bool) -> None:
-    """L8"""
     limits = config(message_timestamp_after_max_ms="10", message_timestamp_before_max_ms="20")
     made = rows([(None, b"x", NOW), (None, b"x", timestamp)])
     if fine:
@@ -69,14 +74,16 @@ def test_times_must_be_near(timestamp: int, fine: bool) -> None:
             check_records(made, limits, NOW)
 
 
+@promise("L8")
 def test_rows_without_a_time() -> None:
-    """L8: get the present one; all do if the topic keeps the time of the append."""
+    """Get the present one; all do if the topic keeps the time of the append."""
     made = rows([(None, b"x", None), (None, b"x", 5)])
     assert check_records(made, config(), NOW).batch.column("timestamp_ms").to_pylist() == [NOW, 5]
     append = config(message_timestamp_type="LogAppendTime")
     assert check_records(made, append, NOW).batch.column("timestamp_ms").to_pylist() == [NOW, NOW]
 
 
+@promise("L8")
 @pytest.mark.parametrize(
     ("configs", "count"),
     [
@@ -87,14 +94,15 @@ def test_rows_without_a_time() -> None:
     ],
 )
 def test_rows_that_retention_removes_soon(configs: dict[str, str], count: int) -> None:
-    """L8: those with a time of their own that is too old; a time below 0 is none."""
+    """Those with a time of their own that is too old; a time below 0 is none."""
     made = rows([(b"k", b"x", t) for t in (NOW, NOW - 10, NOW - 11, 0, -1, None)])
     limits = config(**configs)
     assert outdated(check_records(made, limits, NOW), limits, NOW) == count
 
 
+@promise("L8")
 def test_rows_of_a_segment() -> None:
-    """L8: dense offsets, no producer, and a null where no calendar has the time."""
+    """Dense offsets, no producer, and a null where no calendar has the time."""
     times = [NOW, -1, 253_402_300_799_999, 253_402_300_800_000, 1 << 62]
     made = plain_rows(3, 70, rows([(b"k", b"v", t) for t in times], [("h", b"1")]).batch, append_time=True)
     assert made.schema.equals(segment_schema())
@@ -108,8 +116,9 @@ def test_rows_of_a_segment() -> None:
     }  # fmt: skip
 
 
+@promise("L8")
 def test_keys_go_where_kafka_puts_them() -> None:
-    """L8: by murmur2 of their bytes, of every length; rows without a key go where they are told."""
+    """By murmur2 of their bytes, of every length; rows without a key go where they are told."""
     chance = random.Random(1)
     keys = [None if i % 9 == 0 else chance.randbytes(i % 40) for i in range(2_000)]
     column = pa.array(keys, pa.binary())
@@ -119,8 +128,8 @@ def test_keys_go_where_kafka_puts_them() -> None:
     assert key_partitions(pa.array([b"", b""], pa.binary()), 7, 0).tolist() == [partition_of_key(b"", 7)] * 2
 
 
+@promise("L8")
 def test_rows_keep_their_order_in_each_partition() -> None:
-    """L8"""
     gathered = Gathered()
     for start in (0, 50):
         records = rows([(b"%d" % i, b"%d" % i, i) for i in range(start, start + 50)]).batch
@@ -136,8 +145,9 @@ def test_rows_keep_their_order_in_each_partition() -> None:
     assert sorted(seen) == list(range(100))
 
 
+@promise("L8")
 def test_checking_changes_nothing() -> None:
-    """L8: bad rows anywhere in the input are found before anything is reserved."""
+    """Bad rows anywhere in the input are found before anything is reserved."""
 
     async def story() -> None:
         world = NodeWorld()

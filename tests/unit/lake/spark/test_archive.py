@@ -1,4 +1,4 @@
-"""T12: the archive of Spark's classes is used where it exists, and only there."""
+"""The archive of Spark's classes is used where it exists, and only there."""
 
 from pathlib import Path
 
@@ -7,6 +7,8 @@ import pytest
 from headwater.errors import ConfigError
 from headwater.lake.spark import jobs
 from headwater.lake.spark.archive import WRITING, archive_path, beside, with_archive
+
+PROMISES = ("T12",)
 
 
 def test_an_archive_that_exists_is_used(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""T1: what a task makes of WAL runs, with transactions in them."""
+"""What a task makes of WAL runs, with transactions in them."""
 
 from harness.virtual import run
 from headwater.lake.planning import Limits, TopicPlan, plan_settle, table_root
@@ -12,8 +12,11 @@ from headwater.state.results import Result
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.batches import Rec
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
 from tests.support.transactions import PLAIN, ObjectWriter
+
+PROMISES = ("T1",)
 
 ONE = Domain(1)
 A = 1
@@ -46,8 +49,9 @@ class Written:
         return facts
 
 
+@promise("T1", "K5")
 def test_newest_timestamps() -> None:
-    """T1, K5: the largest timestamp of a run is that of a record that is left."""
+    """The largest timestamp of a run is that of a record that is left."""
 
     async def told() -> None:
         written = Written()
@@ -61,8 +65,9 @@ def test_newest_timestamps() -> None:
     run(told())
 
 
+@promise("T1")
 def test_nothing_is_left() -> None:
-    """T1: no file is written if all records are aborted, or if there are markers only."""
+    """No file is written if all records are aborted, or if there are markers only."""
 
     async def told() -> None:
         written = Written()
@@ -77,8 +82,9 @@ def test_nothing_is_left() -> None:
     run(told())
 
 
+@promise("T1")
 def test_damage_among_markers() -> None:
-    """T1: the run that is damaged is named, and not the whole ones in front of markers."""
+    """The run that is damaged is named, and not the whole ones in front of markers."""
 
     async def told() -> None:
         written = Written()

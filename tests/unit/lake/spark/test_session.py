@@ -1,4 +1,4 @@
-"""T12: what Spark is started with, and what its errors say."""
+"""What Spark is started with, and what its errors say."""
 
 import threading
 
@@ -7,6 +7,9 @@ import pytest
 from headwater.lake.spark.jobs import JobFailed, Jobs
 from headwater.lake.spark.session import JAVA_OPTIONS, LOG_CONFIG, SessionFailed, Sessions, bounded, reason_of
 from headwater.settings.settings import Spark
+from tests.support.promise import promise
+
+PROMISES = ("T12",)
 
 TRACE = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -22,29 +25,33 @@ ValueError: no luck
 """
 
 
+@promise("T12")
 def test_reason() -> None:
-    """T12: an executor's own words, else the first line, else what it is."""
+    """An executor's own words, else the first line, else what it is."""
     assert reason_of(RuntimeError(TRACE)) == "ValueError: no luck"
     assert reason_of(RuntimeError("first\n\tat org.apache")) == "first"
     assert reason_of(RuntimeError()) == "RuntimeError"
 
 
+@promise("T12")
 def test_settings_are_laid_over_ours() -> None:
-    """T12: a configuration wins, but Java options are added to those that keep Spark quiet."""
+    """A configuration wins, but Java options are added to those that keep Spark quiet."""
     conf = Sessions(Spark(conf={"spark.task.maxFailures": "9", JAVA_OPTIONS: "-Dx=y"})).conf()
     assert conf["spark.task.maxFailures"] == "9"
     assert conf[JAVA_OPTIONS] == f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()} -Dx=y"
     assert LOG_CONFIG.exists()
 
 
+@promise("T12")
 def test_only_a_local_spark_keeps_to_itself() -> None:
-    """T12: executors elsewhere must reach the driver."""
+    """Executors elsewhere must reach the driver."""
     assert Sessions(Spark()).conf()["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in Sessions(Spark(master="spark://there:7077")).conf()
 
 
+@promise("T12")
 def test_closed_for_good() -> None:
-    """T12: nothing starts after the end."""
+    """Nothing starts after the end."""
     sessions = Sessions(Spark(remote="sc://127.0.0.1:1"))
     sessions.close()
     with pytest.raises(SessionFailed, match="closed"):
@@ -54,8 +61,9 @@ def test_closed_for_good() -> None:
     Jobs(sessions, 60).warm_up(2)
 
 
+@promise("T12")
 def test_bounded() -> None:
-    """T12: what ends, well or badly, has ended; what does not is left behind."""
+    """What ends, well or badly, has ended; what does not is left behind."""
     gate = threading.Event()
     assert bounded(lambda: None, 60)
     assert bounded(lambda: 1 // 0, 60)

@@ -1,6 +1,9 @@
-"""M7, S3: what readers are told about the object store."""
+"""What readers are told about the object store."""
 
 from headwater.lake.tables.storage import reader_properties
+from tests.support.promise import promise
+
+PROMISES = ("M7", "S3")
 
 OWN = {
     "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
@@ -11,8 +14,9 @@ OWN = {
 }
 
 
+@promise("M7")
 def test_where_an_s3_server_is() -> None:
-    """M7: endpoint, style of addresses and region by Iceberg's names, and nothing else of the environment."""
+    """Endpoint, style of addresses and region by Iceberg's names, and nothing else of the environment."""
     assert reader_properties("s3://bucket/prefix", OWN, {}, {}) == {
         "s3.endpoint": "http://127.0.0.1:9000",
         "s3.path-style-access": "true",
@@ -21,22 +25,22 @@ def test_where_an_s3_server_is() -> None:
     }
 
 
+@promise("M7")
 def test_buckets_in_host_names() -> None:
-    """M7"""
     told = reader_properties("s3://bucket", {**OWN, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"}, {}, {})
     assert told["s3.path-style-access"] == "false"
 
 
+@promise("M7")
 def test_amazon_needs_a_region_alone() -> None:
-    """M7"""
     assert reader_properties("s3://bucket", {"AWS_DEFAULT_REGION": "eu-west-1"}, {}, {}) == {
         "s3.region": "eu-west-1",
         "client.region": "eu-west-1",
     }
 
 
+@promise("M7")
 def test_settings_of_the_store_count_more_than_the_environment() -> None:
-    """M7"""
     provider = {"endpoint": "https://other.example.org", "aws_region": "mars", "secret_access_key": "secret"}
     assert reader_properties("s3://bucket", OWN, provider, {}) == {
         "s3.endpoint": "https://other.example.org",
@@ -46,14 +50,15 @@ def test_settings_of_the_store_count_more_than_the_environment() -> None:
     }
 
 
+@promise("M7")
 def test_other_stores_need_nothing() -> None:
-    """M7"""
     assert reader_properties("file:///data", OWN, {}, {}) == {}
     assert reader_properties("gs://bucket", OWN, {}, {}) == {}
 
 
+@promise("M7", "S3")
 def test_settings_count_more() -> None:
-    """M7, S3: credentials are told if the settings name them, and then only those."""
+    """Credentials are told if the settings name them, and then only those."""
     own = {
         "s3.endpoint": "https://storage.example.org",
         "s3.access-key-id": "readers",

@@ -1,4 +1,4 @@
-"""M1: the ring of a ledger in a bucket: laps, late and lost PUTs, sleeping writers, truncation, and what it costs."""
+"""The ring of a ledger in a bucket: laps, late and lost PUTs, sleeping writers, truncation, and what it costs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from headwater.ledger.bucket.ledger import BucketLedger
 from headwater.ledger.contract import Entry, Pointer
 from headwater.objects.registers import Held, MemoryRegisters, Tag
 from headwater.types import Domain, Position
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 ONE = Domain(1)
 START = Position(0)
@@ -78,9 +81,10 @@ async def fill(ledger: BucketLedger, count: int, name: str = "") -> list[Entry]:
 # --- laps ----------------------------------------------------------------------------------------------
 
 
+@promise("M1")
 @pytest.mark.parametrize("places", [4, 5, 16])
 def test_a_ring_is_lapped_many_times(places: int) -> None:
-    """M1: positions go on over every lap, for those who follow and for those who come later."""
+    """Positions go on over every lap, for those who follow and for those who come later."""
 
     async def go() -> None:
         registers = MemoryRegisters()
@@ -100,9 +104,10 @@ def test_a_ring_is_lapped_many_times(places: int) -> None:
     run(go())
 
 
+@promise("M1")
 @pytest.mark.parametrize("written", range(23))
 def test_the_end_is_found_from_anywhere(written: int) -> None:
-    """M1: a process that starts finds the end after any number of slots, truncated early or late."""
+    """A process that starts finds the end after any number of slots, truncated early or late."""
 
     async def go() -> None:
         for truncated in range(max(0, written - 6), written + 1):
@@ -118,8 +123,9 @@ def test_the_end_is_found_from_anywhere(written: int) -> None:
     run(go())
 
 
+@promise("M1")
 def test_a_full_ring_refuses_until_it_is_truncated() -> None:
-    """M1: nothing that is not truncated is overwritten; the error says what to do and nothing was appended."""
+    """Nothing that is not truncated is overwritten; the error says what to do and nothing was appended."""
 
     async def go() -> None:
         ledger = ledger_on(MemoryRegisters(), 4)
@@ -137,8 +143,9 @@ def test_a_full_ring_refuses_until_it_is_truncated() -> None:
     run(go())
 
 
+@promise("M1")
 def test_what_a_checkpoint_covers_gives_way_in_need() -> None:
-    """M1: a ring that filled up before its second checkpoint is not stuck for ever."""
+    """A ring that filled up before its second checkpoint is not stuck for ever."""
 
     async def go() -> None:
         ledger = ledger_on(MemoryRegisters(), 16)
@@ -153,8 +160,9 @@ def test_what_a_checkpoint_covers_gives_way_in_need() -> None:
     run(go())
 
 
+@promise("M1")
 def test_a_reader_that_was_lapped_is_told() -> None:
-    """M1: where a slot holds a later lap, its records are truncated, whatever the reader knew of the mark."""
+    """Where a slot holds a later lap, its records are truncated, whatever the reader knew of the mark."""
 
     async def go() -> None:
         registers = MemoryRegisters()
@@ -173,8 +181,9 @@ def test_a_reader_that_was_lapped_is_told() -> None:
 # --- PUTs of unknown fate --------------------------------------------------------------------------------
 
 
+@promise("M1")
 def test_a_lost_reply_is_settled_by_reading_back() -> None:
-    """M1: the record stands once, and the writer is told where."""
+    """The record stands once, and the writer is told where."""
 
     async def go() -> None:
         network = Network()
@@ -191,9 +200,10 @@ def test_a_lost_reply_is_settled_by_reading_back() -> None:
     run(go())
 
 
+@promise("M1")
 @pytest.mark.parametrize("before", [0, 2, 12])
 def test_a_late_put_lands_where_it_was_aimed(before: int) -> None:
-    """M1: a PUT that arrives after its writer gave up takes the next slot if it is free, and nobody notices more."""
+    """A PUT that arrives after its writer gave up takes the next slot if it is free, and nobody notices more."""
 
     async def go() -> None:
         network = Network()
@@ -213,9 +223,10 @@ def test_a_late_put_lands_where_it_was_aimed(before: int) -> None:
     run(go())
 
 
+@promise("M1")
 @pytest.mark.parametrize("before", [0, 2, 12])
 def test_a_late_put_is_refused_once_the_slot_is_taken(before: int) -> None:
-    """M1: also after the ring was lapped, a writer that slept cannot put anything anywhere."""
+    """Also after the ring was lapped, a writer that slept cannot put anything anywhere."""
 
     async def go() -> None:
         network = Network()
@@ -240,8 +251,9 @@ def test_a_late_put_is_refused_once_the_slot_is_taken(before: int) -> None:
     run(go())
 
 
+@promise("M1")
 def test_a_refusal_is_not_believed_before_it_is_read_back() -> None:
-    """M1: a store that says "exists" of one's own write, or of nothing, leads neither to a loss nor to a double."""
+    """A store that says "exists" of one's own write, or of nothing, leads neither to a loss nor to a double."""
 
     class Confused(MemoryRegisters):
         """Answers every first PUT with a refusal, after doing it or not."""
@@ -263,8 +275,9 @@ def test_a_refusal_is_not_believed_before_it_is_read_back() -> None:
     run(go())
 
 
+@promise("M1")
 def test_what_was_lapped_before_it_could_be_read_back_is_unknown() -> None:
-    """M1: a writer that cannot find out whether its record stood says so."""
+    """A writer that cannot find out whether its record stood says so."""
 
     async def go() -> None:
         network = Network()
@@ -330,9 +343,10 @@ class Jumbled(MemoryRegisters):
         return await self._send(super().replace(path, data, tag))
 
 
+@promise("M1")
 @pytest.mark.parametrize("seed", range(12))
 def test_writers_and_readers_on_a_bad_network_agree(seed: int) -> None:
-    """M1: every acknowledged record is read once, where its writer was told, in one order, over several laps."""
+    """Every acknowledged record is read once, where its writer was told, in one order, over several laps."""
 
     async def go() -> None:
         registers = Jumbled(random.Random(seed))
@@ -389,8 +403,9 @@ async def attempt(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(0)
 
 
+@promise("M1")
 def test_concurrent_appends_share_a_slot() -> None:
-    """M1: what waits while a slot is written goes into the next one together."""
+    """What waits while a slot is written goes into the next one together."""
 
     async def go() -> None:
         ledger = ledger_on(MemoryRegisters(), 64)
@@ -410,8 +425,9 @@ def test_concurrent_appends_share_a_slot() -> None:
 # --- what it costs ---------------------------------------------------------------------------------------
 
 
+@promise("M1")
 def test_an_uncontended_commit_is_one_put() -> None:
-    """M1: on every lap, and the writer reads its own records from memory."""
+    """On every lap, and the writer reads its own records from memory."""
 
     async def go() -> None:
         registers = MemoryRegisters()
@@ -438,8 +454,9 @@ def test_an_uncontended_commit_is_one_put() -> None:
     run(go())
 
 
+@promise("M1")
 def test_a_look_that_many_wait_for_is_made_once() -> None:
-    """M1: concurrent calls of `last` cost two reads at most."""
+    """Concurrent calls of `last` cost two reads at most."""
 
     async def go() -> None:
         ledger = ledger_on(MemoryRegisters())
@@ -451,8 +468,9 @@ def test_a_look_that_many_wait_for_is_made_once() -> None:
     run(go())
 
 
+@promise("M1")
 def test_beats_are_one_put_and_one_list() -> None:
-    """M1: seeing who lives costs one request, however many there are."""
+    """Seeing who lives costs one request, however many there are."""
 
     async def go() -> None:
         ledger = ledger_on(MemoryRegisters())
@@ -464,8 +482,9 @@ def test_beats_are_one_put_and_one_list() -> None:
     run(go())
 
 
+@promise("M1")
 def test_closing_ends_what_waits() -> None:
-    """M1: whoever waits for an append, a look or news when a handle is closed is told, and not cancelled."""
+    """Whoever waits for an append, a look or news when a handle is closed is told, and not cancelled."""
 
     class Slow(MemoryRegisters):
         async def read(self, path: str) -> Held | None:
@@ -505,8 +524,9 @@ def test_closing_ends_what_waits() -> None:
 # --- what is wrong -------------------------------------------------------------------------------------------
 
 
+@promise("M1")
 def test_a_store_without_conditions_is_refused() -> None:
-    """M1: before the first record, not after the first loss."""
+    """Before the first record, not after the first loss."""
 
     class Careless(MemoryRegisters):
         async def create(self, path: str, data: bytes) -> Tag | None:
@@ -516,8 +536,9 @@ def test_a_store_without_conditions_is_refused() -> None:
         run(ledger_on(Careless()).last(ONE))
 
 
+@promise("M1")
 def test_damage_halts() -> None:
-    """M1: a slot with other bytes, one that is gone and one of another place are not guessed about."""
+    """A slot with other bytes, one that is gone and one of another place are not guessed about."""
 
     async def go() -> None:
         for damage in (b"rubbish", b"", None):
@@ -539,8 +560,9 @@ def test_damage_halts() -> None:
     run(go())
 
 
+@promise("M1")
 def test_the_shape_of_a_ring_stays() -> None:
-    """M1: who comes later uses the ring that is there, whatever the settings say."""
+    """Who comes later uses the ring that is there, whatever the settings say."""
 
     async def go() -> None:
         registers = MemoryRegisters()
@@ -554,16 +576,18 @@ def test_the_shape_of_a_ring_stays() -> None:
     run(go())
 
 
+@promise("M1")
 def test_urls() -> None:
-    """M1: a bucket is named by a URL; anything else is a mistake that says so."""
+    """A bucket is named by a URL; anything else is a mistake that says so."""
     assert isinstance(open_ledger("s3://bucket/prefix?slots=64"), BucketLedger)
     for url in ("s3:///nothing", "s3://bucket?slots=x", "s3://bucket?speed=9", "s3://bucket?slots=2"):
         with pytest.raises(ConfigError):
             open_ledger(url)
 
 
+@promise("M1")
 def test_an_unexpected_failure_does_not_hold_up_the_next_append(caplog: pytest.LogCaptureFixture) -> None:
-    """M1: the outcome of its batch is unknown, the log has it, and what waits behind it goes on."""
+    """The outcome of its batch is unknown, the log has it, and what waits behind it goes on."""
 
     async def go() -> None:
         ledger = ledger_on(MemoryRegisters())

@@ -1,4 +1,4 @@
-"""M1: processes that share a bucket let one of them append for all, and each goes on alone where that fails."""
+"""Processes that share a bucket let one of them append for all, and each goes on alone where that fails."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from headwater.ledger.contract import Entry
 from headwater.objects.registers import MemoryRegisters
 from headwater.types import Domain, Position
 from headwater.wire.peer_handshake import MAGIC_BYTES, NONCE_BYTES, PROOF_BYTES
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 ONE = Domain(1)
 START = Position(0)
@@ -61,9 +64,10 @@ async def meet(ledgers: list[BucketLedger]) -> None:
         await ledger.beats()
 
 
+@promise("M1")
 @pytest.mark.parametrize("name", [name for name in checks() if name not in ABOUT_BEATS])
 def test_conformance(name: str) -> None:
-    """M1: the whole contract, with every append of all but one handle going through that one."""
+    """The whole contract, with every append of all but one handle going through that one."""
     registers = MemoryRegisters()
     opened: list[BucketLedger] = []
 
@@ -78,8 +82,9 @@ def test_conformance(name: str) -> None:
     run(awaited())
 
 
+@promise("M1")
 def test_one_appends_for_all_and_tells_them() -> None:
-    """M1: many writers share slots; nobody but one writes, and nobody has to ask the bucket what stands."""
+    """Many writers share slots; nobody but one writes, and nobody has to ask the bucket what stands."""
 
     async def go() -> None:
         async with acquainted(MemoryRegisters(), 4) as ledgers:
@@ -99,8 +104,9 @@ def test_one_appends_for_all_and_tells_them() -> None:
     run(go())
 
 
+@promise("M1")
 def test_a_watcher_hears_at_once() -> None:
-    """M1: a slot that is pushed wakes those who wait, without a look at the bucket."""
+    """A slot that is pushed wakes those who wait, without a look at the bucket."""
 
     async def go() -> None:
         async with acquainted(MemoryRegisters(), 2) as [leader, other]:
@@ -112,8 +118,9 @@ def test_a_watcher_hears_at_once() -> None:
     run(go())
 
 
+@promise("M1")
 def test_without_the_preferred_one_everybody_appends_alone() -> None:
-    """M1: the preferred appender leaves in the middle; nothing that was acknowledged is lost."""
+    """The preferred appender leaves in the middle; nothing that was acknowledged is lost."""
 
     async def go() -> None:
         registers = MemoryRegisters()
@@ -150,8 +157,9 @@ async def _silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
+@promise("M1")
 def test_a_peer_that_does_not_know_the_secret_is_nobody() -> None:
-    """M1: neither is it asked to append, nor is it served."""
+    """Neither is it asked to append, nor is it served."""
 
     async def go() -> None:
         server = await asyncio.start_server(_silent, "127.0.0.1", 0)
@@ -179,8 +187,9 @@ def test_a_peer_that_does_not_know_the_secret_is_nobody() -> None:
     run(go())
 
 
+@promise("M1")
 def test_addresses() -> None:
-    """M1: where a process listens is HOST:PORT; everybody who knows the same ones prefers the same one."""
+    """Where a process listens is HOST:PORT; everybody who knows the same ones prefers the same one."""
     for wrong in ("localhost", ":80", "host:port", "0.0.0.0:0", ""):
         with pytest.raises(ConfigError):
             TcpPeers(wrong, SystemClock(), SystemChance())

@@ -1,4 +1,4 @@
-"""M1: writers of one ring take turns, also with one that is much slower than the others."""
+"""Writers of one ring take turns, also with one that is much slower than the others."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from headwater.ledger.bucket.ledger import BucketLedger
 from headwater.ledger.bucket.turns import LISTEN_SECONDS, YIELD_SECONDS
 from headwater.objects.registers import Held, MemoryRegisters, Tag
 from headwater.types import Domain, Position
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 ONE = Domain(1)
 RECORDS = 6
@@ -93,9 +96,10 @@ async def beside_quick_ones(registers: MemoryRegisters, seed: int, work: Callabl
         await ledger.close()
 
 
+@promise("M1")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slow_writer_is_not_left_out(seed: int) -> None:
-    """M1: beside writers that never pause, one that is thirty times as slow gets all its records in, by asking."""
+    """Beside writers that never pause, one that is thirty times as slow gets all its records in, by asking."""
     registers, waits = MemoryRegisters(), list[float]()
     far = Distant(registers, SLOW)
 
@@ -122,8 +126,9 @@ def test_a_slow_writer_is_not_left_out(seed: int) -> None:
     assert max(waits) < 2.0, waits  # virtual seconds: one round of a slow writer takes up to half of one
 
 
+@promise("M1")
 def test_without_wishes_it_would_be_left_out() -> None:
-    """M1: the other test tests something: who cannot ask gets no slot in five seconds."""
+    """The other test tests something: who cannot ask gets no slot in five seconds."""
     registers = MemoryRegisters()
     far = Distant(registers, SLOW)
     far.no_wishes = True
@@ -141,8 +146,9 @@ def test_without_wishes_it_would_be_left_out() -> None:
     run(go())
 
 
+@promise("M1")
 def test_a_wish_of_one_that_died_costs_a_moment_once() -> None:
-    """M1: a writer waits for it once and not longer than the limit, and for an old wish not at all."""
+    """A writer waits for it once and not longer than the limit, and for an old wish not at all."""
     registers = MemoryRegisters()
     way = Distant(registers, QUICK)
 
@@ -173,11 +179,12 @@ def test_a_wish_of_one_that_died_costs_a_moment_once() -> None:
     run(go())
 
 
+@promise("M1")
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b'{"writer":"nobody","end":0,"name":"n"}', b'{"writer":"","end":0,"name":"n"}']
 )
 def test_what_is_no_wish_is_not_granted(data: bytes) -> None:
-    """M1: whatever lies there, writers go on."""
+    """Whatever lies there, writers go on."""
     registers = MemoryRegisters()
     way = Distant(registers, QUICK)
 
@@ -196,8 +203,9 @@ def test_what_is_no_wish_is_not_granted(data: bytes) -> None:
     run(go())
 
 
+@promise("M1")
 def test_listening_costs_a_few_requests_a_second() -> None:
-    """M1: one look for wishes in a quarter of a second, and only while there is something to write."""
+    """One look for wishes in a quarter of a second, and only while there is something to write."""
     registers = MemoryRegisters()
     way = Distant(registers, QUICK)
 

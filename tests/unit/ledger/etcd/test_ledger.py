@@ -1,4 +1,4 @@
-"""The etcd ledger over a model of etcd: one order for everybody, whatever the network does (M1)."""
+"""The etcd ledger over a model of etcd: one order for everybody, whatever the network does."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from headwater.types import Domain, Position
 from tests.simulation.backends import SMALL
 from tests.simulation.etcd_model import Direct, EtcdModel, ModelClient, SimNetwork
 from tests.simulation.stores import Faults, World
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 ONE = Domain(1)
 START = Position(0)
@@ -100,9 +103,10 @@ class Cluster:
                     continue
 
 
+@promise("M1")
 @pytest.mark.parametrize("seed", range(12))
 def test_followers_see_one_order(seed: int) -> None:
-    """M1: what a follower sees is the order of the store without a hole, except where it was truncated away."""
+    """What a follower sees is the order of the store without a hole, except where it was truncated away."""
 
     async def story() -> None:
         cluster = Cluster(seed)
@@ -162,8 +166,9 @@ class Counting(Direct):
         return work()
 
 
+@promise("M1")
 def test_looks_at_the_end_are_shared() -> None:
-    """M1: calls that come while one is under way share the next, and none joins one that began before it."""
+    """Calls that come while one is under way share the next, and none joins one that began before it."""
 
     async def story() -> None:
         network = Counting()
@@ -184,8 +189,9 @@ def test_looks_at_the_end_are_shared() -> None:
     run(story())
 
 
+@promise("M1")
 def test_a_follower_reads_without_asking() -> None:
-    """M1: what the watch brought, and one's own appends, need no further question."""
+    """What the watch brought, and one's own appends, need no further question."""
 
     async def story() -> None:
         network = Counting()
@@ -206,8 +212,9 @@ def test_a_follower_reads_without_asking() -> None:
     run(story())
 
 
+@promise("M1")
 def test_a_store_that_went_back_in_time() -> None:
-    """M1: an etcd whose revisions are smaller than they were is not written to in silence."""
+    """An etcd whose revisions are smaller than they were is not written to in silence."""
 
     async def story() -> None:
         model = EtcdModel()
@@ -237,8 +244,9 @@ class Full(ModelClient):
         return await super().get(get)
 
 
+@promise("M1")
 def test_a_record_that_was_refused_and_entered() -> None:
-    """M1: nobody is told that a record is not there which others read."""
+    """Nobody is told that a record is not there which others read."""
 
     async def story() -> None:
         model = EtcdModel()
@@ -257,8 +265,9 @@ def test_a_record_that_was_refused_and_entered() -> None:
     run(story())
 
 
+@promise("M1")
 def test_a_feed_is_bounded() -> None:
-    """M1: it lets the oldest go and says so; what it does not know it does not answer."""
+    """It lets the oldest go and says so; what it does not know it does not answer."""
     feed = Feed(0, Sizes(feed_records=4, feed_bytes=1000))
     for position in range(1, 10):
         feed.add([Entry(Position(position), b"x" * 10)], position)
@@ -276,8 +285,9 @@ def test_a_feed_is_bounded() -> None:
     assert feed.start == 15
 
 
+@promise("M1")
 def test_pages() -> None:
-    """M1: boundaries are found by position; those before the mark go, but for the one that still matters."""
+    """Boundaries are found by position; those before the mark go, but for the one that still matters."""
     pages = Pages(Sizes(page_records=2, boundaries=3))
     assert (pages.floor(5), pages.next(0), pages.full) == (0, 0, False)
     pages.count(1)
@@ -293,8 +303,9 @@ def test_pages() -> None:
     assert pages.turned == 40, "news from the past"
 
 
+@promise("M1")
 def test_the_model_is_like_etcd() -> None:
-    """M1: revisions, what a transaction sees of itself, and compaction, as a real server has them."""
+    """Revisions, what a transaction sees of itself, and compaction, as a real server has them."""
     model = EtcdModel()
     assert model.get(Get(b"a")).revision == 1
     done = model.transact((), [Get(b"a"), Put(b"a", b"1"), Get(b"a")])
@@ -308,8 +319,9 @@ def test_the_model_is_like_etcd() -> None:
     assert model.get(Get(b"a", revision=3)).pairs == [Pair(b"a", b"2", 2, 3)]
 
 
+@promise("M1")
 def test_a_watch_that_dies_loses_no_record() -> None:
-    """M1: it is restarted, and begins with the changes on which it died."""
+    """It is restarted, and begins with the changes on which it died."""
 
     async def story() -> None:
         model = EtcdModel()

@@ -1,4 +1,4 @@
-"""URLs of ledgers in Oxia say what they mean (M1)."""
+"""URLs of ledgers in Oxia say what they mean."""
 
 from pathlib import Path
 
@@ -8,10 +8,13 @@ from headwater.errors import ConfigError
 from headwater.ledger import open_ledger
 from headwater.ledger.oxia.ledger import OxiaLedger
 from headwater.ledger.oxia.url import Servers, parse_url
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 
+@promise("M1")
 def test_all_parts(tmp_path: Path) -> None:
-    """M1"""
     file = tmp_path / "pem"
     file.touch()
     assert parse_url("oxia://a:1") == Servers(("a:1",), "default", "headwater")
@@ -22,6 +25,7 @@ def test_all_parts(tmp_path: Path) -> None:
     assert isinstance(open_ledger("oxia://a:1/space"), OxiaLedger)
 
 
+@promise("M1")
 @pytest.mark.parametrize(
     "url",
     [
@@ -43,6 +47,5 @@ def test_all_parts(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_say_so(url: str) -> None:
-    """M1"""
     with pytest.raises(ConfigError, match="oxia:"):
         open_ledger(url)

@@ -1,4 +1,4 @@
-"""The SQLite ledger's file: its format number comes first, and files of other formats are left alone (M1, M5)."""
+"""The SQLite ledger's file: its format number comes first, and files of other formats are left alone."""
 
 import asyncio
 import sqlite3
@@ -11,6 +11,9 @@ from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.state.records import FORMAT
 from headwater.types import Domain
 from tests.support.files import mode_of, umask_of
+from tests.support.promise import promise
+
+PROMISES = ("M1", "M5")
 
 ONE = Domain(1)
 
@@ -30,8 +33,9 @@ def use(path: Path) -> None:
     asyncio.run(told())
 
 
+@promise("M5")
 def test_a_new_file_has_the_number(tmp_path: Path) -> None:
-    """M5: in the file itself, not only in SQLite's log beside it, and in a file that a dead process left empty."""
+    """In the file itself, not only in SQLite's log beside it, and in a file that a dead process left empty."""
     path = tmp_path / "ledger.db"
     path.touch()
     ledger = SqliteLedger(path)
@@ -41,9 +45,10 @@ def test_a_new_file_has_the_number(tmp_path: Path) -> None:
     assert number_in(path) == FORMAT
 
 
+@promise("M5")
 @pytest.mark.parametrize(("number", "words"), [(0, "before formats were numbered"), (FORMAT + 1, "use the build that")])
 def test_other_formats_are_refused_unchanged(tmp_path: Path, number: int, words: str) -> None:
-    """M5: nothing is created beside the file either."""
+    """Nothing is created beside the file either."""
     path = tmp_path / "ledger.db"
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version={number}")
@@ -57,9 +62,10 @@ def test_other_formats_are_refused_unchanged(tmp_path: Path, number: int, words:
     assert [p.name for p in tmp_path.iterdir()] == ["ledger.db"]
 
 
+@promise("S3")
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_no_other_user_may_open_its_files(tmp_path: Path, umask: int) -> None:
-    """S4: neither the records nor the lock, in a new directory, while the ledger is open and afterwards."""
+    """Neither the records nor the lock, in a new directory, while the ledger is open and afterwards."""
     directory = tmp_path / "new"
 
     async def story() -> None:
@@ -77,8 +83,9 @@ def test_no_other_user_may_open_its_files(tmp_path: Path, umask: int) -> None:
     assert mode_of(directory) == 0o700
 
 
+@promise("S3")
 def test_files_of_an_earlier_build_are_tightened(tmp_path: Path) -> None:
-    """S4: but not what a link points to, nor a directory that was there before."""
+    """But not what a link points to, nor a directory that was there before."""
     tmp_path.chmod(0o755)
     use(tmp_path / "ledger.db")
     for path in tmp_path.iterdir():

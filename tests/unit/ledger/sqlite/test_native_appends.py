@@ -1,4 +1,4 @@
-"""Records that a native thread appends to a SQLite ledger, and what happens when it cannot (M1)."""
+"""Records that a native thread appends to a SQLite ledger, and what happens when it cannot."""
 
 import asyncio
 import fcntl
@@ -17,6 +17,9 @@ from headwater.ledger.sqlite.native_appends import NativeAppends
 from headwater.native import rows
 from headwater.types import Domain, Position
 from tests.support.files import open_handles
+from tests.support.promise import promise
+
+PROMISES = ("M1",)
 
 pytestmark = pytest.mark.usefixtures("natively")
 
@@ -52,8 +55,9 @@ def on_a_ledger(tmp_path: Path, work: Callable[[SqliteLedger], Awaitable[None]])
     asyncio.run(run())
 
 
+@promise("M1")
 def test_records_arrive_in_order(tmp_path: Path, results: list[int | None]) -> None:
-    """M1: also beside those that are appended in the other way, and empty ones."""
+    """Also beside those that are appended in the other way, and empty ones."""
     records = [b"", *(os.urandom(i * 97) for i in range(50))]
 
     async def work(ledger: SqliteLedger) -> None:
@@ -71,8 +75,9 @@ def test_records_arrive_in_order(tmp_path: Path, results: list[int | None]) -> N
     assert None in results
 
 
+@promise("M1")
 def test_somebody_else_writes(tmp_path: Path, results: list[int | None]) -> None:
-    """M1: a writer that holds the file is waited for, by the ledger's own connection."""
+    """A writer that holds the file is waited for, by the ledger's own connection."""
 
     async def work(ledger: SqliteLedger) -> None:
         await ledger.append(ONE, b"first")
@@ -90,8 +95,9 @@ def test_somebody_else_writes(tmp_path: Path, results: list[int | None]) -> None
     assert results == [rows.DONE, rows.FAILED]
 
 
+@promise("M1")
 def test_the_lock_file_is_kept_to(tmp_path: Path, results: list[int | None]) -> None:
-    """M1: where other processes use the file, a writer that is in line before us goes first."""
+    """Where other processes use the file, a writer that is in line before us goes first."""
 
     async def work(ledger: SqliteLedger) -> None:
         await ledger.append(ONE, b"first")
@@ -110,8 +116,9 @@ def test_the_lock_file_is_kept_to(tmp_path: Path, results: list[int | None]) -> 
     assert results == [rows.DONE, rows.DONE, rows.FAILED]
 
 
+@promise("M1")
 def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: list[int | None]) -> None:
-    """M1: a record that does not fit changes nothing, and the ledger goes on when there is space."""
+    """A record that does not fit changes nothing, and the ledger goes on when there is space."""
     limited = "PRAGMA max_page_count=16"
 
     async def work(ledger: SqliteLedger) -> None:
@@ -129,8 +136,9 @@ def test_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: list
     assert results == [rows.DONE, rows.FAILED, rows.DONE]
 
 
+@promise("M1")
 def test_nobody_knows(tmp_path: Path, results: list[int | None]) -> None:
-    """M1: an error of which nobody knows what it left is told as that."""
+    """An error of which nobody knows what it left is told as that."""
 
     async def work(ledger: SqliteLedger) -> None:
         await ledger.append(ONE, b"first")
@@ -144,8 +152,9 @@ def test_nobody_knows(tmp_path: Path, results: list[int | None]) -> None:
     assert results == [rows.DONE, rows.UNKNOWN]
 
 
+@promise("M1")
 def test_a_damaged_file(tmp_path: Path, results: list[int | None]) -> None:
-    """M1: it is told as what it is, by the ledger's own connection."""
+    """It is told as what it is, by the ledger's own connection."""
 
     async def work(ledger: SqliteLedger) -> None:
         await ledger.append(ONE, b"first")
@@ -163,8 +172,9 @@ def test_a_damaged_file(tmp_path: Path, results: list[int | None]) -> None:
     assert results == [rows.DONE, rows.FAILED]
 
 
+@promise("M1")
 def test_where_sqlite_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M1: a Python that has SQLite built in appends as ever."""
+    """A Python that has SQLite built in appends as ever."""
     monkeypatch.setattr(sqlite, "_sqlite3", asyncio)
 
     async def work(ledger: SqliteLedger) -> None:
@@ -174,8 +184,9 @@ def test_where_sqlite_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     on_a_ledger(tmp_path, work)
 
 
+@promise("M1")
 def test_nothing_is_left_open(tmp_path: Path) -> None:
-    """M1: a closed ledger holds no handles."""
+    """A closed ledger holds no handles."""
 
     async def work(ledger: SqliteLedger) -> None:
         await ledger.append(ONE, b"first")

@@ -1,4 +1,4 @@
-"""The record loops give the same as plain Python and compiled, on sound, mutated and random bytes (K3)."""
+"""The record loops give the same as plain Python and compiled, on sound, mutated and random bytes."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,6 +10,9 @@ from headwater.log.kernels import records, switch
 from headwater.log.kernels.records import BAD_FIELD, BAD_LENGTH, BAD_OFFSET, CUT_SHORT, FLAWS, OK, WalkResult
 from headwater.types import Buffer
 from tests.support.batches import Rec, record, varint
+from tests.support.promise import promise
+
+PROMISES = ("K3",)
 
 Walk = Callable[[Buffer, int, int, int], WalkResult]
 plain = records.walk_records
@@ -40,10 +43,11 @@ def encoded(wanted: list[Rec]) -> bytes:
     return b"".join(record(i, r, 0) for i, r in enumerate(wanted))
 
 
+@promise("K3")
 @settings(deadline=None)
 @given(wanted=recs)
 def test_sound_records(compiled: Walk, wanted: list[Rec]) -> None:
-    """K3: smallest and largest timestamp, null keys; anywhere inside other bytes."""
+    """Smallest and largest timestamp, null keys; anywhere inside other bytes."""
     data = encoded(wanted)
     stamps = [r.timestamp for r in wanted] or [0]
     expected = (OK, min(stamps), max(stamps), sum(r.key is None for r in wanted))
@@ -54,6 +58,7 @@ def test_sound_records(compiled: Walk, wanted: list[Rec]) -> None:
         assert walk(memoryview(around), 7, 7 + len(data), len(wanted)) == expected
 
 
+@promise("K3")
 @settings(max_examples=400, deadline=None)
 @given(
     wanted=recs,
@@ -64,7 +69,6 @@ def test_sound_records(compiled: Walk, wanted: list[Rec]) -> None:
 def test_mutated_records(
     compiled: Walk, wanted: list[Rec], changes: list[tuple[int, int]], cut: int, more: int
 ) -> None:
-    """K3"""
     data = bytearray(encoded(wanted))
     for at, byte in changes:
         if data:
@@ -73,10 +77,10 @@ def test_mutated_records(
     same(compiled, bytes(data), end, len(wanted) + more)
 
 
+@promise("K3")
 @settings(max_examples=400, deadline=None)
 @given(data=st.binary(max_size=60), count=st.integers(-1, 5))
 def test_random_bytes(compiled: Walk, data: bytes, count: int) -> None:
-    """K3"""
     same(compiled, data, len(data), count)
 
 
@@ -94,9 +98,10 @@ def one(timestamp: bytes) -> bytes:
     return varint(len(body)) + body
 
 
+@promise("K3")
 @pytest.mark.parametrize("last", [0, 1, 2, 3, 0x7F, 0x80, 0xFF])
 def test_the_longest_varint(compiled: Walk, last: int) -> None:
-    """K3: ten bytes hold 64 bits; what says more is refused by both and overflows in neither."""
+    """Ten bytes hold 64 bits; what says more is refused by both and overflows in neither."""
     data = one(b"\xff" * 9 + bytes([last]))
     found = plain(data, 0, len(data), 1)
     assert compiled(data, 0, len(data), 1) == found
@@ -105,6 +110,7 @@ def test_the_longest_varint(compiled: Walk, last: int) -> None:
         assert found[1] == -(1 << 63)
 
 
+@promise("K3")
 @pytest.mark.parametrize(
     ("data", "count", "status"),
     [
@@ -124,6 +130,5 @@ def test_the_longest_varint(compiled: Walk, last: int) -> None:
     ],
 )
 def test_each_flaw(compiled: Walk, data: bytes, count: int, status: int) -> None:
-    """K3"""
     for walk in (plain, compiled):
         assert walk(data, 0, len(data), count)[0] == status

@@ -1,4 +1,4 @@
-"""T17: bounds of columns in a segment: no value is outside of them, however they are cut short."""
+"""Bounds of columns in a segment: no value is outside of them, however they are cut short."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from headwater.log.segment.schema import FIELD_ID
 from headwater.log.segment.typed import typed_schema
 from headwater.log.segment.write import SegmentWriter
 from headwater.state.commands.columns import KEY_COLUMN, Bounds
+from tests.support.promise import promise
+
+PROMISES = ("T17",)
 
 
 def rows(keys: list[bytes | None], start: int = 0) -> pa.RecordBatch:
@@ -41,8 +44,9 @@ def key_bounds(*groups: list[bytes | None]) -> Bounds | None:
     return found[0] if found else None
 
 
+@promise("T17")
 def test_bounds_of_keys() -> None:
-    """T17: over all row groups, sixteen bytes at most; none of keys that are all null or too long for statistics."""
+    """Over all row groups, sixteen bytes at most; none of keys that are all null or too long for statistics."""
     long = b"k" * 15 + b"\xff\xff\xff"
     assert key_bounds([b"m", None, long], [b"z\x00", b"a" * 40]) == Bounds(KEY_COLUMN, 1, b"a" * 16, b"z\x00")
     assert key_bounds([b"m", long]) == Bounds(KEY_COLUMN, 0, b"k" * 15 + b"\xff", b"m")
@@ -73,8 +77,9 @@ INNER: list[tuple[str, pa.DataType, list[Any], Any, tuple[Any, Any]]] = [
 ]
 
 
+@promise("T17")
 def test_bounds_of_typed_columns() -> None:
-    """T17: in Iceberg's binary form, also inside of structs. None where a value is no number, or inside of lists."""
+    """In Iceberg's binary form, also inside of structs. None where a value is no number, or inside of lists."""
     inner = [pa.field(name, kind, metadata={FIELD_ID: str(110 + i)}) for i, (name, kind, *_) in enumerate(INNER)]
     items = pa.list_(pa.field("element", pa.int64(), metadata={FIELD_ID: "102"}))
     typed = [
@@ -103,8 +108,9 @@ def test_bounds_of_typed_columns() -> None:
     assert not found
 
 
+@promise("T17")
 def test_times_beyond_the_calendar() -> None:
-    """T17: statistics are taken raw, so no value is too large for them."""
+    """Statistics are taken raw, so no value is too large for them."""
     stamps = [-(1 << 63), int(datetime(2024, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000]
     typed = [pa.field("at", pa.timestamp("us", "UTC"), metadata={FIELD_ID: "100"})]
     writer = SegmentWriter(io.BytesIO(), typed, [100])
@@ -114,9 +120,10 @@ def test_times_beyond_the_calendar() -> None:
     assert (found.lower, found.upper) == tuple(struct.pack("<q", stamp) for stamp in stamps)
 
 
+@promise("T17")
 @given(st.binary(max_size=12), st.binary(max_size=8), st.integers(1, 6))
 def test_what_is_above_bytes(value: bytes, more: bytes, size: int) -> None:
-    """T17: an upper bound holds for all values with the same beginning."""
+    """An upper bound holds for all values with the same beginning."""
     above = bytes_above(value, size)
     if above is None:
         assert value[:size] == b"\xff" * size
@@ -125,9 +132,10 @@ def test_what_is_above_bytes(value: bytes, more: bytes, size: int) -> None:
     assert len(value) <= size or value[:size] + more <= above
 
 
+@promise("T17")
 @given(st.text(max_size=12), st.text(max_size=8), st.integers(1, 6))
 def test_what_is_above_texts(value: str, more: str, size: int) -> None:
-    """T17: the same for characters, in the order of their bytes; the bound is a text that can be encoded."""
+    """The same for characters, in the order of their bytes; the bound is a text that can be encoded."""
     above = text_above(value, size)
     if above is None:
         assert value[:size] == chr(0x10FFFF) * size
@@ -136,8 +144,8 @@ def test_what_is_above_texts(value: str, more: str, size: int) -> None:
     assert len(value) <= size or (value[:size] + more).encode() <= above.encode()
 
 
+@promise("T17")
 def test_no_surrogates_and_no_overflow() -> None:
-    """T17"""
     assert text_above("a\ud7ff" + "b", 2) == "a\ue000"
     assert text_above("a\U0010ffff\U0010ffffb", 3) == "b"
     assert text_above("\U0010ffff" * 3, 2) is None

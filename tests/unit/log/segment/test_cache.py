@@ -1,4 +1,4 @@
-"""T3, M7: few requests bring a segment's rows, whatever the cache still holds."""
+"""Few requests bring a segment's rows, whatever the cache still holds."""
 
 import asyncio
 import io
@@ -14,6 +14,9 @@ from headwater.log.segment.read import SPAN_BYTES, footer_checksum
 from headwater.log.segment.write import SegmentWriter, decode_runs
 from headwater.objects.memory import MemoryStore
 from tests.support.batches import Rec, batch
+from tests.support.promise import promise
+
+PROMISES = ("T3", "M7")
 
 PATH = "tables/t/_data/1.parquet"
 RECORDS = 20
@@ -63,16 +66,18 @@ async def read_all(cache: SegmentCache, segment: Segment, partitions: int, size:
         assert await read(cache, segment, partition) == values(partition, size)
 
 
+@promise("M7")
 def test_a_small_segment_takes_one_request() -> None:
-    """M7: its footer and all its row groups."""
+    """Its footer and all its row groups."""
     store, segment = stored(8, 1_000)
     assert segment.size < SPAN_BYTES
     asyncio.run(read_all(SegmentCache(store, PLENTY), segment, 8, 1_000))
     assert store.gets == [(0, segment.size)]
 
 
+@promise("M7")
 def test_small_row_groups_come_with_their_neighbours() -> None:
-    """M7: one request for about two megabytes, each byte once, and one for the footer."""
+    """One request for about two megabytes, each byte once, and one for the footer."""
     store, segment = stored(40, 10_000)
     asyncio.run(read_all(SegmentCache(store, PLENTY), segment, 40, 10_000))
     (_, _), *spans = store.gets
@@ -81,8 +86,9 @@ def test_small_row_groups_come_with_their_neighbours() -> None:
     assert all(a + length <= b for (a, length), (b, _) in itertools.pairwise(spans))
 
 
+@promise("M7")
 def test_large_row_groups_come_alone() -> None:
-    """M7: a row group that is worth a request is one, and its bytes are not kept beside its rows."""
+    """A row group that is worth a request is one, and its bytes are not kept beside its rows."""
     store, segment = stored(3, 120_000)
     cache = SegmentCache(store, PLENTY)
     asyncio.run(read_all(cache, segment, 3, 120_000))
@@ -90,9 +96,10 @@ def test_large_row_groups_come_alone() -> None:
     assert cache.bytes < 3 * RECORDS * 120_000 * 1.1
 
 
+@promise("T3")
 @pytest.mark.parametrize("limit", [0, 100_000, 3_000_000])
 def test_a_cache_that_forgets(limit: int) -> None:
-    """T3: fewer bytes held means more requests, never other rows."""
+    """Fewer bytes held means more requests, never other rows."""
     store, segment = stored(20, 10_000)
     cache = SegmentCache(store, limit)
 
@@ -105,8 +112,9 @@ def test_a_cache_that_forgets(limit: int) -> None:
     assert len(store.gets) > 4
 
 
+@promise("M7")
 def test_readers_of_neighbours_share_a_request() -> None:
-    """M7: partitions that are read at once wait for the same bytes."""
+    """Partitions that are read at once wait for the same bytes."""
     store, segment = stored(8, 10_000)
 
     async def scenario() -> None:

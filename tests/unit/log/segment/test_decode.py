@@ -1,4 +1,4 @@
-"""T1: which batches of a WAL run become rows, when some of them belong to aborted transactions."""
+"""Which batches of a WAL run become rows, when some of them belong to aborted transactions."""
 
 import struct
 from collections.abc import Sequence
@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.log.segment.decode import AbortedRange, Run, decode_runs
 from tests.support.batches import NO_PRODUCER, Rec, batch
+from tests.support.promise import promise
 from tests.support.soak import examples
+
+PROMISES = ("T1",)
 
 LIMIT = 1 << 20
 
@@ -81,12 +84,13 @@ def histories(draw: st.DrawFn) -> tuple[list[Sent], list[AbortedRange]]:
     return sent, draw(st.permutations(aborted))
 
 
+@promise("T1")
 @settings(deadline=None, max_examples=examples(300))
 @given(history=histories(), cuts=st.sets(st.integers(0, 25)), first=st.integers(0, 12))
 def test_aborted_records_are_dropped(
     history: tuple[list[Sent], list[AbortedRange]], cuts: set[int], first: int
 ) -> None:
-    """T1: exactly the transactional batches of a producer from its first record up to its marker."""
+    """Exactly the transactional batches of a producer from its first record up to its marker."""
     sent, aborted = history
     wanted = [
         one.start + i
@@ -98,16 +102,18 @@ def test_aborted_records_are_dropped(
     assert offsets_of(runs_of(sent, cuts), aborted, first) == wanted
 
 
+@promise("T1")
 def test_without_rows() -> None:
-    """T1: a run that is aborted as a whole has no piece, and none is needed for the bytes of its records."""
+    """A run that is aborted as a whole has no piece, and none is needed for the bytes of its records."""
     run = Sent(4, 7, True, 3, 4).encoded()
     assert offsets_of([(run, 4, -1)], [(7, 4, 7)]) == []
     assert offsets_of([(run, 4, -1)], [(7, 0, 4)]) == [4, 5, 6]
     assert offsets_of([], [(7, 4, 7)]) == []
 
 
+@promise("T1")
 def test_log_append_time() -> None:
-    """T1: topics with log-append time drop the same batches."""
+    """Topics with log-append time drop the same batches."""
     runs = [(Sent(0, 7, True, 2).encoded(), 0, 55), (Sent(3, 7, True, 1).encoded(), 3, 66)]
     [piece] = decode_runs(0, runs, 0, LIMIT, None, [(7, 0, 2)])
     assert [(row["offset"], row["timestamp_ms"]) for row in piece.to_pylist()] == [(3, 66)]

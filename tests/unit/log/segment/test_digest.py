@@ -1,4 +1,4 @@
-"""T17: the digest of rows does not depend on order and cut, and every change of a log column changes it."""
+"""The digest of rows does not depend on order and cut, and every change of a log column changes it."""
 
 import itertools
 import struct
@@ -13,6 +13,9 @@ from headwater.log.segment.digest import MASK, digest
 from headwater.log.segment.schema import segment_schema
 from headwater.log.segment.write import decode_runs
 from tests.support.batches import Rec, batch
+from tests.support.promise import promise
+
+PROMISES = ("T5",)
 
 blobs = st.none() | st.binary(max_size=90) | st.integers(0, 300).map(lambda n: b"x" * n)
 headers = st.none() | st.lists(st.fixed_dictionaries({"key": st.text(max_size=9), "value": blobs}), max_size=3)
@@ -31,10 +34,11 @@ def of(found: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, schema=segment_schema())
 
 
+@promise("T5")
 @settings(max_examples=150, deadline=None)
 @given(st.lists(rows, max_size=12), st.data())
 def test_order_and_cut_do_not_matter(found: list[dict[str, Any]], data: st.DataObject) -> None:
-    """T17: slices of one batch, batches of their own, and any order have the same sum."""
+    """Slices of one batch, batches of their own, and any order have the same sum."""
     total, whole = digest(of(found)), of(found)
     assert 0 <= total <= MASK
     assert total == sum(digest(of([row])) for row in found) & MASK
@@ -45,19 +49,21 @@ def test_order_and_cut_do_not_matter(found: list[dict[str, Any]], data: st.DataO
     assert total == digest(pa.concat_batches([whole, *pieces]).slice(len(found)))
 
 
+@promise("T5")
 @settings(max_examples=150, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=4), st.sampled_from(LOGGED), st.integers(0, 3), rows)
 def test_every_change_changes_it(found: list[dict[str, Any]], name: str, at: int, other: dict[str, Any]) -> None:
-    """T17: of any log column of any row; the timestamp of tables follows from that of the log."""
+    """Of any log column of any row; the timestamp of tables follows from that of the log."""
     row = at % len(found)
     changed = [*found[:row], {**found[row], name: other[name]}, *found[row + 1 :]]
     assert (digest(of(changed)) == digest(of(found))) == (found[row][name] == other[name])
 
 
+@promise("T5")
 @settings(max_examples=60, deadline=None)
 @given(st.binary(min_size=1, max_size=400), st.data())
 def test_no_byte_is_passed_over(value: bytes, data: st.DataObject) -> None:
-    """T17: a bit of a value, wherever it is, and a byte more or less."""
+    """A bit of a value, wherever it is, and a byte more or less."""
     at, bit = data.draw(st.integers(0, len(value) - 1)), data.draw(st.integers(0, 7))
     spoilt = value[:at] + bytes([value[at] ^ 1 << bit]) + value[at + 1 :]
     found = [digest(of([row(value=one)])) for one in (value, spoilt, value[:-1], value + b"\0", None)]
@@ -70,6 +76,7 @@ def row(**changes: Any) -> dict[str, Any]:
     return {**plain, "timestamp": None, "key": None, "value": None, "headers": None, "headers_raw": None, **changes}
 
 
+@promise("T5")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -84,18 +91,20 @@ def row(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_what_looks_alike_is_told_apart(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """T17: null and empty, and bytes on either side of a border."""
+    """Null and empty, and bytes on either side of a border."""
     assert digest(of([one])) != digest(of([other]))
 
 
+@promise("T5")
 def test_two_rows_cannot_swap_values() -> None:
-    """T17: a sum over cells would not notice it."""
+    """A sum over cells would not notice it."""
     a, b = row(offset=1, value=b"a"), row(offset=2, value=b"b")
     assert digest(of([a, b])) != digest(of([{**a, "value": b"b"}, {**b, "value": b"a"}]))
 
 
+@promise("T5")
 def test_it_is_the_same_in_every_build() -> None:
-    """T17: digests are in the ledger, so the hash never changes."""
+    """Digests are in the ledger, so the hash never changes."""
     rows_of = [
         row(offset=i, key=b"k", value=bytes(range(200)), headers=[{"key": "h", "value": b"v"}]) for i in range(3)
     ]
@@ -105,8 +114,9 @@ def test_it_is_the_same_in_every_build() -> None:
 EXPECTED = 15574733681121417981
 
 
+@promise("T5")
 def test_decoded_and_read_rows_have_the_same() -> None:
-    """T17: rows from the WAL are laid out in memory otherwise than those of a file."""
+    """Rows from the WAL are laid out in memory otherwise than those of a file."""
     run = batch([Rec(b"v" * 99, b"k", headers=((b"h", b"1"),)), Rec(None), Rec(b"w", headers=((b"\xff", b""),))])
     data = struct.pack(">I", len(run)) + run
     [piece] = decode_runs(3, [(data, 7, -1)], 7, 1 << 20)

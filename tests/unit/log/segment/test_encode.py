@@ -1,4 +1,4 @@
-"""Rows as Kafka batches: borders, limits, gaps, times (T3, K4, K5)."""
+"""Rows as Kafka batches: borders, limits, gaps, times."""
 
 from typing import Any
 
@@ -10,6 +10,9 @@ from headwater.errors import Damaged
 from headwater.log.batch import max_timestamp_of, split_batches
 from headwater.log.segment.encode import RowGroup, compile_encoder
 from headwater.log.segment.schema import segment_schema
+from tests.support.promise import promise
+
+PROMISES = ("T3", "K4", "K5")
 
 WHOLE = 1 << 20
 
@@ -34,8 +37,9 @@ def batches(rows: RowGroup, offset: int, end: int, **limits: int) -> list[Batch]
     return found
 
 
+@promise("T3")
 def test_gaps_are_covered() -> None:
-    """T3: every batch reaches to the next row, the last one to the end that is asked for."""
+    """Every batch reaches to the next row, the last one to the end that is asked for."""
     rows = group(*({"offset": offset} for offset in (10, 11, 40, 50)))
     (one,) = batches(rows, 0, 60)
     assert (one.base_offset, one.next_offset) == (10, 60)
@@ -46,8 +50,8 @@ def test_gaps_are_covered() -> None:
     assert (cut.base_offset, cut.next_offset) == (40, 45)
 
 
+@promise("T3")
 def test_nothing_left() -> None:
-    """T3"""
     rows = group({"offset": 10})
     for offset, end, following in ((11, 20, 20), (5, 8, 8), (30, 20, 30)):
         encoded = rows.encode(offset, end, WHOLE, True)
@@ -58,8 +62,9 @@ def test_nothing_left() -> None:
     assert none.largest_time() is None
 
 
+@promise("K4")
 def test_limits() -> None:
-    """K4: never more than `max_bytes`, but the first record if it is asked for."""
+    """Never more than `max_bytes`, but the first record if it is asked for."""
     rows = group(*({"offset": i, "value": bytes(1_000)} for i in range(10)))
     for max_bytes in (1, 1_100, 2_500, 5_000, 100_000):
         for batch_bytes in (1, 2_500, WHOLE):
@@ -72,8 +77,9 @@ def test_limits() -> None:
     assert rows.encode(3, 10, 1_100, False).next_offset == 4
 
 
+@promise("T3")
 def test_log_append_time() -> None:
-    """T3: a batch has one append time, and none together with create time."""
+    """A batch has one append time, and none together with create time."""
     times = [(5, 8), (5, 8), (6, 8), (6, 0), (9, 0), (9, 8)]
     rows = group(*({"offset": i, "timestamp_ms": t, "attributes": a} for i, (t, a) in enumerate(times)))
     encoded = rows.encode(0, 6, WHOLE, True).records
@@ -84,8 +90,9 @@ def test_log_append_time() -> None:
     assert [bytes(one)[21:23] for one in split_batches(encoded)] == [b"\0\x08", b"\0\x08", b"\0\0", b"\0\x08"]
 
 
+@promise("T3")
 def test_header_fields() -> None:
-    """T3: no producer, no codec, no transaction; leader epoch 0; the largest timestamp."""
+    """No producer, no codec, no transaction; leader epoch 0; the largest timestamp."""
     rows = group({"offset": 7, "timestamp_ms": 30, "attributes": 0x10, "producer_id": 5}, {"offset": 8})
     (one,) = split_batches(rows.encode(0, 9, WHOLE, True).records)
     data = bytes(one)
@@ -96,8 +103,9 @@ def test_header_fields() -> None:
     assert int.from_bytes(data[27:35], "big") == 30
 
 
+@promise("T3")
 def test_extreme_deltas() -> None:
-    """T3: timestamps and offsets too far apart for one batch."""
+    """Timestamps and offsets too far apart for one batch."""
     stamps = [-(1 << 63), (1 << 63) - 1, -1, 0, -(1 << 63)]
     rows = group(*({"offset": i, "timestamp_ms": t} for i, t in enumerate(stamps)))
     assert [record.timestamp for one in batches(rows, 0, 5) for record in one.records] == stamps
@@ -111,8 +119,9 @@ def test_extreme_deltas() -> None:
     ]
 
 
+@promise("K5")
 def test_times() -> None:
-    """K5: exact with disordered clocks."""
+    """Exact with disordered clocks."""
     rows = group(*({"offset": 10 * i, "timestamp_ms": t} for i, t in enumerate([5, 3, 9, 4, 9])))
     assert rows.first_at_time(4) == (0, 5)
     assert rows.first_at_time(6) == (20, 9)
@@ -123,8 +132,9 @@ def test_times() -> None:
     assert rows.largest_time(41) is None
 
 
+@promise("T3")
 def test_slices_and_chunks() -> None:
-    """T3: columns need not be whole."""
+    """Columns need not be whole."""
     rows = [{"offset": i, "headers": [{"key": str(i), "value": None}] * (i % 3), "key": None} for i in range(9)]
     defaults = {"partition": 0, "timestamp_ms": 0, "attributes": 0, "producer_id": -1, "producer_epoch": -1}
     whole = pa.RecordBatch.from_pylist([defaults | {"sequence": -1} | row for row in rows], schema=segment_schema())
@@ -133,8 +143,9 @@ def test_slices_and_chunks() -> None:
     assert [(r.offset, r.headers) for r in found.records] == [(i, ((str(i), None),) * (i % 3)) for i in range(1, 9)]
 
 
+@promise("T3")
 def test_other_types_are_refused() -> None:
-    """T3: no bytes are read as what they are not."""
+    """No bytes are read as what they are not."""
     rows = segment_schema().empty_table()
     with pytest.raises(Damaged):
         RowGroup(rows.set_column(4, "key", pa.array([], pa.large_binary())))

@@ -1,4 +1,4 @@
-"""Whatever the bytes are, a run gives sound rows or a `Damaged`, and so does a segment (T1, L2)."""
+"""Whatever the bytes are, a run gives sound rows or a `Damaged`, and so does a segment."""
 
 import io
 import random
@@ -15,7 +15,10 @@ from headwater.log.segment.encode import compile_encoder
 from headwater.log.segment.read import SegmentReader, footer_bytes, footer_checksum
 from headwater.log.segment.write import SegmentWriter, compile_kernels, decode_runs, read_pieces
 from tests.support.batches import Rec, batch, varint
+from tests.support.promise import promise
 from tests.support.soak import examples
+
+PROMISES = ("T1", "L2")
 
 LIMIT = 1 << 20
 RECS = [
@@ -54,6 +57,7 @@ def decoded(run: bytes, start: int = 0) -> int | None:
     return rows
 
 
+@promise("L2")
 @settings(max_examples=examples(600), deadline=None)
 @given(
     codec=st.integers(0, 4),
@@ -62,7 +66,7 @@ def decoded(run: bytes, start: int = 0) -> int | None:
     mend=st.booleans(),
 )
 def test_mutated_batches(codec: int, changes: list[tuple[int, int]], cut: int, mend: bool) -> None:
-    """L2: with the CRC mended, so that the checks behind it are met too."""
+    """With the CRC mended, so that the checks behind it are met too."""
     one = bytearray(batch(RECS, codec=codec))
     for at, byte in changes:
         one[at % len(one)] = byte
@@ -75,19 +79,19 @@ def test_mutated_batches(codec: int, changes: list[tuple[int, int]], cut: int, m
     assert found is None or 2 <= found <= 2 + len(RECS)
 
 
+@promise("L2")
 @settings(max_examples=examples(600), deadline=None)
 @given(body=st.binary(max_size=60), count=st.integers(-1, 5), last=st.integers(-1, 5), codec=st.integers(0, 7))
 def test_random_records(body: bytes, count: int, last: int, codec: int) -> None:
-    """L2"""
     one = bytearray(batch([], body=body, count=count, last_delta=last))
     one[22] |= codec
     decoded(prefixed(with_crc(one)))
 
 
+@promise("L2")
 @settings(max_examples=examples(300), deadline=None)
 @given(run=st.binary(max_size=200))
 def test_random_runs(run: bytes) -> None:
-    """L2"""
     assert decoded(run) is None or not run
 
 
@@ -95,6 +99,7 @@ def record(fields: bytes) -> bytes:
     return varint(len(fields)) + fields
 
 
+@promise("L2")
 @pytest.mark.parametrize(
     "body",
     [
@@ -120,11 +125,11 @@ def record(fields: bytes) -> bytes:
     ],
 )
 def test_each_flaw_of_a_record(body: bytes) -> None:
-    """L2"""
     one = bytearray(batch([Rec(b"", timestamp=5)], body=body))
     assert decoded(prefixed(with_crc(one))) is None
 
 
+@promise("L2")
 @pytest.mark.parametrize(
     ("at", "value"),
     [
@@ -139,20 +144,21 @@ def test_each_flaw_of_a_record(body: bytes) -> None:
     ],
 )
 def test_each_flaw_of_a_batch(at: int, value: bytes) -> None:
-    """L2"""
     one = bytearray(batch(RECS))
     one[at : at + len(value)] = value
     assert decoded(prefixed(bytes(one) if at == 17 else with_crc(one))) is None
 
 
+@promise("L2")
 def test_offsets_never_overflow() -> None:
-    """L2: neither by where a run starts nor by what batches claim."""
+    """Neither by where a run starts nor by what batches claim."""
     assert decoded(prefixed(batch(RECS)), start=(1 << 63) - 2) is None
     assert decoded(prefixed(batch([], count=0, last_delta=(1 << 31) - 1)) * 3, start=1 << 61) == 0
 
 
+@promise("T1")
 def test_runs_that_overlap_are_refused() -> None:
-    """T1: no offset twice."""
+    """No offset twice."""
     run = prefixed(batch(RECS))
     for size in (1, 1 << 21):
         padding = prefixed(batch([Rec(bytes(size))]))
@@ -160,9 +166,9 @@ def test_runs_that_overlap_are_refused() -> None:
             list(decode_runs(0, [(run + padding, 0, -1), (run, 2, -1)], 0, LIMIT))
 
 
+@promise("T1")
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_batch_that_opens_to_too_much(codec: int) -> None:
-    """T1"""
     run = prefixed(batch([Rec(bytes(LIMIT))], codec=codec))
     with pytest.raises(Damaged):
         list(decode_runs(0, [(run, 0, -1)], 0, LIMIT))
@@ -188,8 +194,9 @@ def opened(data: bytes) -> list[bytes]:
     return found
 
 
+@promise("T3")
 def test_mutated_pages_are_noticed() -> None:
-    """T3: a changed byte anywhere between the first and the last page is refused, or changes nothing that is read."""
+    """A changed byte anywhere between the first and the last page is refused, or changes nothing that is read."""
     data = segment()
     sound = opened(data)
     chance = random.Random(4)
@@ -210,10 +217,10 @@ def test_mutated_pages_are_noticed() -> None:
     assert refused > 400
 
 
+@promise("T3")
 @settings(max_examples=examples(100), deadline=None)
 @given(tail=st.binary(max_size=100))
 def test_random_footers(tail: bytes) -> None:
-    """T3"""
     for end in (tail, tail + struct.pack("<I4s", len(tail), b"PAR1")):
         with pytest.raises(Damaged):
             SegmentReader(end)
@@ -222,8 +229,9 @@ def test_random_footers(tail: bytes) -> None:
     assert pa.default_memory_pool().bytes_allocated() < 64 << 20
 
 
+@promise("T3")
 def test_mutated_footers_are_refused() -> None:
-    """T3: pyarrow ends the whole process over some broken footers, so none that was changed ever reaches it."""
+    """pyarrow ends the whole process over some broken footers, so none that was changed ever reaches it."""
     data = segment()
     checksum, length = footer_checksum(data), footer_bytes(data[-8:])
     chance = random.Random(5)

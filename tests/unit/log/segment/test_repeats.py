@@ -12,6 +12,7 @@ from headwater.log.segment.rows import plain_rows, plain_schema
 from headwater.log.segment.schema import FIELD_ID
 from headwater.log.segment.typed import typed_schema
 from headwater.log.segment.write import SegmentWriter
+from tests.support.promise import promise
 
 COUNT = 3 * SAMPLE_ROWS
 KIND = pa.struct([
@@ -51,8 +52,9 @@ def test_without_rows_or_with_few_all_texts_may_repeat() -> None:
     assert repeating([batch(0, 10)], []) == []
 
 
+@promise("T2")
 def test_only_those_have_dictionaries_in_the_file() -> None:
-    """T2: the values are the same; the columns of the log are written as ever."""
+    """The values are the same; the columns of the log are written as ever."""
     sink = io.BytesIO()
     writer = SegmentWriter(sink, FIELDS)
     rows = batch(0, COUNT)

@@ -18,6 +18,7 @@ from headwater.log.segment.schema import FIELD_ID, segment_schema
 from headwater.log.segment.typed import aligned, typed_schema
 from headwater.log.segment.verify import GroupRows, verify_segment
 from headwater.log.segment.write import SegmentWriter, read_pieces
+from tests.support.promise import promise
 
 OLD = pa.struct([("a", pa.int64()), ("l", pa.list_(pa.struct([("x", pa.string())])))])
 NEW = pa.struct(
@@ -38,8 +39,9 @@ def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
     return pa.field(name, kind, metadata={FIELD_ID: str(number)})
 
 
+@promise("T7")
 def test_typed_columns_are_read_back() -> None:
-    """T7: a merge takes typed columns over; the log's columns are as before."""
+    """A merge takes typed columns over; the log's columns are as before."""
     typed = [field("value_data", OLD, 100)]
     values = pa.array([{"a": 1, "l": [{"x": "p"}, None]}, None, {"a": None, "l": []}], OLD)
     plain = rows(3)
@@ -64,8 +66,9 @@ ODD = field("value.x", pa.int64(), 107)
 """A column whose name looks like a part of the log's `value`."""
 
 
+@promise("T2", "T6")
 def test_consumers_get_the_same_from_a_file_with_typed_columns() -> None:
-    """T2, T6: the bytes that serve records are next to each other, and nothing else is read for them."""
+    """The bytes that serve records are next to each other, and nothing else is read for them."""
     count = 3_000
     plain, typed = rows(count), [field("value_data", NEW, 100), ODD]
     extra = [pa.array([{"a": i, "l": [{"x": "t" * 50, "y": i}], "m": [("k", i)]} for i in range(count)], NEW)]
@@ -96,8 +99,9 @@ def test_consumers_get_the_same_from_a_file_with_typed_columns() -> None:
     assert metadata.num_columns == LOG_LEAVES + 6
 
 
+@promise("T6")
 def test_a_merge_of_a_file_with_an_odd_name_reads_the_log_alone() -> None:
-    """T6: a typed column is not taken for a field of the log's."""
+    """A typed column is not taken for a field of the log's."""
     sink = io.BytesIO()
     writer = SegmentWriter(sink, [ODD])
     writer.add(0, pa.RecordBatch.from_arrays([*rows(3).columns, pa.array([1, 2, 3])], schema=typed_schema([ODD])))
@@ -108,8 +112,9 @@ def test_a_merge_of_a_file_with_an_odd_name_reads_the_log_alone() -> None:
     assert next(piece.batches([ODD])).column("value.x").to_pylist() == [1, 2, 3]
 
 
+@promise("L10")
 def test_damage_of_typed_columns_is_found() -> None:
-    """L10: consumers do not read them, but whoever checks a whole segment does."""
+    """Consumers do not read them, but whoever checks a whole segment does."""
     sink = io.BytesIO()
     field_of = field("value_data", pa.string(), 100)
     writer = SegmentWriter(sink, [field_of])
@@ -127,8 +132,9 @@ def test_damage_of_typed_columns_is_found() -> None:
     assert list(piece.batches()) == [rows(500)]
 
 
+@promise("T6")
 def test_row_groups_with_typed_columns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T6: by the bytes of all columns too, which the writer holds in memory."""
+    """By the bytes of all columns too, which the writer holds in memory."""
     monkeypatch.setattr(write, "TYPED_BYTES", 100_000)
     big = field("value_data", pa.string(), 100)
     writer = SegmentWriter(io.BytesIO(), [big])
@@ -146,10 +152,11 @@ VALUES = st.one_of(
 )
 
 
+@promise("T7")
 @given(st.lists(VALUES, max_size=8), st.integers(0, 3))
 @settings(max_examples=40, deadline=None)
 def test_values_keep_their_fields(values: list[dict[str, object] | None], skip: int) -> None:
-    """T7: aligned values have what they had, and nulls in new fields."""
+    """Aligned values have what they had, and nulls in new fields."""
     found = aligned(pa.array(values, OLD).slice(skip), NEW).to_pylist()
     assert [one and {"a": one["a"], "l": _without_y(one["l"])} for one in found] == values[skip:]
     assert all(one is None or one["m"] is None for one in found)

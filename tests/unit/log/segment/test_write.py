@@ -1,4 +1,4 @@
-"""Segments: the schema that all engines read, and records that come back byte for byte (T2, T3)."""
+"""Segments: the schema that all engines read, and records that come back byte for byte."""
 
 import asyncio
 import io
@@ -24,6 +24,9 @@ from headwater.log.segment.schema import segment_schema
 from headwater.log.segment.write import SegmentFacts, SegmentWriter, Sizes, compile_kernels, decode_runs, read_pieces
 from headwater.state.commands.columns import KEY_COLUMN, Bounds
 from tests.support.batches import NO_PRODUCER, Rec, batch
+from tests.support.promise import promise
+
+PROMISES = ("T2", "T3")
 
 OPENED_LIMIT = 64 << 20
 LAST_MS = 253_402_300_799_999
@@ -110,6 +113,7 @@ batches = st.lists(
 )
 
 
+@promise("T3")
 @settings(deadline=None, max_examples=150)
 @given(
     made=batches,
@@ -127,7 +131,7 @@ def test_records_come_back_byte_for_byte(
     max_bytes: int,
     batch_bytes: int,
 ) -> None:
-    """T3: all codecs, nulls, headers, timestamps and gaps, over runs that are cut anywhere between batches."""
+    """All codecs, nulls, headers, timestamps and gaps, over runs that are cut anywhere between batches."""
     wanted: list[tuple[int, Rec, int]] = []
     encoded: list[bytes] = []
     starts: list[int] = []
@@ -174,8 +178,9 @@ def check_row(row: dict[str, object], rec: Rec, time: int) -> None:
         assert row["headers_raw"] is None
 
 
+@promise("T3")
 def test_raw_headers_are_kept_to_the_byte() -> None:
-    """T3: header names that are not UTF-8 come back as they were sent."""
+    """Header names that are not UTF-8 come back as they were sent."""
     headers = ((b"\xff\xfe", b"a"), (b"ok", None), (b"\xed\xa0\x80", b""))
     (piece,) = rows_of(run_of([batch([Rec(b"x", headers=headers)])]))
     data, _ = segment_of({0: [piece]})
@@ -188,10 +193,10 @@ def test_raw_headers_are_kept_to_the_byte() -> None:
     assert raw == b"\x06" + b"\x04\xff\xfe\x02a" + b"\x04ok\x01" + b"\x06\xed\xa0\x80\x00"
 
 
+@promise("T3")
 @settings(deadline=None, max_examples=300)
 @given(name=st.binary(max_size=6) | st.text(max_size=4).map(lambda t: t.encode("utf-8", "surrogatepass")))
 def test_utf8_as_python_judges_it(name: bytes) -> None:
-    """T3"""
     (piece,) = rows_of(run_of([batch([Rec(b"x", headers=((name, None),))])]))
     try:
         wanted = [{"key": name.decode(), "value": None}]
@@ -201,8 +206,9 @@ def test_utf8_as_python_judges_it(name: bytes) -> None:
         assert piece.column("headers")[0].as_py() == wanted
 
 
+@promise("T2")
 def test_schema_and_settings_of_the_file() -> None:
-    """T2: names, types, nulls and field ids; statistics only where they prune; no encodings that Spark cannot read."""
+    """Names, types, nulls and field ids; statistics only where they prune; no encodings that Spark cannot read."""
     data, _ = segment_of({0: rows_of(run_of([batch([Rec(b"v", b"k", headers=((b"h", b"1"),))])]))})
     file = parquet.ParquetFile(pa.BufferReader(data))
     odd = ", is_from_converted_type=false, force_set_converted_type=false"
@@ -217,8 +223,9 @@ def test_schema_and_settings_of_the_file() -> None:
         assert set(chunk.encodings) <= {"PLAIN", "RLE", "RLE_DICTIONARY"}
 
 
+@promise("T2")
 def test_other_engines_see_the_same(tmp_path: Path) -> None:
-    """T2: DuckDB and pyarrow agree on types, nulls, empty values and duplicate headers."""
+    """DuckDB and pyarrow agree on types, nulls, empty values and duplicate headers."""
     made = [
         Rec(b"", None, 0, ((b"a", b"1"), (b"a", None))),
         Rec(None, b"", -1),
@@ -244,15 +251,17 @@ def test_other_engines_see_the_same(tmp_path: Path) -> None:
     assert table.column("value").to_pylist() == [b"", None, b"v"]
 
 
+@promise("T3")
 def test_log_append_time() -> None:
-    """T3: every record gets the time and the bit."""
+    """Every record gets the time and the bit."""
     (piece,) = rows_of(run_of([batch([Rec(b"a", timestamp=1), Rec(b"b", timestamp=2)], codec=4)]), append_ms=500)
     assert piece.column("timestamp_ms").to_pylist() == [500, 500]
     assert piece.column("attributes").to_pylist() == [8, 8]
 
 
+@promise("T2")
 def test_facts_and_parts() -> None:
-    """T2: what the ledger learns of a file."""
+    """What the ledger learns of a file."""
     first = list(decode_runs(1, [(run_of([batch([Rec(b"a", timestamp=-1), Rec(b"b", timestamp=9)])]), 100, -1)], 0, 0))
     second = list(decode_runs(4, [(run_of([batch([Rec(b"c", timestamp=3)])]), 7, -1)], 0, 0))
     out = io.BytesIO()
@@ -270,8 +279,9 @@ def test_facts_and_parts() -> None:
     assert list(pieces[0].batches()) == first
 
 
+@promise("T3")
 def test_columns_begin_as_large_as_the_last_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T3: sizes that are carried from part to part spare growing, and change no row, larger or smaller."""
+    """Sizes that are carried from part to part spare growing, and change no row, larger or smaller."""
     grown = []
     grow = segment_decode._Columns.grow
     monkeypatch.setattr(segment_decode._Columns, "grow", lambda columns: (grown.append(1), grow(columns))[1])
@@ -289,15 +299,16 @@ def test_columns_begin_as_large_as_the_last_ones(monkeypatch: pytest.MonkeyPatch
     assert counts[1:3] == [0, 0]
 
 
+@promise("T2")
 def test_a_segment_without_rows() -> None:
-    """T2"""
     data, facts = segment_of({0: rows_of(run_of([batch([Rec(b"x")], attributes=0x20)]))})
     assert facts == SegmentFacts(0, 0, len(data), -1, -1, -1, -1, -1, -1, 0, 0, ())
     assert read_pieces(data, footer_checksum(data)) == []
 
 
+@promise("T2")
 def test_rows_only_rise() -> None:
-    """T2: a segment is sorted by partition and offset."""
+    """A segment is sorted by partition and offset."""
     (piece,) = rows_of(run_of([batch([Rec(b"x"), Rec(b"y")])]), 5)
     writer = SegmentWriter(io.BytesIO())
     writer.add(2, piece)
@@ -307,8 +318,9 @@ def test_rows_only_rise() -> None:
         writer.add(1, piece)
 
 
+@promise("T5")
 def test_small_row_groups_become_larger_ones() -> None:
-    """T5: merging keeps every row and closes row groups by size."""
+    """Merging keeps every row and closes row groups by size."""
     run = run_of([batch([Rec(b"v" * 1_000)] * 500)])
     sources = [segment_of({0: rows_of(run, 500 * i)})[0] for i in range(40)]
     out = io.BytesIO()
@@ -323,8 +335,9 @@ def test_small_row_groups_become_larger_ones() -> None:
     assert table.column("offset").to_pylist() == list(range(20_000))
 
 
+@promise("T3")
 def test_ranged_reads() -> None:
-    """T3: a footer and a row group take one read each, and a long footer one more."""
+    """A footer and a row group take one read each, and a long footer one more."""
     run = run_of([batch([Rec(b"v" * 100)] * 50)])
     parts = {p: list(decode_runs(p, [(run, 0, -1)], 0, 0)) for p in range(200)}
     data, _ = segment_of(parts)
@@ -352,15 +365,16 @@ def test_ranged_reads() -> None:
     asyncio.run(scenario())
 
 
+@promise("T1")
 def test_memory_of_a_batch_that_opens_to_much() -> None:
-    """T1: pieces bound the memory, whatever a batch opens to."""
+    """Pieces bound the memory, whatever a batch opens to."""
     big = run_of([batch([Rec(bytes(1 << 16))] * 1_000, codec=4)])
     peak = settled_peak(big, 1_000, OPENED_LIMIT + (4 << 20))
     assert peak < 256 << 20
 
 
+@promise("T1")
 def test_memory_of_many_small_batches() -> None:
-    """T1"""
     one = batch([Rec(b"v" * 100)])
     assert settled_peak(run_of([one] * 100_000), 100_000, OPENED_LIMIT) < 256 << 20
 
@@ -384,8 +398,9 @@ def settled_peak(run: bytes, rows: int, limit: int) -> int:
     return peak + arrow
 
 
+@promise("T3")
 def test_one_record_larger_than_a_piece() -> None:
-    """T3: it is a row group of its own."""
+    """It is a row group of its own."""
     made = [Rec(b"a"), Rec(np.random.default_rng(1).bytes(20 << 20)), Rec(b"b")]
     pieces = rows_of(run_of([batch(made)]))
     assert [piece.num_rows for piece in pieces] == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""The WAL format: there and back, a golden file, and every changed byte found (L2)."""
+"""The WAL format: there and back, a golden file, and every changed byte found."""
 
 import struct
 from pathlib import Path
@@ -14,6 +14,9 @@ from headwater.log.wal import format as wal
 from headwater.log.wal.cache import ReadWal, WrittenWal
 from headwater.types import Domain, WalId
 from tests.support.batches import Rec, batch
+from tests.support.promise import promise
+
+PROMISES = ("L2",)
 
 GOLDEN = Path(__file__).parent / "golden" / "wal-v2.bin"
 CREATED_MS = 1_700_000_000_123
@@ -35,8 +38,9 @@ def golden_image() -> wal.WalImage:
     return wal.build(WalId(12, 345_678), Domain(9), CREATED_MS, LEDGER_MS, chunks)
 
 
+@promise("L2")
 def test_golden() -> None:
-    """L2: objects written by this version have these very bytes, and will be readable for ever."""
+    """Objects written by this version have these very bytes, and will be readable for ever."""
     image = golden_image()
     assert b"".join(image.pieces) == GOLDEN.read_bytes()
     found = wal.parse(GOLDEN.read_bytes())
@@ -54,9 +58,10 @@ batches = st.builds(made, st.integers(1, 4), st.binary(max_size=30), st.integers
 layouts = st.dictionaries(st.integers(0, (1 << 63) - 1), st.lists(batches, min_size=1, max_size=4), max_size=5)
 
 
+@promise("L2")
 @given(layouts, st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 32) - 1))
 def test_there_and_back(layout: dict[int, list[Batch]], epoch: int, sequence: int, domain: int) -> None:
-    """L2: batches come back byte for byte, from the bytes and from the pieces they were written from."""
+    """Batches come back byte for byte, from the bytes and from the pieces they were written from."""
     chunks = sorted(layout.items())
     image = wal.build(WalId(epoch, sequence), Domain(domain), CREATED_MS, LEDGER_MS, chunks)
     data = b"".join(image.pieces)
@@ -84,8 +89,8 @@ def test_there_and_back(layout: dict[int, list[Batch]], epoch: int, sequence: in
                 at, left = following, left - one.offsets
 
 
+@promise("L2")
 def test_any_changed_byte_is_found() -> None:
-    """L2"""
     data = GOLDEN.read_bytes()
     for at in range(len(data)):
         for change in (1, 0x80, 0xFF):
@@ -95,8 +100,8 @@ def test_any_changed_byte_is_found() -> None:
                 wal.parse(bytes(damaged))
 
 
+@promise("L2")
 def test_any_cut_is_found() -> None:
-    """L2"""
     data = GOLDEN.read_bytes()
     for cut in range(len(data)):
         with pytest.raises(Damaged):
@@ -109,9 +114,10 @@ def signed(body: bytes) -> bytes:
     return body + struct.pack(">I", crc32c(body))
 
 
+@promise("L2")
 @given(st.data())
 def test_a_right_crc_around_wrong_bytes(data: st.DataObject) -> None:
-    """L2: a writer gone wrong signs what it writes; the reader checks the structure too, and never fails otherwise."""
+    """A writer gone wrong signs what it writes; the reader checks the structure too, and never fails otherwise."""
     body = bytearray(GOLDEN.read_bytes()[:-4])
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, HEADER_BYTES + 44 * 3 - 1) | st.integers(0, len(body) - 1))
@@ -124,8 +130,8 @@ def test_a_right_crc_around_wrong_bytes(data: st.DataObject) -> None:
     assert found.chunks[0].position == HEADER_BYTES + 44 * len(found.chunks)
 
 
+@promise("L2")
 def test_wrong_layouts() -> None:
-    """L2"""
     one = made(1)
     right = b"".join(wal.build(WalId(1, 1), Domain(1), 0, 0, [(1, [one]), (2, [one])]).pieces)[:-4]
     assert len(wal.parse(signed(right)).chunks) == 2
@@ -156,8 +162,8 @@ def test_wrong_layouts() -> None:
             pytest.fail(name)
 
 
+@promise("L2")
 def test_runs_outside_the_object() -> None:
-    """L2"""
     data = GOLDEN.read_bytes()
     for start, end in ((-1, 5), (5, 4), (0, len(data) + 1), (len(data), len(data) + 1)):
         with pytest.raises(Damaged):
@@ -169,8 +175,9 @@ def test_runs_outside_the_object() -> None:
         wal.batches_between(data, 0, 60)
 
 
+@promise("L2")
 def test_paths() -> None:
-    """L2: where objects lie, and what their names say."""
+    """Where objects lie, and what their names say."""
     path = wal.path_of("eu-1a", 3, CREATED_MS, WalId(12, 345))
     assert path == "wal/v1/zone=eu-1a/domain=3/date=2023/11/14/0000000012-000000000345.wo"
     assert wal.id_of_path(path) == WalId(12, 345)

@@ -10,6 +10,7 @@ import pytest
 from headwater.errors import Damaged
 from headwater.log.wal.runs import MAX_GAP, load_runs
 from headwater.objects.memory import MemoryStore
+from tests.support.promise import promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,9 @@ class Counting(MemoryStore):
         return await super().get(path, start, length)
 
 
+@promise("T17")
 def test_what_is_far_apart_is_read_apart() -> None:
-    """T17: a task that takes one partition of large objects does not read the others; each run has its bytes."""
+    """A task that takes one partition of large objects does not read the others; each run has its bytes."""
     far = 100 + MAX_GAP
     data = bytes(i % 251 for i in range(3 * far))
 
@@ -53,8 +55,9 @@ def test_what_is_far_apart_is_read_apart() -> None:
     asyncio.run(told())
 
 
+@promise("T1")
 def test_objects_that_cannot_be_read() -> None:
-    """T1: the others are read all the same."""
+    """The others are read all the same."""
 
     async def told() -> None:
         store = MemoryStore()

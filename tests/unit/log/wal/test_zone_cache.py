@@ -1,4 +1,4 @@
-"""L9: brokers of a zone read each WAL object once, in virtual time over a store that counts."""
+"""Brokers of a zone read each WAL object once, in virtual time over a store that counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from headwater.state.commands.cluster import Listener
 from headwater.types import WalId
 from tests.support.batches import Rec, batch
 from tests.support.faulty import FaultyLedger
+from tests.support.promise import promise
 from tests.support.virtual_nodes import ONE, QUIET, NodeWorld, read, sent, topic
+
+PROMISES = ("L9",)
 
 OBJECTS = 30
 
@@ -71,8 +74,9 @@ async def all_of(node: Node, stream: int) -> bytes:
     return await read(node, stream, max_bytes=1 << 24)
 
 
+@promise("L9")
 def test_one_read_per_object_and_zone() -> None:
-    """L9: all brokers of two zones at once, with objects that each other's owners need: no circle, one read a zone."""
+    """All brokers of two zones at once, with objects that each other's owners need: no circle, one read a zone."""
 
     async def main() -> None:
         world, wires = NodeWorld(), Wires()
@@ -90,8 +94,9 @@ def test_one_read_per_object_and_zone() -> None:
     run(main())
 
 
+@promise("L9")
 def test_the_writer_in_the_zone_is_asked_first() -> None:
-    """L9: what a live broker of the zone wrote is in its memory, so the store is not read at all."""
+    """What a live broker of the zone wrote is in its memory, so the store is not read at all."""
 
     async def main() -> None:
         world, wires = NodeWorld(), Wires()
@@ -106,9 +111,10 @@ def test_the_writer_in_the_zone_is_asked_first() -> None:
     run(main())
 
 
+@promise("L9")
 @pytest.mark.parametrize("flaw", ["broken", "bent"])
 def test_a_broker_that_fails_is_done_without(flaw: str) -> None:
-    """L9: no answer, or one whose CRC is wrong: the store is read, and that broker is left alone for a while."""
+    """No answer, or one whose CRC is wrong: the store is read, and that broker is left alone for a while."""
 
     async def main() -> None:
         world, wires = NodeWorld(), Wires()
@@ -129,8 +135,9 @@ def test_a_broker_that_fails_is_done_without(flaw: str) -> None:
     run(main())
 
 
+@promise("L9", "S3")
 def test_an_object_that_is_not_known_is_not_told() -> None:
-    """L9, S3: only what the metadata names can be asked for."""
+    """Only what the metadata names can be asked for."""
 
     async def main() -> None:
         world, wires = NodeWorld(), Wires()
@@ -148,8 +155,9 @@ def test_an_object_that_is_not_known_is_not_told() -> None:
     run(main())
 
 
+@promise("L9")
 def test_owners_are_of_the_zone_and_can_be_reached() -> None:
-    """L9: a broker without an internal listener, or of another zone, owns nothing; all agree on who does."""
+    """A broker without an internal listener, or of another zone, owns nothing; all agree on who does."""
 
     async def main() -> None:
         world, wires = NodeWorld(), Wires()

@@ -1,4 +1,4 @@
-"""S4: a batch counts from its arrival until it is decided or dropped, whatever becomes of its request."""
+"""A batch counts from its arrival until it is decided or dropped, whatever becomes of its request."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -15,7 +15,10 @@ from headwater.log.write.part import Outcome, Part
 from headwater.settings.settings import Profile, Wal
 from headwater.state.results import Verdict
 from tests.support.batches import batch, values
+from tests.support.promise import promise
 from tests.support.virtual_nodes import LAX, NodeWorld, read, sent, topic
+
+PROMISES = ("S4",)
 
 QUICK = Profile(object_bytes=300, min_interval_ms=0, gather_ms=0, flushes=2)
 THRIFTY = Profile(object_bytes=300, min_interval_ms=40, gather_ms=0, flushes=2)
@@ -98,8 +101,9 @@ def test_a_batch_whose_request_was_answered_goes_into_no_object() -> None:
     run(told())
 
 
+@promise("K11")
 def test_a_held_batch_is_dropped() -> None:
-    """K11: the batches behind it are judged as if it had never come."""
+    """The batches behind it are judged as if it had never come."""
 
     async def told() -> None:
         world = NodeWorld()

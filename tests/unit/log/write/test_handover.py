@@ -1,4 +1,4 @@
-"""L1, K11: a change of the profile under load keeps the order of each stream."""
+"""A change of the profile under load keeps the order of each stream."""
 
 import asyncio
 import random
@@ -13,7 +13,10 @@ from headwater.log.write.part import Outcome, Part
 from headwater.settings.settings import Profile, Wal
 from headwater.state.results import Verdict
 from tests.support.batches import batch, values
+from tests.support.promise import promise
 from tests.support.virtual_nodes import LAX, NodeWorld, One, read, send, topic
+
+PROMISES = ("L1", "K11")
 
 WAL = Wal(
     latency=Profile(object_bytes=1 << 20, min_interval_ms=0, gather_ms=0, flushes=2),
@@ -64,9 +67,10 @@ def test_batches_wait_until_the_former_writer_has_decided_its_own() -> None:
     run(told())
 
 
+@promise("K11")
 @pytest.mark.parametrize("producer", [7, -1], ids=["idempotent", "plain"])
 def test_the_profile_changes_under_load(producer: int) -> None:
-    """K11: no batch overtakes an earlier one, and none is refused."""
+    """No batch overtakes an earlier one, and none is refused."""
 
     async def told() -> None:
         world, rng = NodeWorld(), random.Random(5)
@@ -87,8 +91,9 @@ def test_the_profile_changes_under_load(producer: int) -> None:
     run(told())
 
 
+@promise("M5")
 def test_draining_decides_what_waits() -> None:
-    """M5: batches that wait for another writer were taken, too."""
+    """Batches that wait for another writer were taken, too."""
 
     async def told() -> None:
         world = NodeWorld()

@@ -1,4 +1,4 @@
-"""Batches that came before their predecessors wait for them, for a moment (K11, M2)."""
+"""Batches that came before their predecessors wait for them, for a moment."""
 
 import asyncio
 
@@ -8,8 +8,11 @@ from headwater.log.write.part import Outcome
 from headwater.settings.settings import Wal
 from headwater.state.results import Verdict
 from tests.support.batches import batch, values
+from tests.support.promise import promise
 from tests.support.transactions import Transactor
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic
+
+PROMISES = ("K11", "M2")
 
 PID = 7
 WAL = Wal(hold_ms=500)
@@ -32,8 +35,9 @@ async def two_nodes() -> tuple[NodeWorld, Node, Node, int]:
     return world, one, two, stream
 
 
+@promise("K11", "M2")
 def test_a_batch_waits_for_its_predecessors() -> None:
-    """K11, M2: which come through the other broker."""
+    """Which come through the other broker."""
 
     async def told() -> None:
         _, one, two, stream = await two_nodes()
@@ -50,8 +54,9 @@ def test_a_batch_waits_for_its_predecessors() -> None:
     run(told())
 
 
+@promise("K11")
 def test_but_not_for_ever() -> None:
-    """K11: after a moment `apply` decides, and says that the partition moved: the client sends again."""
+    """After a moment `apply` decides, and says that the partition moved: the client sends again."""
 
     async def told() -> None:
         _, _, two, stream = await two_nodes()
@@ -66,8 +71,9 @@ def test_but_not_for_ever() -> None:
     run(told())
 
 
+@promise("K11")
 def test_held_batches_go_in_the_order_of_their_sequences() -> None:
-    """K11: whatever the order they came in."""
+    """Whatever the order they came in."""
 
     async def told() -> None:
         _, one, two, stream = await two_nodes()
@@ -80,8 +86,9 @@ def test_held_batches_go_in_the_order_of_their_sequences() -> None:
     run(told())
 
 
+@promise("K11")
 def test_a_gap_filled_here() -> None:
-    """K11: the missing batch arrives at the same broker after those it held."""
+    """The missing batch arrives at the same broker after those it held."""
 
     async def told() -> None:
         _, _, two, stream = await two_nodes()
@@ -95,8 +102,9 @@ def test_a_gap_filled_here() -> None:
     run(told())
 
 
+@promise("K11", "M2")
 def test_a_newer_epoch_waits_for_its_first_batches() -> None:
-    """K11, M2: they come through the other broker, after batches of the older epoch that are known here."""
+    """They come through the other broker, after batches of the older epoch that are known here."""
 
     async def told() -> None:
         _, one, two, stream = await two_nodes()
@@ -110,8 +118,9 @@ def test_a_newer_epoch_waits_for_its_first_batches() -> None:
     run(told())
 
 
+@promise("K11")
 def test_a_retry_of_an_earlier_batch_holds_up_nobody() -> None:
-    """K11: what is under way here stays the newest batch, whatever is sent again meanwhile."""
+    """What is under way here stays the newest batch, whatever is sent again meanwhile."""
 
     async def told() -> None:
         _, _, two, stream = await two_nodes()
@@ -126,8 +135,9 @@ def test_a_retry_of_an_earlier_batch_holds_up_nobody() -> None:
     run(told())
 
 
+@promise("K11")
 def test_nothing_waits_without_need() -> None:
-    """K11: in sequence, from 0, a duplicate, another epoch, another stream, or with one writer only."""
+    """In sequence, from 0, a duplicate, another epoch, another stream, or with one writer only."""
 
     async def told() -> None:
         world, one, two, stream = await two_nodes()
@@ -156,8 +166,9 @@ def test_nothing_waits_without_need() -> None:
     run(told())
 
 
+@promise("K11")
 def test_sequences_start_over() -> None:
-    """K11: what follows 2^31 - 1 is no gap."""
+    """What follows 2^31 - 1 is no gap."""
 
     async def told() -> None:
         _, one, two, stream = await two_nodes()
@@ -176,9 +187,8 @@ def test_sequences_start_over() -> None:
     run(told())
 
 
+@promise("M5")
 def test_draining_lets_all_go() -> None:
-    """M5"""
-
     async def told() -> None:
         _, _, two, stream = await two_nodes()
         held = [send(two, stream, produced(first)) for first in (5, 7)]
@@ -192,8 +202,9 @@ def test_draining_lets_all_go() -> None:
     run(told())
 
 
+@promise("K12")
 def test_batches_of_transactions_wait_too() -> None:
-    """K12: in the first epoch and after each bump, and the missing ones are told by an error that clients retry."""
+    """In the first epoch and after each bump, and the missing ones are told by an error that clients retry."""
 
     async def told() -> None:
         _, one, two, stream = await two_nodes()
@@ -216,8 +227,9 @@ def test_batches_of_transactions_wait_too() -> None:
     run(told())
 
 
+@promise("K12")
 def test_a_transaction_does_not_wait_behind_one_that_has_ended() -> None:
-    """K12: what is missing of that one cannot come any more, so a batch of it is refused at once."""
+    """What is missing of that one cannot come any more, so a batch of it is refused at once."""
 
     async def told() -> None:
         _, one, two, stream = await two_nodes()

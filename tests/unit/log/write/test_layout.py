@@ -1,4 +1,4 @@
-"""L4: units in the write path: one object with plain batches, outcomes, failures; what readers and settling see."""
+"""Units in the write path: one object with plain batches, outcomes, failures; what readers and settling see."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from headwater.state.commands.streams import AnyCondition, EndIs, Once, Present,
 from headwater.state.results import Placed, UnitResult, UnitVerdict
 from headwater.types import Epoch, WalId
 from tests.support.batches import batch, values
+from tests.support.promise import promise
 from tests.support.virtual_nodes import LAX, ONE, NodeWorld, read, send, sent, topic, way_of
+
+PROMISES = ("L4",)
 
 ACCEPTED, CONFLICT = UnitVerdict.ACCEPTED, UnitVerdict.CONFLICT
 Answer = UnitResult | HeadwaterError
@@ -44,8 +47,9 @@ async def given(node: Node, records: dict[int, list[bytes]], *conditions: AnyCon
     return outcome
 
 
+@promise("L4")
 def test_units_and_batches_share_an_object() -> None:
-    """L4: each unit has chunks of its own, so that one can be refused without the others."""
+    """Each unit has chunks of its own, so that one can be refused without the others."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -71,8 +75,9 @@ def test_units_and_batches_share_an_object() -> None:
     run(told())
 
 
+@promise("M5")
 def test_an_object_of_units_has_a_flag() -> None:
-    """M5: a build that does not know units refuses it; without the flag a stream has one chunk."""
+    """A build that does not know units refuses it; without the flag a stream has one chunk."""
     one = check_batch(batch([b"v"]), LAX, EPOCH_MS)
     flagged = wal.build(WalId(1, 1), ONE, 0, 0, [(5, [one]), (5, [one])], wal.UNITS)
     assert len(wal.parse(b"".join(flagged.pieces)).chunks) == 2
@@ -84,8 +89,9 @@ def test_an_object_of_units_has_a_flag() -> None:
         wal.parse(b"".join(mirrored.pieces))
 
 
+@promise("L3")
 def test_an_object_without_an_accepted_unit_is_deleted() -> None:
-    """L3: nothing names it. A repeated key needs none either."""
+    """Nothing names it. A repeated key needs none either."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -107,8 +113,9 @@ def kept(data: bytes) -> list[tuple[int, bytes | None]]:
     return [(record.offset, record.value) for one in decode_batches(data) for record in one.records]
 
 
+@promise("L4", "K4")
 def test_gaps_are_read_across() -> None:
-    """L4, K4: a consumer gets the records on both sides of a gap in one fetch, at their offsets, cached or not."""
+    """A consumer gets the records on both sides of a gap in one fetch, at their offsets, cached or not."""
 
     async def told(cache: Cache) -> None:
         world = NodeWorld()
@@ -133,8 +140,9 @@ def test_gaps_are_read_across() -> None:
     run(told(Cache(wal_bytes=1)))
 
 
+@promise("T1", "L4")
 def test_gaps_are_settled_across() -> None:
-    """T1, L4: one run for the records on both sides; a leading gap is settled by itself."""
+    """One run for the records on both sides; a leading gap is settled by itself."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -155,8 +163,9 @@ def test_gaps_are_settled_across() -> None:
     run(told())
 
 
+@promise("L1", "H1")
 def test_failures() -> None:
-    """L1, H1: a unit is told whether its outcome is certain, and its bytes are given back."""
+    """A unit is told whether its outcome is certain, and its bytes are given back."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -178,8 +187,9 @@ def test_failures() -> None:
     run(told())
 
 
+@promise("H1")
 def test_an_unknown_outcome() -> None:
-    """H1: the record may be in the ledger. Only a caller that repeats it with a key can know."""
+    """The record may be in the ledger. Only a caller that repeats it with a key can know."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -196,8 +206,9 @@ def test_an_unknown_outcome() -> None:
     run(told())
 
 
+@promise("L5")
 def test_withdrawn_and_refused_units() -> None:
-    """L5: a unit that still waits can be dropped; one that comes while the process shuts down is refused."""
+    """A unit that still waits can be dropped; one that comes while the process shuts down is refused."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -223,8 +234,9 @@ def test_withdrawn_and_refused_units() -> None:
     run(told())
 
 
+@promise("L4")
 def test_a_unit_that_fits_no_ledger_record() -> None:
-    """L4: it is refused at once; a record that is too large would end the process."""
+    """It is refused at once; a record that is too large would end the process."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -237,8 +249,9 @@ def test_a_unit_that_fits_no_ledger_record() -> None:
     run(told())
 
 
+@promise("L3")
 def test_many_units_take_several_objects() -> None:
-    """L3: an object has a limit of bytes; a larger unit has one of its own."""
+    """An object has a limit of bytes; a larger unit has one of its own."""
 
     async def told() -> None:
         world = NodeWorld()

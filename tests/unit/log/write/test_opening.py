@@ -1,4 +1,4 @@
-"""K15, S4: batches are opened in the order they came, large ones in threads, and stored in their topic's codec."""
+"""Batches are opened in the order they came, large ones in threads, and stored in their topic's codec."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from headwater.threads import Threads
 from headwater.wire import codecs
 from headwater.wire.codecs import GZIP, LZ4, NAMES, NONE, SNAPPY, ZSTD
 from tests.support.batches import Rec, batch, values
+from tests.support.promise import promise
+
+PROMISES = ("K15", "S4")
 
 NOW = 1_700_000_000_000
 RULES = BatchRules(1 << 20, 1 << 24, 1 << 62, 1 << 62, False, False)
@@ -92,10 +95,11 @@ class Gates:
                 gate.set_result(None)
 
 
+@promise("K15")
 @pytest.mark.parametrize("codec", NAMES)
 @pytest.mark.parametrize("other", NAMES)
 def test_only_the_codec_changes(codec: int, other: int) -> None:
-    """K15: offsets, timestamps, keys, headers and the producer's fields stay; the CRC is right."""
+    """Offsets, timestamps, keys, headers and the producer's fields stay; the CRC is right."""
     records = [
         Rec(b"value" * 100, key=b"key", timestamp=NOW + 5, headers=((b"h", b"1"), (b"h", None))),
         Rec(None, timestamp=NOW),
@@ -110,8 +114,9 @@ def test_only_the_codec_changes(codec: int, other: int) -> None:
     assert recompressed(made.data, 0, 0, 1 << 20) == recompressed(data, 0, 0, 1 << 20)
 
 
+@promise("K15")
 def test_size_counts_after_recompression() -> None:
-    """K15: a batch that becomes too large for its topic is refused."""
+    """A batch that becomes too large for its topic is refused."""
     small = check_batch(batch([b"x" * 5000], codec=ZSTD), RULES, NOW)
     with pytest.raises(TooLarge, match="once it is recompressed; the topic allows 1000"):
         prepare(small, Work(None, NOW, Target(NONE, -1, 1000, 1 << 20)), NO_LIMIT)
@@ -119,8 +124,9 @@ def test_size_counts_after_recompression() -> None:
     assert same is small and not opened, "one in the right codec is left alone"
 
 
+@promise("K15")
 def test_order_is_kept_around_a_batch_that_takes_long() -> None:
-    """K15: also by batches that need nothing done; other connections do not wait."""
+    """Also by batches that need nothing done; other connections do not wait."""
 
     async def main() -> None:
         line, gates = Line(), Gates()
@@ -148,9 +154,8 @@ def test_order_is_kept_around_a_batch_that_takes_long() -> None:
     asyncio.run(main())
 
 
+@promise("K15")
 def test_one_that_is_refused_does_not_hold_up_the_next() -> None:
-    """K15"""
-
     async def main() -> None:
         line = Line()
         gates = Gates()
@@ -173,10 +178,11 @@ def test_one_that_is_refused_does_not_hold_up_the_next() -> None:
     asyncio.run(main())
 
 
+@promise("K15")
 def test_an_unexpected_failure_does_not_hold_up_the_next(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K15: its client is told, the log has it, and the connection goes on."""
+    """Its client is told, the log has it, and the connection goes on."""
 
     async def main() -> None:
         line, gates = Line(), Gates()
@@ -200,8 +206,9 @@ def test_an_unexpected_failure_does_not_hold_up_the_next(
     assert "a batch cannot be opened" in caplog.text
 
 
+@promise("S4")
 def test_a_batch_whose_request_was_answered_is_dropped() -> None:
-    """S4: while it waits, and while a thread opens it."""
+    """While it waits, and while a thread opens it."""
 
     async def main() -> None:
         line, gates = Line(), Gates()
@@ -223,9 +230,10 @@ def test_a_batch_whose_request_was_answered_is_dropped() -> None:
     asyncio.run(main())
 
 
+@promise("S4")
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_bytes_opened_in_a_turn_of_the_event_loop(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S4: twenty bombs, and many small batches: the event loop opens little, and jobs in threads are bounded."""
+    """Twenty bombs, and many small batches: the event loop opens little, and jobs in threads are bounded."""
     loop_opened: list[int] = []
     jobs: list[int] = []
     inside: list[int] = []
@@ -269,9 +277,10 @@ def test_bytes_opened_in_a_turn_of_the_event_loop(codec: int, monkeypatch: pytes
     asyncio.run(main())
 
 
+@promise("S4")
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_a_batch_that_opens_to_more_than_the_limit_is_refused(codec: int) -> None:
-    """S4: with a clear error, and only that one."""
+    """With a clear error, and only that one."""
 
     async def main() -> None:
         line = Line()
@@ -289,8 +298,9 @@ def test_a_batch_that_opens_to_more_than_the_limit_is_refused(codec: int) -> Non
     asyncio.run(main())
 
 
+@promise("S4")
 def test_many_records_before_the_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S4: plain Python takes long for small records; a thread does it."""
+    """Plain Python takes long for small records; a thread does it."""
 
     async def main() -> None:
         line, gates = Line(), Gates()
@@ -311,8 +321,9 @@ def test_many_records_before_the_kernels_are_compiled(monkeypatch: pytest.Monkey
     asyncio.run(main())
 
 
+@promise("S4")
 def test_one_batch_is_refused_in_a_turn_of_the_event_loop() -> None:
-    """S4: plain Python looks for what is wrong with the records."""
+    """Plain Python looks for what is wrong with the records."""
 
     async def main() -> None:
         line, gates = Line(), Gates()

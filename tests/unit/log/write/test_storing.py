@@ -1,4 +1,4 @@
-"""Objects are sent a second time to a store that is slow (L1, M7)."""
+"""Objects are sent a second time to a store that is slow."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,6 +10,9 @@ from headwater.errors import HeadwaterError, StoreUnavailable
 from headwater.log.write.storing import Storing
 from headwater.objects.memory import MemoryStore
 from headwater.types import Pieces
+from tests.support.promise import promise
+
+PROMISES = ("L1", "M7")
 
 HEDGE_MS = 300
 
@@ -50,29 +53,31 @@ def stored(store: Slow, hedge_ms: int = HEDGE_MS) -> tuple[float, int]:
     return run(put())
 
 
+@promise("L1")
 def test_a_quick_put_is_sent_once() -> None:
-    """L1"""
     store = Slow((0.1, None))
     assert stored(store) == (pytest.approx(0.1), 0)
     assert store.begun == [0.0]
 
 
+@promise("L1")
 @pytest.mark.parametrize(("second", "when"), [(0.1, 0.4), (9.0, 2.0)])
 def test_the_first_to_arrive_counts(second: float, when: float) -> None:
-    """L1: be it the one that was sent first or the other, which is given up."""
+    """Be it the one that was sent first or the other, which is given up."""
     store = Slow((2.0, None), (second, None))
     assert stored(store) == (pytest.approx(when), 1)
     assert store.begun == [0.0, pytest.approx(HEDGE_MS / 1000)]
     assert store.given_up == 1
 
 
+@promise("L1")
 def test_never_twice_if_not_asked_for() -> None:
-    """L1"""
     store = Slow((9.0, None))
     assert stored(store, hedge_ms=0) == (pytest.approx(9.0), 0)
     assert store.begun == [0.0]
 
 
+@promise("L1")
 @pytest.mark.parametrize(
     "puts",
     [
@@ -81,10 +86,11 @@ def test_never_twice_if_not_asked_for() -> None:
     ],
 )
 def test_one_failure_of_two_does_not_count(puts: tuple[tuple[float, HeadwaterError | None], ...]) -> None:
-    """L1: an object is lost only if both fail."""
+    """An object is lost only if both fail."""
     assert stored(Slow(*puts))[1] == 1
 
 
+@promise("L1")
 @pytest.mark.parametrize(
     "make",
     [
@@ -93,7 +99,7 @@ def test_one_failure_of_two_does_not_count(puts: tuple[tuple[float, HeadwaterErr
     ],
 )
 def test_failures_are_told(make: Callable[[], Slow]) -> None:
-    """L1: a put that fails at once is not sent again here: that is for whoever retries."""
+    """A put that fails at once is not sent again here: that is for whoever retries."""
     store = make()
     with pytest.raises(StoreUnavailable, match="down"):
         stored(store)

@@ -1,4 +1,4 @@
-"""The write path: gathering, order, acknowledgement after the commit only, failures (L1, L3, L5, K3, K11)."""
+"""The write path: gathering, order, acknowledgement after the commit only, failures."""
 
 import asyncio
 from typing import Any
@@ -16,8 +16,11 @@ from headwater.state.commands.streams import AppendUnits, AppendWal, Mode
 from headwater.state.results import Verdict
 from headwater.types import WalId
 from tests.support.batches import Rec, batch, data_of, values
+from tests.support.promise import promise
 from tests.support.transactions import Transactor
 from tests.support.virtual_nodes import ONE, NodeWorld, read, send, sent, topic, way_of
+
+PROMISES = ("L1", "L3", "L5", "K3", "K11")
 
 ACCEPTED = Verdict.ACCEPTED
 
@@ -31,8 +34,9 @@ def numbered(i: int) -> bytes:
     return batch([f"{i}".encode()])
 
 
+@promise("L1")
 def test_an_append() -> None:
-    """L1: its outcome says where it is; the object lies where the index says, and holds what was sent."""
+    """Its outcome says where it is; the object lies where the index says, and holds what was sent."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -51,8 +55,9 @@ def test_an_append() -> None:
     run(told())
 
 
+@promise("L3")
 def test_what_arrives_together_is_stored_together() -> None:
-    """L3: one object and one record for all streams, in the order of arrival per stream."""
+    """One object and one record for all streams, in the order of arrival per stream."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -69,8 +74,9 @@ def test_what_arrives_together_is_stored_together() -> None:
     run(told())
 
 
+@promise("L1")
 def test_never_acknowledged_before_the_commit() -> None:
-    """L1: not while the object is on its way, nor while its record is."""
+    """Not while the object is on its way, nor while its record is."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -93,8 +99,9 @@ def test_never_acknowledged_before_the_commit() -> None:
     run(told())
 
 
+@promise("L1")
 def test_uploads_overlap_and_order_is_kept() -> None:
-    """L1: a slow upload does not let a later one overtake it in the ledger."""
+    """A slow upload does not let a later one overtake it in the ledger."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -113,9 +120,10 @@ def test_uploads_overlap_and_order_is_kept() -> None:
     run(told())
 
 
+@promise("L5")
 @pytest.mark.parametrize("again", [0.001, 0.008], ids=["quick clients", "clients slower than a flush"])
 def test_a_window_of_requests_shares_a_flush(again: float) -> None:
-    """L5: clients that were just answered are given a moment to send again, so that nobody's window is torn in two."""
+    """Clients that were just answered are given a moment to send again, so that nobody's window is torn in two."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -135,8 +143,9 @@ def test_a_window_of_requests_shares_a_flush(again: float) -> None:
     run(told())
 
 
+@promise("L5")
 def test_clients_that_do_not_come_back_are_not_waited_for() -> None:
-    """L5: a steady trickle waits for nobody, but for a look every now and then whether that has changed."""
+    """A steady trickle waits for nobody, but for a look every now and then whether that has changed."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -155,8 +164,9 @@ def test_clients_that_do_not_come_back_are_not_waited_for() -> None:
     run(told())
 
 
+@promise("L5")
 def test_the_interval() -> None:
-    """L5: the cost profile makes few objects, unless one is full before its time."""
+    """The cost profile makes few objects, unless one is full before its time."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -184,8 +194,9 @@ def test_the_interval() -> None:
     run(told())
 
 
+@promise("L5")
 def test_objects_are_bounded() -> None:
-    """L5: never more than the profile's bytes in one object, except for a single larger batch."""
+    """Never more than the profile's bytes in one object, except for a single larger batch."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -202,8 +213,9 @@ def test_objects_are_bounded() -> None:
     run(told())
 
 
+@promise("L5")
 def test_a_slow_profile_does_not_hold_up_the_other() -> None:
-    """L5: each has a pipeline of its own; sequences of one epoch never meet."""
+    """Each has a pipeline of its own; sequences of one epoch never meet."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -224,8 +236,9 @@ def test_a_slow_profile_does_not_hold_up_the_other() -> None:
 # --- what fails ----------------------------------------------------------------------------------------
 
 
+@promise("L1")
 def test_a_failed_upload() -> None:
-    """L1: is answered as retriable, enters nothing, and does not hold up what comes after."""
+    """Is answered as retriable, enters nothing, and does not hold up what comes after."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -242,8 +255,9 @@ def test_a_failed_upload() -> None:
     run(told())
 
 
+@promise("L3")
 def test_a_definitely_failed_commit_removes_the_object() -> None:
-    """L3: for certain nothing will ever name it."""
+    """For certain nothing will ever name it."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -259,8 +273,9 @@ def test_a_definitely_failed_commit_removes_the_object() -> None:
     run(told())
 
 
+@promise("L1")
 def test_an_unknown_commit_is_settled() -> None:
-    """L1: the record is repeated until one stands; the client gets the one true answer."""
+    """The record is repeated until one stands; the client gets the one true answer."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -273,8 +288,9 @@ def test_an_unknown_commit_is_settled() -> None:
     run(told())
 
 
+@promise("L3", "K11")
 def test_an_object_of_which_nothing_was_accepted_is_removed() -> None:
-    """L3, K11: a duplicate is answered with its first offset and costs no storage."""
+    """A duplicate is answered with its first offset and costs no storage."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -292,8 +308,9 @@ def test_an_object_of_which_nothing_was_accepted_is_removed() -> None:
     run(told())
 
 
+@promise("L3", "M2")
 def test_a_fenced_writer() -> None:
-    """L3, M2: what is under way fails retriably, its object stays until it is swept; a new epoch goes on."""
+    """What is under way fails retriably, its object stays until it is swept; a new epoch goes on."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -317,8 +334,9 @@ def test_a_fenced_writer() -> None:
     run(told())
 
 
+@promise("M2")
 def test_without_an_epoch() -> None:
-    """M2: nothing is uploaded."""
+    """Nothing is uploaded."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -332,8 +350,9 @@ def test_without_an_epoch() -> None:
     run(told())
 
 
+@promise("M5")
 def test_draining() -> None:
-    """M5: what was taken is finished, what comes later is told to try elsewhere."""
+    """What was taken is finished, what comes later is told to try elsewhere."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -352,8 +371,9 @@ def test_draining() -> None:
     run(told())
 
 
+@promise("L2")
 def test_wall_clock() -> None:
-    """L2: an object's path carries the day it was made."""
+    """An object's path carries the day it was made."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -368,8 +388,9 @@ def test_wall_clock() -> None:
     run(told())
 
 
+@promise("L3")
 def test_an_unexpected_failure_of_a_flush_ends_the_process() -> None:
-    """L3: the flushes behind it would wait for it for ever."""
+    """The flushes behind it would wait for it for ever."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -389,8 +410,9 @@ def test_an_unexpected_failure_of_a_flush_ends_the_process() -> None:
     run(told())
 
 
+@promise("K12")
 def test_only_batches_of_transactions_need_units() -> None:
-    """K12: an object without them is entered as before, so that a cluster of an older level understands it."""
+    """An object without them is entered as before, so that a cluster of an older level understands it."""
 
     async def told() -> None:
         world = NodeWorld()
@@ -425,8 +447,9 @@ def test_only_batches_of_transactions_need_units() -> None:
     run(told())
 
 
+@promise("K12")
 def test_batches_that_are_not_of_an_open_transaction() -> None:
-    """K12: each is refused alone, and says why; what lies beside it in the object is written."""
+    """Each is refused alone, and says why; what lies beside it in the object is written."""
 
     async def told() -> None:
         world = NodeWorld()

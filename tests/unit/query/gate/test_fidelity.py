@@ -75,3 +75,14 @@ def test_operators_bind_as_in_duckdb(database: duckdb.DuckDBPyConnection, expres
     except StatementRefused:
         return  # a part that the parser does not know
     assert answer(database, written) == expected
+
+
+@pytest.mark.parametrize("exponent", ["~1", "~1 * 3", "~(1)"])
+def test_an_exponent_that_begins_with_a_complement_needs_brackets(
+    database: duckdb.DuckDBPyConnection, exponent: str
+) -> None:
+    """DuckDB and the parser disagree about where it ends."""
+    with pytest.raises(StatementRefused, match=r"put brackets around the exponent that begins with ~"):
+        checked(f"SELECT 2 ** {exponent} + 1")
+    inside = f"SELECT 2 ** ({exponent}) + 1"
+    assert answer(database, checked(inside).sql) == answer(database, inside) is not None

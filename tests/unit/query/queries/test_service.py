@@ -1,4 +1,4 @@
-"""T7: a query starts again with the schemas that its rows name, and never without end."""
+"""A query starts again with the schemas that its rows name, and never without end."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from tests.support.lake import ONE
 from tests.support.virtual_nodes import NodeWorld, sent, topic
 from tests.unit.query.test_typings import COLUMNS, Registered
 from tests.unit.schemas.test_typer import known
+
+PROMISES = ("T7",)
 
 Wants = Callable[[EngineTask], tuple[str, ...]]
 

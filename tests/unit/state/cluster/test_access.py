@@ -1,4 +1,4 @@
-"""S2: rules, against a model that goes through all of them one by one."""
+"""Rules, against a model that goes through all of them one by one."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ from headwater.state.commands.access import Acl, DropAcls, DropUser, PutAcls, Pu
 from headwater.state.records import Record, decode, encode
 from headwater.state.results import Done, Refused
 from headwater.types import Position
+from tests.support.promise import promise
+
+PROMISES = ("S2",)
 
 NAMES = ("a", "ab", "abc", "b", "*")
 PRINCIPALS = ("User:x", "User:y", ANYBODY)
@@ -71,10 +74,11 @@ def naive(
     return any(a.permission == Permission.ALLOW and _grants(a, operation) for a in ours)
 
 
+@promise("S2")
 @settings(max_examples=300, deadline=None)
 @given(st.lists(acls, max_size=8), st.sets(st.integers(0, 7)))
 def test_decisions_are_those_of_the_model(rules: list[Acl], dropped: set[int]) -> None:
-    """S2: also after some of the rules are gone again, and after a checkpoint."""
+    """Also after some of the rules are gone again, and after a checkpoint."""
     access = Access()
     for acl in rules:
         assert isinstance(access.put_acls(PutAcls((acl,))), Done)
@@ -91,12 +95,13 @@ def test_decisions_are_those_of_the_model(rules: list[Acl], dropped: set[int]) -
             assert restored.decide(principal, host, operation, kind, name) is expected
 
 
+@promise("S2")
 @settings(max_examples=300, deadline=None)
 @given(st.lists(acls, max_size=8), st.sampled_from(OPERATIONS), st.sampled_from(KINDS))
 def test_something_is_allowed_to_something_if_there_is_such_a_name(
     rules: list[Acl], operation: Operation, kind: AclResource
 ) -> None:
-    """S2: the names that can tell are those of rules, and those one character longer."""
+    """The names that can tell are those of rules, and those one character longer."""
     access = Access()
     access.put_acls(PutAcls(tuple(rules)))
     names = [n for acl in rules if acl.kind == kind for n in (acl.name, acl.name + "~")] + ["~"]
@@ -104,6 +109,7 @@ def test_something_is_allowed_to_something_if_there_is_such_a_name(
     assert access.decide_any("User:x", "1.1.1.1", operation, kind) is expected
 
 
+@promise("S2")
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(acls, max_size=8, unique=True),
@@ -112,7 +118,7 @@ def test_something_is_allowed_to_something_if_there_is_such_a_name(
     st.sampled_from((None, *PRINCIPALS)),
 )
 def test_filters(rules: list[Acl], pattern: Pattern, name: str | None, principal: str | None) -> None:
-    """S2: MATCH finds what applies to a name, ANY what is written with it, the others one way of writing it."""
+    """MATCH finds what applies to a name, ANY what is written with it, the others one way of writing it."""
     access = Access()
     access.put_acls(PutAcls(tuple(rules)))
 
@@ -132,6 +138,7 @@ def test_filters(rules: list[Acl], pattern: Pattern, name: str | None, principal
 GOOD = Acl(AclResource.TOPIC, "t", Pattern.LITERAL, "User:x", "*", Operation.READ, Permission.ALLOW)
 
 
+@promise("S2")
 @pytest.mark.parametrize(
     "change",
     [
@@ -141,7 +148,7 @@ GOOD = Acl(AclResource.TOPIC, "t", Pattern.LITERAL, "User:x", "*", Operation.REA
     ],
 )  # fmt: skip
 def test_rules_that_cannot_stand(change: dict[str, object]) -> None:
-    """S2: a command with one such rule changes nothing."""
+    """A command with one such rule changes nothing."""
     fields = {name: getattr(GOOD, name) for name in GOOD.__struct_fields__}
     bad = Acl(**{**fields, **change})  # type: ignore[arg-type]
     assert objection(bad)
@@ -150,8 +157,9 @@ def test_rules_that_cannot_stand(change: dict[str, object]) -> None:
     assert list(access.acls()) == []
 
 
+@promise("S1")
 def test_users_and_rules_survive_the_ledger_and_a_checkpoint() -> None:
-    """S1: through encoded records, and through an image; secrets show in no representation."""
+    """Through encoded records, and through an image; secrets show in no representation."""
     commands = [
         PutAcls((GOOD,)),
         PutUser("alice", 1, 4096, b"salt", b"stored-key", b"server-key"),
@@ -174,16 +182,18 @@ def test_users_and_rules_survive_the_ledger_and_a_checkpoint() -> None:
     assert "stored-key" not in shown and "server-key" not in shown
 
 
+@promise("S2", "M1")
 def test_digests_do_not_depend_on_who_made_a_rule() -> None:
-    """S2, M1: a process that wrote a record and one that read it have the same digest."""
+    """A process that wrote a record and one that read it have the same digest."""
     record = Record(7, 1, 1000, [PutAcls((GOOD,)), DropAcls((GOOD,)), PutUser("a", 1, 4096, b"s", b"k", b"k")])
     written, read = ClusterState(), ClusterState()
     assert written.apply(Position(1), record) == read.apply(Position(1), decode(encode(record)))
     assert written.digest == read.digest != 0
 
 
+@promise("S2")
 def test_the_guard_forgets_when_rules_change() -> None:
-    """S2: super users are bound by nothing, others by the rules of the moment."""
+    """Super users are bound by nothing, others by the rules of the moment."""
     from headwater.security.guard import Guard
 
     access = Access()

@@ -1,4 +1,4 @@
-"""N1: what `apply` makes of links and linked topics in domain 0."""
+"""What `apply` makes of links and linked topics in domain 0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from headwater.state.machine import LEVELS, LINK_ENDS_LEVEL, LINKS_LEVEL
 from headwater.state.records import decode
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Domain, Position
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, Scribe
+
+PROMISES = ("N1",)
 
 X, Y, Z = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
 SOURCE = uuid.UUID(int=9)
@@ -70,8 +73,9 @@ def reason(result: Result) -> Reason:
     return result.reason
 
 
+@promise("N1")
 def test_a_link_is_created_and_changed() -> None:
-    """N1: the caller names the version that it has seen, so that no change is lost."""
+    """The caller names the version that it has seen, so that no change is lost."""
     story = Story()
     assert story.state.links.links == {"old": Link(SPEC, 1, START_MS)}
     paused = msgspec.structs.replace(SPEC, paused=True)
@@ -84,8 +88,9 @@ def test_a_link_is_created_and_changed() -> None:
     story.check_restored()
 
 
+@promise("N1")
 def test_listeners_are_told() -> None:
-    """N1: a process that follows the cluster notices links and linked topics."""
+    """A process that follows the cluster notices links and linked topics."""
     story = Story()
     told: list[int] = []
     story.state.on_change = lambda: told.append(1)
@@ -94,8 +99,9 @@ def test_listeners_are_told() -> None:
     assert reason(story.set(X, COPYING, 0)) is Reason.STALE and told == [1]
 
 
+@promise("N1")
 def test_a_topics_phases() -> None:
-    """N1: every change has a generation of its own, and only who saw the last one makes the next."""
+    """Every change has a generation of its own, and only who saw the last one makes the next."""
     story = Story()
     assert story.set(X, COPYING, 0) == Done(2)
     assert story.topic() == LinkedTopic(X, "old", "orders", SOURCE, COPYING, "why", 2, START_MS)
@@ -109,8 +115,9 @@ def test_a_topics_phases() -> None:
     story.check_restored()
 
 
+@promise("N1")
 def test_topics_of_two_links() -> None:
-    """N1: one link copies a topic at a time; another one may take over what was promoted."""
+    """One link copies a topic at a time; another one may take over what was promoted."""
     story = Story()
     story.do(PutLink(msgspec.structs.replace(SPEC, name="new"), 0))
     assert story.set(X, COPYING, 0) == Done(3)
@@ -121,8 +128,9 @@ def test_topics_of_two_links() -> None:
     assert [found.topic for found in story.state.links.of("new")] == [X] and not story.state.links.of("old")
 
 
+@promise("N1")
 def test_what_does_not_exist() -> None:
-    """N1: no link, no topic, a topic that is being deleted."""
+    """No link, no topic, a topic that is being deleted."""
     story = Story()
     assert reason(story.set(X, COPYING, 0, link="none")) is Reason.UNKNOWN
     assert reason(story.set(Z, COPYING, 0)) is Reason.UNKNOWN
@@ -132,8 +140,9 @@ def test_what_does_not_exist() -> None:
     assert not story.state.links.topics
 
 
+@promise("N1")
 def test_deleting_a_link() -> None:
-    """N1: not while a topic waits for it. Numbers are not used again, so no generation comes back."""
+    """Not while a topic waits for it. Numbers are not used again, so no generation comes back."""
     story = Story()
     story.set(X, COPYING, 0)
     story.set(Y, PROMOTED, 0)
@@ -147,8 +156,9 @@ def test_deleting_a_link() -> None:
     assert story.set(X, COPYING, 0) == Done(6)
 
 
+@promise("N1")
 def test_deleting_a_topic() -> None:
-    """N1: the link forgets it at once, and can be deleted."""
+    """The link forgets it at once, and can be deleted."""
     story = Story()
     story.set(X, COPYING, 0)
     story.do(DeleteTopic(X))
@@ -157,6 +167,7 @@ def test_deleting_a_topic() -> None:
     assert story.do(DropLink("old")) == Done()
 
 
+@promise("N1", "S3")
 @pytest.mark.parametrize(
     "change",
     [
@@ -177,15 +188,16 @@ def test_deleting_a_topic() -> None:
     ids=lambda change: f"{next(iter(change))}",
 )
 def test_invalid_links(change: dict[str, Any]) -> None:
-    """N1, S3: refused, nothing is changed, and the refusal repeats no value."""
+    """Refused, nothing is changed, and the refusal repeats no value."""
     story = Story()
     refused = story.do(PutLink(msgspec.structs.replace(SPEC, **change), 0 if "name" in change else 1))
     assert reason(refused) is Reason.INVALID and "hunter2" not in str(refused)
     assert story.state.links.links == {"old": Link(SPEC, 1, START_MS)}
 
 
+@promise("N1")
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N1: of links, of linked topics, of texts."""
+    """Of links, of linked topics, of texts."""
     story = Story()
     monkeypatch.setattr(links, "MAX_LINKS", 1)
     monkeypatch.setattr(links, "MAX_LINKED", 1)
@@ -224,8 +236,9 @@ def test_where_a_source_ends() -> None:
     story.check_restored()
 
 
+@promise("M5")
 def test_the_steps_of_a_promotion_need_the_sixth_level() -> None:
-    """M5: before it they change no byte, and the image is that of the fifth level."""
+    """Before it they change no byte, and the image is that of the fifth level."""
     story = Story()
     story.set(X, COPYING, 0)
     before = story.topic()

@@ -1,4 +1,4 @@
-"""Configs of brokers, groups and subscriptions, and client quotas, in the state of domain 0 (K7, K14)."""
+"""Configs of brokers, groups and subscriptions, and client quotas, in the state of domain 0."""
 
 import re
 import uuid
@@ -13,7 +13,10 @@ from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.cluster import AlterQuota, AlterResource, CreateTopic, DeleteTopic, TakeEpoch
 from headwater.state.results import Done
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.support.scribe import Scribe
+
+PROMISES = ("K7", "K14")
 
 GROUP = ConfigResource.GROUP
 
@@ -25,8 +28,9 @@ def written() -> tuple[Scribe, ClusterState]:
     return scribe, state
 
 
+@promise("K7", "K14")
 def test_set_removed_and_kept() -> None:
-    """K7, K14: what has nothing set is not there; a checkpoint holds it all."""
+    """What has nothing set is not there; a checkpoint holds it all."""
     ledger, state = written()
     assert ledger.do(1, AlterResource(GROUP, "g", {"a": "1", "b": "2"}, ())) == Done()
     assert ledger.do(1, AlterResource(GROUP, "g", {"b": "3"}, ("a",))) == Done()
@@ -47,8 +51,9 @@ def test_set_removed_and_kept() -> None:
     assert other.resources.quotas == state.resources.quotas
 
 
+@promise("K7")
 def test_names_that_are_alike() -> None:
-    """K7: known as long as a topic has one of them."""
+    """Known as long as a topic has one of them."""
     ledger, state = written()
     first, second = uuid.UUID(int=1), uuid.UUID(int=2)
     ledger.do(1, CreateTopic(first, "a.b", 1, {}, Domain(1)))
@@ -63,14 +68,15 @@ def test_names_that_are_alike() -> None:
     assert state.alike == {}
 
 
+@promise("K7")
 @pytest.mark.parametrize("name", group_configs.KEYS)
 def test_defaults_of_groups_are_valid(name: str) -> None:
-    """K7"""
     key = group_configs.KEYS[name]
     assert group_configs.checked(name, key.default) == key.default
     assert key.doc.endswith(".")
 
 
+@promise("K7")
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
@@ -84,13 +90,13 @@ def test_defaults_of_groups_are_valid(name: str) -> None:
     ],
 )
 def test_refused_for_groups(name: str, value: str, text: str) -> None:
-    """K7: in the words that Kafka's tools show."""
+    """In the words that Kafka's tools show."""
     with pytest.raises(ConfigError, match=re.escape(text)):
         group_configs.checked(name, value)
 
 
+@promise("K7")
 def test_accepted_for_groups() -> None:
-    """K7"""
     assert group_configs.checked("share.auto.offset.reset", "by_duration:P1DT2H3M4.5S") == "by_duration:P1DT2H3M4.5S"
     assert group_configs.value({}, "consumer.session.timeout.ms") == 45_000
     assert group_configs.value({"consumer.session.timeout.ms": "50000"}, "consumer.session.timeout.ms") == 50_000
@@ -99,8 +105,9 @@ def test_accepted_for_groups() -> None:
         group_configs.check_together({"consumer.heartbeat.interval.ms": "45000"})
 
 
+@promise("K14")
 def test_subscriptions_to_metrics() -> None:
-    """K14: checked as in Kafka."""
+    """Checked as in Kafka."""
     assert client_metrics.checked("interval.ms", " 100 ") == "100"
     assert client_metrics.checked("metrics", "*") == "*"
     assert client_metrics.checked("match", "client_id=a.*, client_software_name=b") == (

@@ -1,4 +1,4 @@
-"""T6: what `apply` makes of schemas: subjects, versions, ids, deletion, references, settings and modes."""
+"""What `apply` makes of schemas: subjects, versions, ids, deletion, references, settings and modes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ from headwater.state.machine import LEVELS, TYPED_LEVEL
 from headwater.state.records import decode
 from headwater.state.results import Done, Reason, Refused, Result
 from headwater.types import Position
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, Scribe
+
+PROMISES = ("T6",)
 
 
 def content(text: str, *references: SchemaReference) -> SchemaContent:
@@ -109,8 +112,9 @@ def reason(result: Result) -> Reason:
     return result.reason
 
 
+@promise("T6")
 def test_the_same_schema_has_one_id() -> None:
-    """T6: over all subjects; registering it again under its subject adds no version."""
+    """Over all subjects; registering it again under its subject adds no version."""
     story = Story()
     assert story.register("a", "x") == Done(1)
     assert story.register("a", "y") == Done(2)
@@ -124,8 +128,9 @@ def test_the_same_schema_has_one_id() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_equal_texts_of_two_kinds_are_two_schemas() -> None:
-    """T6: also if their GUIDs are equal, as those of Confluent's registry are."""
+    """Also if their GUIDs are equal, as those of Confluent's registry are."""
     story = Story()
     guid = uuid.UUID(int=5)
     for i, kind in enumerate(("AVRO", "JSON", "AVRO"), 1):
@@ -137,8 +142,9 @@ def test_equal_texts_of_two_kinds_are_two_schemas() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_a_stale_look_is_refused() -> None:
-    """T6: if the subject or the global settings have changed since, and only then."""
+    """If the subject or the global settings have changed since, and only then."""
     story = Story()
     none = story.own.seen("a")
     assert story.register("a", "x") == Done(1)
@@ -158,8 +164,9 @@ def test_a_stale_look_is_refused() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_a_subject_that_was_removed_has_new_revisions() -> None:
-    """T6: a look from before does not fit what was created since."""
+    """A look from before does not fit what was created since."""
     story = Story()
     story.register("a", "x")
     seen = story.own.seen("a")
@@ -171,8 +178,9 @@ def test_a_subject_that_was_removed_has_new_revisions() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_deletion_has_two_steps() -> None:
-    """T6: a deleted version is there by its id; a permanent deletion removes it."""
+    """A deleted version is there by its id; a permanent deletion removes it."""
     story = Story()
     for text in "xyz":
         story.register("a", text)
@@ -191,8 +199,9 @@ def test_deletion_has_two_steps() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_a_deleted_version_that_is_registered_again() -> None:
-    """T6: it gets a new number and its old id, and the deleted one goes away."""
+    """It gets a new number and its old id, and the deleted one goes away."""
     story = Story()
     story.register("a", "x")
     story.register("a", "y")
@@ -202,8 +211,9 @@ def test_a_deleted_version_that_is_registered_again() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_references_keep_what_they_name() -> None:
-    """T6: a live schema keeps its references from deletion, a deleted one from permanent deletion."""
+    """A live schema keeps its references from deletion, a deleted one from permanent deletion."""
     story = Story()
     story.register("base", "x")
     to = SchemaReference("x.avsc", "base", 1, 1)
@@ -222,8 +232,9 @@ def test_references_keep_what_they_name() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_references_inside_a_subject() -> None:
-    """T6: they hold one version back, and not the whole subject."""
+    """They hold one version back, and not the whole subject."""
     story = Story()
     story.register("a", "x")
     story.register("a", "uses x", SchemaReference("x.avsc", "a", 1, 1))
@@ -235,6 +246,7 @@ def test_references_inside_a_subject() -> None:
     story.check_restored()
 
 
+@promise("T6")
 @pytest.mark.parametrize(
     "reference",
     [
@@ -246,7 +258,7 @@ def test_references_inside_a_subject() -> None:
     ids=repr,
 )
 def test_references_that_changed_meanwhile(reference: SchemaReference) -> None:
-    """T6: the caller looks again."""
+    """The caller looks again."""
     story = Story()
     story.register("base", "x")
     story.register("gone", "y")
@@ -256,8 +268,9 @@ def test_references_that_changed_meanwhile(reference: SchemaReference) -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_imports_choose_ids_and_versions() -> None:
-    """T6: an id never stands for two schemas; a schema may have several ids."""
+    """An id never stands for two schemas; a schema may have several ids."""
     story = Story()
     assert story.register("a", "x", schema_id=100, version=5) == Done(100)
     assert story.register("a", "w", schema_id=90, version=2) == Done(90)
@@ -280,8 +293,9 @@ def test_imports_choose_ids_and_versions() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_settings_and_modes() -> None:
-    """T6: of a subject and global. They are there without versions, and go with the last one."""
+    """Of a subject and global. They are there without versions, and go with the last one."""
     story = Story()
     full, import_ = SchemaSettings("FULL", True), SchemaMode.IMPORT
 
@@ -310,8 +324,9 @@ def test_settings_and_modes() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_what_is_not_valid_changes_nothing() -> None:
-    """T6: names, sizes and numbers have limits."""
+    """Names, sizes and numbers have limits."""
     story = Story()
     before = story.own.last_revision
     long = "n" * (schemas.MAX_NAME + 1)
@@ -328,8 +343,9 @@ def test_what_is_not_valid_changes_nothing() -> None:
     story.check_restored()
 
 
+@promise("T6")
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T6: on subjects, versions, schemas, bytes and ids."""
+    """On subjects, versions, schemas, bytes and ids."""
     story = Story()
     story.register("a", "x")
     story.register("b", "x")

@@ -1,4 +1,4 @@
-"""T6: whatever is registered, deleted and imported, ids keep their meaning and references lead somewhere."""
+"""Whatever is registered, deleted and imported, ids keep their meaning and references lead somewhere."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from headwater.state.commands.schemas import (
 )
 from headwater.state.results import Done
 from tests.unit.state.cluster.test_schemas import Story, check_derived
+
+PROMISES = ("T6",)
 
 subjects = st.sampled_from(["a", "b", "c"])
 texts = st.sampled_from(["w", "x", "y"])

@@ -1,4 +1,4 @@
-"""What `apply` makes of records in domain 0: epochs, topics, producer ids, leases (K7, K11, M2)."""
+"""What `apply` makes of records in domain 0: epochs, topics, producer ids, leases."""
 
 import uuid
 
@@ -27,7 +27,10 @@ from headwater.state.commands.streams import DropStreams
 from headwater.state.machine import LEVEL
 from headwater.state.results import Done, Reason, Refused
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, Scribe
+
+PROMISES = ("K7", "K11", "M2")
 
 LISTENERS = (Listener("PLAINTEXT", "localhost", 9092),)
 ONE = Domain(1)
@@ -61,8 +64,9 @@ def create(scribe: Scribe, topic: uuid.UUID, name: str, partitions: int = 2, dom
 # --- epochs --------------------------------------------------------------------------------------------
 
 
+@promise("M2")
 def test_epochs_are_given_out_once(scribe: Scribe) -> None:
-    """M2: each life of a process has its own; asking again for one life gives the same."""
+    """Each life of a process has its own; asking again for one life gives the same."""
     assert take(scribe, "2/a", 2) == 2
     assert take(scribe, "2/a", 2) == 2
     assert take(scribe, "compactor/x", NO_NODE) == 3
@@ -75,8 +79,9 @@ def test_epochs_are_given_out_once(scribe: Scribe) -> None:
     }
 
 
+@promise("M2")
 def test_a_new_life_fences_the_older_of_the_same_node(scribe: Scribe) -> None:
-    """M2: two processes under one node id: the newer one counts."""
+    """Two processes under one node id: the newer one counts."""
     take(scribe, "2/a", 2)
     scribe.do(2, TakeLease("x", 10_000))
     assert take(scribe, "2/b", 2) == 3
@@ -88,8 +93,9 @@ def test_a_new_life_fences_the_older_of_the_same_node(scribe: Scribe) -> None:
     assert take(scribe, "2/a", 2) == 4, "a late repetition is a life that nobody leads; peers will fence it"
 
 
+@promise("M2")
 def test_fences(scribe: Scribe) -> None:
-    """M2: only of epochs that were given out; a member that is fenced is gone."""
+    """Only of epochs that were given out; a member that is fenced is gone."""
     changes = []
     state_of(scribe).on_change = lambda: changes.append(1)
     take(scribe, "2/a", 2)
@@ -101,16 +107,17 @@ def test_fences(scribe: Scribe) -> None:
     assert len(changes) == 2
 
 
+@promise("M2")
 def test_without_an_epoch_only_an_epoch_can_be_taken(scribe: Scribe) -> None:
-    """M2"""
     assert scribe.write(0, Tick()) == [Refused(Reason.FENCED)]
     mixed = scribe.write(0, TakeEpoch("3/a", 3, "z", (), 1, "b"), AllocateProducers(5))
     assert mixed == [Refused(Reason.FENCED)] * 2
     assert list(state_of(scribe).processes) == [1]
 
 
+@promise("K2")
 def test_the_cluster_id_stays(scribe: Scribe) -> None:
-    """K2: the same for everybody and for ever, in the form of Kafka's."""
+    """The same for everybody and for ever, in the form of Kafka's."""
     name = state_of(scribe).cluster_id
     assert len(name) == 22
     take(scribe, "2/a", 2)
@@ -124,8 +131,9 @@ def test_the_cluster_id_stays(scribe: Scribe) -> None:
 # --- topics --------------------------------------------------------------------------------------------
 
 
+@promise("K7")
 def test_a_topics_life(scribe: Scribe) -> None:
-    """K7: intent, ready, growing, deletion, gone."""
+    """Intent, ready, growing, deletion, gone."""
     assert create(scribe, X, "t") == Done()
     state = state_of(scribe)
     topic = state.topics[X]
@@ -148,8 +156,9 @@ def test_a_topics_life(scribe: Scribe) -> None:
     assert state.topics == {}
 
 
+@promise("K7")
 def test_names_are_free_at_once(scribe: Scribe) -> None:
-    """K7: while the old topic's streams are still dropped, a new one of its name has streams of its own."""
+    """While the old topic's streams are still dropped, a new one of its name has streams of its own."""
     create(scribe, X, "t")
     assert create(scribe, Y, "t") == Refused(Reason.EXISTS, "topic 't' exists already")
     scribe.do(1, DeleteTopic(X))
@@ -161,15 +170,16 @@ def test_names_are_free_at_once(scribe: Scribe) -> None:
     assert state.names["t"].id == Y
 
 
+@promise("K7")
 def test_creating_again_is_no_mistake(scribe: Scribe) -> None:
-    """K7: the id says whether it is the same intent."""
+    """The id says whether it is the same intent."""
     assert create(scribe, X, "t") == Done()
     assert create(scribe, X, "t") == Done()
     assert state_of(scribe).topics[X].streams == [1, 2]
 
 
+@promise("K7")
 def test_what_cannot_be_created(scribe: Scribe) -> None:
-    """K7"""
     for partitions in (0, -1, MAX_PARTITIONS + 1):
         assert isinstance(create(scribe, X, "t", partitions), Refused)
     assert isinstance(create(scribe, X, "t", 1, domain=0), Refused)
@@ -182,8 +192,9 @@ def test_what_cannot_be_created(scribe: Scribe) -> None:
     assert isinstance(scribe.do(1, TopicReady(Y, 1)), Refused)
 
 
+@promise("S4")
 def test_the_cluster_has_a_limit_on_partitions(scribe: Scribe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S4: judged when a command is applied, so that brokers cannot race past it. Deleted topics make room."""
+    """Judged when a command is applied, so that brokers cannot race past it. Deleted topics make room."""
     assert settings_limits.MAX_CLUSTER_PARTITIONS == topics.MAX_CLUSTER_PARTITIONS
     monkeypatch.setattr(topics, "MAX_CLUSTER_PARTITIONS", 10)
     state = state_of(scribe)
@@ -202,16 +213,18 @@ def test_the_cluster_has_a_limit_on_partitions(scribe: Scribe, monkeypatch: pyte
     assert state.partitions == 5
 
 
+@promise("K7")
 def test_configs(scribe: Scribe) -> None:
-    """K7: set and removed against what is there at this point of the ledger."""
+    """Set and removed against what is there at this point of the ledger."""
     create(scribe, X, "t")
     assert scribe.do(1, AlterConfigs(X, {"a": "1", "b": "2"}, ("retention.ms", "nothing"))) == Done()
     assert scribe.do(1, AlterConfigs(X, {"b": "3"}, ("a", "b"))) == Done()
     assert state_of(scribe).topics[X].configs == {"b": "3"}
 
 
+@promise("K11")
 def test_producer_blocks(scribe: Scribe) -> None:
-    """K11: blocks of ids never overlap."""
+    """Blocks of ids never overlap."""
     assert scribe.do(1, AllocateProducers(1000)) == Done(1)
     assert scribe.do(1, AllocateProducers(1)) == Done(1001)
     assert scribe.do(1, AllocateProducers(MAX_PRODUCER_BLOCK)) == Done(1002)
@@ -220,14 +233,15 @@ def test_producer_blocks(scribe: Scribe) -> None:
         assert isinstance(scribe.do(1, AllocateProducers(count)), Refused)
 
 
+@promise("M1")
 def test_commands_of_streams_halt(scribe: Scribe) -> None:
-    """M1"""
     with pytest.raises(Halted, match="is not a command of domain"):
         scribe.do(1, DropStreams((1,)))
 
 
+@promise("M1")
 def test_image_round_trip(scribe: Scribe) -> None:
-    """M1: a restored state is the state, and tells its listeners that all may have changed."""
+    """A restored state is the state, and tells its listeners that all may have changed."""
     create(scribe, X, "t", 3)
     scribe.do(1, TopicReady(X, 3))
     create(scribe, Y, "u")

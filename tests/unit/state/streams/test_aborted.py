@@ -1,10 +1,12 @@
-"""K12: the list of aborted transactions against a plain one."""
+"""The list of aborted transactions against a plain one."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.state.streams.aborted import Aborted, AbortedTransaction
+
+PROMISES = ("K12",)
 
 
 @st.composite

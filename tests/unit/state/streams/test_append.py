@@ -1,4 +1,4 @@
-"""L1, T1: where the index entries of an object end, if there are batches of transactions in it."""
+"""Where the index entries of an object end, if there are batches of transactions in it."""
 
 from headwater.state.commands.base import SetLevel
 from headwater.state.commands.streams import AppendUnits, Mode, Unit, UnitChunk
@@ -7,7 +7,10 @@ from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.results import Appended, Transacted, Verdict
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.support.scribe import FIRST_CHUNK, START_MS, Scribe
+
+PROMISES = ("L1", "T1")
 
 A = 1
 PLAIN = -1
@@ -47,8 +50,9 @@ class Log:
         return [(entry.start, entry.end) for entry in self.state.streams[A].index]
 
 
+@promise("T1")
 def test_an_entry_ends_where_a_transaction_begins() -> None:
-    """T1: so the stable offset never lies inside an entry, and all before it can be settled."""
+    """So the stable offset never lies inside an entry, and all before it can be settled."""
     log = Log(2)
     log.append(PLAIN, PLAIN, 0, PLAIN, 0, 1, 0, 1)
     assert log.entries() == [(0, 4), (4, 10), (10, 16)]
@@ -59,16 +63,18 @@ def test_an_entry_ends_where_a_transaction_begins() -> None:
     assert [(e.position, e.length) for e in stream.index][:3] == [(93, 208), (93 + 208, 312), (93 + 520, 312)]
 
 
+@promise("L1")
 def test_an_entry_goes_on_without_a_new_transaction() -> None:
-    """L1: batches of a transaction that has begun before need no entries of their own."""
+    """Batches of a transaction that has begun before need no entries of their own."""
     log = Log(1)
     log.append(0)
     log.append(PLAIN, 0, PLAIN, 0)
     assert log.entries() == [(0, 2), (2, 10)]
 
 
+@promise("L1")
 def test_a_transaction_that_does_not_begin() -> None:
-    """L1: a refused batch ends the entry before it, as any refused batch does."""
+    """A refused batch ends the entry before it, as any refused batch does."""
     log = Log(0)
     assert log.append(PLAIN, UNKNOWN, PLAIN) == [Verdict.ACCEPTED, Verdict.NO_TRANSACTION, Verdict.ACCEPTED]
     assert log.entries() == [(0, 2), (2, 4)]

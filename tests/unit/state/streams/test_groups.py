@@ -1,4 +1,4 @@
-"""K8, K10: what `apply` makes of claims, of what coordinators decide, and of committed offsets."""
+"""What `apply` makes of claims, of what coordinators decide, and of committed offsets."""
 
 import uuid
 
@@ -14,6 +14,8 @@ from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.groups import Committed, StoredGroup, shard_of
 from headwater.types import Domain
 from tests.support.scribe import START_MS, Scribe
+
+PROMISES = ("K8", "K10")
 
 GROUP = "g"
 TOPIC = uuid.UUID(int=9)

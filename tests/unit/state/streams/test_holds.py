@@ -1,4 +1,4 @@
-"""Q2, L3: what `apply` makes of holds, and what may be deleted while there are some."""
+"""What `apply` makes of holds, and what may be deleted while there are some."""
 
 import uuid
 
@@ -16,7 +16,10 @@ from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored import holds as stored_holds
 from headwater.state.streams.tables import JOURNAL_KEPT
 from headwater.types import Domain, Position, WalId
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
+
+PROMISES = ("Q2", "L3")
 
 STREAM, ROOT = 1, "tables/t-7"
 WRITER, GATEWAY, OTHER, COMPACTOR = 1, 5, 6, 9
@@ -101,8 +104,9 @@ def story() -> Story:
     return Story()
 
 
+@promise("Q2")
 def test_a_hold_keeps_what_is_removed_from_then_on(story: Story) -> None:
-    """Q2: clocks tie, so what was removed in the same millisecond is kept; what was removed before is not."""
+    """Clocks tie, so what was removed in the same millisecond is kept; what was removed before is not."""
     for _ in range(4):
         story.settle()
     story.pass_time()
@@ -123,8 +127,9 @@ def test_a_hold_keeps_what_is_removed_from_then_on(story: Story) -> None:
     assert story.ripe() == [1, 2, 3, 4, 5, 6]
 
 
+@promise("Q2")
 def test_wal_objects_are_held(story: Story) -> None:
-    """Q2: an object that died at the time of a hold or later is not forgotten, whatever its deleter says."""
+    """An object that died at the time of a hold or later is not forgotten, whatever its deleter says."""
     story.settle()
     story.pass_time()
     story.hold()
@@ -144,8 +149,9 @@ def test_wal_objects_are_held(story: Story) -> None:
     assert not list(story.state.objects.dead())
 
 
+@promise("Q2")
 def test_only_a_fence_ends_a_hold(story: Story) -> None:
-    """Q2: no time does, not even days without a word of its process. Afterwards the epoch holds nothing any more."""
+    """No time does, not even days without a word of its process. Afterwards the epoch holds nothing any more."""
     story.settle()
     story.hold()
     story.pass_time()
@@ -160,8 +166,9 @@ def test_only_a_fence_ends_a_hold(story: Story) -> None:
     assert len(story.state.held) == 0
 
 
+@promise("Q2")
 def test_the_oldest_hold_counts(story: Story) -> None:
-    """Q2: each gateway has its own, and the end of one frees only what no other needs."""
+    """Each gateway has its own, and the end of one frees only what no other needs."""
     story.settle()
     story.settle()
     story.hold()
@@ -176,8 +183,9 @@ def test_the_oldest_hold_counts(story: Story) -> None:
     assert story.state.held.oldest_ms is None and story.ripe() == [1, 2]
 
 
+@promise("Q2")
 def test_a_hold_moves_forward_only(story: Story) -> None:
-    """Q2: never back, never into the future; taking it again does not move it."""
+    """Never back, never into the future; taking it again does not move it."""
     refused = story.move(START_MS)
     assert isinstance(refused, Refused) and refused.reason is Reason.UNKNOWN
     story.hold()
@@ -192,8 +200,9 @@ def test_a_hold_moves_forward_only(story: Story) -> None:
     assert hold is not None and hold.since_ms == START_MS + 7
 
 
+@promise("Q2")
 def test_a_deleted_topic_keeps_what_is_read(story: Story) -> None:
-    """Q2: files of its table, and WAL objects; the table stays in the state until they are gone."""
+    """Files of its table, and WAL objects; the table stays in the state until they are gone."""
     story.settle()
     story.settle()
     story.pass_time()
@@ -215,8 +224,9 @@ def test_a_deleted_topic_keeps_what_is_read(story: Story) -> None:
     assert not story.state.tables
 
 
+@promise("Q2")
 def test_a_version_by_name(story: Story) -> None:
-    """Q2: its files stay however far the hold moves, through the deletion of the topic, until it is released."""
+    """Its files stay however far the hold moves, through the deletion of the topic, until it is released."""
     for _ in range(3):
         story.settle()
     story.hold()
@@ -240,8 +250,9 @@ def test_a_version_by_name(story: Story) -> None:
     assert story.ripe() == [1, 2, 3, 4]
 
 
+@promise("Q2")
 def test_the_present_version_of_a_deleted_topic(story: Story) -> None:
-    """Q2: a file that was in the table when the topic was deleted is of its newest version."""
+    """A file that was in the table when the topic was deleted is of its newest version."""
     story.settle()
     story.settle()
     story.hold()
@@ -254,8 +265,9 @@ def test_the_present_version_of_a_deleted_topic(story: Story) -> None:
     assert story.ripe() == [2]
 
 
+@promise("Q2")
 def test_a_version_that_is_not_whole_is_refused(story: Story) -> None:
-    """Q2: a file may be deleted the moment nothing keeps it; a version that lacks one is never shown."""
+    """A file may be deleted the moment nothing keeps it; a version that lacks one is never shown."""
     for _ in range(3):
         story.settle()
     assert isinstance(story.version(1), Refused), "without a hold"
@@ -281,8 +293,9 @@ def test_a_version_that_is_not_whole_is_refused(story: Story) -> None:
     assert isinstance(gone, Refused) and gone.reason is Reason.UNKNOWN
 
 
+@promise("Q2")
 def test_what_keeps_a_version(story: Story) -> None:
-    """Q2: a follower that shows it, the log that names its files, or another hold that names it."""
+    """A follower that shows it, the log that names its files, or another hold that names it."""
     for _ in range(3):
         story.settle()
     story.do(COMPACTOR, Follow(story.lease, TOPIC, "delta", "", "here", 3, 2))
@@ -310,8 +323,9 @@ def test_what_keeps_a_version(story: Story) -> None:
     assert isinstance(story.version(5), Refused)
 
 
+@promise("Q2", "T5")
 def test_a_version_that_the_journal_has_forgotten(story: Story) -> None:
-    """Q2, T5: a follower's word suffices: it keeps all files of the versions that it shows."""
+    """A follower's word suffices: it keeps all files of the versions that it shows."""
     for _ in range(JOURNAL_KEPT + 20):
         story.settle()
     last = story.state.tables[TOPIC].last_sequence
@@ -329,8 +343,9 @@ def test_a_version_that_the_journal_has_forgotten(story: Story) -> None:
     assert story.version(10, OTHER) == Done()
 
 
+@promise("Q2")
 def test_limits(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q2: the number of holds, and of versions that one of them names."""
+    """The number of holds, and of versions that one of them names."""
     from headwater.state.streams import holds
 
     monkeypatch.setattr(holds, "MAX_HOLDS", 1)
@@ -346,8 +361,9 @@ def test_limits(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stored_holds.MAX_HOLDS == 1_000
 
 
+@promise("M1", "M5")
 def test_replay_checkpoint_and_copy_are_equal(story: Story) -> None:
-    """M1, M5: the same records give the same bytes, from the beginning, from a checkpoint, and at any cut."""
+    """The same records give the same bytes, from the beginning, from a checkpoint, and at any cut."""
     for i in range(4):
         story.settle()
         story.pass_time()
@@ -376,8 +392,9 @@ def test_replay_checkpoint_and_copy_are_equal(story: Story) -> None:
     ]
 
 
+@promise("Q2")
 def test_what_a_hold_would_let_go(story: Story) -> None:
-    """Q2: dead objects, removed files and dropped tables, in the time over which it moves."""
+    """Dead objects, removed files and dropped tables, in the time over which it moves."""
     between = story.state.removed_between
     assert not between(0, story.now + 1)
     story.settle()

@@ -1,4 +1,4 @@
-"""Q2: over histories of any kind, what a query reads is never ripe, and no version is held that lacks a file."""
+"""Over histories of any kind, what a query reads is never ripe, and no version is held that lacks a file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from headwater.state.results import Done, Refused
 from headwater.types import WalId
 from tests.support.scribe import TOPIC
 from tests.unit.state.streams.test_holds import COMPACTOR, STREAM, WRITER, Story
+
+PROMISES = ("Q2",)
 
 FOREVER = 1 << 60
 

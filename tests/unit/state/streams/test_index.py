@@ -1,4 +1,4 @@
-"""The offset index against a plain list (L1, K5)."""
+"""The offset index against a plain list."""
 
 import msgspec
 import pytest
@@ -21,6 +21,9 @@ from headwater.state.streams.index import (
     SettledEntry,
 )
 from headwater.types import WalId
+from tests.support.promise import promise
+
+PROMISES = ("L1", "K5")
 
 U32 = st.integers(0, (1 << 32) - 1)
 TIMESTAMPS = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-1, 50)
@@ -31,8 +34,9 @@ def counted(entry: IndexEntry) -> int:
     return NO_TIMESTAMP if entry.flags & MARKER else entry.max_timestamp
 
 
+@promise("N1")
 def test_a_gap_at_the_end_grows() -> None:
-    """N1: up to a limit of offsets; nothing else grows, and nothing shrinks."""
+    """Up to a limit of offsets; nothing else grows, and nothing shrinks."""
     index = OffsetIndex()
     assert not index.grow(5, 10)
     index.skip(5, 5, 0)
@@ -192,8 +196,9 @@ IndexModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30,
 test_index_is_a_list = IndexModel.TestCase
 
 
+@promise("L1")
 def test_borders() -> None:
-    """L1: what is not there is an error, and bytes that are no entries are refused."""
+    """What is not there is an error, and bytes that are no entries are refused."""
     index = OffsetIndex()
     assert repr(index) == "<OffsetIndex empty>"
     assert index.find(0) == index.find_time(0) == 0

@@ -1,4 +1,4 @@
-"""T7: cursors of dead letters move with the unit that appends the letters, or not at all."""
+"""Cursors of dead letters move with the unit that appends the letters, or not at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from headwater.state.machine import TYPED_LEVEL
 from headwater.state.results import Reason, Refused, UnitResult
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.unit.state.streams.test_units import ACCEPTED, CONFLICT, A, B, Log
+
+PROMISES = ("T7",)
 
 
 def settled(level: int = TYPED_LEVEL) -> Log:
@@ -18,8 +21,9 @@ def settled(level: int = TYPED_LEVEL) -> Log:
     return log
 
 
+@promise("T7")
 def test_a_cursor_moves_with_its_unit() -> None:
-    """T7: the second of two that expect the same cursor appends nothing."""
+    """The second of two that expect the same cursor appends nothing."""
     log = settled()
     first, second = log.append(([CursorIs(A, 0, 5)], {B: 2}), ([CursorIs(A, 0, 5)], {B: 2}))
     assert first is not None and first.verdict is ACCEPTED
@@ -29,8 +33,9 @@ def test_a_cursor_moves_with_its_unit() -> None:
     assert log.state.letters == {A: 10}
 
 
+@promise("T7")
 def test_a_cursor_stays_with_a_unit_that_is_refused() -> None:
-    """T7: whatever refuses the unit."""
+    """Whatever refuses the unit."""
     log = settled()
     assert log.one({B: 1}, CursorIs(A, 0, 5), StartAt(B, 1 << 60)).verdict is CONFLICT
     assert log.one({99: 1}, CursorIs(A, 0, 5)).verdict is not ACCEPTED

@@ -1,4 +1,4 @@
-"""N1: mirrors: only the link of the present generation appends to one, at the offsets of its source."""
+"""Mirrors: only the link of the present generation appends to one, at the offsets of its source."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ from headwater.state.streams.domain import COMPACTION, LAST_OFFSET, U32_MAX
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import NO_MIRROR, Mirror, Stream
 from headwater.types import Domain, Position
+from tests.support.promise import promise
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe
+
+PROMISES = ("N1",)
 
 A, B, MISSING = 1, 2, 99
 LINK, BROKER = 1, 2
@@ -116,8 +119,9 @@ class Story:
 # --- who may append ------------------------------------------------------------------------------------
 
 
+@promise("N1")
 def test_a_link_appends_at_the_offsets_of_its_source() -> None:
-    """N1: gaps included; readers are woken; what is beside the mirror is not touched."""
+    """Gaps included; readers are woken; what is beside the mirror is not touched."""
     story = Story()
     assert story.copy(10, 3) == UnitResult(UnitVerdict.ACCEPTED, [], [], [Placed(A, 10, 3, -1)])
     assert (story.stream().next_offset, story.stream(B).next_offset) == (13, 0)
@@ -127,8 +131,9 @@ def test_a_link_appends_at_the_offsets_of_its_source() -> None:
     story.check_restored()
 
 
+@promise("N1")
 def test_ordinary_batches_are_refused() -> None:
-    """N1: an append of a broker that does not know of the mirror changes nothing; other streams of it are accepted."""
+    """An append of a broker that does not know of the mirror changes nothing; other streams of it are accepted."""
     story = Story()
     before = story.stream().index.pack()
     command = story.scribe.wal(Chunk(A, FIRST_CHUNK, [(9, 1, 0), (9, 2, 0)], []), Chunk(B, 200, [(9, 1, 0)], []))
@@ -142,16 +147,18 @@ def test_ordinary_batches_are_refused() -> None:
     story.check_restored()
 
 
+@promise("N1")
 def test_an_object_that_nothing_refers_to_is_not_entered() -> None:
-    """N1: all its batches were for a mirror."""
+    """All its batches were for a mirror."""
     story = Story()
     story.scribe.append(BROKER, A, [(9, 1, 0)])
     assert not len(story.state.objects)
 
 
+@promise("N1")
 @pytest.mark.parametrize("conditions", [[Present()], [EndIs(A, 0)], [StartAt(A, 4)], [MirrorIs(B, 3)]], ids=repr)
 def test_units_of_others_are_refused(conditions: list[AnyCondition]) -> None:
-    """N1: a unit without `MirrorIs` for the stream, whatever else it has."""
+    """A unit without `MirrorIs` for the stream, whatever else it has."""
     story = Story()
     result = story.units((conditions, A, 1))
     assert isinstance(result, Appended) and result.units[0] is not None
@@ -159,8 +166,9 @@ def test_units_of_others_are_refused(conditions: list[AnyCondition]) -> None:
     assert story.stream().next_offset == 0 and not len(story.stream().index)
 
 
+@promise("N1")
 def test_plain_units_are_refused() -> None:
-    """N1: batches without conditions, beside a unit of the link."""
+    """Batches without conditions, beside a unit of the link."""
     story = Story()
     result = story.units(((), A, 1), ([MirrorIs(A, 3)], A, 2), ((), A, 1))
     assert isinstance(result, Appended)
@@ -168,25 +176,28 @@ def test_plain_units_are_refused() -> None:
     assert story.stream().next_offset == 2
 
 
+@promise("N1")
 @pytest.mark.parametrize("generation", [0, 2, 4])
 def test_another_generation_is_refused(generation: int) -> None:
-    """N1: an earlier one, and one that the stream has not taken over yet. The present one is told."""
+    """An earlier one, and one that the stream has not taken over yet. The present one is told."""
     story = Story()
     assert story.copy(0, 1, generation) == UnitResult(UnitVerdict.CONFLICT, [2], [0, 0, 3], [])
     assert story.skip((A, generation, 0, 5)) == [(NOT_MIRRORED, 0)]
     assert story.stream().next_offset == 0
 
 
+@promise("N1")
 def test_the_end_must_be_the_expected_one() -> None:
-    """N1: of two processes that copy the same records, one appends them."""
+    """Of two processes that copy the same records, one appends them."""
     story = Story()
     assert story.copy(0, 3).verdict is UnitVerdict.ACCEPTED
     assert story.copy(0, 3, end=0) == UnitResult(UnitVerdict.CONFLICT, [0, 1], [3, 3, 3], [])
     assert story.stream().next_offset == 3
 
 
+@promise("N1", "K12")
 def test_transactions_stay_out() -> None:
-    """N1, K12: a mirror cannot join a transaction, neither by a request nor by a batch; so no marker is written."""
+    """A mirror cannot join a transaction, neither by a request nor by a batch; so no marker is written."""
     story = Story()
     story.scribe.do(BROKER, InitTransaction("id", 60_000, 100, -1, -1))
     joined = story.scribe.do(BROKER, JoinTransaction("id", 100, 0, (B, A), ()))
@@ -199,16 +210,18 @@ def test_transactions_stay_out() -> None:
     assert story.scribe.do(BROKER, JoinTransaction("id", 100, 0, (B,), ())) == Transacted(Judgement.DONE, 100, 0)
 
 
+@promise("N1", "L8")
 def test_bulk_appends_are_refused() -> None:
-    """N1, L8: a reservation would take offsets of the source."""
+    """A reservation would take offsets of the source."""
     story = Story()
     refused = story.scribe.do(BROKER, Reserve(TOPIC, [(B, 5), (A, 5)], 1_000))
     assert isinstance(refused, Refused) and refused.reason is Reason.MIRRORED
     assert (story.stream().next_offset, story.stream(B).next_offset) == (0, 0)
 
 
+@promise("N1")
 def test_a_mirror_keeps_the_timestamps_of_its_source() -> None:
-    """N1: whatever the topic's configs say. They apply as soon as it is promoted."""
+    """Whatever the topic's configs say. They apply as soon as it is promoted."""
     story = Story()
     story.scribe.do(LINK, ConfigureStreams((A,), StreamConfig(True)))
     story.copy(0, 1)
@@ -221,8 +234,9 @@ def test_a_mirror_keeps_the_timestamps_of_its_source() -> None:
 # --- gaps ----------------------------------------------------------------------------------------------
 
 
+@promise("N1")
 def test_gaps_without_records_behind_them() -> None:
-    """N1: each is judged by itself, and told the next offset."""
+    """Each is judged by itself, and told the next offset."""
     story = Story()
     asked = [(A, 3, 0, 5), (A, 3, 0, 6), (B, 3, 0, 5), (MISSING, 3, 0, 5), (A, 3, 5, 7)]
     assert story.skip(*asked) == [
@@ -232,16 +246,18 @@ def test_gaps_without_records_behind_them() -> None:
     story.check_restored()
 
 
+@promise("N1")
 @pytest.mark.parametrize("end", [-1, 0, LAST_OFFSET + 1, mirrors.MAX_GAPS * U32_MAX + 1])
 def test_gaps_out_of_range(end: int) -> None:
-    """N1: empty, backwards, or longer than the state would take."""
+    """Empty, backwards, or longer than the state would take."""
     story = Story()
     assert story.skip((A, 3, 0, end)) == [(SkipVerdict.INVALID, 0)]
     assert not len(story.stream().index)
 
 
+@promise("N1")
 def test_too_many_gaps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N1: a command has a limit."""
+    """A command has a limit."""
     monkeypatch.setattr(mirrors, "MAX_STREAMS", 1)
     story = Story()
     refused = story.scribe.do(LINK, SkipStreams([(A, 3, 0, 1), (A, 3, 1, 2)]))
@@ -249,8 +265,9 @@ def test_too_many_gaps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(story.set(4, A, B), Refused) and story.stream().next_offset == 0
 
 
+@promise("N1")
 def test_gaps_that_follow_one_another_are_one_entry() -> None:
-    """N1: a source that only aborts does not grow the state, with and without a compactor."""
+    """A source that only aborts does not grow the state, with and without a compactor."""
     for compactor in (False, True):
         story = Story()
         if compactor:
@@ -266,8 +283,9 @@ def test_gaps_that_follow_one_another_are_one_entry() -> None:
         story.check_restored()
 
 
+@promise("N1")
 def test_a_gap_behind_records_that_are_not_settled_does_not_grow() -> None:
-    """N1: a compactor may have a plan that ends with it."""
+    """A compactor may have a plan that ends with it."""
     story = Story()
     story.scribe.do(LINK, TakeLease(COMPACTION, 10_000))
     story.copy(0, 1)
@@ -275,8 +293,9 @@ def test_a_gap_behind_records_that_are_not_settled_does_not_grow() -> None:
     assert [(e.start, e.end) for e in story.stream().index] == [(0, 1), (1, 2), (2, 3)]
 
 
+@promise("N1")
 def test_a_long_gap_has_as_many_entries_as_it_needs() -> None:
-    """N1: an entry covers 2^32 - 1 offsets."""
+    """An entry covers 2^32 - 1 offsets."""
     story = Story()
     story.skip((A, 3, 0, 5))
     story.skip((A, 3, 5, U32_MAX + 8))
@@ -287,8 +306,9 @@ def test_a_long_gap_has_as_many_entries_as_it_needs() -> None:
 # --- generations ---------------------------------------------------------------------------------------
 
 
+@promise("N1")
 def test_generations_only_rise() -> None:
-    """N1: the same again changes nothing, an earlier one is refused, and one generation has one meaning."""
+    """The same again changes nothing, an earlier one is refused, and one generation has one meaning."""
     story = Story()
     assert story.set(3) == Done(0)
     assert story.stream().mirror == Mirror(3, True, 0)
@@ -301,8 +321,9 @@ def test_generations_only_rise() -> None:
     story.check_restored()
 
 
+@promise("N1")
 def test_all_streams_or_none() -> None:
-    """N1: a stream that refuses keeps all others as they were."""
+    """A stream that refuses keeps all others as they were."""
     story = Story()
     story.scribe.append(BROKER, B, [(9, 1, 0)])
     refused = story.set(7, A, B)
@@ -311,17 +332,19 @@ def test_all_streams_or_none() -> None:
     assert (story.stream().mirror.generation, story.stream(B).mirror) == (3, NO_MIRROR)
 
 
+@promise("N1")
 @pytest.mark.parametrize("command", [SetMirror((), 9, True), SetMirror((A,), 0, True), SetMirror((A,), -1, False)])
 def test_invalid_commands(command: SetMirror) -> None:
-    """N1: refused, and nothing is changed."""
+    """Refused, and nothing is changed."""
     story = Story()
     refused = story.scribe.do(LINK, command)
     assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
     assert story.stream().mirror == Mirror(3, True, 0)
 
 
+@promise("N1")
 def test_promoting() -> None:
-    """N1: producers write on from the same offset, and no link of before writes again."""
+    """Producers write on from the same offset, and no link of before writes again."""
     story = Story()
     story.copy(10, 3)
     assert story.set(4, mirrored=False) == Done(1)
@@ -333,8 +356,9 @@ def test_promoting() -> None:
     story.check_restored()
 
 
+@promise("N1")
 def test_the_way_back_while_nothing_was_written() -> None:
-    """N1: a promoted stream is a mirror again; what was copied ends where it ended, however often it changes."""
+    """A promoted stream is a mirror again; what was copied ends where it ended, however often it changes."""
     story = Story()
     story.copy(0, 3)
     assert story.set(4, mirrored=False) == Done(1)
@@ -351,8 +375,9 @@ def test_the_way_back_while_nothing_was_written() -> None:
     story.check_restored()
 
 
+@promise("N1", "K12")
 def test_no_mirror_while_a_transaction_is_open() -> None:
-    """N1, K12: its marker would take an offset of the source."""
+    """Its marker would take an offset of the source."""
     story = Story()
     story.scribe.do(BROKER, InitTransaction("id", 60_000, 100, -1, -1))
     story.scribe.do(BROKER, JoinTransaction("id", 100, 0, (B,), ()))
@@ -362,15 +387,17 @@ def test_no_mirror_while_a_transaction_is_open() -> None:
     assert isinstance(story.set(4, B), Refused), "the marker is in the log by now"
 
 
+@promise("N1", "L8")
 def test_a_reservation_that_is_open_keeps_a_stream_from_being_a_mirror() -> None:
-    """N1, L8: also after it was released: its offsets are gone."""
+    """Also after it was released: its offsets are gone."""
     story = Story()
     story.scribe.do(BROKER, Reserve(TOPIC, [(B, 5)], 1_000))
     assert isinstance(story.set(4, B), Refused)
 
 
+@promise("N1")
 def test_a_dropped_stream_leaves_nothing() -> None:
-    """N1: a mirror is part of its stream."""
+    """A mirror is part of its stream."""
     story = Story()
     story.scribe.do(LINK, DropStreams((A,)))
     story.check_restored()
@@ -381,8 +408,9 @@ def test_a_dropped_stream_leaves_nothing() -> None:
 # --- levels --------------------------------------------------------------------------------------------
 
 
+@promise("M5")
 def test_conditions_of_mirrors_need_their_level() -> None:
-    """M5: below it the condition is refused, and gaps do not grow: an older build folds the same bytes."""
+    """Below it the condition is refused, and gaps do not grow: an older build folds the same bytes."""
     story = Story(LINKS_LEVEL - 1)
     refused = story.units(([MirrorIs(A, 3)], A, 1))
     assert isinstance(refused, Refused) and f"level {LINKS_LEVEL}" in refused.detail
@@ -404,10 +432,11 @@ steps = st.one_of(
 )
 
 
+@promise("N1")
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=25))
 def test_a_mirror_has_what_was_copied_and_nothing_else(plan: list[tuple[str, int, int, int]]) -> None:
-    """N1: over any history, a plain model knows where every record goes, and whose appends count."""
+    """Over any history, a plain model knows where every record goes, and whose appends count."""
     story, generation, on, written = Story(), 3, True, False
     records: list[tuple[int, str]] = []
     end = 0

@@ -1,10 +1,13 @@
-"""Idempotent producers, judged as Kafka judges them (K11)."""
+"""Idempotent producers, judged as Kafka judges them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.state.results import Verdict
 from headwater.state.streams.producers import MAX_EXPIRED, RECENT_BATCHES, SEQUENCES, Producers, last_sequence
+from tests.support.promise import promise
+
+PROMISES = ("K11",)
 
 PID = 77
 OFFSET = 1_000
@@ -35,8 +38,8 @@ class Story:
         return Verdict.ACCEPTED, self.offset - records
 
 
+@promise("K11")
 def test_duplicates_among_the_last_five_are_answered_with_their_first_offset() -> None:
-    """K11"""
     story = Story()
     sent = {}
     first = 0
@@ -53,8 +56,9 @@ def test_duplicates_among_the_last_five_are_answered_with_their_first_offset() -
     assert story.send(first)[0] is Verdict.ACCEPTED
 
 
+@promise("K11")
 def test_a_duplicate_is_the_same_batch_and_no_other() -> None:
-    """K11: same first sequence with another count, or a part of an old batch, is out of order."""
+    """Same first sequence with another count, or a part of an old batch, is out of order."""
     story = Story()
     story.send(0, 10)
     story.send(10, 10)
@@ -64,8 +68,9 @@ def test_a_duplicate_is_the_same_batch_and_no_other() -> None:
     assert story.send(0, 20)[0] is Verdict.OUT_OF_ORDER
 
 
+@promise("K11")
 def test_gaps() -> None:
-    """K11: the next batch must follow the last, and a producer nobody knows begins with 0."""
+    """The next batch must follow the last, and a producer nobody knows begins with 0."""
     story = Story()
     assert story.send(1)[0] is Verdict.OUT_OF_ORDER
     assert story.send(0, 5)[0] is Verdict.ACCEPTED
@@ -75,8 +80,9 @@ def test_gaps() -> None:
     assert story.send(0, 5, pid=PID + 1)[0] is Verdict.ACCEPTED
 
 
+@promise("K11")
 def test_epochs() -> None:
-    """K11: an older epoch is stale, a newer one begins with 0 and makes the one before stale."""
+    """An older epoch is stale, a newer one begins with 0 and makes the one before stale."""
     story = Story()
     story.send(0, 5, epoch=3)
     assert story.send(5, epoch=2)[0] is Verdict.STALE_PRODUCER
@@ -90,8 +96,9 @@ def test_epochs() -> None:
     assert story.send(2, epoch=4)[0] is Verdict.ACCEPTED
 
 
+@promise("K11")
 def test_sequences_start_over() -> None:
-    """K11: after 2^31 - 1 comes 0, also in the middle of a batch."""
+    """After 2^31 - 1 comes 0, also in the middle of a batch."""
     assert last_sequence(SEQUENCES - 1, 1) == SEQUENCES - 1
     assert last_sequence(SEQUENCES - 1, 2) == 0
     assert last_sequence(SEQUENCES - 3, 10) == 6
@@ -107,8 +114,9 @@ def test_sequences_start_over() -> None:
         assert story.send(following)[0] is Verdict.ACCEPTED
 
 
+@promise("K11")
 def test_expiry_and_after() -> None:
-    """K11: an expired producer may go on where it is, under its epoch or from 0 under any; others may not."""
+    """An expired producer may go on where it is, under its epoch or from 0 under any; others may not."""
     story = Story()
     story.send(0, 5, now_ms=100)
     story.send(0, 5, pid=PID + 1, now_ms=200)
@@ -123,8 +131,8 @@ def test_expiry_and_after() -> None:
     assert story.send(6, epoch=0)[0] is Verdict.ACCEPTED
 
 
+@promise("K11")
 def test_an_expired_producer_begins_anew() -> None:
-    """K11"""
     story = Story()
     story.send(0, 5, epoch=2, now_ms=100)
     story.producers.expire(1_000, ())
@@ -133,8 +141,9 @@ def test_an_expired_producer_begins_anew() -> None:
     assert story.send(5, epoch=2)[0] is Verdict.STALE_PRODUCER
 
 
+@promise("K11")
 def test_few_expired_are_remembered() -> None:
-    """K11: a bound on what producers that came and went can make grow; the oldest are forgotten first."""
+    """A bound on what producers that came and went can make grow; the oldest are forgotten first."""
     story = Story()
     for pid in range(MAX_EXPIRED + 10):
         story.send(0, 5, pid=pid, now_ms=pid)
@@ -147,8 +156,9 @@ def test_few_expired_are_remembered() -> None:
     assert story.send(5, pid=10)[0] is Verdict.ACCEPTED
 
 
+@promise("K11", "M2")
 def test_moved_or_out_of_order() -> None:
-    """K11, M2: a gap is MOVED if the missing batches may be on their way through another process."""
+    """A gap is MOVED if the missing batches may be on their way through another process."""
     story = Story()
     assert story.send(5, shared=True)[0] is Verdict.MOVED
     assert story.send(5, shared=False)[0] is Verdict.OUT_OF_ORDER
@@ -160,8 +170,9 @@ def test_moved_or_out_of_order() -> None:
     assert story.send(9, writer=1, shared=True)[0] is Verdict.MOVED
 
 
+@promise("K11", "M2")
 def test_a_new_epoch_that_moved() -> None:
-    """K11, M2: the first batches of a newer epoch may be on their way through another process too."""
+    """The first batches of a newer epoch may be on their way through another process too."""
     story = Story()
     story.send(0, 5, epoch=0, writer=1)
     assert story.send(3, epoch=1, writer=1, shared=True)[0] is Verdict.MOVED
@@ -170,6 +181,7 @@ def test_a_new_epoch_that_moved() -> None:
     assert story.send(3, epoch=1, writer=1, shared=True)[0] is Verdict.ACCEPTED
 
 
+@promise("K11", "M1")
 @given(
     st.lists(
         st.tuples(
@@ -187,7 +199,7 @@ def test_a_new_epoch_that_moved() -> None:
 def test_a_checkpoint_changes_no_verdict(
     sends: list[tuple[int, int, int, int, int, bool]], expiries: list[int]
 ) -> None:
-    """K11, M1: producers that were packed and unpacked judge like those that were not."""
+    """Producers that were packed and unpacked judge like those that were not."""
     one, other = Story(), Story()
     for i, (pid, epoch, first, records, writer, shared) in enumerate(sends):
         if i in expiries:

@@ -1,4 +1,4 @@
-"""L8: what `apply` makes of reservations, of what fills them, and of those that nobody fills."""
+"""What `apply` makes of reservations, of what fills them, and of those that nobody fills."""
 
 import uuid
 
@@ -14,7 +14,10 @@ from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain, Position
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
+
+PROMISES = ("L8",)
 
 A, B = 1, 2
 ROOT = "tables/t-7"
@@ -99,8 +102,8 @@ def run(start: int, end: int, file: int = 0, first: int = 0, groups: int = 1, st
 # --- reserving -------------------------------------------------------------------------------------------
 
 
+@promise("L8")
 def test_appends_go_on_behind_a_reservation_and_readers_stop_before_it(story: Story) -> None:
-    """L8"""
     story.append(3, timestamp=70)
     before = story.stream().bytes_from(0)
     assert story.reserve((A, 10), (B, 4)) == 1
@@ -114,6 +117,7 @@ def test_appends_go_on_behind_a_reservation_and_readers_stop_before_it(story: St
     assert story.state.reservations[1].parts == ((A, 3, 13), (B, 0, 4))
 
 
+@promise("L8")
 @pytest.mark.parametrize(
     ("parts", "limit_ms", "reason"),
     [
@@ -130,22 +134,22 @@ def test_appends_go_on_behind_a_reservation_and_readers_stop_before_it(story: St
 def test_reservations_that_cannot_be_made(
     story: Story, parts: list[tuple[int, int]], limit_ms: int, reason: Reason
 ) -> None:
-    """L8: nothing changes, neither of the streams that could have been reserved."""
+    """Nothing changes, neither of the streams that could have been reserved."""
     result = story.scribe.do(LOADER, Reserve(TOPIC, parts, limit_ms))
     assert isinstance(result, Refused)
     assert result.reason is reason
     assert (story.heads(), story.state.reservations, story.state.last_reservation) == ((0, 0, 0), {}, 0)
 
 
+@promise("L8")
 def test_streams_of_another_topic(story: Story) -> None:
-    """L8"""
     result = story.scribe.do(LOADER, Reserve(uuid.UUID(int=8), [(A, 1)], LIMIT))
     assert isinstance(result, Refused)
     assert result.reason is Reason.UNKNOWN
 
 
+@promise("L8")
 def test_there_is_a_limit_for_a_stream(story: Story) -> None:
-    """L8"""
     for _ in range(reserving.MAX_PER_STREAM):
         story.reserve((A, 1))
     result = story.scribe.do(LOADER, Reserve(TOPIC, [(B, 1), (A, 1)], LIMIT))
@@ -155,8 +159,8 @@ def test_there_is_a_limit_for_a_stream(story: Story) -> None:
     story.reserve((B, 1))
 
 
+@promise("L8")
 def test_there_is_a_limit_in_all(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    """L8"""
     monkeypatch.setattr(reserving, "MAX_RESERVATIONS", 3)
     for name in (A, B, A):
         story.reserve((name, 1))
@@ -168,8 +172,9 @@ def test_there_is_a_limit_in_all(story: Story, monkeypatch: pytest.MonkeyPatch) 
 # --- filling ---------------------------------------------------------------------------------------------
 
 
+@promise("L8")
 def test_filling(story: Story) -> None:
-    """L8: files and entries come in one command; sizes and times behind them are right; readers are woken."""
+    """Files and entries come in one command; sizes and times behind them are right; readers are woken."""
     story.append(3, timestamp=70)
     number = story.reserve((A, 10), (B, 4))
     story.append(2, timestamp=20)
@@ -194,8 +199,9 @@ def test_filling(story: Story) -> None:
     assert story.stream().index[-1].cumulative_size == 922 + 104
 
 
+@promise("L8")
 def test_a_second_reservation_keeps_readers_waiting(story: Story) -> None:
-    """L8: they may be filled in any order, and readers go on in the order of offsets."""
+    """They may be filled in any order, and readers go on in the order of offsets."""
     one, two = story.reserve((A, 5)), story.reserve((A, 5))
     assert story.fill(two, run(5, 10)) == Done(1)
     assert story.heads() == (0, 0, 10)
@@ -205,8 +211,9 @@ def test_a_second_reservation_keeps_readers_waiting(story: Story) -> None:
     assert [entry.ends for entry in story.state.tables[TOPIC].journal] == [(), ((0, 10),)]
 
 
+@promise("L8", "T10")
 def test_the_journal_tells_how_far_the_table_is_whole(story: Story) -> None:
-    """L8, T10: also where a gap joins rows to it that were there before."""
+    """Also where a gap joins rows to it that were there before."""
     one, two = story.reserve((A, 5)), story.reserve((A, 5))
     story.fill(two, run(5, 10))
     story.scribe.do(LOADER, Release(one))
@@ -216,6 +223,7 @@ def test_the_journal_tells_how_far_the_table_is_whole(story: Story) -> None:
     assert story.state.tables[TOPIC].last_sequence == 2  # no rows, no version
 
 
+@promise("L8")
 @pytest.mark.parametrize(
     ("runs", "newest"),
     [
@@ -237,7 +245,6 @@ def test_the_journal_tells_how_far_the_table_is_whole(story: Story) -> None:
     ],
 )
 def test_what_does_not_fit_changes_nothing(story: Story, runs: list[SegmentRun], newest: list[int] | None) -> None:
-    """L8"""
     story.append(3)
     number = story.reserve((A, 10))
     before = story.shape()
@@ -249,8 +256,9 @@ def test_what_does_not_fit_changes_nothing(story: Story, runs: list[SegmentRun],
     assert story.fill(number, run(3, 13)) == Done(1)
 
 
+@promise("L8")
 def test_rows_files_and_place_must_fit(story: Story) -> None:
-    """L8: as many rows as offsets, no file without offsets, no file of nothing, and where the table lies."""
+    """As many rows as offsets, no file without offsets, no file of nothing, and where the table lies."""
     one, two = story.reserve((A, 2)), story.reserve((A, 2))
     whole = run(0, 2)
     for files in ([story.file(1)], [story.file(3)], [story.file(2), story.file(2)], [story.file(0)], []):
@@ -262,8 +270,9 @@ def test_rows_files_and_place_must_fit(story: Story) -> None:
     assert story.fill(two, run(2, 4)) == Done(2)
 
 
+@promise("L8")
 def test_only_who_reserved_may_fill(story: Story) -> None:
-    """L8: not another epoch, not after a fence, not twice, and not what nobody reserved."""
+    """Not another epoch, not after a fence, not twice, and not what nobody reserved."""
     number = story.reserve((A, 2))
     for epoch, wanted, reason in ((6, number, Reason.STALE), (LOADER, number + 1, Reason.UNKNOWN)):
         result = story.fill(wanted, run(0, 2), epoch=epoch)
@@ -275,8 +284,9 @@ def test_only_who_reserved_may_fill(story: Story) -> None:
     assert again.reason is Reason.UNKNOWN
 
 
+@promise("L8")
 def test_a_fence_closes_what_its_epoch_reserved(story: Story) -> None:
-    """L8: nobody can fill it any more, so readers need not wait until it expires."""
+    """Nobody can fill it any more, so readers need not wait until it expires."""
     kept = story.scribe.do(6, Reserve(TOPIC, [(B, 2)], LIMIT))
     assert isinstance(kept, Done)
     number = story.reserve((A, 2), (B, 3))
@@ -294,8 +304,9 @@ def test_a_fence_closes_what_its_epoch_reserved(story: Story) -> None:
 # --- time limits -------------------------------------------------------------------------------------------
 
 
+@promise("L8")
 def test_one_that_has_expired(story: Story) -> None:
-    """L8: by the ledger's time. It cannot be filled, and anybody may release it."""
+    """By the ledger's time. It cannot be filled, and anybody may release it."""
     number = story.reserve((A, 2))
     early = story.scribe.do(1, Release(number), START_MS + LIMIT - 1)
     assert isinstance(early, Refused)
@@ -312,8 +323,9 @@ def test_one_that_has_expired(story: Story) -> None:
     assert gone.reason is Reason.UNKNOWN
 
 
+@promise("L8")
 def test_who_reserved_may_give_up(story: Story) -> None:
-    """L8: the offsets stay empty for ever, and what was appended behind them can be read."""
+    """The offsets stay empty for ever, and what was appended behind them can be read."""
     story.append(3)
     number = story.reserve((A, 10))
     story.append(2)
@@ -328,8 +340,8 @@ def test_who_reserved_may_give_up(story: Story) -> None:
 # --- trims, drops, settles ---------------------------------------------------------------------------------
 
 
+@promise("L8", "L6")
 def test_a_trim_stops_before_an_open_reservation(story: Story) -> None:
-    """L8, L6"""
     story.append(3)
     number = story.reserve((A, 10))
     story.append(2)
@@ -342,8 +354,9 @@ def test_a_trim_stops_before_an_open_reservation(story: Story) -> None:
     assert story.state.tables[TOPIC].files[1].references == 0
 
 
+@promise("L8", "L6")
 def test_a_trim_into_a_segment_that_lies_ahead(story: Story) -> None:
-    """L8, L6: what is settled reaches to the end of the segment then."""
+    """What is settled reaches to the end of the segment then."""
     story.append(3)
     number = story.reserve((A, 10))
     story.append(2)
@@ -354,8 +367,9 @@ def test_a_trim_into_a_segment_that_lies_ahead(story: Story) -> None:
     assert [entry.ends for entry in story.state.tables[TOPIC].journal] == [(), ((0, 13),)]
 
 
+@promise("L8")
 def test_a_dropped_stream_takes_its_reservations_along(story: Story) -> None:
-    """L8: those of other streams of the same reservation too; it is refused afterwards."""
+    """Those of other streams of the same reservation too; it is refused afterwards."""
     number = story.reserve((A, 2), (B, 3))
     story.append(1, B)
     story.scribe.do(1, DropStreams((A,)))
@@ -364,8 +378,8 @@ def test_a_dropped_stream_takes_its_reservations_along(story: Story) -> None:
     assert isinstance(story.fill(number, run(0, 3, stream=B)), Refused)
 
 
+@promise("L8")
 def test_nothing_goes_into_a_dropped_table(story: Story) -> None:
-    """L8"""
     story.fill(story.reserve((A, 2)), run(0, 2))
     number = story.reserve((B, 2))
     story.scribe.do(1, DropStreams((A,)))
@@ -377,8 +391,9 @@ def test_nothing_goes_into_a_dropped_table(story: Story) -> None:
         assert result.reason is Reason.UNKNOWN
 
 
+@promise("L8", "T1")
 def test_settling_goes_over_what_is_settled_already(story: Story) -> None:
-    """L8, T1: WAL before an open reservation settles; a filled one is gone over, and never settled again."""
+    """WAL before an open reservation settles; a filled one is gone over, and never settled again."""
     story.append(3)
     number = story.reserve((A, 10))
     story.append(2)
@@ -396,8 +411,9 @@ def test_settling_goes_over_what_is_settled_already(story: Story) -> None:
     assert story.shape() == [(0, 3, "file 2"), (3, 13, "file 1"), (13, 15, "file 3")]
 
 
+@promise("L8", "T1")
 def test_wal_before_an_open_reservation_settles_up_to_it(story: Story) -> None:
-    """L8, T1: and the reservation, once it is closed, moves what is settled on."""
+    """And the reservation, once it is closed, moves what is settled on."""
     story.append(3)
     number = story.reserve((A, 10))
     assert story.settle(run(0, 3)) == Done(1)
@@ -406,8 +422,9 @@ def test_wal_before_an_open_reservation_settles_up_to_it(story: Story) -> None:
     assert story.heads() == (13, 13, 13)
 
 
+@promise("L8", "T10")
 def test_who_waits_for_a_table_waits_for_all_of_it(story: Story) -> None:
-    """L8, T10: a settle that meets a segment on its way leaves the topic wanted, until the WAL behind it is done."""
+    """A settle that meets a segment on its way leaves the topic wanted, until the WAL behind it is done."""
     story.append(3)
     story.fill(story.reserve((A, 10)), run(3, 13))
     story.append(2)
@@ -421,8 +438,9 @@ def test_who_waits_for_a_table_waits_for_all_of_it(story: Story) -> None:
     assert story.scribe.do(1, WantSettled(TOPIC)) == Done(0)  # nothing that could be settled now
 
 
+@promise("L8", "T5")
 def test_segments_and_gaps_merge(story: Story) -> None:
-    """L8, T5: a merge goes over gaps, and not over what is open."""
+    """A merge goes over gaps, and not over what is open."""
     story.fill(story.reserve((A, 2)), run(0, 2))
     story.scribe.do(LOADER, Release(story.reserve((A, 5))))
     story.fill(story.reserve((A, 3)), run(7, 10))
@@ -437,8 +455,9 @@ def test_segments_and_gaps_merge(story: Story) -> None:
 # --- checkpoints --------------------------------------------------------------------------------------------
 
 
+@promise("M1", "L8")
 def test_a_checkpoint_holds_reservations(story: Story) -> None:
-    """M1, L8: a state restored from its image goes on as the one it was taken of."""
+    """A state restored from its image goes on as the one it was taken of."""
     story.append(3)
     one = story.reserve((A, 10), (B, 4))
     story.append(2)

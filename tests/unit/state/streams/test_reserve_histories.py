@@ -1,13 +1,13 @@
-"""L8, M1: whatever comes between a reservation and its end, index, heads and tables stay sound, and replay agrees."""
+"""Whatever comes between a reservation and its end, index, heads and tables stay sound, and replay agrees."""
 
 from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.app.doctor import check_references, check_reservations, check_stream
-from headwater.app.doctor_tables import check_tables
-from headwater.app.report import Report
+from headwater.app.doctor.examining import check_references, check_reservations, check_stream
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_tables
 from headwater.lake.planning import pending
 from headwater.state.commands.base import Fence, TakeLease, Tick
 from headwater.state.commands.streams import DropStreams, TrimStreams
@@ -17,7 +17,10 @@ from headwater.state.results import Done, Refused, Result
 from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Position
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
+
+PROMISES = ("L8", "M1")
 
 STREAMS = (1, 2, 3)
 LIMIT = 1_000
@@ -149,10 +152,10 @@ class History:
             assert not any(e.file and told < e.end <= stream.settled for e in stream.index), "the journal tells of it"
 
 
+@promise("L8", "M1")
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=40), st.integers(0, 60))
 def test_any_order(plan: list[tuple[str, int, int]], cut: int) -> None:
-    """L8, M1"""
     history = History()
     images = [history.state.image()]
     for what, a, b in plan:

@@ -1,4 +1,4 @@
-"""T1, L3: what `apply` makes of settles, merges and followers."""
+"""What `apply` makes of settles, merges and followers."""
 
 import uuid
 
@@ -25,7 +25,10 @@ from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
 from headwater.state.streams.tables import JOURNAL_KEPT, ExpiryRequest
 from headwater.types import Domain, WalId
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
+
+PROMISES = ("T1", "L3")
 
 A, B = 1, 2
 ROOT = "tables/t-7"
@@ -88,8 +91,9 @@ def run(start: int, end: int, file: int = 0, first: int = 0, groups: int = 1, st
     return SegmentRun(stream, start, end, file, first, groups)
 
 
+@promise("T1")
 def test_entries_are_swapped_and_the_journal_grows(story: Story) -> None:
-    """T1: one command swaps the entries of several streams and enters the files."""
+    """One command swaps the entries of several streams and enters the files."""
     story.append(A, 3, 4, 5, timestamp=50)
     story.append(B, 2, timestamp=70)
     size = story.stream().size
@@ -108,15 +112,17 @@ def test_entries_are_swapped_and_the_journal_grows(story: Story) -> None:
     assert story.shape() == [(0, 7, 1), (7, 12, 2)]
 
 
+@promise("L3")
 def test_the_wal_that_was_replaced_can_go(story: Story) -> None:
-    """L3: the objects of swapped entries lose their references, and nobody else's do."""
+    """The objects of swapped entries lose their references, and nobody else's do."""
     story.append(A, 3, 4)
     story.settle(run(0, 3))
     assert [object_id for object_id, _ in story.state.objects.dead()] == [WalId(1, 1)]
 
 
+@promise("T1")
 def test_a_gap_needs_no_file(story: Story) -> None:
-    """T1: offsets that hold no record any more become an entry without a file."""
+    """Offsets that hold no record any more become an entry without a file."""
     story.append(A, 3, 4)
     assert story.settle(run(0, 3, file=-1, groups=0), files=0) == Done(1)
     entry = story.stream().index[0]
@@ -124,6 +130,7 @@ def test_a_gap_needs_no_file(story: Story) -> None:
     assert story.settle(run(3, 7)) == Done(2)
 
 
+@promise("T1")
 @pytest.mark.parametrize(
     ("runs", "reason"),
     [
@@ -140,7 +147,6 @@ def test_a_gap_needs_no_file(story: Story) -> None:
     ],
 )
 def test_what_does_not_fit_changes_nothing(story: Story, runs: list[SegmentRun], reason: Reason) -> None:
-    """T1"""
     story.append(A, 3, 4)
     before = story.state.image()
     result = story.settle(*runs)
@@ -151,8 +157,9 @@ def test_what_does_not_fit_changes_nothing(story: Story, runs: list[SegmentRun],
     assert len(before) == len(story.state.image())  # only counters and the position moved
 
 
+@promise("T1")
 def test_a_settle_happens_once(story: Story) -> None:
-    """T1: what two compactors planned alike is taken from one of them."""
+    """What two compactors planned alike is taken from one of them."""
     story.append(A, 3)
     assert story.settle(run(0, 3)) == Done(1)
     again = story.settle(run(0, 3))
@@ -161,8 +168,9 @@ def test_a_settle_happens_once(story: Story) -> None:
     assert story.state.tables[TOPIC].last_sequence == 1
 
 
+@promise("T1")
 def test_stale_compactors_are_refused(story: Story) -> None:
-    """T1: whoever lost the lease, or was fenced, changes nothing."""
+    """Whoever lost the lease, or was fenced, changes nothing."""
     story.append(A, 3)
     old = story.lease
     story.lease = story.take_lease(10, clock_ms=START_MS + 5_000)
@@ -177,8 +185,9 @@ def test_stale_compactors_are_refused(story: Story) -> None:
     assert story.shape() == [(0, 3, 0)]
 
 
+@promise("T1", "L6")
 def test_a_trim_between_plan_and_settle(story: Story) -> None:
-    """T1, L6: what was deleted meanwhile does not come back; the rest can be planned anew."""
+    """What was deleted meanwhile does not come back; the rest can be planned anew."""
     story.append(A, 3, 4)
     story.scribe.do(1, TrimStreams([(A, 5)]))
     assert story.stream().settled == 5
@@ -187,8 +196,9 @@ def test_a_trim_between_plan_and_settle(story: Story) -> None:
     assert story.shape() == [(5, 7, 1)]
 
 
+@promise("L6")
 def test_a_trim_past_segments(story: Story) -> None:
-    """L6: the log forgets its entries; the table keeps its rows."""
+    """The log forgets its entries; the table keeps its rows."""
     story.append(A, 3, 4)
     story.settle(run(0, 3))
     story.settle(run(3, 7))
@@ -198,8 +208,9 @@ def test_a_trim_past_segments(story: Story) -> None:
     assert [(f.number, f.references) for f in table.live()] == [(1, 0), (2, 1)]
 
 
+@promise("T5")
 def test_merging(story: Story) -> None:
-    """T5: small files become one; rows, offsets and sizes stay, and the old files wait for the followers."""
+    """Small files become one; rows, offsets and sizes stay, and the old files wait for the followers."""
     story.append(A, 3, 4, 5)
     story.append(B, 2)
     story.settle(run(0, 3), run(0, 2, first=1, stream=B), rows=5)
@@ -214,8 +225,9 @@ def test_merging(story: Story) -> None:
     assert story.stream().index[0].cumulative_size == 208
 
 
+@promise("T5")
 def test_merges_that_do_not_fit(story: Story) -> None:
-    """T5: a merge that would lose rows or leave an entry behind is refused, and so is one that comes late."""
+    """A merge that would lose rows or leave an entry behind is refused, and so is one that comes late."""
     story.append(A, 3, 4)
     story.append(B, 2)
     story.settle(run(0, 3), run(0, 2, first=1, stream=B), rows=5)
@@ -232,8 +244,9 @@ def test_merges_that_do_not_fit(story: Story) -> None:
     assert isinstance(story.merge([1, 2], *whole, rows=9), Refused)
 
 
+@promise("L3", "T5")
 def test_files_go_when_no_follower_shows_them(story: Story) -> None:
-    """L3, T5: a removed file stays as long as a retained version of some follower needs it."""
+    """A removed file stays as long as a retained version of some follower needs it."""
     story.append(A, 3, 4)
     story.settle(run(0, 3), rows=3)
     story.settle(run(3, 7), rows=4)
@@ -252,8 +265,9 @@ def test_files_go_when_no_follower_shows_them(story: Story) -> None:
     assert list(table.files) == [3]
 
 
+@promise("T2", "T9")
 def test_followers_move_by_compare_and_set(story: Story) -> None:
-    """T2, T9: a pointer moves only from where it is, a cursor only forward and never past the journal."""
+    """A pointer moves only from where it is, a cursor only forward and never past the journal."""
     story.append(A, 3, 4)
     story.settle(run(0, 3))
     assert story.follow(1, 1, "iceberg", location="one") == Done()
@@ -272,8 +286,9 @@ def test_followers_move_by_compare_and_set(story: Story) -> None:
     assert isinstance(story.scribe.do(9, Unfollow(story.lease, TOPIC, "iceberg")), Refused)
 
 
+@promise("L3")
 def test_a_deleted_topic_takes_its_table_along(story: Story) -> None:
-    """L3: files of a dropped table may all go, then the table itself; nothing is settled into it any more."""
+    """Files of a dropped table may all go, then the table itself; nothing is settled into it any more."""
     story.append(A, 3)
     story.append(B, 2)
     story.settle(run(0, 3), rows=3)
@@ -287,8 +302,9 @@ def test_a_deleted_topic_takes_its_table_along(story: Story) -> None:
     assert not story.state.tables
 
 
+@promise("Q2")
 def test_removals_have_a_time(story: Story) -> None:
-    """Q2: a reader that holds files by the ledger's time must know when each was removed, and a table dropped."""
+    """A reader that holds files by the ledger's time must know when each was removed, and a table dropped."""
     story.append(A, 3, 4)
     story.settle(run(0, 3), rows=3)
     story.settle(run(3, 7), rows=4)
@@ -314,8 +330,9 @@ def test_removals_have_a_time(story: Story) -> None:
     )
 
 
+@promise("T15")
 def test_the_journal_is_bounded(story: Story) -> None:
-    """T15: entries that every follower has passed go, except for the newest; a slow follower keeps what it needs."""
+    """Entries that every follower has passed go, except for the newest; a slow follower keeps what it needs."""
     count = JOURNAL_KEPT + 20
     for i in range(count):
         story.append(A, 1)
@@ -334,8 +351,9 @@ def test_the_journal_is_bounded(story: Story) -> None:
     assert len(table.journal) == JOURNAL_KEPT
 
 
+@promise("M1")
 def test_a_checkpoint_holds_tables(story: Story) -> None:
-    """M1: a state restored from its image is the same state."""
+    """A state restored from its image is the same state."""
     story.append(A, 3, 4)
     story.append(B, 2)
     story.settle(run(0, 3), run(0, 2, first=1, stream=B), rows=5)
@@ -350,8 +368,9 @@ def test_a_checkpoint_holds_tables(story: Story) -> None:
     assert other.tables[TOPIC].followers["iceberg"].location == "here"
 
 
+@promise("L6")
 def test_retiring(story: Story) -> None:
-    """L6: files leave the table with their rows; the log still names them, and keeps them until it forgets them."""
+    """Files leave the table with their rows; the log still names them, and keeps them until it forgets them."""
     story.append(A, 3, 4, 5)
     for start, end in ((0, 3), (3, 7), (7, 12)):
         story.settle(run(start, end), rows=end - start)
@@ -377,8 +396,9 @@ def test_retiring(story: Story) -> None:
     assert isinstance(story.merge([2, 3], run(3, 12, groups=2), rows=9), Refused)  # one of them is retired
 
 
+@promise("T5", "L3")
 def test_pinned_versions_keep_their_files(story: Story) -> None:
-    """T5, L3: what a tag shows stays, what lies between tags goes; a pin that rests on another standing is refused."""
+    """What a tag shows stays, what lies between tags goes; a pin that rests on another standing is refused."""
     for i in range(6):
         story.append(A, 1)
         story.settle(run(i, i + 1))
@@ -416,8 +436,9 @@ def test_pinned_versions_keep_their_files(story: Story) -> None:
     assert (table.followers["iceberg"].recent, table.followers["iceberg"].pinned) == (11, (8,))
 
 
+@promise("T5")
 def test_wishes_for_expiry(story: Story) -> None:
-    """T5: a wish waits for every follower; a newer one takes in the older; nobody to do it, nothing to wait for."""
+    """A wish waits for every follower; a newer one takes in the older; nobody to do it, nothing to wait for."""
 
     def want(keep: int, before_ms: int = 0, topic: uuid.UUID = TOPIC) -> Result:
         return story.scribe.do(1, WantExpired(topic, keep, before_ms))

@@ -1,4 +1,4 @@
-"""What `apply` makes of records in a domain of streams (L1, L3, L6, K3, K11)."""
+"""What `apply` makes of records in a domain of streams."""
 
 import msgspec
 import pytest
@@ -23,7 +23,10 @@ from headwater.state.results import Appended, ChunkResult, Done, Reason, Refused
 from headwater.state.streams.domain import HOUSEKEEPING
 from headwater.state.streams.state import StreamsState
 from headwater.types import CLUSTER, Domain, Position, WalId
+from tests.support.promise import promise
 from tests.support.scribe import FIRST_CHUNK, START_MS, TOPIC, Scribe
+
+PROMISES = ("L1", "L3", "L6", "K3", "K11")
 
 ONE = Domain(1)
 A, B = 1, 2
@@ -51,8 +54,9 @@ def entries(scribe: Scribe, stream: int = A) -> list[tuple[int, int, int, int]]:
 # --- appending -----------------------------------------------------------------------------------------
 
 
+@promise("L1")
 def test_offsets_follow_each_other(scribe: Scribe) -> None:
-    """L1: offsets start at 0 and have no gaps; one object's run of a stream is one index entry."""
+    """Offsets start at 0 and have no gaps; one object's run of a stream is one index entry."""
     first = scribe.append(1, A, [(100, 3, 50), (200, 2, 70), (50, 1, 60)])
     assert first == ChunkResult(0, 0, -1, None)
     assert scribe.append(1, A, [(10, 4, 10)]).first_offset == 6
@@ -64,8 +68,9 @@ def test_offsets_follow_each_other(scribe: Scribe) -> None:
     assert [e.object for e in stream.index] == [WalId(1, 1), WalId(1, 2)]
 
 
+@promise("L3")
 def test_one_record_appends_to_many_streams(scribe: Scribe) -> None:
-    """L3: all chunks of an object take effect together; the object counts one reference per entry."""
+    """All chunks of an object take effect together; the object counts one reference per entry."""
     command = scribe.wal(Chunk(A, 200, [(10, 1, 5)], []), Chunk(B, 214, [(10, 2, 6), (10, 3, 4)], []))
     result = scribe.do(1, command)
     assert result == Appended([ChunkResult(0, 0, -1), ChunkResult(0, 0, -1)])
@@ -74,8 +79,9 @@ def test_one_record_appends_to_many_streams(scribe: Scribe) -> None:
     assert (found.references, found.size, found.zone, found.dead_ms) == (2, command.size, "local", 0)
 
 
+@promise("L1", "K11")
 def test_a_refused_batch_in_the_middle_makes_two_entries(scribe: Scribe) -> None:
-    """L1, K11: an entry names accepted bytes only; what was refused takes no offsets and is never read."""
+    """An entry names accepted bytes only; what was refused takes no offsets and is never read."""
     scribe.append(1, A, [(100, 2, 1)], [(PID, 0, 0)])
     result = scribe.append(
         1,
@@ -93,9 +99,9 @@ def test_a_refused_batch_in_the_middle_makes_two_entries(scribe: Scribe) -> None
     assert found.references == 2
 
 
+@promise("L1", "K11")
 @pytest.mark.parametrize("refused", [(0,), (2,), (0, 2), (0, 1), (1, 2), (0, 1, 2)])
 def test_refused_at_the_edges(scribe: Scribe, refused: tuple[int, ...]) -> None:
-    """L1, K11"""
     producers = [(PID, 0, 7) if i in refused else (-1, -1, -1) for i in range(3)]
     result = scribe.append(1, A, [(10, 1, 5), (10, 1, 5), (10, 1, 5)], producers)
     assert result.verdicts is not None
@@ -105,8 +111,9 @@ def test_refused_at_the_edges(scribe: Scribe, refused: tuple[int, ...]) -> None:
     assert taken == {at for _, _, position, length in entries(scribe) for at in range(position, position + length, 14)}
 
 
+@promise("L3")
 def test_nothing_accepted_leaves_no_trace(scribe: Scribe) -> None:
-    """L3: an object of which nothing was accepted is not in the state, so its writer may remove it."""
+    """An object of which nothing was accepted is not in the state, so its writer may remove it."""
     before = state_of(scribe).streams[A].next_offset
     assert scribe.append(1, A, [(10, 1, 5)], [(PID, 0, 9)]).verdicts == [(Verdict.OUT_OF_ORDER, 0)]
     assert state_of(scribe).streams[A].next_offset == before
@@ -114,8 +121,9 @@ def test_nothing_accepted_leaves_no_trace(scribe: Scribe) -> None:
     assert state_of(scribe).objects.get(WalId(1, 1)) is None
 
 
+@promise("K11")
 def test_a_producer_over_batches_records_and_writers(scribe: Scribe) -> None:
-    """K11: sequences are judged in ledger order, in one record, over two, and from two writers."""
+    """Sequences are judged in ledger order, in one record, over two, and from two writers."""
     in_one = scribe.append(1, A, [(10, 2, 5), (10, 3, 5), (10, 2, 5)], [(PID, 0, 0), (PID, 0, 2), (PID, 0, 0)])
     assert in_one.verdicts == [(OK, 0), (OK, 2), (Verdict.DUPLICATE, 0)]
     assert scribe.append(1, A, [(10, 1, 5)], [(PID, 0, 5)]).first_offset == 5
@@ -130,15 +138,17 @@ def test_a_producer_over_batches_records_and_writers(scribe: Scribe) -> None:
     assert scribe.append(1, B, [(10, 1, 5)], [(PID, 0, 0)]).first_offset == 0, "each stream has its own"
 
 
+@promise("K11", "M2")
 def test_unknown_producers_may_have_moved(scribe: Scribe) -> None:
-    """K11, M2: with one writer ever a gap is an error; once another wrote or was fenced, it may be a move."""
+    """With one writer ever a gap is an error; once another wrote or was fenced, it may be a move."""
     assert scribe.append(1, A, [(10, 1, 5)], [(PID, 0, 4)]).verdicts == [(Verdict.OUT_OF_ORDER, 0)]
     scribe.do(1, Fence(9))
     assert scribe.append(1, A, [(10, 1, 5)], [(PID, 0, 4)]).verdicts == [(Verdict.MOVED, 0)]
 
 
+@promise("K3")
 def test_unknown_streams(scribe: Scribe) -> None:
-    """K3: batches of a stream that is not there, or no more, are refused one by one; the others stand."""
+    """Batches of a stream that is not there, or no more, are refused one by one; the others stand."""
     scribe.do(1, DropStreams((B,)))
     result = scribe.do(
         1,
@@ -153,8 +163,9 @@ def test_unknown_streams(scribe: Scribe) -> None:
     assert found.references == 1
 
 
+@promise("K3")
 def test_log_append_time(scribe: Scribe) -> None:
-    """K3: such a topic's records carry the domain's time at their commit, and the index says so."""
+    """Such a topic's records carry the domain's time at their commit, and the index says so."""
     scribe.do(1, ConfigureStreams((A, 999), StreamConfig(append_time=True)))
     result = scribe.append(1, A, [(10, 1, 5), (10, 1, 1 << 60)], clock_ms=START_MS + 10)
     assert result.append_ms == START_MS + 10
@@ -205,9 +216,10 @@ def malformed() -> dict[str, Command]:
     }
 
 
+@promise("L3")
 @pytest.mark.parametrize("name", malformed())
 def test_malformed_commands_change_nothing(scribe: Scribe, name: str) -> None:
-    """L3: a command that no sound writer sends is refused whole, wherever the flaw is."""
+    """A command that no sound writer sends is refused whole, wherever the flaw is."""
     scribe.append(1, A, [(10, 1, 5)], [(PID, 0, 0)])
     state = state_of(scribe)
 
@@ -224,8 +236,9 @@ def test_malformed_commands_change_nothing(scribe: Scribe, name: str) -> None:
     assert scribe.append(1, A, [(10, 1, 5)], [(PID, 0, 1)]).first_offset == 1
 
 
+@promise("K7")
 def test_creating_streams_is_idempotent(scribe: Scribe) -> None:
-    """K7: a stream that exists keeps what it has."""
+    """A stream that exists keeps what it has."""
     scribe.append(1, A, [(10, 1, 5)])
     scribe.do(1, CreateStreams(TOPIC, 0, (A, B, 3), StreamConfig(append_time=True)))
     streams = state_of(scribe).streams
@@ -241,8 +254,9 @@ def dead(scribe: Scribe) -> list[WalId]:
     return [object_id for object_id, _ in state_of(scribe).objects.dead()]
 
 
+@promise("L6")
 def test_trims(scribe: Scribe) -> None:
-    """L6: log starts move forward only and never past the end; entries wholly below go, with their objects."""
+    """Log starts move forward only and never past the end; entries wholly below go, with their objects."""
     for _ in range(3):
         scribe.append(1, A, [(10, 10, 5)])
     stream = state_of(scribe).streams[A]
@@ -257,8 +271,8 @@ def test_trims(scribe: Scribe) -> None:
     assert stream.max_timestamp == 5
 
 
+@promise("L3")
 def test_an_object_lives_as_long_as_one_stream_needs_it(scribe: Scribe) -> None:
-    """L3"""
     scribe.do(1, scribe.wal(Chunk(A, 200, [(10, 1, 5)], []), Chunk(B, 214, [(10, 2, 6)], [])))
     scribe.do(1, TrimStreams([(A, 1)]), START_MS + 1)
     assert dead(scribe) == []
@@ -270,8 +284,9 @@ def test_an_object_lives_as_long_as_one_stream_needs_it(scribe: Scribe) -> None:
     assert B not in state_of(scribe).streams
 
 
+@promise("L3")
 def test_forgetting_needs_the_lease(scribe: Scribe) -> None:
-    """L3: only the holder's word counts, only with its number, and only for dead objects."""
+    """Only the holder's word counts, only with its number, and only for dead objects."""
     scribe.append(1, A, [(10, 1, 5)])
     scribe.append(1, A, [(10, 1, 5)])
     scribe.do(1, TrimStreams([(A, 1)]))
@@ -287,8 +302,9 @@ def test_forgetting_needs_the_lease(scribe: Scribe) -> None:
     assert state_of(scribe).objects.get(WalId(1, 2)) is not None
 
 
+@promise("K6")
 def test_bytes_from(scribe: Scribe) -> None:
-    """K6: how much a log holds from an offset on."""
+    """How much a log holds from an offset on."""
     for length in (100, 200, 300):
         scribe.append(1, A, [(length, 10, 5)])
     stream = state_of(scribe).streams[A]
@@ -297,8 +313,9 @@ def test_bytes_from(scribe: Scribe) -> None:
     assert stream.bytes_from(0) == 508
 
 
+@promise("K4")
 def test_listeners_hear_of_every_change(scribe: Scribe) -> None:
-    """K4: a long poll wakes when its stream grows, is trimmed or goes, and for nothing else."""
+    """A long poll wakes when its stream grows, is trimmed or goes, and for nothing else."""
     heard: list[int] = []
     state_of(scribe).on_append = heard.append
     scribe.append(1, A, [(10, 1, 5)])
@@ -308,8 +325,8 @@ def test_listeners_hear_of_every_change(scribe: Scribe) -> None:
     assert heard == [A, A, B]
 
 
+@promise("K11")
 def test_producers_expire(scribe: Scribe) -> None:
-    """K11"""
     scribe.append(1, A, [(10, 1, 5)], [(PID, 0, 0)], clock_ms=START_MS)
     scribe.append(1, B, [(10, 1, 5)], [(PID, 0, 0)], clock_ms=START_MS + 100)
     assert scribe.do(1, ExpireProducers(START_MS + 1)) == Done(1)
@@ -320,8 +337,9 @@ def test_producers_expire(scribe: Scribe) -> None:
 # --- who may write, and in which order -------------------------------------------------------------------
 
 
+@promise("M1")
 def test_repeated_records_are_dropped(scribe: Scribe) -> None:
-    """M1: a counter that was seen changes nothing, however often it comes."""
+    """A counter that was seen changes nothing, however often it comes."""
     command = scribe.wal(GOOD)
     assert scribe.try_write(1, command, counter=7) is not None
     before = state_of(scribe).streams[A].next_offset
@@ -333,8 +351,9 @@ def test_repeated_records_are_dropped(scribe: Scribe) -> None:
     assert scribe.try_write(2, Tick(), counter=1) is not None, "counters are each writer's own"
 
 
+@promise("L3", "M2")
 def test_fenced_writers(scribe: Scribe) -> None:
-    """L3, M2: from the fence on nothing of that epoch counts, also if it was never seen here before."""
+    """From the fence on nothing of that epoch counts, also if it was never seen here before."""
     scribe.append(1, A, [(10, 1, 5)])
     scribe.do(2, TakeLease("x", 1000))
     scribe.write(3, Fence(2), Fence(8))
@@ -348,8 +367,9 @@ def test_fenced_writers(scribe: Scribe) -> None:
     assert scribe.write(1, Tick()) == [Done()]
 
 
+@promise("M2")
 def test_leases(scribe: Scribe) -> None:
-    """M2: one holder at a time, with a number that rises with every new one; it ends by time or by a fence."""
+    """One holder at a time, with a number that rises with every new one; it ends by time or by a fence."""
     assert scribe.do(1, TakeLease("x", 1000)) == Done(1)
     assert scribe.do(1, TakeLease("y", 1000)) == Done(2)
     assert isinstance(scribe.do(2, TakeLease("x", 1000), START_MS + 999), Refused)
@@ -360,8 +380,8 @@ def test_leases(scribe: Scribe) -> None:
     assert scribe.do(1, TakeLease("x", 1000)) == Done(4)
 
 
+@promise("M1")
 def test_records_come_in_order() -> None:
-    """M1"""
     state = StreamsState(ONE)
     record = Record(1, 1, START_MS, [Tick()])
     state.apply(Position(5), record)
@@ -373,8 +393,9 @@ def test_records_come_in_order() -> None:
 # --- time --------------------------------------------------------------------------------------------
 
 
+@promise("M1")
 def test_time_is_the_largest_clock(scribe: Scribe) -> None:
-    """M1: it never goes back, and one clock alone cannot run ahead of all others by more than a minute."""
+    """It never goes back, and one clock alone cannot run ahead of all others by more than a minute."""
     state = state_of(scribe)
     scribe.do(1, Tick(), START_MS + 500_000)
     assert state.clock_ms == START_MS + 500_000, "who is alone is believed"
@@ -395,8 +416,9 @@ def test_time_is_the_largest_clock(scribe: Scribe) -> None:
 # --- halting -----------------------------------------------------------------------------------------
 
 
+@promise("M1")
 def test_a_digest_that_differs_halts(scribe: Scribe) -> None:
-    """M1: a replica whose results are others than the writer's must not go on."""
+    """A replica whose results are others than the writer's must not go on."""
     state = state_of(scribe)
     scribe.append(1, A, [(10, 1, 5)])
     position, digest = state.position, state.digest
@@ -406,16 +428,18 @@ def test_a_digest_that_differs_halts(scribe: Scribe) -> None:
         scribe.do(1, Check(position, digest ^ 1))
 
 
+@promise("M1")
 def test_digests_are_forgotten_in_time(scribe: Scribe) -> None:
-    """M1: what is too old to compare is let pass."""
+    """What is too old to compare is let pass."""
     position = state_of(scribe).position
     for _ in range(DIGESTS_KEPT):
         scribe.do(1, Tick())
     assert scribe.do(1, Check(position, 12345)) == Done()
 
 
+@promise("M1")
 def test_digests_tell_results_apart() -> None:
-    """M1: two states that judged one batch differently have different digests."""
+    """Two states that judged one batch differently have different digests."""
     digests = set()
     for producers in ([], [(PID, 0, 0)], [(PID, 0, 5)]):
         scribe = Scribe(StreamsState(ONE))
@@ -426,14 +450,16 @@ def test_digests_tell_results_apart() -> None:
     assert len(digests) == 2
 
 
+@promise("M1")
 def test_a_command_of_another_domain_halts(scribe: Scribe) -> None:
-    """M1: a command of another kind of domain is never guessed at."""
+    """A command of another kind of domain is never guessed at."""
     with pytest.raises(Halted, match="is not a command of domain"):
         scribe.do(1, CreateTopic(TOPIC, "t", 1, {}, CLUSTER))
 
 
+@promise("M1")
 def test_image_round_trip(scribe: Scribe) -> None:
-    """M1: a restored state is the state, down to what it answers next."""
+    """A restored state is the state, down to what it answers next."""
     scribe.append(1, A, [(10, 1, 5), (20, 2, 9)], [(PID, 0, 0), (-1, -1, -1)])
     scribe.append(2, B, [(10, 1, 5)])
     scribe.append(1, B, [(10, 1, 5)])

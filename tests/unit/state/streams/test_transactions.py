@@ -1,4 +1,4 @@
-"""K12: what `apply` promises about transactions, one test a promise. Histories are in `test_transactions_histories`."""
+"""What `apply` promises about transactions, one test a promise. Histories are in `test_transactions_histories`."""
 
 import uuid
 
@@ -27,6 +27,8 @@ from headwater.state.streams.stored.transactions import LAST_EPOCH, MAX_ID, Ende
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain, Position
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe
+
+PROMISES = ("K12",)
 
 A, B = 1, 2
 ID = "orders"

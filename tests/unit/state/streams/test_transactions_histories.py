@@ -1,4 +1,4 @@
-"""K12, M1: transactions of both generations against a plain model, every command at every phase and twice."""
+"""Transactions of both generations against a plain model, every command at every phase and twice."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ from headwater.types import Domain, Position
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, Scribe
 from tests.support.soak import examples
 from tests.unit.state.streams.transactions_model import LAST, WORDS, Answer, Item, Log, Model, Place
+
+PROMISES = ("K12", "M1")
 
 BROKERS = (1, 2)
 COMPACTOR = 9

@@ -1,4 +1,4 @@
-"""T6, T17: typed columns in the state: what is added, what is known of files, and which merges are refused."""
+"""Typed columns in the state: what is added, what is known of files, and which merges are refused."""
 
 import uuid
 from collections.abc import Callable
@@ -36,7 +36,10 @@ from headwater.state.streams.domain import COMPACTION
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.typed import Columns, ColumnsVersion
 from headwater.types import Domain, Position
+from tests.support.promise import promise
 from tests.support.scribe import START_MS, TOPIC, Scribe
+
+PROMISES = ("T6", "T17")
 
 A = 1
 ROOT = "tables/t-7"
@@ -112,8 +115,9 @@ def refused(result: Result, reason: Reason, text: str = "") -> None:
 # --- columns -------------------------------------------------------------------------------------------
 
 
+@promise("T6")
 def test_columns_are_added_and_their_history_is_kept(story: Story) -> None:
-    """T6: a version holds for the journal entries after it, and every version can be looked up."""
+    """A version holds for the journal entries after it, and every version can be looked up."""
     assert story.add(ERROR, DATA) == Done(1)
     assert story.settle(3, FileTyping(5, 1, 0, ())) == Done(1)
     assert story.add(column(103, "b", "double"), parent=101) == Done(2)
@@ -127,8 +131,9 @@ def test_columns_are_added_and_their_history_is_kept(story: Story) -> None:
     assert (columns.version, columns.last_id) == (2, 103)
 
 
+@promise("T17")
 def test_bounds_of_columns_are_kept_and_bounded(story: Story) -> None:
-    """T17: of the key and of columns that the table has, few and short."""
+    """Of the key and of columns that the table has, few and short."""
     story.add(ERROR, DATA)
     kept = (Bounds(KEY_COLUMN, 1, b"a", None), Bounds(102, 0, b"1" * 256, b"2"))
     assert story.settle(3, FileTyping(5, 1, 0, kept)) == Done(1)
@@ -148,8 +153,9 @@ def test_bounds_of_columns_are_kept_and_bounded(story: Story) -> None:
         refused(story.settle(3, FileTyping(5, 1, 0, wrong)), Reason.INVALID, "_data/")
 
 
+@promise("T6")
 def test_a_topic_has_columns_before_it_has_a_table(story: Story) -> None:
-    """T6: the first settle of a topic needs them. They go with the topic."""
+    """The first settle of a topic needs them. They go with the topic."""
     assert story.add(ERROR) == Done(1)
     assert not story.state.tables
     assert story.scribe.do(1, DropStreams((A,))) == Done()
@@ -157,6 +163,7 @@ def test_a_topic_has_columns_before_it_has_a_table(story: Story) -> None:
     refused(story.add(ERROR, expected=0), Reason.UNKNOWN)
 
 
+@promise("T6")
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -196,7 +203,6 @@ def test_a_topic_has_columns_before_it_has_a_table(story: Story) -> None:
 def test_columns_that_do_not_fit_change_nothing(
     story: Story, change: Callable[[Story], Result], reason: Reason
 ) -> None:
-    """T6"""
     story.add(ERROR, DATA)
     before, columns = story.state.digest, story.state.typed[TOPIC].columns
     refused(change(story), reason)
@@ -210,8 +216,9 @@ def deep(levels: int) -> Column:
     return found
 
 
+@promise("T6")
 def test_the_largest_columns_that_fit(story: Story) -> None:
-    """T6: every kind, decimals of all sizes, 64 levels, 10,000 columns."""
+    """Every kind, decimals of all sizes, 64 levels, 10,000 columns."""
     kinds = ["boolean", "long", "double", "decimal(38,38)", "decimal(1,0)", "date", "timestamp", "timestamptz"]
     kinds += ["string", "binary", "json"]
     assert story.add(*(column(100 + i, f"c{i}", kind) for i, kind in enumerate(kinds))) == Done(1)
@@ -223,18 +230,20 @@ def test_the_largest_columns_that_fit(story: Story) -> None:
     refused(story.add(column(50_000, "more")), Reason.INVALID, "10000")
 
 
+@promise("T6")
 def test_no_typed_column_hides_one_of_the_log() -> None:
-    """T6: the state knows the names of the log's columns without pyarrow."""
+    """The state knows the names of the log's columns without pyarrow."""
     assert frozenset(segment_schema().names) == typed.LOG_COLUMNS
 
 
 names = st.text(st.sampled_from("abc"), min_size=1, max_size=2)
 
 
+@promise("T6")
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), names, st.booleans()), min_size=1, max_size=4), max_size=8))
 def test_every_version_is_found_again(rounds: list[list[tuple[int, str, bool]]]) -> None:
-    """T6: additions lead from one version to the next, and back by the last id; replay equals checkpoint."""
+    """Additions lead from one version to the next, and back by the last id; replay equals checkpoint."""
     story = Story()
     known: list[tuple[Column, ...]] = [()]
     number = 100
@@ -266,8 +275,9 @@ def test_every_version_is_found_again(rounds: list[list[tuple[int, str, bool]]])
 # --- files ---------------------------------------------------------------------------------------------
 
 
+@promise("T5")
 def test_a_merge_has_the_digest_of_its_files(story: Story) -> None:
-    """T17: the sums are compared modulo 2^64; one that differs changes nothing."""
+    """The sums are compared modulo 2^64; one that differs changes nothing."""
     story.add(ERROR)
     story.settle(3, FileTyping(MASK, 1, 0, ()))
     story.settle(4, FileTyping(3, 1, 2, ()))
@@ -281,8 +291,9 @@ def test_a_merge_has_the_digest_of_its_files(story: Story) -> None:
     assert story.state.typed[TOPIC].files[3] == FileTyping(2, 1, 2, ())
 
 
+@promise("T17")
 def test_a_rewrite_changes_rows_of_the_table(story: Story) -> None:
-    """T17: it is a kind of entry of its own, and has the log's rows too."""
+    """It is a kind of entry of its own, and has the log's rows too."""
     story.settle(3, FileTyping(7, 0, 0, ()))
     assert [f.number for f in story.state.typed[TOPIC].undecoded(story.state.tables[TOPIC].live())] == [1]
     story.add(ERROR)
@@ -294,8 +305,9 @@ def test_a_rewrite_changes_rows_of_the_table(story: Story) -> None:
     assert not list(story.state.typed[TOPIC].undecoded(story.state.tables[TOPIC].live()))
 
 
+@promise("T17")
 def test_a_rewrite_reaches_rows_that_the_log_has_left(story: Story) -> None:
-    """T17: files of which the table alone is left have no runs. A merge of them is refused, and so are half truths."""
+    """Files of which the table alone is left have no runs. A merge of them is refused, and so are half truths."""
     story.settle(3, FileTyping(7, 0, 0, ()))
     story.settle(4, FileTyping(8, 0, 0, ()))
     story.add(ERROR)
@@ -316,8 +328,9 @@ def test_a_rewrite_reaches_rows_that_the_log_has_left(story: Story) -> None:
     assert story.state.tables[TOPIC].journal[-1].operation == "rewrite"
 
 
+@promise("T5")
 def test_files_of_earlier_levels_are_compared_by_their_rows(story: Story) -> None:
-    """T17: they have no digest. Once they have one, a merge without digests is refused."""
+    """They have no digest. Once they have one, a merge without digests is refused."""
     story.settle(3, None)
     story.settle(4, FileTyping(9, 0, 0, ()))
     run = SegmentRun(A, 0, 7, 0, 0, 1)
@@ -327,6 +340,7 @@ def test_files_of_earlier_levels_are_compared_by_their_rows(story: Story) -> Non
     assert story.replace([3], FileTyping(123, 0, 0, ())) == Done(4)
 
 
+@promise("T17")
 @pytest.mark.parametrize(
     "typing",
     [
@@ -338,7 +352,6 @@ def test_files_of_earlier_levels_are_compared_by_their_rows(story: Story) -> Non
     ],
 )
 def test_typings_that_cannot_be(story: Story, typing: FileTyping) -> None:
-    """T17"""
     story.add(ERROR)
     if typing.digest > MASK:
         with pytest.raises(OverflowError):  # no record can have it
@@ -348,8 +361,9 @@ def test_typings_that_cannot_be(story: Story, typing: FileTyping) -> None:
     assert not story.state.tables
 
 
+@promise("T17")
 def test_every_file_has_a_typing(story: Story) -> None:
-    """T17: of settles, merges and bulk appends."""
+    """Of settles, merges and bulk appends."""
     story.scribe.append(1, A, [(100, 3, 5)])
     run = SegmentRun(A, 0, 3, 0, 0, 1)
     refused(story.scribe.do(9, SettleFiles(story.lease, TOPIC, ROOT, [story.file(3)], [run], [5], [])), Reason.INVALID)
@@ -360,8 +374,9 @@ def test_every_file_has_a_typing(story: Story) -> None:
     assert story.state.typed[TOPIC].files == {1: FileTyping(4, 0, 0, ())}
 
 
+@promise("T6")
 def test_callers_want_files_decoded_again(story: Story) -> None:
-    """T6: those with failures, or all. Files that come later are not meant."""
+    """Those with failures, or all. Files that come later are not meant."""
     refused(story.scribe.do(1, WantDecoded(TOPIC, False)), Reason.UNKNOWN)
     story.add(ERROR)
     story.settle(3, FileTyping(1, 1, 0, ()))
@@ -384,8 +399,9 @@ def test_callers_want_files_decoded_again(story: Story) -> None:
     assert (again.typed[TOPIC].failed_up_to, again.typed[TOPIC].all_up_to) == (4, 4)
 
 
+@promise("T6")
 def test_typings_go_with_their_files_and_columns_with_their_table(story: Story) -> None:
-    """T6: nothing is left of a table that is deleted."""
+    """Nothing is left of a table that is deleted."""
     story.add(ERROR)
     story.settle(3, FileTyping(1, 1, 0, ()))
     story.settle(3, FileTyping(2, 1, 0, ()))
@@ -463,10 +479,11 @@ class History(Story):
             assert [v.last_id for v in one.columns.versions] == sorted({v.last_id for v in one.columns.versions})
 
 
+@promise("T17", "M1")
 @settings(max_examples=100, deadline=None)
 @given(st.lists(steps, max_size=25), st.integers(0, 40))
 def test_any_order(plan: list[tuple[str, int, int]], cut: int) -> None:
-    """T17, M1: no merge or rewrite has other rows than its files, and replay equals checkpoint."""
+    """No merge or rewrite has other rows than its files, and replay equals checkpoint."""
     history = History()
     images = [history.state.image()]
     for step in plan:
@@ -481,8 +498,9 @@ def test_any_order(plan: list[tuple[str, int, int]], cut: int) -> None:
     assert again.digest == history.state.digest
 
 
+@promise("M5")
 def test_below_the_level_nothing_is_different() -> None:
-    """M5: the same commands give the same image as in a build that does not know the level."""
+    """The same commands give the same image as in a build that does not know the level."""
     story = Story(level=5)
     story.settle(3, None)
     story.settle(4, None)

@@ -1,4 +1,4 @@
-"""L4: units with conditions: judged before their batches, all or nothing; gaps; keys that are used once."""
+"""Units with conditions: judged before their batches, all or nothing; gaps; keys that are used once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ from headwater.state.streams.stored import keys as stored_keys
 from headwater.state.streams.stored.groups import shard_of
 from headwater.state.streams.stored.keys import KEPT_MS
 from headwater.types import Domain, Position
+from tests.support.promise import promise
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe
+
+PROMISES = ("L4",)
 
 A, B, MISSING = 1, 2, 99
 ACCEPTED, REPEATED, CONFLICT = UnitVerdict.ACCEPTED, UnitVerdict.REPEATED, UnitVerdict.CONFLICT
@@ -81,8 +84,9 @@ def once(key: bytes, body: bytes = b"body", owner: bytes = OWNER, note: bytes = 
     return Once(key, body, owner, note)
 
 
+@promise("L4")
 def test_the_end_is_as_expected() -> None:
-    """L4: the first of two that expect the same end wins, the other is told the present one."""
+    """The first of two that expect the same end wins, the other is told the present one."""
     log = Log()
     first, second = log.append(([EndIs(A, 0)], {A: 3}), ([EndIs(A, 0)], {A: 1}))
     assert first == UnitResult(ACCEPTED, [], [], [Placed(A, 0, 3, -1)])
@@ -91,8 +95,9 @@ def test_the_end_is_as_expected() -> None:
     assert log.one({A: 1}, EndIs(A, 3)).verdict is ACCEPTED
 
 
+@promise("L4")
 def test_all_or_nothing() -> None:
-    """L4: one condition that does not hold keeps all streams of the unit unchanged."""
+    """One condition that does not hold keeps all streams of the unit unchanged."""
     log = Log()
     before = log.state.image()
     refused = log.one({A: 2, B: 2}, EndIs(A, 0), EndIs(B, 7), EndIs(MISSING, 0))
@@ -106,8 +111,9 @@ def test_all_or_nothing() -> None:
     assert both == UnitResult(ACCEPTED, [], [], [Placed(A, 0, 2, -1), Placed(B, 0, 3, -1)])
 
 
+@promise("L4")
 def test_plain_batches_beside_units() -> None:
-    """L4: a refused unit takes nothing along, and later units see what was accepted."""
+    """A refused unit takes nothing along, and later units see what was accepted."""
     log = Log()
     results = log.append(((), {A: 1}), ([EndIs(A, 0)], {A: 5}), ([EndIs(A, 1)], {A: 2, B: 1}), ([EndIs(B, 1)], {B: 1}))
     assert [result and result.verdict for result in results] == [None, CONFLICT, ACCEPTED, ACCEPTED]
@@ -117,8 +123,9 @@ def test_plain_batches_beside_units() -> None:
     assert found is not None and found.references == 4
 
 
+@promise("L4")
 def test_a_gap_is_an_entry() -> None:
-    """L4: records begin at an offset beyond the end. What is left out is a gap, in the index and for settling."""
+    """Records begin at an offset beyond the end. What is left out is a gap, in the index and for settling."""
     log = Log()
     assert log.one({A: 2}, StartAt(A, 10)).placed == [Placed(A, 10, 2, -1)]
     assert log.one({A: 1}, StartAt(A, 12)).placed == [Placed(A, 12, 1, -1)]
@@ -135,8 +142,9 @@ def test_a_gap_is_an_entry() -> None:
     assert stream.settled == 20
 
 
+@promise("L4")
 def test_a_very_long_gap() -> None:
-    """L4: it takes several entries; one that would take too many is refused."""
+    """It takes several entries; one that would take too many is refused."""
     log = Log()
     start = 3 * U32_MAX + 5
     assert log.one({A: 1}, StartAt(A, start)).verdict is ACCEPTED
@@ -144,8 +152,9 @@ def test_a_very_long_gap() -> None:
     assert log.one({A: 1}, StartAt(A, 1 << 60)).verdict is CONFLICT
 
 
+@promise("L4")
 def test_the_end_behind_a_reservation_or_a_transaction_counts() -> None:
-    """L4: `EndIs` compares where the next record goes, not where readers stop."""
+    """`EndIs` compares where the next record goes, not where readers stop."""
     log = Log()
     log.one({A: 4}, Present())
     log.state.streams[A].open = (2,)
@@ -154,16 +163,18 @@ def test_the_end_behind_a_reservation_or_a_transaction_counts() -> None:
     assert log.one({A: 1}, EndIs(A, 4)).verdict is ACCEPTED
 
 
+@promise("L4")
 def test_the_version_of_a_table() -> None:
-    """L4: 0 while nothing was settled; afterwards the journal's newest sequence."""
+    """0 while nothing was settled; afterwards the journal's newest sequence."""
     log = Log()
     assert log.one({A: 1}, VersionIs(TOPIC, 3)) == UnitResult(CONFLICT, [0], [0], [])
     assert log.one({A: 1}, VersionIs(TOPIC, 0)).verdict is ACCEPTED
     assert log.one({A: 1}, VersionIs(uuid.UUID(int=1), 0)).verdict is ACCEPTED
 
 
+@promise("H1")
 def test_a_key_is_used_once() -> None:
-    """H1: the same body gets the first answer, whatever the other conditions say now; another body is refused."""
+    """The same body gets the first answer, whatever the other conditions say now; another body is refused."""
     log = Log()
     first = log.one({A: 2, B: 1}, EndIs(A, 0), once(b"k", note=b"n"))
     assert first.verdict is ACCEPTED
@@ -175,8 +186,9 @@ def test_a_key_is_used_once() -> None:
     assert log.one({A: 1}, EndIs(A, 2), once(b"l")).verdict is ACCEPTED, "a refusal is not kept"
 
 
+@promise("H1")
 def test_a_key_outlives_its_topic() -> None:
-    """H1: a repetition after the topic is gone gets the first answer, not an error."""
+    """A repetition after the topic is gone gets the first answer, not an error."""
     log = Log()
     log.one({A: 2}, once(b"k"))
     log.scribe.do(1, DropStreams((A,)))
@@ -194,8 +206,9 @@ def test_keys_expire_after_a_day() -> None:
     assert [key for key, _ in log.state.keys.pack()] == [b"k", b"m"]
 
 
+@promise("H1")
 def test_an_owner_with_too_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H1: further keys are refused, none is forgotten early, other owners are not concerned."""
+    """Further keys are refused, none is forgotten early, other owners are not concerned."""
     monkeypatch.setattr(stored_keys, "MAX_OWNED", 2)
     monkeypatch.setattr(stored_keys, "MAX_KEYS", 3)
     log = Log()
@@ -208,8 +221,9 @@ def test_an_owner_with_too_many_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     assert log.ends()[0] == 3
 
 
+@promise("M5", "H1")
 def test_keys_are_in_checkpoints() -> None:
-    """M5, H1: with gaps and ends, and the same bytes again."""
+    """With gaps and ends, and the same bytes again."""
     log = Log()
     first = log.one({A: 2}, StartAt(A, 5), once(b"k"))
     restored = StreamsState(Domain(1))
@@ -220,6 +234,7 @@ def test_keys_are_in_checkpoints() -> None:
     assert restored.keys.owned(OWNER) == 1
 
 
+@promise("L4")
 @pytest.mark.parametrize(
     ("records", "conditions", "word"),
     [
@@ -236,7 +251,7 @@ def test_keys_are_in_checkpoints() -> None:
     ],
 )
 def test_flaws(records: dict[int, int], conditions: list[AnyCondition], word: str) -> None:
-    """L4: a command that no correct writer sends is refused as a whole and changes nothing."""
+    """A command that no correct writer sends is refused as a whole and changes nothing."""
     log = Log()
     refused = log.scribe.do(1, log.command(((), {A: 1}), (conditions, records)))
     assert isinstance(refused, Refused) and refused.reason is Reason.INVALID and word in refused.detail
@@ -255,8 +270,9 @@ def test_producers_and_doubled_streams_in_units() -> None:
     assert log.ends() == (0, 0)
 
 
+@promise("M5")
 def test_below_the_level() -> None:
-    """M5: a cluster that was not raised refuses conditions and commits without a claim, as the build before did."""
+    """A cluster that was not raised refuses conditions and commits without a claim, as the build before did."""
     log = Log(UNITS_LEVEL - 1)
     refused = log.scribe.do(1, log.command(([EndIs(A, 0)], {A: 1})))
     assert isinstance(refused, Refused) and refused.reason is Reason.INVALID
@@ -265,8 +281,9 @@ def test_below_the_level() -> None:
         assert isinstance(alone, Refused) and "cluster upgrade" in alone.detail
 
 
+@promise("H1")
 def test_commits_without_a_coordinator() -> None:
-    """H1: a group without members takes offsets from any process; one with members from its coordinator only."""
+    """A group without members takes offsets from any process; one with members from its coordinator only."""
     log = Log()
     commit = CommitAlone("g", [(TOPIC.bytes, 0, 5, -1, "here")])
     assert log.scribe.do(1, commit) == Done()
@@ -294,10 +311,11 @@ starts = st.builds(StartAt, st.just(A), st.integers(0, 20))
 units = st.tuples(st.lists(conditions, min_size=1, max_size=3), st.booleans(), st.integers(1, 3), st.integers(0, 2))
 
 
+@promise("L4", "H1")
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(units, starts, st.integers(0, KEPT_MS // 3)), max_size=12))
 def test_histories(history: list[tuple[tuple[list[AnyCondition], bool, int, int], StartAt, int]]) -> None:
-    """L4, H1: any history against a model: dense or with gaps, answers that repeat, replay and checkpoint equal."""
+    """Any history against a model: dense or with gaps, answers that repeat, replay and checkpoint equal."""
     log, clock = Log(), START_MS
     ends: dict[int, int] = {A: 0, B: 0}
     known: dict[bytes, tuple[int, bytes, list[Placed]]] = {}

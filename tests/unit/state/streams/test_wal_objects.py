@@ -1,4 +1,4 @@
-"""The packed table of WAL objects against a plain dictionary (L3)."""
+"""The packed table of WAL objects against a plain dictionary."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headwater.state.streams.wal_objects import MAX_SEQUENCE_GAP, OBJECT_BYTES, WalObject, WalObjects
 from headwater.types import WalId
+from tests.support.promise import promise
+
+PROMISES = ("L3",)
 
 
 @dataclass
@@ -95,8 +98,9 @@ ObjectsModel.TestCase.settings = settings(max_examples=60, stateful_step_count=4
 test_objects_are_a_dictionary = ObjectsModel.TestCase
 
 
+@promise("L3")
 def test_an_absurd_sequence_does_not_fit() -> None:
-    """L3: a hole of more than a million sequences would cost memory for nothing; no writer of ours leaves one."""
+    """A hole of more than a million sequences would cost memory for nothing; no writer of ours leaves one."""
     objects = WalObjects()
     assert objects.fits(1, 10**9)
     objects.add(1, 10**9, zone="z", created_ms=1, size=1, references=1)

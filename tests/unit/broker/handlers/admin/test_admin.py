@@ -1,4 +1,4 @@
-"""K6: log directories, producers, elections, reassignments, features, as Apache Kafka answers."""
+"""Log directories, producers, elections, reassignments, features, as Apache Kafka answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from headwater.settings.settings import Settings, Transactions
 from headwater.state.machine import LEVEL
 from tests.support.batches import batch
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import create, produce, recs, run
+
+PROMISES = ("K6",)
 
 API_VERSIONS, TRIM, MOVE_DIRS, DIRS, ELECT, REASSIGN, REASSIGNMENTS = 18, 21, 34, 35, 43, 45, 46
 QUORUM, FEATURES, DESCRIBE_CLUSTER, PRODUCERS, TOPIC_PARTITIONS = 55, 57, 60, 61, 75
@@ -17,8 +20,9 @@ NONE = ErrorCode.none
 UNKNOWN = ErrorCode.unknown_topic_or_partition
 
 
+@promise("K6")
 def test_log_directories_of_all_brokers_hold_every_partition_once() -> None:
-    """K6: each partition with its bytes, told by the broker that clients use for it."""
+    """Each partition with its bytes, told by the broker that clients use for it."""
 
     async def test(one: Caller, two: Caller) -> None:
         await create(one, partitions=20)
@@ -47,9 +51,8 @@ def test_log_directories_of_all_brokers_hold_every_partition_once() -> None:
     run(test, 2)
 
 
+@promise("K6")
 def test_a_local_directory_says_how_much_room_it_has(tmp_path: object) -> None:
-    """K6"""
-
     async def test(one: Caller) -> None:
         [directory] = (await one(DIRS, 4, topics=None)).results
         assert directory.log_dir == f"file://{tmp_path}"
@@ -58,9 +61,8 @@ def test_a_local_directory_says_how_much_room_it_has(tmp_path: object) -> None:
     run(test, settings=Settings(objects=f"file://{tmp_path}"))
 
 
+@promise("K6")
 def test_replicas_have_no_other_directory_to_move_to() -> None:
-    """K6"""
-
     async def test(one: Caller) -> None:
         await create(one)
         here = (await one(DIRS, 4, topics=None)).results[0].log_dir
@@ -77,9 +79,8 @@ def test_replicas_have_no_other_directory_to_move_to() -> None:
     run(test)
 
 
+@promise("K6")
 def test_producers_of_a_partition() -> None:
-    """K6"""
-
     async def test(one: Caller, two: Caller) -> None:
         await create(one, partitions=2)
         for first in (0, 2):
@@ -101,9 +102,8 @@ def test_producers_of_a_partition() -> None:
     run(test, 2)
 
 
+@promise("K6")
 def test_nothing_needs_an_election() -> None:
-    """K6"""
-
     async def test(one: Caller) -> None:
         await create(one)
         wanted = [{"topic": "t", "partitions": [0, 7]}, {"topic": "no", "partitions": [0]}]
@@ -121,8 +121,9 @@ def test_nothing_needs_an_election() -> None:
     run(test)
 
 
+@promise("K6")
 def test_reassignments() -> None:
-    """K6: what is so already is taken, a move is refused, and none is ever under way."""
+    """What is so already is taken, a move is refused, and none is ever under way."""
 
     async def test(one: Caller, two: Caller) -> None:
         await create(one)
@@ -152,9 +153,10 @@ def test_reassignments() -> None:
     run(test, 2)
 
 
+@promise("K6")
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_feature_level_only_rises(version: int) -> None:
-    """K6: validated as in Kafka, all updates or none."""
+    """Validated as in Kafka, all updates or none."""
 
     async def test(one: Caller) -> None:
         async def update(name: str, level: int, kind: int = 1) -> ErrorCode:
@@ -186,8 +188,9 @@ def test_the_feature_level_only_rises(version: int) -> None:
     run(test)
 
 
+@promise("K12")
 def test_only_the_first_generation_of_transactions_may_be_offered() -> None:
-    """K12: by a setting; clients then keep to it."""
+    """By a setting; clients then keep to it."""
 
     async def test(one: Caller) -> None:
         told = await one(API_VERSIONS, 4, client_software_name="test", client_software_version="1")
@@ -196,8 +199,9 @@ def test_only_the_first_generation_of_transactions_may_be_offered() -> None:
     run(test, settings=Settings(objects="memory://", transactions=Transactions(version=1)))
 
 
+@promise("K2")
 def test_endpoints_that_are_not_brokers() -> None:
-    """K2: refused as by a broker of Kafka."""
+    """Refused as by a broker of Kafka."""
 
     async def test(one: Caller) -> None:
         controllers = await one(DESCRIBE_CLUSTER, 2, endpoint_type=2)
@@ -207,9 +211,8 @@ def test_endpoints_that_are_not_brokers() -> None:
     run(test)
 
 
+@promise("K2")
 def test_partitions_of_impossible_topics() -> None:
-    """K2"""
-
     async def test(one: Caller) -> None:
         wanted = [{"name": "a b"}, {"name": "no"}]
         answer = await one(TOPIC_PARTITIONS, 0, topics=wanted, response_partition_limit=10)
@@ -218,8 +221,9 @@ def test_partitions_of_impossible_topics() -> None:
     run(test)
 
 
+@promise("K6")
 def test_records_of_a_compacted_topic_cannot_be_deleted() -> None:
-    """K6: unless it deletes old ones anyway."""
+    """Unless it deletes old ones anyway."""
 
     async def test(one: Caller) -> None:
         await create(one, "compacted", cleanup_policy="compact")
@@ -232,8 +236,9 @@ def test_records_of_a_compacted_topic_cannot_be_deleted() -> None:
     run(test)
 
 
+@promise("K6")
 def test_the_quorum_is_the_ledger() -> None:
-    """K6: the high watermark is the ledger's head, the voters are the live brokers, all at that head."""
+    """The high watermark is the ledger's head, the voters are the live brokers, all at that head."""
 
     async def test(one: Caller, two: Caller) -> None:
         wanted = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]

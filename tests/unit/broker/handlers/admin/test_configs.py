@@ -1,4 +1,4 @@
-"""K7: configs of topics, brokers, loggers, groups and subscriptions are described and changed as in Apache Kafka."""
+"""Configs of topics, brokers, loggers, groups and subscriptions are described and changed as in Apache Kafka."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headwater.settings.settings import Limits, Settings
 from headwater.types import Domain
 from tests.support.batches import batch
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import (
     BROKER,
     CLIENT_METRICS,
@@ -29,6 +30,8 @@ from tests.unit.broker.calling import (
     recs,
     run,
 )
+
+PROMISES = ("K7",)
 
 ALTER, INCREMENTAL, LIST = 33, 44, 74
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -51,8 +54,9 @@ async def replace(node: Caller, kind: int, name: str, *configs: tuple[str, str |
     return answer
 
 
+@promise("K7")
 def test_every_topic_config_is_described() -> None:
-    """K7: value, type, source, synonyms, documentation; what has no effect says so."""
+    """Value, type, source, synonyms, documentation; what has no effect says so."""
 
     async def test(one: Caller) -> None:
         await create(one, retention_ms="1000")
@@ -78,8 +82,9 @@ def test_every_topic_config_is_described() -> None:
     run(test)
 
 
+@promise("K7")
 def test_configs_without_effect_are_kept_and_shown() -> None:
-    """K7: tools find what they have set. Only the replicas in sync are 1 in any case, or all would be under it."""
+    """Tools find what they have set. Only the replicas in sync are 1 in any case, or all would be under it."""
 
     async def test(one: Caller, two: Caller) -> None:
         await create(one, segment_ms="5", min_insync_replicas="2")
@@ -98,6 +103,7 @@ def test_configs_without_effect_are_kept_and_shown() -> None:
     run(test, 2)
 
 
+@promise("K7")
 @pytest.mark.parametrize(
     ("changes", "code", "text", "after"),
     [
@@ -135,7 +141,7 @@ def test_configs_without_effect_are_kept_and_shown() -> None:
 def test_changes_of_topics(
     changes: list[tuple[str, int, str | None]], code: ErrorCode, text: str | None, after: dict[str, str] | None
 ) -> None:
-    """K7: a change that is refused, or only tried, changes nothing."""
+    """A change that is refused, or only tried, changes nothing."""
 
     async def test(one: Caller) -> None:
         await create(one, retention_ms="5")
@@ -149,8 +155,9 @@ def test_changes_of_topics(
     run(test)
 
 
+@promise("T7")
 def test_dead_letter_topics_have_none_themselves() -> None:
-    """T7: whichever of the two is changed, by whichever request, and also for a topic that is created."""
+    """Whichever of the two is changed, by whichever request, and also for a topic that is created."""
 
     async def test(one: Caller) -> None:
         await create(one, "letters")
@@ -173,9 +180,8 @@ def test_dead_letter_topics_have_none_themselves() -> None:
     run(test)
 
 
+@promise("K7")
 def test_topics_that_cannot_be_changed() -> None:
-    """K7"""
-
     async def test(one: Caller) -> None:
         for name, code in (("no", ErrorCode.unknown_topic_or_partition), ("", INVALID)):
             assert (await change(one, TOPIC, name, ("retention.ms", SET, "1"))).error_code is code
@@ -190,8 +196,9 @@ def test_topics_that_cannot_be_changed() -> None:
     run(test)
 
 
+@promise("K7")
 def test_replacing_all_configs() -> None:
-    """K7: what is not named has its default again."""
+    """What is not named has its default again."""
 
     async def test(one: Caller) -> None:
         await create(one, retention_ms="5", max_message_bytes="100")
@@ -211,8 +218,9 @@ def test_replacing_all_configs() -> None:
     run(test)
 
 
+@promise("K7")
 def test_brokers() -> None:
-    """K7: settings under Kafka's names; what is set for one broker counts more than what is set for all."""
+    """Settings under Kafka's names; what is set for one broker counts more than what is set for all."""
 
     async def test(one: Caller, two: Caller) -> None:
         shown = await configs_of(one, BROKER, "1")
@@ -246,8 +254,9 @@ def test_brokers() -> None:
     run(test, 2, Settings(objects="memory://", limits=Limits(connections=77)))
 
 
+@promise("K7")
 def test_defaults_of_topics() -> None:
-    """K7: set for all brokers, they apply to every topic that does not set the config itself, at once."""
+    """Set for all brokers, they apply to every topic that does not set the config itself, at once."""
 
     async def sources(node: Caller, topic: str, name: str) -> list[tuple[str, str, int]]:
         config = (await configs_of(node, TOPIC, topic))[name]
@@ -292,6 +301,7 @@ def test_defaults_of_topics() -> None:
     run(test, 2)
 
 
+@promise("K7")
 @pytest.mark.parametrize(
     ("name", "config", "code"),
     [
@@ -304,7 +314,7 @@ def test_defaults_of_topics() -> None:
     ],
 )
 def test_defaults_of_topics_that_are_refused(name: str, config: tuple[str, int, str], code: ErrorCode) -> None:
-    """K7: values are those of the topic config; one broker has no defaults of its own. Nothing changes."""
+    """Values are those of the topic config; one broker has no defaults of its own. Nothing changes."""
 
     async def test(one: Caller) -> None:
         assert (await change(one, BROKER, name, config)).error_code is code
@@ -313,8 +323,9 @@ def test_defaults_of_topics_that_are_refused(name: str, config: tuple[str, int, 
     run(test)
 
 
+@promise("K7")
 def test_loggers() -> None:
-    """K7: levels can be changed while a broker runs."""
+    """Levels can be changed while a broker runs."""
     logger = logging.getLogger("headwater.broker")
     before = logger.level
 
@@ -343,8 +354,9 @@ def test_loggers() -> None:
         logger.setLevel(before)
 
 
+@promise("K7", "K14")
 def test_groups_and_subscriptions() -> None:
-    """K7, K14: kept in the ledger, so every broker knows them."""
+    """Kept in the ledger, so every broker knows them."""
 
     async def test(one: Caller, two: Caller) -> None:
         timeout = "consumer.session.timeout.ms"
@@ -383,9 +395,8 @@ def test_groups_and_subscriptions() -> None:
     run(test, 2)
 
 
+@promise("K6")
 def test_list_of_what_has_configs() -> None:
-    """K6"""
-
     async def test(one: Caller, two: Caller) -> None:
         await create(one)
         await change(one, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))

@@ -1,4 +1,4 @@
-"""K14: quotas are set and told as in Apache Kafka, and hold."""
+"""Quotas are set and told as in Apache Kafka, and hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from headwater.wire.build import build
 from headwater.wire.messages import decode_response, encode_request, request_type
 from tests.support.batches import batch
 from tests.support.nodes import Caller, cluster
+from tests.support.promise import promise
 from tests.unit.broker.calling import CREATE, create, recs, run
+
+PROMISES = ("K14",)
 
 DESCRIBE, ALTER, DELETE, PARTITIONS, METADATA = 48, 49, 20, 37, 3
 RATE = "producer_byte_rate"
@@ -50,8 +53,9 @@ async def describe(node: Caller, *components: tuple[str, int, str | None], stric
     }
 
 
+@promise("K14")
 def test_set_described_and_removed() -> None:
-    """K14: with Kafka's filters; every broker knows them."""
+    """With Kafka's filters; every broker knows them."""
 
     async def test(one: Caller, two: Caller) -> None:
         entities: list[Named] = [
@@ -89,6 +93,7 @@ def test_set_described_and_removed() -> None:
     run(test, 2)
 
 
+@promise("K14")
 @pytest.mark.parametrize(
     ("entity", "operations", "text"),
     [
@@ -110,7 +115,7 @@ def test_set_described_and_removed() -> None:
     ],
 )
 def test_refused_quotas(entity: Named, operations: list[tuple[str, float]], text: str) -> None:
-    """K14: and nothing is changed."""
+    """And nothing is changed."""
 
     async def test(one: Caller) -> None:
         answer = await alter(one, entity, *operations)
@@ -121,6 +126,7 @@ def test_refused_quotas(entity: Named, operations: list[tuple[str, float]], text
     run(test)
 
 
+@promise("K14")
 @pytest.mark.parametrize(
     ("components", "code"),
     [
@@ -135,16 +141,15 @@ def test_refused_quotas(entity: Named, operations: list[tuple[str, float]], text
     ],
 )
 def test_refused_filters(components: list[tuple[str, int, str | None]], code: ErrorCode) -> None:
-    """K14"""
-
     async def test(one: Caller) -> None:
         assert await describe(one, *components) is code
 
     run(test)
 
 
+@promise("K14")
 def test_changes_of_topics_are_limited() -> None:
-    """K14: clients that know of it are refused (KIP-599), older ones only slowed down."""
+    """Clients that know of it are refused (KIP-599), older ones only slowed down."""
 
     async def test(one: Caller) -> None:
         assert (await alter(one, [("client-id", "test")], ("controller_mutation_rate", 1.0))).error_code is NONE
@@ -249,8 +254,9 @@ async def muted(server: Server) -> bool:
     return any(connection.muted for connection in server.connections)
 
 
+@promise("K14")
 def test_a_client_that_writes_too_much_is_told_and_not_heard() -> None:
-    """K14: the answer comes at once, what the client sends next is read after its throttle time (KIP-219)."""
+    """The answer comes at once, what the client sends next is read after its throttle time (KIP-219)."""
 
     async def main() -> None:
         async with served() as broker:
@@ -277,8 +283,9 @@ def test_a_client_that_writes_too_much_is_told_and_not_heard() -> None:
     asyncio.run(main())
 
 
+@promise("K14")
 def test_a_client_that_reads_too_much() -> None:
-    """K14: it gets what it asked for, and is then silent; by another connection it gets nothing meanwhile."""
+    """It gets what it asked for, and is then silent; by another connection it gets nothing meanwhile."""
 
     async def main() -> None:
         async with served() as broker:
@@ -302,8 +309,9 @@ def test_a_client_that_reads_too_much() -> None:
     asyncio.run(main())
 
 
+@promise("K14")
 def test_time_spent_on_requests() -> None:
-    """K14: in percent of a thread."""
+    """In percent of a thread."""
 
     async def main() -> None:
         async with served() as broker:
@@ -317,8 +325,9 @@ def test_time_spent_on_requests() -> None:
     asyncio.run(main())
 
 
+@promise("K14")
 def test_connections_are_limited() -> None:
-    """K14: one too many is ended; one that goes makes room."""
+    """One too many is ended; one that goes makes room."""
 
     async def main() -> None:
         async with served(connections_per_address=2) as broker:
@@ -335,9 +344,8 @@ def test_connections_are_limited() -> None:
     asyncio.run(main())
 
 
+@promise("K14")
 def test_an_address_that_connects_too_often_is_kept_out() -> None:
-    """K14"""
-
     async def main() -> None:
         async with served() as broker:
             await broker.quota("connection_creation_rate", 1.0, kind="ip")

@@ -1,4 +1,4 @@
-"""K7: CreateTopics, CreatePartitions and DeleteTopics refuse what Apache Kafka refuses, in its words."""
+"""CreateTopics, CreatePartitions and DeleteTopics refuse what Apache Kafka refuses, in its words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import CREATE, create, run
+
+PROMISES = ("K7",)
 
 METADATA, DELETE, PARTITIONS = 3, 20, 37
 NONE = ErrorCode.none
@@ -24,6 +27,7 @@ def configured(*configs: tuple[str, str | None]) -> dict[str, Any]:
     return {"configs": [{"name": name, "value": value} for name, value in configs]}
 
 
+@promise("K7")
 @pytest.mark.parametrize(
     ("name", "fields", "code", "text"),
     [
@@ -55,7 +59,7 @@ def configured(*configs: tuple[str, str | None]) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_refused_creations(name: str, fields: dict[str, Any], code: ErrorCode, text: str) -> None:
-    """K7: also where only validation is asked for; nothing is created."""
+    """Also where only validation is asked for; nothing is created."""
 
     async def test(one: Caller) -> None:
         await create(one, "old.one")
@@ -70,6 +74,7 @@ def test_refused_creations(name: str, fields: dict[str, Any], code: ErrorCode, t
     run(test)
 
 
+@promise("K7")
 @pytest.mark.parametrize(
     ("fields", "count"),
     [
@@ -80,7 +85,7 @@ def test_refused_creations(name: str, fields: dict[str, Any], code: ErrorCode, t
     ],
 )
 def test_accepted_creations(fields: dict[str, Any], count: int) -> None:
-    """K7: every topic has one replica, whatever was asked for; validation alone creates nothing."""
+    """Every topic has one replica, whatever was asked for; validation alone creates nothing."""
 
     async def test(one: Caller) -> None:
         for validate_only in (True, False):
@@ -93,8 +98,9 @@ def test_accepted_creations(fields: dict[str, Any], count: int) -> None:
     run(test)
 
 
+@promise("K7")
 def test_one_bad_topic_does_not_stop_the_others() -> None:
-    """K7: a name that comes twice is refused once."""
+    """A name that comes twice is refused once."""
 
     async def test(one: Caller) -> None:
         topic = {"num_partitions": 1, "replication_factor": 1}
@@ -111,8 +117,9 @@ def test_one_bad_topic_does_not_stop_the_others() -> None:
     run(test)
 
 
+@promise("K7")
 def test_creation_keeps_configs_without_effect() -> None:
-    """K7: Kafka Streams names such configs, and the answer has them."""
+    """Kafka Streams names such configs, and the answer has them."""
 
     async def test(one: Caller) -> None:
         configs = [{"name": "segment.bytes", "value": "52428800"}, {"name": "retention.ms", "value": "-1"}]
@@ -125,9 +132,8 @@ def test_creation_keeps_configs_without_effect() -> None:
     run(test)
 
 
+@promise("K2", "K7")
 def test_names_that_are_alike_are_not_created_on_demand_either() -> None:
-    """K2, K7"""
-
     async def test(one: Caller) -> None:
         await create(one, "a.b")
         answer = await one(METADATA, 12, topics=[{"name": "a_b", "topic_id": None}], allow_auto_topic_creation=True)
@@ -136,6 +142,7 @@ def test_names_that_are_alike_are_not_created_on_demand_either() -> None:
     run(test)
 
 
+@promise("K7")
 @pytest.mark.parametrize(
     ("name", "count", "assignments", "code", "text"),
     [
@@ -154,7 +161,7 @@ def test_names_that_are_alike_are_not_created_on_demand_either() -> None:
     ],
 )
 def test_growth(name: str, count: int, assignments: list[list[int]] | None, code: ErrorCode, text: str) -> None:
-    """K7: validation alone changes nothing."""
+    """Validation alone changes nothing."""
 
     async def test(one: Caller) -> None:
         await create(one, partitions=2)
@@ -170,9 +177,8 @@ def test_growth(name: str, count: int, assignments: list[list[int]] | None, code
     run(test)
 
 
+@promise("K7")
 def test_growing_a_topic_twice_in_one_request() -> None:
-    """K7"""
-
     async def test(one: Caller) -> None:
         await create(one)
         wanted = [{"name": "t", "count": count, "assignments": None} for count in (2, 3)]
@@ -183,9 +189,8 @@ def test_growing_a_topic_twice_in_one_request() -> None:
     run(test)
 
 
+@promise("K7")
 def test_deletions() -> None:
-    """K7"""
-
     async def test(one: Caller) -> None:
         await create(one, "a")
         await create(one, "b")

@@ -1,4 +1,4 @@
-"""K15: `compression.type` of a topic, through the handlers."""
+"""`compression.type` of a topic, through the handlers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from kio.schema.errors import ErrorCode
 from headwater.log.batch import codec_of, split_batches
 from tests.support.batches import batch, values
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import TOPIC, create, fetch, produce, recs, run
 from tests.unit.broker.handlers.admin.test_configs import SET, change
+
+PROMISES = ("K15",)
 
 STORED = {"producer": None, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
+@promise("K15")
 @pytest.mark.parametrize("wanted", STORED)
 def test_batches_are_stored_in_the_topics_codec(wanted: str) -> None:
-    """K15: whatever codec they came in, small or large, with their sequences."""
+    """Whatever codec they came in, small or large, with their sequences."""
 
     async def test(one: Caller) -> None:
         await create(one, compression_type=wanted)
@@ -42,9 +46,8 @@ def test_batches_are_stored_in_the_topics_codec(wanted: str) -> None:
     run(test)
 
 
+@promise("K15")
 def test_a_batch_that_grows_too_large_is_refused() -> None:
-    """K15"""
-
     async def test(one: Caller) -> None:
         await create(one, compression_type="uncompressed", max_message_bytes="1000")
         for size in (5_000, 500_000):

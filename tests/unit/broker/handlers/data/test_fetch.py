@@ -1,4 +1,4 @@
-"""K4, L9: what a fetch reads while it waits, and how often it reads an object."""
+"""What a fetch reads while it waits, and how often it reads an object."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from headwater.state.streams.append import PREFIX_BYTES
 from tests.support.batches import Rec, batch, values
 from tests.support.nodes import Caller
 from tests.unit.broker.calling import FETCH, NOW, create, produce, run
+
+PROMISES = ("K4", "L9")
 
 PARTITIONS = 50
 DELETE, TRIM = 20, 21

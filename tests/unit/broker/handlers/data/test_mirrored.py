@@ -1,4 +1,4 @@
-"""N1: topics that a link copies, as Kafka's clients see them: producers are refused, consumers read on."""
+"""Topics that a link copies, as Kafka's clients see them: producers are refused, consumers read on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from headwater.state.results import UnitResult, UnitVerdict
 from tests.support.batches import batch, data_of, values
 from tests.support.links import link
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.support.transactions import Transactor
 from tests.unit.broker.calling import PRODUCE, TOPIC, configs_of, create, fetch, produce, recs, run
+
+PROMISES = ("N1",)
 
 LIST_OFFSETS, ADD_PARTITIONS, CREATE_PARTITIONS = 2, 24, 37
 REFUSED = "Topic 't' is copied by link 'old' and takes no other records. Promote it first: `headwater link promote`."
@@ -34,9 +37,10 @@ async def offset_of(node: Caller, timestamp: int) -> tuple[int, int]:
     return int(found.offset), int(found.leader_epoch)
 
 
+@promise("N1")
 @pytest.mark.parametrize("version", [3, 9, 13])
 def test_producers_are_refused_until_it_is_promoted(version: int) -> None:
-    """N1: plain batches, those of idempotent producers and of other partitions beside them; then the next offset."""
+    """Plain batches, those of idempotent producers and of other partitions beside them; then the next offset."""
 
     async def test(one: Caller) -> None:
         found = await link(one.node, "t", 2)
@@ -69,8 +73,9 @@ def test_producers_are_refused_until_it_is_promoted(version: int) -> None:
     run(test)
 
 
+@promise("N1")
 def test_consumers_read_at_the_offsets_of_the_source() -> None:
-    """N1: over gaps; no leader epoch is told, before and after it is promoted."""
+    """Over gaps; no leader epoch is told, before and after it is promoted."""
 
     async def test(one: Caller) -> None:
         found = await link(one.node, "t")
@@ -93,8 +98,9 @@ def test_consumers_read_at_the_offsets_of_the_source() -> None:
     run(test)
 
 
+@promise("N1", "K12")
 def test_transactions_stay_out() -> None:
-    """N1, K12: a partition cannot join, by a request or by its batch."""
+    """A partition cannot join, by a request or by its batch."""
 
     async def test(one: Caller) -> None:
         found = await link(one.node, "t")
@@ -116,8 +122,9 @@ def test_transactions_stay_out() -> None:
     run(test)
 
 
+@promise("N1")
 def test_describing_a_topic_names_its_link() -> None:
-    """N1: as a config that only brokers set; other topics do not have it."""
+    """As a config that only brokers set; other topics do not have it."""
 
     async def test(one: Caller) -> None:
         found = await link(one.node, "t")
@@ -133,8 +140,9 @@ def test_describing_a_topic_names_its_link() -> None:
     run(test)
 
 
+@promise("N1")
 def test_partitions_follow_the_source_until_it_is_promoted() -> None:
-    """N1: a partition that the source does not have would end the link."""
+    """A partition that the source does not have would end the link."""
 
     async def test(one: Caller) -> None:
         found = await link(one.node, "t", 2)

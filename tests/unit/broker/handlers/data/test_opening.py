@@ -1,4 +1,4 @@
-"""K3, S4: requests whose batches are opened in threads: order, errors, look-ups by time."""
+"""Requests whose batches are opened in threads: order, errors, look-ups by time."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,10 @@ from headwater.settings.settings import Limits, Settings
 from headwater.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from tests.support.batches import Rec, batch
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import NOW, create, fetch, produce, run
+
+PROMISES = ("K3", "S4")
 
 LIST_OFFSETS = 2
 SETTINGS = Settings(objects="memory://", limits=Limits(opened_batch_bytes=8 << 20))
@@ -21,8 +24,9 @@ def sized(number: int, size: int, codec: int) -> bytes:
     return batch([Rec(b"%d-" % number + bytes(size), timestamp=NOW + number)], codec=codec, producer=(7, 0, number))
 
 
+@promise("K11")
 def test_an_idempotent_producer_mixes_batches_of_all_sizes() -> None:
-    """K11: whatever has to be opened and where, its batches arrive in order; those of others do not wait."""
+    """Whatever has to be opened and where, its batches arrive in order; those of others do not wait."""
 
     async def test(one: Caller) -> None:
         await create(one, partitions=2)
@@ -40,9 +44,10 @@ def test_an_idempotent_producer_mixes_batches_of_all_sizes() -> None:
     run(test)
 
 
+@promise("S4")
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_a_bomb_is_refused_and_changes_nothing(codec: int) -> None:
-    """S4: the error is that of Kafka for a batch that is too large."""
+    """The error is that of Kafka for a batch that is too large."""
 
     async def test(one: Caller) -> None:
         await create(one)
@@ -55,8 +60,9 @@ def test_a_bomb_is_refused_and_changes_nothing(codec: int) -> None:
     run(test, settings=SETTINGS)
 
 
+@promise("K3")
 def test_records_that_are_refused_one_by_one() -> None:
-    """K3: a batch that a thread checked has the same answer as any other."""
+    """A batch that a thread checked has the same answer as any other."""
 
     async def test(one: Caller) -> None:
         await create(one, cleanup_policy="compact")
@@ -68,8 +74,9 @@ def test_records_that_are_refused_one_by_one() -> None:
     run(test)
 
 
+@promise("S4")
 def test_a_look_up_by_time_opens_its_batch_elsewhere() -> None:
-    """S4: not on the event loop."""
+    """Not on the event loop."""
 
     async def test(one: Caller) -> None:
         await create(one)

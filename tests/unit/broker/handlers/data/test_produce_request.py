@@ -17,6 +17,7 @@ from headwater.wire.build import build
 from headwater.wire.messages import decode_request, encode_request, read_start, request_type
 from headwater.wire.skim import skim
 from tests.support.batches import Rec, batch
+from tests.support.promise import promise
 from tests.support.soak import examples
 
 PRODUCE, FIRST, LAST = 0, 3, 13
@@ -129,17 +130,19 @@ def agrees(frame: bytes) -> bool:
     return True
 
 
+@promise("K3", "K12")
 @settings(max_examples=examples(200), deadline=None)
 @given(frame=sound_frames())
 def test_sound_requests_are_read_in_one_pass(frame: bytes) -> None:
-    """K3, K12: every version, with and without transactions; nothing that clients usually send is declined."""
+    """Every version, with and without transactions; nothing that clients usually send is declined."""
     assert agrees(frame)
 
 
+@promise("K3")
 @settings(max_examples=examples(300), deadline=None)
 @given(frame=odd_frames())
 def test_odd_batches_get_the_same_verdicts(frame: bytes) -> None:
-    """K3: compressed, wrong, empty and transactional ones; nulls; the same errors with the same words."""
+    """Compressed, wrong, empty and transactional ones; nulls; the same errors with the same words."""
     view = memoryview(frame)
     header, body = decode_request(read_start(view), view)
     declined = (
@@ -150,10 +153,11 @@ def test_odd_batches_get_the_same_verdicts(frame: bytes) -> None:
     assert agrees(frame) is not declined
 
 
+@promise("K3")
 @settings(max_examples=examples(600), deadline=None)
 @given(frame=sound_frames(), data=st.data())
 def test_spoiled_requests(frame: bytes, data: st.DataObject) -> None:
-    """K3: a byte changed, cut off or put in; a length that lies; with and without a CRC that fits."""
+    """A byte changed, cut off or put in; a length that lies; with and without a CRC that fits."""
     spoiled = bytearray(frame)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(8, len(spoiled) - 1))
@@ -177,10 +181,11 @@ def test_spoiled_requests(frame: bytes, data: st.DataObject) -> None:
         agrees(bytes(view))
 
 
+@promise("K3")
 @settings(max_examples=examples(400), deadline=None)
 @given(good=sound, version=versions, data=st.data())
 def test_spoiled_records_under_a_sound_crc(good: bytes, version: int, data: st.DataObject) -> None:
-    """K3: the loops over records, not only the CRC, see what is wrong."""
+    """The loops over records, not only the CRC, see what is wrong."""
     spoiled = bytearray(good)
     for _ in range(data.draw(st.integers(1, 3))):
         spoiled[data.draw(st.integers(CRC_FROM, len(spoiled) - 1))] = data.draw(st.integers(0, 255))
@@ -191,8 +196,9 @@ def test_spoiled_records_under_a_sound_crc(good: bytes, version: int, data: st.D
     assert agrees(frame)
 
 
+@promise("K12")
 def test_transactional_batches_are_checked_in_the_pass() -> None:
-    """K12: `check_batch` sees none of them, unless it is compressed or wrong."""
+    """`check_batch` sees none of them, unless it is compressed or wrong."""
     data = batch([Rec(b"x", b"k", NOW)], attributes=0x10, producer=(7, 2, 0))
     nobody = batch([Rec(b"x", b"k", NOW)], attributes=0x10)
     for version in range(FIRST, LAST + 1):
@@ -210,14 +216,16 @@ def test_transactional_batches_are_checked_in_the_pass() -> None:
         assert agrees(bytes(view))
 
 
+@promise("K3")
 def test_many_partitions_are_declined() -> None:
-    """K3: the rows have a limit; beyond it the general way serves."""
+    """The rows have a limit; beyond it the general way serves."""
     partitions = [{"index": i, "records": b""} for i in range(switch.MAX_ROWS)]
     fields = {"acks": 1, "timeout": 1}
     assert not agrees(framed(9, **fields, topic_data=[{"name": "t", "partition_data": partitions}]))
     assert agrees(framed(9, **fields, topic_data=[{"name": "t", "partition_data": partitions[2:]}]))
 
 
+@promise("K3")
 @given(
     topics=st.lists(
         st.tuples(st.sampled_from("ab"), st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=2)), min_size=1)),
@@ -225,7 +233,7 @@ def test_many_partitions_are_declined() -> None:
     )
 )
 def test_the_last_of_the_same_partition_counts(topics: list[Any]) -> None:
-    """K3: a partition named twice is written once, with what came last."""
+    """A partition named twice is written once, with what came last."""
     body = build(
         request_type(PRODUCE, 12),
         acks=1,

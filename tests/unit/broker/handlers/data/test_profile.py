@@ -1,4 +1,4 @@
-"""L1, K11: the profile of a topic changes while clients write: their order stays, and none gets an error."""
+"""The profile of a topic changes while clients write: their order stays, and none gets an error."""
 
 import asyncio
 import random
@@ -11,6 +11,8 @@ from tests.support.batches import Rec, batch, values
 from tests.support.nodes import cluster
 from tests.support.virtual_nodes import CountingStore
 from tests.unit.broker.calling import NOW, TOPIC, create, fetch, produce
+
+PROMISES = ("L1", "K11")
 
 ALTER, SET = 44, 0
 REQUESTS = 200

@@ -1,4 +1,4 @@
-"""K3, K4, K5, K12: batches of transactions through Produce, and what Fetch and ListOffsets show of them."""
+"""Batches of transactions through Produce, and what Fetch and ListOffsets show of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.state.streams import transactions
 from tests.support.batches import Rec, batch, data_of, values
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.support.transactions import Transactor
 from tests.support.virtual_nodes import ONE
 from tests.unit.broker.calling import FETCH, NOW, PRODUCE, create, recs, run
+
+PROMISES = ("K3", "K4", "K5", "K12")
 
 LIST_OFFSETS = 2
 LATEST, MAX_TIMESTAMP = -1, -3
@@ -60,9 +63,10 @@ async def offset(node: Caller, isolation: int, timestamp: int) -> int:
     return int(found.offset)
 
 
+@promise("K12")
 @pytest.mark.parametrize("version", ALL)
 def test_a_partition_joins_by_its_batch_from_version_12_on(version: int) -> None:
-    """K12: before that it has to join first; the error depends on what the client knows."""
+    """Before that it has to join first; the error depends on what the client knows."""
 
     async def test(one: Caller) -> None:
         producer, [stream] = await start(one)
@@ -80,8 +84,9 @@ def test_a_partition_joins_by_its_batch_from_version_12_on(version: int) -> None
     run(test)
 
 
+@promise("K12")
 def test_refusals() -> None:
-    """K12: who the producer is, by the request, by its id, and by the ledger."""
+    """Who the producer is, by the request, by its id, and by the ledger."""
 
     async def test(one: Caller) -> None:
         producer, [stream, _] = await start(one, partitions=2)
@@ -108,8 +113,9 @@ def test_refusals() -> None:
     run(test)
 
 
+@promise("K12")
 def test_what_refusals_tell() -> None:
-    """K12: as Kafka's, they have a message for those who have not joined, and no start of the log."""
+    """As Kafka's, they have a message for those who have not joined, and no start of the log."""
 
     async def test(one: Caller) -> None:
         producer, [stream, _] = await start(one, partitions=2)
@@ -133,8 +139,9 @@ def test_what_refusals_tell() -> None:
     run(test)
 
 
+@promise("K12")
 def test_an_older_level_takes_no_batches_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """K12: none of them reaches a writer, whose command the other processes would not know."""
+    """None of them reaches a writer, whose command the other processes would not know."""
 
     async def test(one: Caller) -> None:
         producer, [stream] = await start(one)
@@ -147,8 +154,9 @@ def test_an_older_level_takes_no_batches_of_transactions(monkeypatch: pytest.Mon
     run(test)
 
 
+@promise("K4")
 def test_isolation() -> None:
-    """K4: both isolations get the stable offset; only readers of committed records stop there and learn of aborts."""
+    """Both isolations get the stable offset; only readers of committed records stop there and learn of aborts."""
 
     async def test(one: Caller) -> None:
         producer, [stream] = await start(one)
@@ -181,9 +189,10 @@ def test_isolation() -> None:
     run(test)
 
 
+@promise("K4")
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_waiting_fetch_is_woken_by_the_end_of_a_transaction(commit: bool) -> None:
-    """K4: the batches of an open transaction do not count, however many arrive; its end does."""
+    """The batches of an open transaction do not count, however many arrive; its end does."""
 
     async def test(one: Caller) -> None:
         producer, [stream] = await start(one)
@@ -202,8 +211,9 @@ def test_a_waiting_fetch_is_woken_by_the_end_of_a_transaction(commit: bool) -> N
     run(test)
 
 
+@promise("K4")
 def test_a_fetch_learns_of_ends_at_other_brokers() -> None:
-    """K4: an offset beyond the local stable offset looks at the ledger before the answer is empty."""
+    """An offset beyond the local stable offset looks at the ledger before the answer is empty."""
 
     async def test(one: Caller, two: Caller) -> None:
         producer, [stream] = await start(one)
@@ -216,8 +226,9 @@ def test_a_fetch_learns_of_ends_at_other_brokers() -> None:
     run(test, 2)
 
 
+@promise("K4")
 def test_sessions() -> None:
-    """K4: an incremental fetch tells a partition again when its stable offset moves, with the aborted ones."""
+    """An incremental fetch tells a partition again when its stable offset moves, with the aborted ones."""
 
     async def test(one: Caller) -> None:
         producer, [stream] = await start(one)
@@ -242,8 +253,9 @@ def test_sessions() -> None:
     run(test)
 
 
+@promise("K5")
 def test_list_offsets() -> None:
-    """K5: for readers of committed records the log ends at the stable offset."""
+    """For readers of committed records the log ends at the stable offset."""
 
     async def test(one: Caller) -> None:
         producer, [stream] = await start(one)
@@ -261,8 +273,9 @@ def test_list_offsets() -> None:
     run(test)
 
 
+@promise("K12")
 def test_trimming_into_an_open_transaction() -> None:
-    """K13: the stable offset is never before the start of the log, and what is behind it stays hidden."""
+    """The stable offset is never before the start of the log, and what is behind it stays hidden."""
 
     async def test(one: Caller) -> None:
         producer, [stream] = await start(one)

@@ -1,4 +1,4 @@
-"""K12: ListTransactions, DescribeTransactions and DescribeProducers."""
+"""ListTransactions, DescribeTransactions and DescribeProducers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 from headwater.state.commands.streams import AppendUnits, Mode, Unit, UnitChunk
 from headwater.state.results import Appended
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import create, run
 from tests.unit.broker.handlers.transactions.calls import (
     DESCRIBE,
@@ -21,6 +22,8 @@ from tests.unit.broker.handlers.transactions.calls import (
     stage,
     started,
 )
+
+PROMISES = ("K12",)
 
 
 async def listed(node: Caller, version: int = 2, **filters: Any) -> dict[str, str]:
@@ -36,8 +39,9 @@ async def described(node: Caller, id: str) -> Any:
     return state
 
 
+@promise("K12")
 def test_every_broker_tells_the_transactions_placed_with_it() -> None:
-    """K12: the lists add up, and none has what another has."""
+    """The lists add up, and none has what another has."""
 
     async def test(*nodes: Caller) -> None:
         ids = [f"tx-{number}" for number in range(30)]
@@ -50,8 +54,9 @@ def test_every_broker_tells_the_transactions_placed_with_it() -> None:
     run(test, 3)
 
 
+@promise("K12")
 def test_filters() -> None:
-    """K12: by state, producer id, duration and pattern; states that nobody knows are told."""
+    """By state, producer id, duration and pattern; states that nobody knows are told."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -78,8 +83,9 @@ def test_filters() -> None:
     run(test)
 
 
+@promise("K12")
 def test_a_transaction_is_described_by_any_broker() -> None:
-    """K12: state, time-out, start, producer and partitions."""
+    """State, time-out, start, producer and partitions."""
 
     async def test(one: Caller, two: Caller) -> None:
         await create(one, partitions=3)
@@ -103,9 +109,8 @@ def test_a_transaction_is_described_by_any_broker() -> None:
     run(test, 2)
 
 
+@promise("K6", "K12")
 def test_producers_are_told_with_the_start_of_their_transactions() -> None:
-    """K6, K12"""
-
     async def test(node: Caller) -> None:
         await create(node)
         who = await started(node)
@@ -134,8 +139,9 @@ def test_producers_are_told_with_the_start_of_their_transactions() -> None:
     run(test)
 
 
+@promise("S4")
 def test_what_is_named_twice_is_told_once() -> None:
-    """K16: a small request cannot ask for the same long answer many times."""
+    """A small request cannot ask for the same long answer many times."""
 
     async def test(node: Caller) -> None:
         await create(node, partitions=2)
@@ -150,9 +156,8 @@ def test_what_is_named_twice_is_told_once() -> None:
     run(test)
 
 
+@promise("K12")
 def test_a_transaction_of_offsets_alone_has_no_partitions() -> None:
-    """K12"""
-
     async def test(node: Caller) -> None:
         await create(node)
         who = await started(node)
@@ -163,8 +168,9 @@ def test_a_transaction_of_offsets_alone_has_no_partitions() -> None:
     run(test)
 
 
+@promise("K12")
 def test_a_partition_that_is_not_there_is_told_with_a_message() -> None:
-    """K12: as in Kafka."""
+    """As in Kafka."""
 
     async def test(node: Caller) -> None:
         await create(node)

@@ -1,4 +1,4 @@
-"""K12: a transaction from its start to its end, in both generations, through any broker."""
+"""A transaction from its start to its end, in both generations, through any broker."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from headwater.settings.settings import Settings, Transactions
 from headwater.state.commands.transactions import AbortTransaction
 from headwater.state.streams.stored.transactions import LAST_EPOCH, MAX_STREAMS
 from tests.support.nodes import Caller
+from tests.support.promise import promise
 from tests.unit.broker.calling import create, run
 from tests.unit.broker.handlers.transactions.calls import (
     ADD_PARTITIONS,
@@ -25,6 +26,8 @@ from tests.unit.broker.handlers.transactions.calls import (
     started,
 )
 
+PROMISES = ("K12",)
+
 FENCED, OLD_FENCED = ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch
 JOIN, LEAVE = 11, 13
 UNKNOWN, STATE = ErrorCode.invalid_producer_id_mapping, ErrorCode.invalid_txn_state
@@ -37,8 +40,9 @@ def ends_of(node: Caller, topic: str = "t") -> list[int]:
     return [view.replica.state.streams[stream].end for stream in view.topic.streams]
 
 
+@promise("K12")
 def test_the_first_generation_through_another_broker_each_time() -> None:
-    """K12: every request goes to another broker; none of them needs what another one did."""
+    """Every request goes to another broker; none of them needs what another one did."""
 
     async def test(a: Caller, b: Caller, c: Caller) -> None:
         await create(a, partitions=3)
@@ -63,8 +67,9 @@ def test_the_first_generation_through_another_broker_each_time() -> None:
     run(test, 3)
 
 
+@promise("K12")
 def test_the_second_generation() -> None:
-    """K12: no request but the commit's itself joins a group, and each end moves on to the next epoch."""
+    """No request but the commit's itself joins a group, and each end moves on to the next epoch."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -83,8 +88,9 @@ def test_the_second_generation() -> None:
     run(test)
 
 
+@promise("K12")
 def test_who_is_fenced_and_who_is_unknown() -> None:
-    """K12: an old epoch is fenced, in the words of the request's version; another producer id is unknown."""
+    """An old epoch is fenced, in the words of the request's version; another producer id is unknown."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -110,8 +116,9 @@ def test_who_is_fenced_and_who_is_unknown() -> None:
     run(test)
 
 
+@promise("K12")
 def test_what_a_producer_expects_when_it_starts() -> None:
-    """K12: the current epoch moves on, the one before repeats the answer, any other is fenced."""
+    """The current epoch moves on, the one before repeats the answer, any other is fenced."""
 
     async def test(node: Caller) -> None:
         first = await started(node)
@@ -129,8 +136,9 @@ def test_what_a_producer_expects_when_it_starts() -> None:
     run(test)
 
 
+@promise("K12")
 def test_what_a_producer_may_not_start_with() -> None:
-    """K12: time-outs beyond the limit, no id, two-phase commit."""
+    """Time-outs beyond the limit, no id, two-phase commit."""
 
     async def test(node: Caller) -> None:
         too_long = ErrorCode.invalid_transaction_timeout
@@ -150,8 +158,9 @@ def test_what_a_producer_may_not_start_with() -> None:
     run(test, settings=Settings(objects="memory://", transactions=Transactions(max_timeout_ms=5_000)))
 
 
+@promise("K12")
 def test_producer_ids_are_not_used_up_by_producers_that_start_again() -> None:
-    """K12: an id that was not needed is the next producer's."""
+    """An id that was not needed is the next producer's."""
 
     async def test(node: Caller) -> None:
         first = await started(node)
@@ -164,8 +173,9 @@ def test_producer_ids_are_not_used_up_by_producers_that_start_again() -> None:
     run(test)
 
 
+@promise("K12")
 def test_the_last_epoch_is_followed_by_a_fresh_producer_id() -> None:
-    """K12: at an end and at a start; the answer that was lost is repeated."""
+    """At an end and at a start; the answer that was lost is repeated."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -185,8 +195,9 @@ def test_the_last_epoch_is_followed_by_a_fresh_producer_id() -> None:
     run(test)
 
 
+@promise("K12")
 def test_one_bad_partition_keeps_the_others_out() -> None:
-    """K12: as in Kafka, the good ones are OPERATION_NOT_ATTEMPTED."""
+    """As in Kafka, the good ones are OPERATION_NOT_ATTEMPTED."""
 
     async def test(node: Caller) -> None:
         await create(node, partitions=2)
@@ -208,8 +219,9 @@ def test_one_bad_partition_keeps_the_others_out() -> None:
     run(test)
 
 
+@promise("K12")
 def test_a_transaction_that_is_full() -> None:
-    """K12: a limit of the state is an error that clients do not repeat."""
+    """A limit of the state is an error that clients do not repeat."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -223,8 +235,9 @@ def test_a_transaction_that_is_full() -> None:
     run(test)
 
 
+@promise("K12")
 def test_brokers_add_and_verify_in_batches() -> None:
-    """K12: versions 4 and 5 are about several transactions, and may only ask."""
+    """Versions 4 and 5 are about several transactions, and may only ask."""
 
     async def test(node: Caller) -> None:
         await create(node, partitions=2)
@@ -252,8 +265,9 @@ def test_brokers_add_and_verify_in_batches() -> None:
     run(test)
 
 
+@promise("K12")
 def test_offsets_need_their_group_in_the_transaction_before_version_5() -> None:
-    """K12: the error is that of the version."""
+    """The error is that of the version."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -269,8 +283,9 @@ def test_offsets_need_their_group_in_the_transaction_before_version_5() -> None:
     run(test)
 
 
+@promise("K12")
 def test_a_member_that_leaves_meanwhile_stages_nothing() -> None:
-    """K12: the group checks the member right before its offsets are queued. Its successor has fetched them already."""
+    """The group checks the member right before its offsets are queued. Its successor has fetched them already."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -293,8 +308,9 @@ def test_a_member_that_leaves_meanwhile_stages_nothing() -> None:
     run(test)
 
 
+@promise("K12")
 def test_staged_offsets_and_plain_ones() -> None:
-    """K12: an abort drops what is staged; a plain commit that comes later wins; unstable is told only if asked for."""
+    """An abort drops what is staged; a plain commit that comes later wins; unstable is told only if asked for."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -322,8 +338,9 @@ def test_staged_offsets_and_plain_ones() -> None:
     run(test)
 
 
+@promise("K12")
 def test_a_late_end_after_a_broker_has_aborted() -> None:
-    """K12: a commit is fenced, which clients survive; an abort of the second generation counts as done."""
+    """A commit is fenced, which clients survive; an abort of the second generation counts as done."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -337,8 +354,9 @@ def test_a_late_end_after_a_broker_has_aborted() -> None:
     run(test)
 
 
+@promise("K12")
 def test_a_broker_that_does_not_reach_the_ledger() -> None:
-    """K12: clients look for the coordinator again. A producer id of unknown fate is not given again."""
+    """Clients look for the coordinator again. A producer id of unknown fate is not given again."""
 
     async def test(node: Caller) -> None:
         await create(node)
@@ -368,8 +386,9 @@ def test_a_broker_that_does_not_reach_the_ledger() -> None:
     run(test)
 
 
+@promise("K12")
 def test_a_request_that_is_too_large_for_the_ledger() -> None:
-    """K12: it is refused for good."""
+    """It is refused for good."""
 
     async def test(node: Caller) -> None:
         await create(node)

@@ -1,4 +1,4 @@
-"""The Delta follower over long and broken histories: crashes at every write, repetitions, retention (T2, T5)."""
+"""The Delta follower over long and broken histories: crashes at every write, repetitions, retention."""
 
 import asyncio
 import logging
@@ -18,8 +18,11 @@ from headwater.lake.tables.delta.table import DeltaFollower
 from headwater.lake.tables.follower import Expiry, Standing
 from headwater.objects.memory import MemoryStore
 from headwater.types import Pieces
+from tests.support.promise import promise
 from tests.support.soak import dealt, examples, first_middle_last
 from tests.unit.lake.tables.delta.making import REF, START_MS, Journal, log_files, newest, shown, versions
+
+PROMISES = ("T2", "T5")
 
 pytestmark = pytest.mark.long
 _T = TypeVar("_T")
@@ -113,8 +116,9 @@ async def follow(journal: Journal, store: MemoryStore, keep: int, size: int = 1)
     return standing
 
 
+@promise("T2")
 def test_a_crash_at_every_write() -> None:
-    """T2: before and after every write, whatever it is, the table is whole, and the next follower goes on.
+    """Before and after every write, whatever it is, the table is whole, and the next follower goes on.
 
     The first, the middle and the last write of each kind; in the soak all of them.
     """
@@ -138,9 +142,10 @@ def test_a_crash_at_every_write() -> None:
             ]
 
 
+@promise("T2")
 @pytest.mark.parametrize("error", [StoreUnavailable, OutcomeUnknown])
 def test_a_failure_at_every_write(error: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
-    """T2: a store that fails once delays nothing but that step; a commit that stands is not reported as failed.
+    """A store that fails once delays nothing but that step; a commit that stands is not reported as failed.
 
     The first, the middle and the last write of each kind; in the soak all of them.
     """
@@ -159,8 +164,9 @@ def test_a_failure_at_every_write(error: type[Exception], caplog: pytest.LogCapt
         check(journal, store.objects, standing)
 
 
+@promise("T2", "T5")
 def test_300_commits() -> None:
-    """T2, T5: the log's directory stays small, and what is retained can be read at every version."""
+    """The log's directory stays small, and what is retained can be read at every version."""
     journal, store = Journal(), MemoryStore()
     follower = DeltaFollower(store)
     sizes, cursor = [], 0
@@ -183,8 +189,9 @@ def test_300_commits() -> None:
         assert files == journal.shown[sequence]
 
 
+@promise("T2")
 def test_checkpoints(caplog: pytest.LogCaptureFixture) -> None:
-    """T2: one every ten commits, and the hint names the newest."""
+    """One every ten commits, and the hint names the newest."""
     journal, store = Journal(), MemoryStore()
     for _ in range(35):
         journal.settle()
@@ -196,8 +203,9 @@ def test_checkpoints(caplog: pytest.LogCaptureFixture) -> None:
     assert hint == b'{"version":30,"size":34,"sizeInBytes":%d,"numOfAddFiles":31}' % size
 
 
+@promise("T2", "T5")
 def test_a_checkpoint_forgets_old_removals() -> None:
-    """T2, T5: a removed file is remembered for an hour only, so checkpoints stay small."""
+    """A removed file is remembered for an hour only, so checkpoints stay small."""
     journal, store = Journal(), MemoryStore()
     files = journal.settle(2)
     journal.delete(files[:1])
@@ -217,9 +225,10 @@ def test_a_checkpoint_forgets_old_removals() -> None:
 EXPIRIES = (Expiry(keep=1), Expiry(keep=7), Expiry(before_ms=START_MS + 26_500))
 
 
+@promise("T5")
 @pytest.mark.parametrize("expiry", EXPIRIES, ids=repr)
 def test_expiry_on_demand(expiry: Expiry) -> None:
-    """T5: exactly as many versions stay as are wanted, by number or by age, and a crash at any write harms nothing.
+    """Exactly as many versions stay as are wanted, by number or by age, and a crash at any write harms nothing.
 
     Each expiry crashes at a third of the writes; in the soak at all of them.
     """
@@ -253,8 +262,9 @@ def test_expiry_on_demand(expiry: Expiry) -> None:
             check(journal, store.objects, standing)
 
 
+@promise("T5")
 def test_expiry_by_age() -> None:
-    """T5: a table that stands still lets its old versions go, in steps of a checkpoint, and keeps the newest."""
+    """A table that stands still lets its old versions go, in steps of a checkpoint, and keeps the newest."""
     journal, store = story(4), MemoryStore()
     run(follow(journal, store, keep=50))
     follower = DeltaFollower(store, max_age_ms=100_000)
@@ -267,8 +277,9 @@ def test_expiry_by_age() -> None:
     assert standing == Standing(16, 16, "")
 
 
+@promise("T5")
 def test_retention_counts_versions() -> None:
-    """T5: as many versions as asked for can be read back, and `expire` does it for a table that stands still."""
+    """As many versions as asked for can be read back, and `expire` does it for a table that stands still."""
     journal, store = story(10), MemoryStore()
     wide = run(follow(journal, store, keep=1000))
     assert wide == Standing(40, 1, "")
@@ -279,8 +290,9 @@ def test_retention_counts_versions() -> None:
         check(journal, store.objects, standing)
 
 
+@promise("T5")
 def test_others_files_go_with_their_version() -> None:
-    """T5: checksums and partial checkpoints that other engines left are removed with the versions they belong to."""
+    """Checksums and partial checkpoints that other engines left are removed with the versions they belong to."""
     journal, store = story(10), MemoryStore()
     run(follow(journal, store, keep=1000))
     directory = f"{REF.root}/_delta_log/"
@@ -298,8 +310,9 @@ def test_others_files_go_with_their_version() -> None:
     assert not [name for name in others if f"{3:020d}" in name]
 
 
+@promise("T2")
 def test_the_oldest_version() -> None:
-    """T2: what can be read depends on checkpoints and an unbroken row of commits."""
+    """What can be read depends on checkpoints and an unbroken row of commits."""
 
     def listing(commits: list[int], checkpoints: list[int]) -> Listing:
         return Listing.of([f"{v:020d}.json" for v in commits] + [f"{v:020d}.checkpoint.parquet" for v in checkpoints])
@@ -328,10 +341,11 @@ MOVES = st.lists(
 )
 
 
+@promise("T2", "T5")
 @settings(max_examples=examples(50), deadline=None)
 @given(MOVES, st.integers(1, 12))
 def test_random_histories(moves: list[tuple[str, int]], keep: int) -> None:
-    """T2, T5: any history of entries, batches, crashes and repetitions leaves the journal's files, each once."""
+    """Any history of entries, batches, crashes and repetitions leaves the journal's files, each once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta_log, "CHECKPOINT_EVERY", 3)
         run(_random_history(moves, keep))

@@ -1,4 +1,4 @@
-"""T17: what the Delta log says of typed columns, in JSON."""
+"""What the Delta log says of typed columns, in JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import pytest
 
 from headwater.lake.tables.delta.statistics import places_of, statistics
 from headwater.state.commands.columns import Bounds, Column
+from tests.support.promise import promise
 from tests.unit.lake.tables.delta.making import segment
+
+PROMISES = ("T17",)
 
 
 def column(number: int, name: str, kind: str, *children: Column) -> Column:
@@ -29,6 +32,7 @@ def stats(kind: str, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any
     return low, high
 
 
+@promise("T17")
 @pytest.mark.parametrize(
     ("kind", "lower", "upper", "expected"),
     [
@@ -55,12 +59,13 @@ def stats(kind: str, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any
     ],
 )
 def test_bounds(kind: str, lower: bytes | None, upper: bytes | None, expected: tuple[Any, Any]) -> None:
-    """T17: in Delta's form, and no narrower than they are; none where engines do not agree on it."""
+    """In Delta's form, and no narrower than they are; none where engines do not agree on it."""
     assert stats(kind, lower, upper) == expected
 
 
+@promise("T17")
 def test_places() -> None:
-    """T17: fields of structs have places, those inside of lists and maps have none."""
+    """Fields of structs have places, those inside of lists and maps have none."""
     columns = [
         column(100, "decode_error", "string"),
         column(101, "s", "struct", column(102, "t", "struct", column(103, "x", "long")), column(104, "y", "date")),

@@ -1,4 +1,4 @@
-"""The Delta follower's commits: what they say, exactly once, beside others (T2)."""
+"""The Delta follower's commits: what they say, exactly once, beside others."""
 
 import asyncio
 import json
@@ -12,6 +12,7 @@ from headwater.lake.tables.delta.table import DeltaFollower
 from headwater.lake.tables.follower import Standing
 from headwater.objects.memory import MemoryStore
 from headwater.types import Pieces
+from tests.support.promise import promise
 from tests.unit.lake.tables.delta.making import (
     APP,
     REF,
@@ -24,6 +25,8 @@ from tests.unit.lake.tables.delta.making import (
     segment,
     versions,
 )
+
+PROMISES = ("T2",)
 
 _T = TypeVar("_T")
 
@@ -78,8 +81,9 @@ def world() -> World:
 # --- what a version says -----------------------------------------------------------------------------
 
 
+@promise("T2")
 def test_the_first_version(world: World) -> None:
-    """T2: the table is made by the commit that brings its first files."""
+    """The table is made by the commit that brings its first files."""
     assert run(world.follower.standing(REF, "")) == Standing(0, 0, "")
     [file] = world.journal.settle()
     assert world.follow() == Standing(1, 1, "")
@@ -103,8 +107,9 @@ def test_the_first_version(world: World) -> None:
     assert info["operationParameters"] == {"journalAfter": "0", "journalUpto": "1"}
 
 
+@promise("T2")
 def test_the_columns(world: World) -> None:
-    """T2: a segment's columns, and which of them are never null."""
+    """A segment's columns, and which of them are never null."""
     world.journal.settle()
     world.follow()
     schema = json.loads(str(commit(world.store.objects, 0)["metaData"][0]["schemaString"]))
@@ -136,6 +141,7 @@ def test_the_columns(world: World) -> None:
     }
 
 
+@promise("T2")
 @pytest.mark.parametrize(
     ("facts", "timestamps"),
     [
@@ -152,7 +158,7 @@ def test_the_columns(world: World) -> None:
     ],
 )
 def test_statistics(world: World, facts: dict[str, int], timestamps: tuple[str, str] | None) -> None:
-    """T2: bounds of partition, offset and both timestamps, the shown one only where every row has it."""
+    """Bounds of partition, offset and both timestamps, the shown one only where every row has it."""
     usual = {"first_partition": 2, "last_partition": 4, "first_offset": 5, "last_offset": 90}
     file = segment(1, 7, **(usual | {"min_timestamp": START_MS + 7, "max_timestamp": START_MS + 1250} | facts))
     world.journal.enter([file])
@@ -168,8 +174,9 @@ def test_statistics(world: World, facts: dict[str, int], timestamps: tuple[str, 
         assert found == {"partition": partition, "offset": offset, "timestamp_ms": ms} | shown
 
 
+@promise("T2")
 def test_names_are_uris(world: World) -> None:
-    """T2: a path in the log is a URI, so a name with a space or a percent sign is escaped."""
+    """A path in the log is a URI, so a name with a space or a percent sign is escaped."""
     file = segment(1)
     file.name = "data/partition=0/a b%.parquet"
     world.journal.enter([file])
@@ -177,8 +184,9 @@ def test_names_are_uris(world: World) -> None:
     assert commit(world.store.objects, 0)["add"][0]["path"] == "data/partition=0/a%20b%25.parquet"
 
 
+@promise("T2", "T5")
 def test_merges_and_deletions(world: World) -> None:
-    """T2, T5: a merge changes no rows, a deletion does, a gap is a version without files."""
+    """A merge changes no rows, a deletion does, a gap is a version without files."""
     files = world.journal.settle(3)
     world.follow()
     merged = world.journal.merge(files)
@@ -198,8 +206,9 @@ def test_merges_and_deletions(world: World) -> None:
     assert operations == ["WRITE", "OPTIMIZE", "DELETE", "WRITE"]
 
 
+@promise("T2")
 def test_what_comes_and_goes_in_one_batch(world: World) -> None:
-    """T2: a file added and removed within a batch is in no version; rows that are new say so wherever they end up."""
+    """A file added and removed within a batch is in no version; rows that are new say so wherever they end up."""
     files = world.journal.settle(2)
     merged = world.journal.merge(files)
     last = world.journal.merge([merged])
@@ -215,8 +224,9 @@ def test_what_comes_and_goes_in_one_batch(world: World) -> None:
     assert world.changes(1) == ({older.number: False, new[0].number: True}, {last.number: False})
 
 
+@promise("T2")
 def test_new_rows_do_not_hide_in_a_merge(world: World) -> None:
-    """T2: a merge of new rows with old ones is a version of its own, or a reader of changes would miss some."""
+    """A merge of new rows with old ones is a version of its own, or a reader of changes would miss some."""
     old = world.journal.settle()
     world.follow()
     new = world.journal.settle()
@@ -234,8 +244,9 @@ def test_new_rows_do_not_hide_in_a_merge(world: World) -> None:
 # --- exactly once ------------------------------------------------------------------------------------
 
 
+@promise("T2")
 def test_a_repetition_changes_nothing(world: World) -> None:
-    """T2: a batch that is committed, or part of what is, leaves the log as it is."""
+    """A batch that is committed, or part of what is, leaves the log as it is."""
     for _ in range(3):
         world.journal.settle()
     first = world.journal.batch(0, 2)
@@ -250,8 +261,9 @@ def test_a_repetition_changes_nothing(world: World) -> None:
     assert world.store.objects == before
 
 
+@promise("T2")
 def test_two_followers_at_once(world: World) -> None:
-    """T2: of two that commit the same, one does, and both learn where the table is."""
+    """Of two that commit the same, one does, and both learn where the table is."""
     other = DeltaFollower(world.store)
 
     async def both() -> list[Standing]:
@@ -280,8 +292,9 @@ class Overtaken(MemoryStore):
         return await super().create(path, pieces)
 
 
+@promise("T2")
 def test_overtaken_by_a_harmless_commit() -> None:
-    """T2: properties that others set in between are kept, and the commit comes after them."""
+    """Properties that others set in between are kept, and the commit comes after them."""
     world = World()
     world.store = store = Overtaken()
     world.follower = DeltaFollower(store)
@@ -294,8 +307,9 @@ def test_overtaken_by_a_harmless_commit() -> None:
     assert newest(store.objects) == (2, world.journal.shown[2])
 
 
+@promise("T2")
 def test_overtaken_by_data() -> None:
-    """T2: data that others commit in between stops the follower."""
+    """Data that others commit in between stops the follower."""
     world = World()
     world.store = store = Overtaken()
     world.follower = DeltaFollower(store)
@@ -308,8 +322,9 @@ def test_overtaken_by_data() -> None:
     assert versions(store.objects) == [0, 1]
 
 
+@promise("T2")
 def test_always_overtaken() -> None:
-    """T2: whoever is never fast enough says so instead of trying for ever."""
+    """Whoever is never fast enough says so instead of trying for ever."""
     world = World()
     world.store = store = Overtaken()
     world.follower = DeltaFollower(store)
@@ -327,8 +342,9 @@ def altered(world: World, **changes: Any) -> dict[str, Any]:
     return {"metaData": commit(world.store.objects, 0)["metaData"][0] | changes}
 
 
+@promise("T2")
 def test_foreign_data(world: World) -> None:
-    """T2: files that others add or remove hold the follower until their commit is taken back."""
+    """Files that others add or remove hold the follower until their commit is taken back."""
     world.journal.settle(2)
     world.follow()
     world.journal.settle()
@@ -349,8 +365,9 @@ def test_foreign_data(world: World) -> None:
     assert world.follow().cursor == 2
 
 
+@promise("T2")
 def test_foreign_properties(world: World) -> None:
-    """T2: properties, columns of others and what they keep with the table are welcome and last."""
+    """Properties, columns of others and what they keep with the table are welcome and last."""
     world.journal.settle()
     world.follow()
     features = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["invariants", "domainMetadata"]}
@@ -371,8 +388,9 @@ def test_foreign_properties(world: World) -> None:
     assert state.txns["spark"].version == 3
 
 
+@promise("T2")
 def test_foreign_changes_that_do_harm(world: World) -> None:
-    """T2: a protocol that asks more of a writer, or other columns, hold the follower."""
+    """A protocol that asks more of a writer, or other columns, hold the follower."""
     world.journal.settle()
     world.follow()
     vectors = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": ["deletionVectors"]}
@@ -388,8 +406,9 @@ def test_foreign_changes_that_do_harm(world: World) -> None:
             run(world.follower.standing(REF, ""))
 
 
+@promise("T2")
 def test_a_table_that_somebody_made_before(world: World) -> None:
-    """T2: an empty table with our columns is taken over, one with data is not."""
+    """An empty table with our columns is taken over, one with data is not."""
     world.journal.settle()
     world.follow()
     first = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, altered(world)]
@@ -403,8 +422,9 @@ def test_a_table_that_somebody_made_before(world: World) -> None:
         run(world.follower.standing(REF, ""))
 
 
+@promise("T2")
 def test_a_log_that_is_none(world: World) -> None:
-    """T2: bytes that are no commit are reported, never guessed about."""
+    """Bytes that are no commit are reported, never guessed about."""
     world.journal.settle()
     world.follow()
     world.store.objects[path(1)] = b'{"add": '
@@ -419,8 +439,9 @@ def test_a_log_that_is_none(world: World) -> None:
 # --- backfill and drop -------------------------------------------------------------------------------
 
 
+@promise("T11")
 def test_backfill(world: World) -> None:
-    """T11: where the journal does not reach back, the table is brought to exactly the files that are live."""
+    """Where the journal does not reach back, the table is brought to exactly the files that are live."""
     files = world.journal.settle(4)
     world.journal.delete(files[:1])
     assert world.follow(whole=True) == Standing(2, 2, "")
@@ -439,8 +460,9 @@ def test_backfill(world: World) -> None:
     assert newest(world.store.objects) == (35, world.journal.shown[35])
 
 
+@promise("T2")
 def test_drop(world: World) -> None:
-    """T2: a deleted topic's log goes, its files and Iceberg's are left to others, and again is no error."""
+    """A deleted topic's log goes, its files and Iceberg's are left to others, and again is no error."""
     for _ in range(12):
         world.journal.settle()
         world.follow()

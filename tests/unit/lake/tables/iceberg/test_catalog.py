@@ -1,4 +1,4 @@
-"""T2, T4: a topic's table in a foreign Iceberg catalog, here pyiceberg's own over SQLite."""
+"""A topic's table in a foreign Iceberg catalog, here pyiceberg's own over SQLite."""
 
 import asyncio
 import uuid
@@ -14,7 +14,10 @@ from headwater.errors import ForeignCommit, OutcomeUnknown, Retriable, StoreUnav
 from headwater.lake.tables.follower import Standing, TableRef
 from headwater.lake.tables.iceberg.catalog import CatalogFollower
 from headwater.objects import ObjectStore, open_store
+from tests.support.promise import promise
 from tests.unit.lake.tables.iceberg.story import NAME, REF, ROOT, Story, objects, rows
+
+PROMISES = ("T2", "T4")
 
 FOLDER = "_iceberg-lake"
 
@@ -61,8 +64,9 @@ def run(directory: Path, tell: Callable[[World], Awaitable[None]], keep_versions
     asyncio.run(whole())
 
 
+@promise("T2")
 def test_following_into_a_catalog(tmp_path: Path) -> None:
-    """T2: appends, merges and both at once, each one snapshot, with the sequence in the same commit."""
+    """Appends, merges and both at once, each one snapshot, with the sequence in the same commit."""
 
     async def tell(world: World) -> None:
         assert await world.follower.standing(REF, "") == Standing(0, 0, "")
@@ -87,8 +91,9 @@ def test_following_into_a_catalog(tmp_path: Path) -> None:
     run(tmp_path, tell)
 
 
+@promise("T4")
 def test_a_repetition_changes_nothing(tmp_path: Path) -> None:
-    """T4: a batch that is there already, or that begins elsewhere, is not committed again."""
+    """A batch that is there already, or that begins elsewhere, is not committed again."""
 
     async def tell(world: World) -> None:
         world.story.settle()
@@ -104,8 +109,9 @@ def test_a_repetition_changes_nothing(tmp_path: Path) -> None:
     run(tmp_path, tell)
 
 
+@promise("T4")
 def test_two_followers_at_once(tmp_path: Path) -> None:
-    """T4: of two that commit the same batch one is refused, and finds the work done."""
+    """Of two that commit the same batch one is refused, and finds the work done."""
 
     async def tell(world: World) -> None:
         world.story.settle()
@@ -129,8 +135,9 @@ def test_two_followers_at_once(tmp_path: Path) -> None:
     run(tmp_path, tell)
 
 
+@promise("T4")
 def test_a_lost_answer(tmp_path: Path) -> None:
-    """T4: whether a commit happened that nobody answered is read from the table."""
+    """Whether a commit happened that nobody answered is read from the table."""
 
     async def tell(world: World) -> None:
         world.story.settle()
@@ -154,8 +161,9 @@ def test_a_lost_answer(tmp_path: Path) -> None:
     run(tmp_path, tell)
 
 
+@promise("T4")
 def test_foreign_commits_hold_the_follower(tmp_path: Path) -> None:
-    """T4: after somebody else's rows nothing is committed until they are gone; tags and properties are welcome."""
+    """After somebody else's rows nothing is committed until they are gone; tags and properties are welcome."""
 
     async def tell(world: World) -> None:
         world.story.settle()
@@ -189,8 +197,9 @@ def test_foreign_commits_hold_the_follower(tmp_path: Path) -> None:
     run(tmp_path, tell)
 
 
+@promise("T4")
 def test_a_table_of_that_name_which_is_not_ours(tmp_path: Path) -> None:
-    """T4: neither somebody else's table nor one of a deleted topic of the same name is touched."""
+    """Neither somebody else's table nor one of a deleted topic of the same name is touched."""
 
     async def tell(world: World) -> None:
         world.story.settle()
@@ -205,8 +214,9 @@ def test_a_table_of_that_name_which_is_not_ours(tmp_path: Path) -> None:
     run(tmp_path, tell)
 
 
+@promise("T4")
 def test_a_catalog_that_is_down(tmp_path: Path) -> None:
-    """T4: it is asked again later."""
+    """It is asked again later."""
 
     async def tell() -> None:
         store = open_store((tmp_path / "objects").as_uri())
@@ -219,8 +229,9 @@ def test_a_catalog_that_is_down(tmp_path: Path) -> None:
     asyncio.run(tell())
 
 
+@promise("T5")
 def test_the_catalogs_table_stays_small(tmp_path: Path) -> None:
-    """T5: versions expire, and what only they needed goes."""
+    """Versions expire, and what only they needed goes."""
 
     async def tell(world: World) -> None:
         counts = []
@@ -252,8 +263,9 @@ def test_the_catalogs_table_stays_small(tmp_path: Path) -> None:
     run(tmp_path, tell, keep_versions=3)
 
 
+@promise("T2")
 def test_dropping_a_catalogs_table(tmp_path: Path) -> None:
-    """T2: the table leaves the catalog; its segments stay until the log lets go of them."""
+    """The table leaves the catalog; its segments stay until the log lets go of them."""
 
     async def tell(world: World) -> None:
         world.story.settle()
@@ -269,8 +281,9 @@ def test_dropping_a_catalogs_table(tmp_path: Path) -> None:
     run(tmp_path, tell)
 
 
+@promise("T4")
 def test_bringing_a_catalogs_table_to_what_is_live(tmp_path: Path) -> None:
-    """T4: a catalog that was down for longer than the journal remembers catches up."""
+    """A catalog that was down for longer than the journal remembers catches up."""
 
     async def tell(world: World) -> None:
         first = world.story.settle(files=3)

@@ -1,4 +1,4 @@
-"""T4: whatever happens to a follower, the table shows exactly what the journal says, in every version that it keeps."""
+"""Whatever happens to a follower, the table shows exactly what the journal says, in every version that it keeps."""
 
 import asyncio
 from copy import deepcopy
@@ -15,9 +15,12 @@ from headwater.lake.tables.iceberg.table import IcebergFollower
 from headwater.objects.memory import MemoryStore
 from headwater.state.streams.tables import Follower
 from headwater.types import Pieces
+from tests.support.promise import promise
 from tests.support.soak import examples
 from tests.unit.lake.tables.iceberg.reading import read, shown
 from tests.unit.lake.tables.iceberg.story import REF, Story, objects
+
+PROMISES = ("T4",)
 
 
 class FailingStore(MemoryStore):
@@ -229,10 +232,11 @@ def beginning(commits: int) -> History:
     return asyncio.run(run())
 
 
+@promise("T4")
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from([0, 5, 9]), st.lists(STEPS, min_size=3, max_size=25))
 def test_any_history(commits: int, steps: list[Step]) -> None:
-    """T4: settles, merges, deletions, lost and old pointers, repetitions, crashes before and after every write."""
+    """Settles, merges, deletions, lost and old pointers, repetitions, crashes before and after every write."""
 
     history = deepcopy(beginning(commits))
 
@@ -244,9 +248,10 @@ def test_any_history(commits: int, steps: list[Step]) -> None:
     asyncio.run(run())
 
 
+@promise("T4")
 @pytest.mark.parametrize("after", [False, True])
 def test_a_failure_at_every_write(after: bool) -> None:
-    """T4: each single write of a commit that also sweeps and expires fails once, before and after it happened."""
+    """Each single write of a commit that also sweeps and expires fails once, before and after it happened."""
 
     async def run(history: History, fails: int) -> bool:
         history.story.merge(1, 2, 3)

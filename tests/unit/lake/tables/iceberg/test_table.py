@@ -1,4 +1,4 @@
-"""T2, T4, T5: a topic's Iceberg table says what the journal says, and stays small."""
+"""A topic's Iceberg table says what the journal says, and stays small."""
 
 import asyncio
 import json
@@ -21,8 +21,11 @@ from headwater.objects.memory import MemoryStore
 from headwater.state.commands.columns import Bounds
 from headwater.state.streams.tables import Follower
 from headwater.types import Pieces
+from tests.support.promise import promise
 from tests.unit.lake.tables.iceberg.reading import entries, read, shown
 from tests.unit.lake.tables.iceberg.story import REF, ROOT, START_MS, TOPIC, Story, objects
+
+PROMISES = ("T2", "T4", "T5")
 
 
 class CountingStore(MemoryStore):
@@ -71,8 +74,9 @@ class Follow:
         return {"operation": found.summary.operation.value, **found.summary.additional_properties}
 
 
+@promise("T2")
 def test_a_new_table() -> None:
-    """T2: the first commit makes the table, with the log's columns under their fixed ids."""
+    """The first commit makes the table, with the log's columns under their fixed ids."""
 
     async def run() -> None:
         it = Follow()
@@ -115,8 +119,9 @@ def test_a_new_table() -> None:
     asyncio.run(run())
 
 
+@promise("T2")
 def test_operations_and_totals() -> None:
-    """T2: rows that come are an append, a merge is a replace, both at once an overwrite; sums are right."""
+    """Rows that come are an append, a merge is a replace, both at once an overwrite; sums are right."""
 
     async def run() -> None:
         it = Follow()
@@ -163,8 +168,9 @@ def test_operations_and_totals() -> None:
     asyncio.run(run())
 
 
+@promise("T2")
 def test_files_that_come_and_go_in_one_batch() -> None:
-    """T2: what one batch adds and removes again appears in neither, and rows that only come are an append."""
+    """What one batch adds and removes again appears in neither, and rows that only come are an append."""
 
     async def run() -> None:
         it = Follow()
@@ -184,8 +190,9 @@ def test_files_that_come_and_go_in_one_batch() -> None:
     asyncio.run(run())
 
 
+@promise("T2")
 def test_statistics_of_a_file() -> None:
-    """T2: engines skip files by partition, offset and time."""
+    """Engines skip files by partition, offset and time."""
     story = Story()
     story.settle(3, 5)
     [file] = story.batch(0).live
@@ -206,8 +213,9 @@ def test_statistics_of_a_file() -> None:
     assert found.null_value_counts[4] == 2
 
 
+@promise("T17")
 def test_bounds_of_other_columns() -> None:
-    """T17: of the key and of typed columns, as far as they are known."""
+    """Of the key and of typed columns, as far as they are known."""
     story = Story()
     story.settle(3, 5)
     [file] = story.batch(0).live
@@ -217,9 +225,10 @@ def test_bounds_of_other_columns() -> None:
     assert (found.value_counts[120], found.null_value_counts[120]) == (5, 5)
 
 
+@promise("T2")
 @pytest.mark.parametrize("stamp", [-(1 << 63), (1 << 63) - 1, 253_402_300_800_000])
 def test_times_that_no_reader_can_show(stamp: int) -> None:
-    """T2: a bound that is no date is left out; the raw milliseconds stay."""
+    """A bound that is no date is left out; the raw milliseconds stay."""
     story = Story()
     story.settle()
     [file] = story.batch(0).live
@@ -230,8 +239,9 @@ def test_times_that_no_reader_can_show(stamp: int) -> None:
     assert found.upper_bounds[3] == struct.pack("<q", max(stamp, 0))
 
 
+@promise("T4")
 def test_a_batch_that_does_not_follow() -> None:
-    """T4: a repetition changes nothing, and a batch that begins elsewhere is refused."""
+    """A repetition changes nothing, and a batch that begins elsewhere is refused."""
 
     async def run() -> None:
         it = Follow()
@@ -251,8 +261,9 @@ def test_a_batch_that_does_not_follow() -> None:
     asyncio.run(run())
 
 
+@promise("T4")
 def test_a_commit_that_does_not_become_the_table_leaves_orphans() -> None:
-    """T4: whoever comes second begins again from the pointer; the orphans go with an expiry."""
+    """Whoever comes second begins again from the pointer; the orphans go with an expiry."""
 
     async def run() -> None:
         it = Follow()
@@ -275,8 +286,9 @@ def test_a_commit_that_does_not_become_the_table_leaves_orphans() -> None:
     asyncio.run(run())
 
 
+@promise("T4")
 def test_an_old_pointer_removes_nothing_that_is_newer() -> None:
-    """T4: a compactor that has lost its lease without knowing it cannot harm the table of its successor."""
+    """A compactor that has lost its lease without knowing it cannot harm the table of its successor."""
 
     async def run() -> None:
         it = Follow(keep_versions=2)
@@ -297,8 +309,9 @@ def test_an_old_pointer_removes_nothing_that_is_newer() -> None:
     asyncio.run(run())
 
 
+@promise("T4")
 def test_metadata_that_is_gone() -> None:
-    """T4: a pointer to nothing is not a new table."""
+    """A pointer to nothing is not a new table."""
 
     async def run() -> None:
         it = Follow()
@@ -310,8 +323,9 @@ def test_metadata_that_is_gone() -> None:
     asyncio.run(run())
 
 
+@promise("T2")
 def test_sequence_numbers() -> None:
-    """T2: entries keep the sequence numbers of the snapshot that added them, through merges and removals."""
+    """Entries keep the sequence numbers of the snapshot that added them, through merges and removals."""
 
     async def run() -> None:
         it = Follow()
@@ -344,8 +358,9 @@ def test_sequence_numbers() -> None:
     asyncio.run(run())
 
 
+@promise("T5")
 def test_manifests_are_left_alone_unless_they_name_a_removed_file() -> None:
-    """T5: a commit does not rewrite what it does not change."""
+    """A commit does not rewrite what it does not change."""
 
     async def run() -> None:
         it = Follow()
@@ -362,8 +377,9 @@ def test_manifests_are_left_alone_unless_they_name_a_removed_file() -> None:
     asyncio.run(run())
 
 
+@promise("T4")
 def test_bringing_the_table_to_what_is_live() -> None:
-    """T4: a journal that does not reach back far enough is not needed."""
+    """A journal that does not reach back far enough is not needed."""
 
     async def run() -> None:
         it = Follow()
@@ -389,8 +405,9 @@ def test_bringing_the_table_to_what_is_live() -> None:
     asyncio.run(run())
 
 
+@promise("T5")
 def test_versions_expire() -> None:
-    """T5: old versions go, those with a tag stay, and the standing says how far back one can read."""
+    """Old versions go, those with a tag stay, and the standing says how far back one can read."""
 
     async def run() -> None:
         it = Follow(keep_versions=3)
@@ -431,8 +448,9 @@ def test_versions_expire() -> None:
     asyncio.run(run())
 
 
+@promise("T5")
 def test_versions_expire_by_age() -> None:
-    """T5: with a largest age, versions older than that go, counted from the newest."""
+    """With a largest age, versions older than that go, counted from the newest."""
 
     async def run() -> None:
         it = Follow(max_age_ms=2_500)
@@ -445,8 +463,9 @@ def test_versions_expire_by_age() -> None:
     asyncio.run(run())
 
 
+@promise("T5")
 def test_the_thousandth_commit_costs_what_the_fiftieth_did() -> None:
-    """T5: objects, their sizes and requests per commit stay bounded."""
+    """Objects, their sizes and requests per commit stay bounded."""
 
     async def run() -> None:
         it = Follow(keep_versions=10)
@@ -472,8 +491,9 @@ def test_the_thousandth_commit_costs_what_the_fiftieth_did() -> None:
     asyncio.run(run())
 
 
+@promise("T2")
 def test_dropping_a_table() -> None:
-    """T2: the metadata goes; the segments are not ours to remove."""
+    """The metadata goes; the segments are not ours to remove."""
 
     async def run() -> None:
         it = Follow()

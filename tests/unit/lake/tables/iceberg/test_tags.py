@@ -1,4 +1,4 @@
-"""T5, T15: hourly tags of an Iceberg table: which there are, what they keep, and that it stays bounded."""
+"""Hourly tags of an Iceberg table: which there are, what they keep, and that it stays bounded."""
 
 import asyncio
 from pathlib import Path
@@ -14,8 +14,11 @@ from headwater.lake.tables.iceberg.retention import SLACK, after_commit, hour_ta
 from headwater.lake.tables.iceberg.table import IcebergFollower
 from headwater.objects import open_store
 from headwater.objects.memory import MemoryStore
+from tests.support.promise import promise
 from tests.unit.lake.tables.iceberg.reading import read, shown
 from tests.unit.lake.tables.iceberg.story import NAME, REF, START_MS, Story, objects
+
+PROMISES = ("T5", "T15")
 
 KEEP = 6
 HOURS = 8
@@ -23,15 +26,17 @@ MINUTES = 5
 FAR_MS = 4_000_000_000_000
 
 
+@promise("T15")
 def test_names() -> None:
-    """T15: an hour in UTC, so that names and times sort alike."""
+    """An hour in UTC, so that names and times sort alike."""
     assert hour_tag(START_MS) == "hour-2023-11-14T22"
     assert hour_tag(0) == hour_tag(HOUR_MS - 1) == "hour-1970-01-01T00"
     assert hour_tag(HOUR_MS) == "hour-1970-01-01T01"
 
 
+@promise("T15")
 def test_the_last_snapshot_of_an_hour() -> None:
-    """T15: the first commit of a later hour tags the last of the one before, once; hours without a commit have none."""
+    """The first commit of a later hour tags the last of the one before, once; hours without a commit have none."""
 
     async def run() -> None:
         store, story = MemoryStore(), Story()
@@ -55,8 +60,9 @@ def test_the_last_snapshot_of_an_hour() -> None:
     asyncio.run(run())
 
 
+@promise("T5")
 def test_days_of_commits() -> None:
-    """T5: snapshots, objects and their bytes stop growing; every tag shows what the table showed at its hour's end."""
+    """Snapshots, objects and their bytes stop growing; every tag shows what the table showed at its hour's end."""
 
     async def run() -> None:
         store, story, small = MemoryStore(), Story(), list[int]()
@@ -93,8 +99,9 @@ def test_days_of_commits() -> None:
     asyncio.run(run())
 
 
+@promise("T5")
 def test_expiry_leaves_tags_until_their_time() -> None:
-    """T5: a wish for fewer versions takes no tag; time does, also where nothing is committed; others' tags stay."""
+    """A wish for fewer versions takes no tag; time does, also where nothing is committed; others' tags stay."""
 
     async def run() -> None:
         store, story = MemoryStore(), Story()
@@ -123,8 +130,9 @@ def test_expiry_leaves_tags_until_their_time() -> None:
     asyncio.run(run())
 
 
+@promise("T5")
 def test_a_tag_that_nobody_needs_is_a_version_again() -> None:
-    """T5: a table that is seldom written keeps so many versions, whatever becomes of their tags."""
+    """A table that is seldom written keeps so many versions, whatever becomes of their tags."""
 
     async def run() -> None:
         store, story = MemoryStore(), Story()
@@ -141,8 +149,9 @@ def test_a_tag_that_nobody_needs_is_a_version_again() -> None:
     asyncio.run(run())
 
 
+@promise("T15", "T4")
 def test_in_another_catalog(tmp_path: Path) -> None:
-    """T15, T4: tags come and go in the same commits as elsewhere."""
+    """Tags come and go in the same commits as elsewhere."""
     properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": tmp_path.as_uri()}
 
     async def run() -> None:

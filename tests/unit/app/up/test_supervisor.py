@@ -1,4 +1,4 @@
-"""O1: a process that the supervisor cannot start for now is tried again, and its health page says so."""
+"""A process that the supervisor cannot start for now is tried again, and its health page says so."""
 
 import asyncio
 from pathlib import Path
@@ -7,9 +7,11 @@ import pytest
 
 from harness.virtual import run
 from headwater.app.health import Health, PartHealth
-from headwater.app.supervisor import Child, ClusterHealth, Supervisor, broker_settings, gateway_settings
+from headwater.app.up.supervisor import Child, ClusterHealth, Supervisor, broker_settings, gateway_settings
 from headwater.errors import ConfigError
 from headwater.settings.settings import HttpSecurity, Security, Settings
+
+PROMISES = ("O4",)
 
 
 def test_a_process_that_cannot_be_started_for_now(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,12 +14,15 @@ from pathlib import Path
 import msgspec
 
 from headwater.api.listener import HttpListener
+from headwater.app import compiling
 from headwater.app.directories import prepare
 from headwater.app.exposure import check_exposure
 from headwater.app.health import Health, PartHealth, alive, page_of
 from headwater.app.lifecycle import LINKS_WORD
 from headwater.app.peers import make_secret
 from headwater.app.signals import leave_on_signals
+from headwater.app.up.welcome import Serving, lacking
+from headwater.app.up.welcome import text as welcome_text
 from headwater.background import Background, DutyReport, launch
 from headwater.clock import SystemChance, SystemClock
 from headwater.errors import ConfigError, HeadwaterError
@@ -204,7 +207,8 @@ class Supervisor:
         own = sharing(settings, directory)
         self.brokers = [Child("broker", f"broker-{s.node}", s, directory) for s in broker_settings(own)]
         self.compactors: list[Child] = []
-        if settings.lake.enabled:
+        self._lacks = lacking(wanted_extras(settings))
+        if settings.lake.enabled and "lake" not in self._lacks:
             own = _inside(settings)
             self.compactors.append(Child("compactor", "compactor", own, directory))
         self.gateways: list[Child] = []
@@ -237,7 +241,10 @@ class Supervisor:
             if everybody in done:
                 kafka = ",".join(child.kafka for child in self.brokers)
                 http = f"{self._http.host}:{self._http.port}{self._gateway_address()}"
-                print(f"headwater ready: kafka {kafka}, http {http}", flush=True)  # noqa: T201
+                welcome = welcome_text(self._serving())
+                print(f"headwater ready: kafka {kafka}, http {http}\n{welcome}", flush=True)  # noqa: T201
+                if not compiling.is_made():
+                    running.append(launch(self._compile(stop)))
                 running += [launch(child.run(stop)) for child in self.compactors]
                 running.append(launch(self._copy_links(stop)))
                 await asyncio.wait([*running, told], return_when=asyncio.FIRST_COMPLETED)
@@ -273,6 +280,38 @@ class Supervisor:
             if own.flight:
                 text += f", flight {_shown(parse_address(own.flight)[0])}:{child.flight_port}"
         return text
+
+    def _serving(self) -> Serving:
+        own = self._settings.gateway
+        tls = bool(self._settings.security.http.certificate)
+        gateway = flight = ""
+        for child in self.gateways:
+            host = parse_address(own.http)[0]
+            gateway = f"{'https' if tls else 'http'}://{_shown(host)}:{child.gateway_port}"
+            flight = f"{_shown(parse_address(own.flight)[0])}:{child.flight_port}" if own.flight else ""
+        return Serving(
+            kafka=self.brokers[0].kafka.partition(",")[0].rpartition("=")[2],
+            pages=f"{'https' if tls else 'http'}://{self._http.host}:{self._http.port}/health",
+            gateway=gateway,
+            catalog=f"{gateway}{MOUNT.rstrip('/')}" if gateway else "",
+            flight=flight,
+            data=str(Path(self._settings.data).absolute()),
+            lacks=self._lacks,
+            secured=bool(self._settings.security.listeners),
+        )
+
+    async def _compile(self, stop: asyncio.Event) -> None:
+        """Compile kernels in a process of the lowest priority, then wait for the end of the supervisor."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *compiling.ARGUMENTS,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        told = launch(stop.wait())
+        ended = launch(process.wait())
+        await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.gather(told, ended)
 
     async def _stop(self, running: list[asyncio.Task[None]]) -> None:
         for child in self.children:
@@ -342,6 +381,18 @@ class Supervisor:
             if page.status != 503:
                 return page
         return Page('{"error":{"message":"no process answers","type":"ServiceUnavailableException","code":503}}', 503)
+
+
+def wanted_extras(settings: Settings) -> list[str]:
+    """The extras that the settings ask for."""
+    gateway = settings.gateway.enabled
+    wanted = {
+        "lake": settings.lake.enabled,
+        "sql": gateway and settings.sql.enabled,
+        "registry": gateway,
+        "flight": gateway and bool(settings.gateway.flight),
+    }
+    return [extra for extra, needed in wanted.items() if needed]
 
 
 def _told(page: Page) -> Health | None:

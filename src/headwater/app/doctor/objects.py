@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headwater.app.report import Report
+from headwater.app.doctor.report import Report
 from headwater.background import each
 from headwater.errors import Damaged, HeadwaterError, ObjectMissing
 from headwater.ledger.contract import Ledger

@@ -1,13 +1,15 @@
-"""O6: what `headwater doctor` says about holds."""
+"""What `headwater doctor` says about holds."""
 
-from headwater.app.doctor_tables import check_holds
-from headwater.app.report import Report
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_holds
 from headwater.state.commands.base import Fence, SetLevel
 from headwater.state.commands.holds import TakeHold
 from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
 from tests.support.scribe import START_MS, Scribe
+
+PROMISES = ("O6",)
 
 GATEWAY, OTHER = 5, 6
 

@@ -1,14 +1,14 @@
-"""O6: `headwater doctor` finds every way in which ids, streams, markers and aborted ranges can disagree."""
+"""`headwater doctor` finds every way in which ids, streams, markers and aborted ranges can disagree."""
 
 import struct
 from collections.abc import Callable
 
 import pytest
 
-from headwater.app.doctor import check_references, check_stream
-from headwater.app.doctor_tables import check_tables
-from headwater.app.doctor_transactions import check_transactions
-from headwater.app.report import Report
+from headwater.app.doctor.examining import check_references, check_stream
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_tables
+from headwater.app.doctor.transactions import check_transactions
 from headwater.state.commands.base import SetLevel, TakeLease, Tick
 from headwater.state.commands.groups import ClaimShard
 from headwater.state.commands.streams import AppendUnits, Mode, TrimStreams, Unit, UnitChunk
@@ -31,6 +31,8 @@ from headwater.state.streams.stored.transactions import Phase
 from headwater.state.streams.stream import Stream
 from headwater.types import Domain
 from tests.support.scribe import FIRST_CHUNK, PREFIX, START_MS, TOPIC, Scribe
+
+PROMISES = ("O6",)
 
 A, B = 1, 2
 FIRST, SECOND, OLD = 70, 80, 90

@@ -1,4 +1,4 @@
-"""O6, N1: what `headwater doctor` says about links and mirrors."""
+"""What `headwater doctor` says about links and mirrors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import uuid
 
 import msgspec
 
-from headwater.app.doctor import check_links
-from headwater.app.report import Report
+from headwater.app.doctor.examining import check_links
+from headwater.app.doctor.report import Report
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import SetLevel
 from headwater.state.commands.cluster import CreateTopic, TakeEpoch
@@ -15,7 +15,10 @@ from headwater.state.commands.links import LinkPhase, LinkSpec, PutLink, SetLink
 from headwater.state.machine import LEVEL, LEVELS
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain
+from tests.support.promise import promise
 from tests.support.scribe import TOPIC, Scribe
+
+PROMISES = ("O6", "N1")
 
 A, B = 1, 2
 SPEC = LinkSpec("old", ("h:1",), {}, (), (), (), {}, False)
@@ -46,8 +49,9 @@ class Story:
         stream.mirror = msgspec.structs.replace(stream.mirror, **changes)
 
 
+@promise("O6")
 def test_mirrors_as_they_should_be() -> None:
-    """O6: also those that are behind their topic, and those of a change that came later."""
+    """Also those that are behind their topic, and those of a change that came later."""
     story = Story()
     assert story.findings() == []
     for generation in (1, 2, 3):
@@ -55,8 +59,9 @@ def test_mirrors_as_they_should_be() -> None:
         assert story.findings() == []
 
 
+@promise("O6")
 def test_mirrors_that_cannot_be() -> None:
-    """O6: each is told."""
+    """Each is told."""
     story = Story()
     story.cluster.links.last_number = 9
     story.mirror(generation=3)
@@ -73,8 +78,9 @@ def test_mirrors_that_cannot_be() -> None:
     assert story.findings() == ["mirrors: is a mirror, and no link copies its topic"] * 2
 
 
+@promise("O6")
 def test_linked_topics_that_do_not_exist() -> None:
-    """O6: a deleted topic takes its link along."""
+    """A deleted topic takes its link along."""
     story = Story()
     story.cluster.topics.clear()
     assert story.findings() == ["links: is linked, and does not exist"]

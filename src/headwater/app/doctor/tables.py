@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.app.report import Report
+from headwater.app.doctor.report import Report
 from headwater.background import each
 from headwater.errors import HeadwaterError, ObjectMissing
 from headwater.lake.tables.follower import TableFollower, ref_of

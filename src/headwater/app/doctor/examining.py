@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headwater.app.directories import begin
-from headwater.app.doctor_objects import ObjectCheck, Progress
-from headwater.app.doctor_tables import check_followers, check_holds, check_segments, check_tables
-from headwater.app.doctor_transactions import check_transactions
-from headwater.app.report import Report
+from headwater.app.doctor.objects import ObjectCheck, Progress
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_followers, check_holds, check_segments, check_tables
+from headwater.app.doctor.transactions import check_transactions
 from headwater.errors import Damaged, HeadwaterError, ObjectMissing, Truncated
 from headwater.lake.tables import make_followers
 from headwater.ledger.contract import Ledger

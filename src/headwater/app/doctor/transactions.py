@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.app.report import Report
+from headwater.app.doctor.report import Report
 from headwater.state.streams.index import COMMIT, MARKER, MARKER_BYTES, IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stored.transactions import LAST_EPOCH, Transaction

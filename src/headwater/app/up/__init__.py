@@ -1,0 +1,1 @@
+"""`headwater up`: a whole cluster on one machine."""
