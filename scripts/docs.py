@@ -15,11 +15,18 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from headwater import errors
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
+from headwater.broker.errors import CODES as KAFKA_ERRORS
 from headwater.broker.registry import APIS
+from headwater.cli.errors import CODES as EXIT_CODES
 from headwater.configs.topics import KEYS
 from headwater.gateway import application as _declared  # noqa: F401 - fills the kinds of problems
-from headwater.gateway.problems import KINDS
+from headwater.gateway.flight.errors import STATUSES as FLIGHT_ERRORS
+from headwater.gateway.problems import ERRORS as HTTP_ERRORS
+from headwater.gateway.problems import KINDS, SCHEMA_CODES, Refusal
+from headwater.gateway.registry.errors import body_of as registry_body
+from headwater.gateway.v3.errors import told
 from headwater.settings import settings as config
 from headwater.wire.messages import api_name, known_versions
 
@@ -221,7 +228,40 @@ def decisions() -> str:
     return "\n".join(lines)
 
 
+def error_kinds() -> list[type[errors.HeadwaterError]]:
+    """The kinds of errors, in the order of the tree's module."""
+    return [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.HeadwaterError)]
+
+
+def error_table() -> str:
+    """A row for each kind of error: what it means, and what it is to the clients of each server."""
+    rows = [
+        "| kind | what it means | the caller | Kafka | HTTP | REST Proxy | registry | Flight SQL | exit |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for kind in error_kinds():
+        problem, rest = HTTP_ERRORS[kind]
+        refusal = Refusal(problem)
+        registry = json.loads(registry_body(refusal).data)["error_code"]
+        cells = [
+            f"`{kind.__name__}`", " ".join((kind.__doc__ or "").split()),
+            {"retry": "retries", "fix": "mends it", "give up": "gives up"}[kind.action],
+            KAFKA_ERRORS[kind].name.upper(), f"{problem.status} `{problem.name}`", rest or told(refusal).error_code,
+            "by its reason" if kind is errors.SchemaRefused else registry,
+            FLIGHT_ERRORS[kind], EXIT_CODES[kind],
+        ]  # fmt: skip
+        rows.append(f"| {' | '.join(str(cell) for cell in cells)} |")
+    return "\n".join(rows)
+
+
+def schema_reasons() -> str:
+    """The numbers of the schema registry."""
+    rows = ["| reason | code |", "|---|---|"]
+    return "\n".join([*rows, *(f"| {reason.name} | {code} |" for reason, code in SCHEMA_CODES.items())])
+
+
 PAGES = {
+    "docs/reference/errors.md": {"errors": error_table, "schema reasons": schema_reasons},
     "ARCHITECTURE.md": {"layers": layer_table},
     ROOMS_PAGE: {"rooms": rooms},
     f"{DECISIONS}/README.md": {"decisions": decisions},

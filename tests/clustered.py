@@ -114,6 +114,7 @@ LEFT_OUT: Mapping[str, str] = {
     "tests/cli/test_cluster.py": "looks at the ledger of an embedded Headwater",
     "tests/cli/test_secured.py": "makes its first user in an embedded ledger, as the documentation says",
     "tests/cli/test_commands.py": "looks into the data directory of an embedded Headwater",
+    "tests/cli/test_readme.py": "runs the commands of the README on an embedded Headwater",
     "tests/cli/test_ingest.py": "makes an embedded Headwater by one command, as the documentation says",
 }
 """Tests that start a Headwater and do not run on a cluster, and why."""

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import HeadwaterError
+from headwater.errors import DutyFailed, HeadwaterError
 
 log = logging.getLogger("headwater.background")
 AT_ONCE = 16
@@ -31,10 +31,6 @@ MAX_ERROR = 300
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
-
-
-class DutyFailed(HeadwaterError):
-    """A duty died without which the process cannot continue. The log has the traceback."""
 
 
 class OnDeath(enum.Enum):

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from headwater.errors import ConfigError
+from headwater.errors import MissingExtra
 
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "cli": ("typer", "rich", "prompt_toolkit"),
@@ -44,10 +44,6 @@ USES: Mapping[str, str] = {
     "flight": "Flight SQL",
 }
 """By extra, what needs it."""
-
-
-class MissingExtra(ConfigError):
-    """A part of Headwater is used whose libraries are not installed."""
 
 
 @functools.cache

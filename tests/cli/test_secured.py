@@ -16,7 +16,7 @@ import typer
 
 from harness.headwater import Headwater
 from harness.ports import free_port
-from headwater.cli import acl, common, consume, produce, topic, user
+from headwater.cli import acl, common, consume, errors, produce, topic, user
 from tests.support.certificates import issue
 from tests.support.promise import promise
 
@@ -101,9 +101,9 @@ def test_users_are_made_listed_and_deleted(secured: Secured) -> None:
     secured.admin("user", "delete", "alice")
     assert "alice" not in {row["name"] for row in secured.json("user", "list")}
     code, _, err = secured("topic", "list", *secured.credentials("alice", "wonder"))
-    assert code == common.KAFKA and "SASL_AUTHENTICATION_FAILED" in err and "wonder" not in err
+    assert code == errors.REFUSED and "SASL_AUTHENTICATION_FAILED" in err and "wonder" not in err
     code, _, err = secured("user", "delete", "alice", *secured.credentials("admin", "first"))
-    assert code == common.CONFIG and "alice" in err
+    assert code == errors.INPUT and "alice" in err
 
 
 @promise("H3", "S2")
@@ -113,7 +113,7 @@ def test_rules_are_added_listed_and_removed(secured: Secured) -> None:
     secured.admin("topic", "create", name)
     secured.admin("user", "add", "carol", "--new-password-file", secured.file("carol", "c"))
     carol = secured.credentials("carol", "c")
-    assert secured("produce", name, *carol, stdin=b"a\n")[0] == common.KAFKA
+    assert secured("produce", name, *carol, stdin=b"a\n")[0] == errors.REFUSED
     said = secured.admin("acl", "add", "--principal", "User:carol", "--operation", "write", "--operation", "read",
                          "--topic", name[:5], "--prefix")  # fmt: skip
     assert "2 rules added" in said
@@ -124,7 +124,7 @@ def test_rules_are_added_listed_and_removed(secured: Secured) -> None:
                    "name": name[:5], "pattern": "prefixed", "host": "*"}  # fmt: skip
     assert secured.json("acl", "list", "--topic", name) == []
     secured.admin("acl", "add", "--deny", "--principal", "User:*", "--operation", "all", "--topic", name)
-    assert secured("consume", name, *carol)[0] == common.KAFKA
+    assert secured("consume", name, *carol)[0] == errors.REFUSED
     assert len(secured.json("acl", "remove", "--principal", "User:*")) == 1
     assert secured("consume", name, *carol)[0] == 0
     assert "2 rules removed" in secured.admin("acl", "remove", "--principal", "User:carol")
@@ -157,7 +157,7 @@ def test_rules_are_added_listed_and_removed(secured: Secured) -> None:
 def test_what_makes_no_sense(secured: Secured, arguments: list[str]) -> None:
     """Exit code 1, before anything is sent."""
     code, out, err = secured(*arguments)
-    assert (code, out) == (common.CONFIG, "") and err.startswith("headwater: ")
+    assert (code, out) == (errors.INPUT, "") and err.startswith("headwater: ")
 
 
 @promise("H3", "S1")
@@ -167,7 +167,7 @@ def test_a_file_with_everything_in_it(secured: Secured) -> None:
            f"ssl.ca.location={secured.directory}/issuer.pem\n"  # fmt: skip
     assert secured("topic", "list", "--client-config", secured.file("good", good))[0] == 0
     code, _, err = secured("topic", "list", "--client-config", secured.file("bad", good + "group.id=x\n"))
-    assert code == common.CONFIG and "line 7" in err and "first" not in err
+    assert code == errors.INPUT and "line 7" in err and "first" not in err
 
 
 @promise("S1")
@@ -175,7 +175,7 @@ def test_servers_that_are_not_trusted(secured: Secured, tmp_path: Path) -> None:
     """Another issuer, no TLS at all, and no log-in."""
     other = issue(tmp_path, "other")
     code, _, err = secured("topic", "list", "--tls-ca", str(other.certificate))
-    assert code == common.KAFKA and "TLS" in err
-    assert secured("topic", "list")[0] == common.KAFKA
+    assert code == errors.REFUSED and "TLS" in err
+    assert secured("topic", "list")[0] == errors.REFUSED
     code, _, err = secured("topic", "list", "--tls-ca", str(secured.directory / "issuer.pem"))
-    assert code == common.KAFKA and "the broker may require a log-in" in err
+    assert code == errors.REFUSED and "the broker may require a log-in" in err

@@ -24,7 +24,7 @@ from pyarrow import parquet
 from harness.patience import Patience, eventually
 from headwater.cli import common
 from headwater.cli.sql import command
-from headwater.query.asking import NoEngine, TooMuch
+from headwater.errors import NoEngine, QueryLimit
 from tests.support.queries import WrittenAnswers, answering
 
 ROWS = pa.record_batch({"user": ["ann", "bob"], "n": [1, None]})
@@ -102,7 +102,7 @@ def test_exit_codes(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """1 for a statement that cannot be answered, 2 for a gateway that does not answer. A broken result is not 0."""
 
     def story(url: str, written: WrittenAnswers) -> None:
-        written.write("s", ROWS).write("late", *[MANY] * 5, error=TooMuch("more than 100,000 rows"))
+        written.write("s", ROWS).write("late", *[MANY] * 5, error=QueryLimit("more than 100,000 rows"))
         assert run(url, "s; unknown; s")[0] == 1 and "there is no answer to 'unknown'" in run.err
         assert len(written.questions) == 2  # the third was not asked
         for output in ("csv", "json", "ndjson", "table"):

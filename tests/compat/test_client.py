@@ -13,14 +13,14 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headwater.client.client import TO_THE_END, Client
-from headwater.client.errors import ClientError, KafkaError, RefusedByKafka, Undelivered
+from headwater.client.errors import KafkaError, RefusedByKafka, Undelivered
 from headwater.client.model import EARLIEST, LATEST, ConfigSource, NewTopic
 from headwater.client.partitioner import partition_of_key
 from headwater.client.producer import Producer, ProducerSettings
 from headwater.client.reader import Reader, Reset
 from headwater.client.records import Record, decode_batches, encode_batch
 from headwater.client.routing import ClientSettings
-from headwater.errors import ConfigError, CorruptBatch
+from headwater.errors import ClientError, ConfigError, CorruptBatch
 from tests.compat.losing import Proxy
 
 NOW = int(time.time() * 1000)

@@ -14,8 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from duckdb_extensions import import_extension
 
 from headwater.clock import SystemClock
+from headwater.errors import ForeignCommit
 from headwater.lake.tables.delta.table import DeltaFollower
-from headwater.lake.tables.follower import ForeignCommit, Standing
+from headwater.lake.tables.follower import Standing
 from headwater.objects import ObjectStore
 from headwater.objects.local import LocalStore
 from headwater.state.streams.tables import DataFile

@@ -17,7 +17,8 @@ from harness.s3 import S3Server
 from harness.tools import needs
 from headwater import landlock
 from headwater.clock import SystemChance
-from headwater.query.asking import Cancelled, Engine, Phase, QueryFailed, Refused, TooMuch
+from headwater.errors import QueryCancelled, QueryFailed, QueryLimit, SnapshotGone, StatementRefused
+from headwater.query.asking import Engine, Phase
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.contract import table_of as view_of
 from headwater.query.engines.frames import Setup
@@ -25,7 +26,7 @@ from headwater.query.engines.process import WorkerProcess
 from headwater.query.engines.spark.runner import Spark
 from headwater.query.queries import Queries
 from headwater.query.snapshot import take
-from headwater.query.wanted import SnapshotGone, Wanted
+from headwater.query.wanted import Wanted
 from tests.support.asking import ONE, QueryWorld, query_world, table_of
 from tests.support.hostile import SPARK
 from tests.support.s3_lake import store_options
@@ -123,7 +124,7 @@ async def _cancelled(world: QueryWorld) -> None:
     reading = asyncio.ensure_future(table_of(query))
     await asyncio.sleep(0)
     await query.cancel("enough")
-    with pytest.raises(Cancelled):
+    with pytest.raises(QueryCancelled):
         await reading
     assert await world.rows("SELECT 1", engine=Engine.SPARK) == [(1,)]
 
@@ -166,7 +167,7 @@ async def _second_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
     for number, sql in enumerate(_statements(world, outside)[:: 1 if WHOLE else 2]):
         try:
             found = await _asked(spark, world, f"hostile-{number}", sql)
-        except (Refused, QueryFailed):
+        except (StatementRefused, QueryFailed):
             continue
         passed.append(sql)
         assert SECRET not in found
@@ -184,7 +185,7 @@ async def _third_gate(spark: Spark, world: QueryWorld, outside: Path) -> None:
     for number, sql in enumerate(sorted(every, key=lambda sql: sql.startswith("ADD "))):
         try:
             found = await _asked(spark, world, f"{UNGATED}{number}", sql)
-        except (Refused, QueryFailed, TooMuch, SnapshotGone) as error:
+        except (StatementRefused, QueryFailed, QueryLimit, SnapshotGone) as error:
             found = str(error)
         else:
             passed += 1

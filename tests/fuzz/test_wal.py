@@ -13,7 +13,7 @@ import pytest
 from crc32c import crc32c
 
 from headwater.client.records import decode_batches
-from headwater.errors import CorruptObject, HeadwaterError
+from headwater.errors import Damaged, HeadwaterError
 from headwater.log.batch import Batch, join_patched, offsets_of, record_timestamps, split_batches, with_append_time
 from headwater.log.wal import format as wal
 from headwater.log.wal.cache import ReadWal
@@ -72,7 +72,7 @@ def read_on(data: bytes, parsed: wal.WalObject) -> None:
 def verdict(rng: random.Random, data: bytes) -> str:
     try:
         parsed = wal.parse(data)
-    except CorruptObject:
+    except Damaged:
         return "refused"
     try:
         read_on(data, parsed)
@@ -127,7 +127,7 @@ def test_runs_outside_an_object_are_refused() -> None:
         try:
             for one in wal.batches_between(data, start, end):
                 assert len(one) <= len(data)
-        except CorruptObject:
+        except Damaged:
             continue
 
 

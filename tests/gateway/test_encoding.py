@@ -16,7 +16,8 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from google.protobuf import message_factory
 
-from headwater.cli import common, consume, produce, topic
+from headwater.cli import consume, produce, topic
+from headwater.cli import errors as cli_errors
 from tests.cli.test_commands import Commands
 from tests.gateway.consuming import consumed
 from tests.gateway.test_schemas import ORDER, PERSON, messages_of, opened, proto
@@ -102,7 +103,7 @@ def test_produce_and_consume(server: Running, registry: SchemaRegistryClient, co
     commands.ok("produce", "paid", "--value-schema", "paid-value", *keyed, stdin=lines)
     flawed = lines + b'k4|{"id": "four", "paid": 4}\n'
     refused = commands("produce", "paid", "--value-schema", f"id:{number}", *keyed, stdin=flawed)
-    assert refused.code == common.CONFIG and "line 4: the value does not fit its schema" in refused.err
+    assert refused.code == cli_errors.INPUT and "line 4: the value does not fit its schema" in refused.err
     assert "at /id is no integer" in refused.err
     [first, *_] = consumed(server, "paid", 0, 6)
     assert opened(AvroDeserializer(registry), first)["id"] == 1
@@ -119,12 +120,12 @@ def test_produce_and_consume(server: Running, registry: SchemaRegistryClient, co
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--value-schema", "nothing"], common.CONFIG, "the registry has no subject 'nothing'"),
-        (["--value-schema", "id:999"], common.CONFIG, "the registry has no schema 999"),
-        (["--value-schema", "id:x"], common.CONFIG, "is not the id of a schema"),
-        (["--key-schema", "a"], common.CONFIG, "--key-schema needs --key-separator"),
-        (["--value-schema", "a", "--registry", "ftp://127.0.0.1"], common.CONFIG, "--registry"),
-        (["--value-schema", "a", "--registry", "http://127.0.0.1:1"], common.KAFKA, "cannot be asked"),
+        (["--value-schema", "nothing"], cli_errors.INPUT, "the registry has no subject 'nothing'"),
+        (["--value-schema", "id:999"], cli_errors.INPUT, "the registry has no schema 999"),
+        (["--value-schema", "id:x"], cli_errors.INPUT, "is not the id of a schema"),
+        (["--key-schema", "a"], cli_errors.INPUT, "--key-schema needs --key-separator"),
+        (["--value-schema", "a", "--registry", "ftp://127.0.0.1"], cli_errors.INPUT, "--registry"),
+        (["--value-schema", "a", "--registry", "http://127.0.0.1:1"], cli_errors.REFUSED, "cannot be asked"),
     ],
 )
 def test_what_produce_refuses(server: Running, commands: Commands, options: list[str], code: int, words: str) -> None:

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from headwater import landlock
-from headwater.query.asking import PRESENT, AsOf, Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import PRESENT, AsOf, Engine
 from headwater.query.engines.duckdb.pool import MODULE
 from headwater.query.gate.statement import Statement, Table, Topics
 from headwater.query.queries import service
@@ -76,5 +77,5 @@ async def _all(world: QueryWorld, secret: Path) -> None:
     file = next(path for path in world.objects.rglob("*.parquet"))
     names = {"file": file, "secret": secret, "new": secret.parent / "new", "spill": secret.parent / "spill"}
     for sql in SOME:
-        with pytest.raises(Refused):
+        with pytest.raises(StatementRefused):
             await world.rows(sql.format(**names))

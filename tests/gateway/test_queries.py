@@ -12,21 +12,18 @@ from typing import Any
 import pytest
 
 from harness.s3 import S3Server
-from headwater.errors import BadInput, HeadwaterError
-from headwater.query.asking import (
-    AsOf,
-    Cancelled,
-    Engine,
-    Limits,
+from headwater.errors import (
+    BadInput,
+    Exists,
+    HeadwaterError,
     NoEngine,
-    Phase,
-    QueryExists,
+    QueryCancelled,
     QueryFailed,
-    Question,
-    Refused,
-    TooMuch,
+    QueryLimit,
+    SnapshotGone,
+    StatementRefused,
 )
-from headwater.query.wanted import SnapshotGone
+from headwater.query.asking import AsOf, Engine, Limits, Phase, Question
 from headwater.state.commands.tables import Reserve
 from headwater.state.results import Done
 from tests.support.asking import ONE, QueryWorld, query_world, rows_of, table_of
@@ -109,16 +106,16 @@ async def _statements(world: QueryWorld) -> None:
     for sql, why, message in (
         ("SELECT nonsense FROM t", QueryFailed, "nonsense"),
         ("SELECT CAST(decode(value) AS INT) FROM t", QueryFailed, "Conversion"),
-        ("SELECT * FROM u", Refused, "does not exist"),
-        ("DELETE FROM t", Refused, "SELECT"),
-        ("SELECT ? FROM t", Refused, "1 parameters, 0 are given"),
+        ("SELECT * FROM u", StatementRefused, "does not exist"),
+        ("DELETE FROM t", StatementRefused, "SELECT"),
+        ("SELECT ? FROM t", StatementRefused, "1 parameters, 0 are given"),
     ):
         with pytest.raises(why, match=message):
             await world.rows(sql)
     assert world.queries.running()[0].progress.phase is Phase.FAILED
-    with pytest.raises(Refused, match="does not exist"):
+    with pytest.raises(StatementRefused, match="does not exist"):
         await world.rows("SELECT * FROM t", hidden=["t"])
-    with pytest.raises(Refused, match="no engine 'spark'"):
+    with pytest.raises(StatementRefused, match="no engine 'spark'"):
         await world.rows("SELECT 1", engine=Engine.SPARK)
     assert len(world.duckdb.pids) == 1, "a statement that fails costs no worker"
 
@@ -144,11 +141,11 @@ def _objects(world: QueryWorld) -> set[Path]:
 
 
 async def _limits_and_cancelling(world: QueryWorld) -> None:
-    with pytest.raises(TooMuch, match=r"more than 10 rows: aggregate, use LIMIT, or raise sql\.rows"):
+    with pytest.raises(QueryLimit, match=r"more than 10 rows: aggregate, use LIMIT, or raise sql\.rows"):
         await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=10, result_bytes=1 << 30))
-    with pytest.raises(TooMuch, match="more than 1000 bytes"):
+    with pytest.raises(QueryLimit, match="more than 1000 bytes"):
         await world.rows("SELECT * FROM t", limits=Limits(seconds=60, rows=1000, result_bytes=1000))
-    with pytest.raises(TooMuch, match=r"longer than 0.2 s: ask for less, or raise sql\.seconds"):
+    with pytest.raises(QueryLimit, match=r"longer than 0.2 s: ask for less, or raise sql\.seconds"):
         await world.rows(ENDLESS, limits=Limits(seconds=0.2, rows=10, result_bytes=1 << 30))
     [pid] = world.duckdb.pids
     assert await world.rows("SELECT count(*) FROM t") == [(202,)]
@@ -161,18 +158,18 @@ async def _limits_and_cancelling(world: QueryWorld) -> None:
     await asyncio.sleep(0)
     with pytest.raises(NoEngine, match="3 queries run or wait already"):
         await world.ask(SUM, asker="User:carol")
-    with pytest.raises(QueryExists, match="query mine already"):
+    with pytest.raises(Exists, match="query mine already"):
         await world.ask(SUM, name="mine", asker="User:bob")
     rows = second.batches()
     assert (await anext(rows)).num_rows
     await first.cancel("enough")
-    with pytest.raises(Cancelled, match="was cancelled: enough"):
+    with pytest.raises(QueryCancelled, match="was cancelled: enough"):
         await table_of(first)
     assert rows_of(await table_of(await waiting)) == [(202, 2 * sum(range(100)) + 201)]
     await rows.aclose()  # type: ignore[attr-defined]
     assert [query.progress.phase for query in (first, second)] == [Phase.CANCELLED] * 2
     assert pid in world.duckdb.pids, "a cancelled query gives its worker back"
-    with pytest.raises(QueryExists):
+    with pytest.raises(Exists):
         await world.ask(SUM, name="mine", asker="User:bob")
     again = await world.ask(SUM, name="mine")
     assert world.queries.find("mine") is again and again.id == "mine"
@@ -198,7 +195,7 @@ def _counted(world: QueryWorld) -> None:
 
 
 async def _memory_and_spill(world: QueryWorld, spill: Path) -> None:
-    with pytest.raises(TooMuch, match=r"sql\.memory_bytes and sql\.spill_bytes"):
+    with pytest.raises(QueryLimit, match=r"sql\.memory_bytes and sql\.spill_bytes"):
         await world.rows("SELECT len(list(range)) FROM range(30000000)")
     assert await world.rows("SELECT count(*) FROM t") == [(202,)]
     assert [path for path in spill.rglob("*") if path.is_file() and path.name != "lock"] == []

@@ -26,7 +26,7 @@ from pyarrow import parquet
 import headwater
 from harness.patience import eventually
 from harness.ports import free_port
-from headwater.query.asking import QueryFailed, Refused, TooMuch
+from headwater.errors import QueryFailed, QueryLimit, StatementRefused
 from tests.support.running import Running
 
 PROMISES = ("Q1", "S2")
@@ -137,7 +137,10 @@ def test_a_topic_without_the_right_to_read_does_not_exist(server: Server) -> Non
     hidden, missing = (server.sql(f"SELECT count(*) FROM {name}") for name in ("secrets", "missing"))
     assert hidden["detail"].replace("secrets", "missing") == missing["detail"]
     assert hidden["type"] == missing["type"] == "/problems/statement-refused"
-    with headwater.connect(server.gateway_url, user=ANN[0], password=ANN[1]) as cluster, pytest.raises(Refused):
+    with (
+        headwater.connect(server.gateway_url, user=ANN[0], password=ANN[1]) as cluster,
+        pytest.raises(StatementRefused),
+    ):
         cluster.sql("SELECT * FROM orders, secrets")
     seen = json.loads(server.call("GET", "/queries", user=ANN)[1])["items"]
     assert {line["asker"] for line in seen} == {"User:ann"}
@@ -184,7 +187,7 @@ def test_from_python(server: Server) -> None:
         assert rows == 300 * 300
         with pytest.raises(QueryFailed):
             cluster.sql("SELECT CAST(value AS INTEGER) FROM orders").rows()
-        with pytest.raises(TooMuch):
+        with pytest.raises(QueryLimit):
             cluster.sql(ENDLESS, timeout=0.5)
 
 

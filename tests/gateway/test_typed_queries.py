@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from headwater.query.asking import AsOf, QueryFailed
+from headwater.errors import QueryFailed
+from headwater.query.asking import AsOf
 from headwater.replica.schema_sources import Draft
 from headwater.replica.schemas import Registry
 from tests.support.asking import ONE, QueryWorld, query_world

@@ -18,11 +18,12 @@ from harness.virtual import run
 from headwater.app.compactor import health_of
 from headwater.app.node import Node
 from headwater.configs.topics import TopicConfig
+from headwater.errors import RegistryUnavailable
 from headwater.lake.backfill import undecoded
 from headwater.lake.decoding import Decoding
 from headwater.lake.described import TypedTotals, typed_of
 from headwater.lake.metrics import collect
-from headwater.lake.registries import BuiltIn, RegistryUnavailable
+from headwater.lake.registries import BuiltIn
 from headwater.replica.schema_sources import Draft
 from headwater.replica.schemas import Registry
 from headwater.schemas.columns import LIMITS

@@ -34,7 +34,7 @@ with headwater.connect(sys.argv[1]) as cluster:
     ):
         try:
             attempt()
-        except headwater.extras.MissingExtra as error:
+        except headwater.errors.MissingExtra as error:
             print(error)
 third = {name.partition(".")[0] for name, module in sys.modules.items() if "site-packages" in (getattr(module, "__file__", "") or "")}
 print(sorted(third - {"headwater", "typing_extensions"}), len([name for name in sys.modules if name.startswith("headwater")]))

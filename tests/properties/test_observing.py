@@ -15,13 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.virtual import SeededChance, VirtualClock, run
-from headwater.errors import HeadwaterError, StoreUnavailable
+from headwater.errors import HeadwaterError, ObjectMissing, QueryFailed, StoreUnavailable
 from headwater.objects import ObjectStore, wrapped
 from headwater.objects.measuring import MeasuredStore
 from headwater.objects.metrics import collect
-from headwater.objects.store import ObjectMissing
 from headwater.ops.logs import JsonFormatter
-from headwater.query.asking import Engine, QueryFailed, Question
+from headwater.query.asking import Engine, Question
 from headwater.query.engines.contract import Answer, EngineTask
 from headwater.query.holding import Holding
 from headwater.query.queries import Queries

@@ -14,11 +14,10 @@ import msgspec
 
 from harness.loop import CURRENT, Life, run_as
 from headwater.app.node import Node
-from headwater.background import DutyFailed
 from headwater.broker import handlers as _registered  # noqa: F401 - fills the registry
 from headwater.broker.registry import APIS
 from headwater.broker.request import Request
-from headwater.errors import HeadwaterError
+from headwater.errors import DutyFailed, HeadwaterError
 from headwater.log.write.writer import Writer
 from headwater.settings.settings import Brownout, Groups, Housekeeping, Profile, Settings, Wal
 from headwater.state.cluster.domain import Process

@@ -11,8 +11,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from headwater.errors import QueryCancelled, QueryFailed
 from headwater.gateway.flight.server import FlightServer
-from headwater.query.asking import Cancelled, Engine, Phase, Progress, QueryFailed, Question
+from headwater.query.asking import Engine, Phase, Progress, Question
 from headwater.settings.settings import Gateway, Settings
 from tests.support.gateways import InGateway, gateway
 
@@ -53,7 +54,7 @@ class FakeQuery:
             yield batch
             await asyncio.sleep(0)
         if self.cancelled.is_set():
-            raise Cancelled(self.why)
+            raise QueryCancelled(self.why)
         self.progress.phase = Phase.DONE
 
     async def cancel(self, reason: str) -> None:

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pyarrow as pa
 
-from headwater.query.asking import Cancelled, Engine, Phase, Progress, Query, Question, Refused
+from headwater.errors import QueryCancelled, StatementRefused
+from headwater.query.asking import Engine, Phase, Progress, Query, Question
 from headwater.settings.settings import Gateway, Settings
 from tests.support.gateways import gateway, listening
 
@@ -43,7 +44,7 @@ class WrittenQuery:
             if self._held and number:
                 await self.cancelled.wait()
             if self.cancelled.is_set():
-                raise Cancelled(f"the query was cancelled: {self.reasons[-1]}")
+                raise QueryCancelled(f"the query was cancelled: {self.reasons[-1]}")
             self.taken += 1
             self.progress.rows += batch.num_rows
             yield batch
@@ -87,7 +88,7 @@ class WrittenAnswers:
             finally:
                 self.left += 1
         if question.sql not in self._answers:
-            raise Refused(f"there is no answer to {question.sql!r}")
+            raise StatementRefused(f"there is no answer to {question.sql!r}")
         batches, error, held = self._answers[question.sql]
         if isinstance(error, Exception) and not batches:
             raise error

@@ -13,9 +13,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater.client.errors import AnswerLost, ClientError, Unreachable, UnsupportedApi, check
+from headwater.client.errors import AnswerLost, Unreachable, UnsupportedApi, check
 from headwater.client.fetching import FETCH, LAST_WITH_NAMES, OFFSET_FOR_LEADER_EPOCH
 from headwater.client.model import EARLIEST, Broker, Config, FoundOffset, GroupListing
+from headwater.errors import ClientError
 from headwater.link.source.source import Source
 from headwater.settings.links import Links
 from tests.support.source_logs import SourceLog

@@ -15,14 +15,13 @@ from headwater.background import (
     STEADY_SECONDS,
     Background,
     Duty,
-    DutyFailed,
     OnDeath,
     Tasks,
     each,
     launch,
     spawn,
 )
-from headwater.errors import StoreUnavailable
+from headwater.errors import DutyFailed, StoreUnavailable
 
 PROMISES = ("M7",)
 

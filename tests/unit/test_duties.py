@@ -18,7 +18,8 @@ from harness.virtual import SeededChance, VirtualClock, run
 from headwater import background as background_module
 from headwater.app import lifecycle
 from headwater.app import process as broker_process
-from headwater.background import DUTIES, Background, DutyFailed, DutyReport, OnDeath
+from headwater.background import DUTIES, Background, DutyReport, OnDeath
+from headwater.errors import DutyFailed
 from headwater.gateway.load import Load
 from headwater.ledger.bucket.ledger import BucketLedger
 from headwater.ledger.etcd.ledger import EtcdLedger

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headwater import extras
-from headwater.extras import INCLUDES, LIBRARIES, USES, MissingExtra, has, missing, need, sentence
+from headwater.errors import MissingExtra
+from headwater.extras import INCLUDES, LIBRARIES, USES, has, missing, need, sentence
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

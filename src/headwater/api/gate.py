@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from headwater.errors import NotAuthenticated, TooOften
+from headwater.gateway.problems import refusal_of
 from headwater.ops.http import Page, Request, Route, problem
 from headwater.security.guard import Guard
-from headwater.security.http_logins import HttpLogins, Unwelcome
+from headwater.security.http_logins import HttpLogins
 from headwater.security.logins import Logins
 from headwater.settings.settings import Security
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
@@ -30,8 +32,9 @@ class Gate:
         async def answer(request: Request) -> Page:
             try:
                 principal = await self._logins.who(request.host, request.authorization, request.certified)
-            except Unwelcome as unwelcome:
-                return problem(unwelcome.status, unwelcome.title, unwelcome.headers)
+            except (NotAuthenticated, TooOften) as error:
+                refusal = refusal_of(error)
+                return problem(refusal.kind.status, refusal.detail, refusal.all_headers)
             return await route(dataclasses.replace(request, principal=principal))
 
         return answer

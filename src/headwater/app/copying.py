@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headwater.clock import Chance, Clock
-from headwater.errors import ConfigError, CorruptObject, Retriable, Truncated
+from headwater.errors import ConfigError, Damaged, Retriable, Truncated
 from headwater.ledger.contract import Ledger, Pointer
 from headwater.objects import ObjectStore
 from headwater.replica.checkpoint import (
@@ -130,13 +130,13 @@ class LedgerCopy:
         older = await self._checkpoint(state, None)
         newest = await self._checkpoint(state, older)
         if await self._target.pointer(state.domain) != Pointer(*newest, older):
-            raise CorruptObject(f"domain {state.domain}: another process moved the target's checkpoint")
+            raise Damaged(f"domain {state.domain}: another process moved the target's checkpoint")
         await self._persist(lambda: self._target.truncate(state.domain, older[0]))
         found = new_state(state.domain)
         await load_state(self._target, self._store, found)
         await replay(self._target, found)
         if found.position < state.position or fingerprint_of(found) != fingerprint:
-            raise CorruptObject(f"domain {state.domain}: the target does not have the state of the source")
+            raise Damaged(f"domain {state.domain}: the target does not have the state of the source")
         return CopiedDomain(state.domain, before, state.position, len(state.image()), fingerprint)
 
     async def _checkpoint(self, state: State, older: tuple[Position, str] | None) -> tuple[Position, str]:
@@ -151,7 +151,7 @@ class LedgerCopy:
         data = encode_checkpoint(state)
         await self._persist(lambda: self._store.put(path, [data]))
         if await self._persist(lambda: self._store.get(path)) != data:
-            raise CorruptObject(f"{path} does not read back as it was written")
+            raise Damaged(f"{path} does not read back as it was written")
         expected = older[0] if older else Position(0)
         pointer = Pointer(state.position, path, older)
         await self._persist(lambda: self._target.set_pointer(state.domain, expected, pointer))

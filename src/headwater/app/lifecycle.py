@@ -10,12 +10,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from headwater.app.signals import leave_on_signals
-from headwater.background import Background, Duty, DutyFailed, OnDeath, launch
+from headwater.background import Background, Duty, OnDeath, launch
 from headwater.clock import SystemClock
-from headwater.errors import ConfigError, HeadwaterError
+from headwater.errors import ConfigError, DutyFailed, HeadwaterError
 
 log = logging.getLogger("headwater.process")
-PARENT = Duty("parent", OnDeath.END, "ends the process when its supervisor is gone")
+PARENT = Duty("parent", OnDeath.END, "ends the process when its supervisor has ended")
 LINKS_WORD = "links"
 """What a broker says to its supervisor when there are links to copy."""
 FAILED_SECONDS = 3.0

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from headwater.app.backup.receipt import folder_of
 from headwater.app.directories import begin
-from headwater.background import Background, DutyFailed
-from headwater.errors import NotFound
+from headwater.background import Background
+from headwater.errors import DutyFailed, NotFound
 from headwater.objects import ObjectStore
 from headwater.query.holding import Holding
 from headwater.replica.domains import Domains

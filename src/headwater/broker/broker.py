@@ -11,7 +11,6 @@ from functools import partial
 from headwater.broker.clients.fetch_sessions import FetchSessions
 from headwater.broker.clients.responses import Responses
 from headwater.broker.clients.telemetry import Telemetry
-from headwater.broker.errors import NotAuthorized
 from headwater.broker.groups.coordinator import Coordinator
 from headwater.broker.request import Request
 from headwater.broker.rotation.pace import Pace
@@ -19,7 +18,7 @@ from headwater.broker.rotation.routing import Routing, zone_of
 from headwater.broker.transactions.watcher import Watcher
 from headwater.broker.turns import Turns
 from headwater.configs.topics import TopicConfig
-from headwater.errors import HeadwaterError, NotReady
+from headwater.errors import HeadwaterError, LimitReached, NotAllowed, NotReady
 from headwater.log.batch import Batch, BatchRules
 from headwater.log.reader import Reader
 from headwater.log.write.demands import rules_of, target_of
@@ -31,7 +30,7 @@ from headwater.replica import topic_rules
 from headwater.replica.domains import Domains
 from headwater.replica.internal_topics import empty_stream, is_empty, topic_by_id, topic_by_name
 from headwater.replica.replica import Replica
-from headwater.replica.topics import ClusterFull, Topics
+from headwater.replica.topics import Topics
 from headwater.security.guard import Guard
 from headwater.security.logins import Logins
 from headwater.security.quotas import ClientQuotas
@@ -196,7 +195,7 @@ class Broker:
         """Raise if the cluster may not have so many more partitions."""
         try:
             topic_rules.check_room(self.cluster.state, self.settings.limits, partitions)
-        except ClusterFull:
+        except LimitReached:
             self.stats.refuse("partitions")
             raise
 
@@ -237,7 +236,7 @@ class Broker:
     def check_cluster(self, request: Request, operation: Operation) -> None:
         """Raise if the sender of a request is not allowed an operation on the cluster."""
         if not self.may(request, operation, AclResource.CLUSTER):
-            raise NotAuthorized("Authorization failed.")
+            raise NotAllowed("Authorization failed.")
 
     def visible(self, request: Request, operation: Operation, kind: AclResource, names: Iterable[str]) -> list[str]:
         """The names of the resources on which the sender of a request is allowed an operation."""

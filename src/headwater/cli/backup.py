@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.common import HEALTH, Output, OutputOption, Progress, complain, put, put_json, run
+from headwater.cli.common import Output, OutputOption, Progress, complain, put, put_json, run
+from headwater.cli.errors import HEALTH
 from headwater.cli.table_common import ConfigOption, DataOption, time_text
 
 if TYPE_CHECKING:

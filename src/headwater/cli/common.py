@@ -1,8 +1,4 @@
-"""What the commands share: options, output as text or JSON, and exit codes.
-
-Exit codes: 0 success, 1 settings or arguments are wrong, 2 a broker or a gateway failed or refused, 4 storage failed, 5
-the ledger failed, 6 a health check failed, 7 a background duty of a server failed, 10 anything else, 130 interrupted.
-"""
+"""What the commands share: options, and output as text or JSON."""
 
 from __future__ import annotations
 
@@ -20,22 +16,11 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from headwater.cli.errors import INPUT, INTERRUPTED, OK, OTHER, exit_code
 from headwater.clock import SystemClock
-from headwater.errors import (
-    BadInput,
-    ConfigError,
-    CorruptObject,
-    EpochLost,
-    Halted,
-    HeadwaterError,
-    NotReady,
-    OutcomeUnknown,
-    StoreUnavailable,
-    Truncated,
-)
+from headwater.errors import ConfigError, HeadwaterError
 from headwater.extras import missing
 
-OK, CONFIG, KAFKA, STORAGE, LEDGER, HEALTH, DUTY, OTHER, INTERRUPTED = 0, 1, 2, 4, 5, 6, 7, 10, 130
 MAX_PAIRS = 1_000
 _WIDE = 10_000
 """Columns of output that is not a terminal, so that no line is wrapped."""
@@ -64,22 +49,6 @@ _DURATION = re.compile(rf"(\d{{1,15}})({'|'.join(_UNITS)})")
 
 
 # --- running and failing -------------------------------------------------------------------------------
-
-
-def exit_code(error: BaseException) -> int:
-    """The exit code of an error."""
-    from headwater.background import DutyFailed
-    from headwater.client.errors import ClientError
-
-    kinds: list[tuple[type[BaseException] | tuple[type[BaseException], ...], int]] = [
-        (BadInput, CONFIG),
-        (DutyFailed, DUTY),
-        (ClientError, KAFKA),
-        ((Truncated, Halted, EpochLost, NotReady), LEDGER),
-        ((StoreUnavailable, OutcomeUnknown, CorruptObject), STORAGE),
-        ((KeyboardInterrupt, asyncio.CancelledError), INTERRUPTED),
-    ]
-    return next((code for kind, code in kinds if isinstance(error, kind)), OTHER)
 
 
 def complain(text: object) -> None:
@@ -161,7 +130,7 @@ def call(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
             return OTHER
         _usage(error.format_message() if hasattr(error, "format_message") else str(error))
-        return CONFIG
+        return INPUT
     return result if isinstance(result, int) else OK
 
 

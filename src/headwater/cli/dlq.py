@@ -104,8 +104,8 @@ def replay(
 
 async def _rows(found: LedgerSession, name: str, limit: int) -> list[tuple[int, BadRow]]:
     """The rows that could not be decoded. A file that is replaced while it is looked for is looked for anew."""
+    from headwater.errors import ObjectMissing
     from headwater.lake.letters import undecodable
-    from headwater.objects import ObjectMissing
 
     replica = replica_of(found, name)
     left = TRIES

@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headwater.cli.common import serve_forever
+from headwater.cli.errors import HEALTH
 
 app = typer.Typer(
     name="headwater",
@@ -165,7 +166,7 @@ def doctor(
     report = asyncio.run(examine(load(config, flags={"data": data}), deep=deep, tell=Progress() if deep else None))
     print(report.as_json() if output == "json" else report.as_text())
     if report.findings:
-        raise typer.Exit(6)
+        raise typer.Exit(HEALTH)
 
 
 def main() -> None:

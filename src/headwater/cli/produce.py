@@ -178,8 +178,8 @@ async def _schemas(shape: _Shape, registry: str) -> _Schemas:
 
 async def _writing(finder: SchemaFinder, option: str, name: str | None) -> Writing | None:
     from headwater.client.errors import Unreachable
+    from headwater.errors import RegistryUnavailable
     from headwater.gateway.records.choosing import choice_of
-    from headwater.lake.registries import RegistryUnavailable
 
     if name is None:
         return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headwater.cli.common import Output, OutputOption, fail, put, put_done, put_json, put_table
+from headwater.cli.errors import INPUT
 from headwater.cli.table_common import ConfigOption, DataOption, ask
 from headwater.errors import BadInput
 
@@ -167,7 +168,7 @@ def check(
     else:
         put(("".join(f"{flaw}\n" for flaw in flaws) or "compatible\n").encode())
     if flaws:
-        raise typer.Exit(1)
+        raise typer.Exit(INPUT)
 
 
 def delete(

@@ -240,8 +240,7 @@ async def _settle(found: LedgerSession, name: str, wait: bool, timeout: float) -
 
 async def _wait_until_settled(found: LedgerSession, name: str, ends: dict[int, int], timeout: float) -> None:
     from headwater.clock import SystemClock
-    from headwater.errors import NotReady
-    from headwater.lake.tables.follower import ForeignCommit
+    from headwater.errors import ForeignCommit, NotReady
 
     held: dict[str, HeadwaterError] = {}
     now = SystemClock().monotonic

@@ -17,7 +17,7 @@ from headwater.client.model import Fetched, FoundOffset, Produced, ProducerIdent
 from headwater.client.records import MAX_BATCH_BYTES, NO_PRODUCER, producer_of
 from headwater.client.routing import ClientSettings, Repeat, all_of
 from headwater.client.transactions import TransactionCalls
-from headwater.errors import BatchTooLarge
+from headwater.errors import TooLarge
 
 PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS, INIT_PRODUCER_ID = 0, 1, 2, 21, 22
 ALL_ACKS = -1
@@ -194,7 +194,7 @@ class Client(AccessCalls, GroupCalls, FeatureCalls, TransactionCalls):
     async def produce_once(self, topic: str, partition: int, batch: bytes, *, within: float | None = None) -> Produced:
         """One attempt to append a batch."""
         if len(batch) > MAX_BATCH_BYTES:
-            raise BatchTooLarge(f"a batch has {len(batch)} bytes; the limit of the client is {MAX_BATCH_BYTES}")
+            raise TooLarge(f"a batch has {len(batch)} bytes; the limit of the client is {MAX_BATCH_BYTES}")
         limit = self.settings.request_s if within is None else min(within, self.settings.request_s)
         ((known, connection, _),) = await self.by_leader(topic, [partition])
         data = {"index": partition, "records": batch}

@@ -9,17 +9,9 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from headwater.client.errors import (
-    AnswerLost,
-    ClientError,
-    NotTrusted,
-    ProtocolError,
-    Unreachable,
-    UnsupportedApi,
-    check,
-)
+from headwater.client.errors import AnswerLost, NotTrusted, ProtocolError, Unreachable, UnsupportedApi, check
 from headwater.client.security import ClientSecurity, Conversation
-from headwater.errors import CorruptFrame, HeadwaterError
+from headwater.errors import ClientError, CorruptFrame, HeadwaterError
 from headwater.version import __version__
 from headwater.wire.build import build
 from headwater.wire.frames import SCRATCH_BYTES, FrameReader

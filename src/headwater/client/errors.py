@@ -1,30 +1,25 @@
-"""Errors of calls to brokers."""
+"""Errors of calls to brokers: the kinds of `headwater.errors`, refined by what Kafka answers."""
 
 from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from headwater.errors import BadInput, HeadwaterError, OutcomeUnknown, Retriable
+from headwater.errors import BadInput, ClientError, NotReady, OutcomeUnknown, QuotaExceeded, Retriable
 
 
-class ClientError(HeadwaterError):
-    """A call to a Kafka broker failed."""
-
-
-class Unreachable(ClientError, Retriable):
+class Unreachable(NotReady, ClientError):
     """There is no connection, or the partition has no leader. Nothing was sent."""
 
 
 class AnswerLost(ClientError, OutcomeUnknown):
-    """A request was sent, but the connection ended or the time limit passed before its answer came."""
+    """A request was sent, but the connection ended or the time limit passed before its answer came.
+
+    For servers and commands it is a `ClientError` first: the request may have been a read, or a refused log-in.
+    """
 
 
-class Throttled(ClientError, Retriable):
+class Throttled(QuotaExceeded, ClientError):
     """A broker answers nothing for some time, because the client used more than its quota."""
-
-    def __init__(self, message: str, seconds: float) -> None:
-        super().__init__(message)
-        self.seconds = seconds
 
 
 class NotTrusted(ClientError):
@@ -52,11 +47,11 @@ class KafkaError(ClientError):
         self.code = code
 
 
-class RetriableKafkaError(KafkaError, Retriable):
+class RetriableKafkaError(Retriable, KafkaError):
     """An error code that Kafka calls retriable."""
 
 
-class RefusedByKafka(KafkaError, BadInput):
+class RefusedByKafka(BadInput, KafkaError):
     """A broker does not accept a name or a value. Correct it."""
 
 

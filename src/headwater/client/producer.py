@@ -22,7 +22,7 @@ from headwater.client.model import Produced, ProducerIdentity
 from headwater.client.partitioner import Sticky, partition_of_key
 from headwater.client.records import MAX_BATCH_BYTES, MAX_RECORDS, Headers, Record, encode_batch
 from headwater.client.routing import in_doubt
-from headwater.errors import BatchTooLarge, ConfigError, HeadwaterError, Retriable
+from headwater.errors import ConfigError, HeadwaterError, Retriable, TooLarge
 from headwater.wire.codecs import written_codec
 
 _LAST_EPOCH = 32_766
@@ -148,7 +148,7 @@ class Producer:
         size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         size += sum(len(name) + len(data or b"") + 4 for name, data in headers)
         if size > MAX_BATCH_BYTES:
-            raise BatchTooLarge(f"a record has {size} bytes; the limit of the client is {MAX_BATCH_BYTES}")
+            raise TooLarge(f"a record has {size} bytes; the limit of the client is {MAX_BATCH_BYTES}")
         partition = await self._choose(topic, key, partition)
         while self._buffered >= self._settings.buffer_bytes and not self._closed:
             self._room.clear()

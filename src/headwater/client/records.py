@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from crc32c import crc32c
 
-from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
+from headwater.errors import BadInput, CorruptBatch, TooLarge, UnsupportedBatch
 from headwater.types import Buffer
 from headwater.wire.codecs import NONE, compress, decompress
 
@@ -112,7 +112,7 @@ def encode_batch(
 ) -> bytes:
     """One batch, with base offset 0 as producers send it."""
     if not 0 < len(records) <= MAX_RECORDS:
-        raise BatchTooLarge(f"a batch has {len(records)} records, but must have 1 to {MAX_RECORDS}")
+        raise TooLarge(f"a batch has {len(records)} records, but must have 1 to {MAX_RECORDS}")
     try:
         payload = compress(codec, _join(records))
         checked = _AFTER_CRC.pack(
@@ -129,7 +129,7 @@ def encode_batch(
         raise BadInput(f"a record cannot be encoded: {error}") from error
     size = _HEADER.size + len(payload)
     if size > MAX_BATCH_BYTES:
-        raise BatchTooLarge(f"a batch has {size} bytes; the limit of the client is {MAX_BATCH_BYTES}")
+        raise TooLarge(f"a batch has {size} bytes; the limit of the client is {MAX_BATCH_BYTES}")
     start = _START.pack(0, size - _START.size) + struct.pack(">ib", -1, _MAGIC)
     crc = crc32c(payload, crc32c(checked))
     return b"".join((start, struct.pack(">I", crc), checked, payload))

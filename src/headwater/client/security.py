@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headwater.client.errors import ClientError
 from headwater.clock import Chance, SystemChance
-from headwater.errors import ConfigError
+from headwater.errors import ClientError, ConfigError
 from headwater.settings.settings import MECHANISMS, PROTOCOLS
 from headwater.wire import scram
 

@@ -28,10 +28,6 @@ DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 2, 3, 4, 5
 MAX_CONNECTIONS, MAX_PER_ADDRESS, MAX_RATE = "max.connections", "max.connections.per.ip", "max.connection.creation.rate"
 
 
-class NotDynamic(BadInput):
-    """The config cannot be changed while a broker runs, or the value is not valid."""
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """A config and its current value."""
@@ -166,15 +162,15 @@ def _dynamic(name: str, node: int, resources: Resources) -> list[tuple[str, str,
 def checked(broker: str, name: str, value: str) -> str:
     """Check a value that is set while brokers run, for one broker or for all. Returns its canonical form."""
     if name in DYNAMIC and name not in PER_BROKER and broker != ALL_BROKERS:
-        raise NotDynamic(f"{name} is a default of topics, which all brokers serve. Set it for all brokers.")
+        raise BadInput(f"{name} is a default of topics, which all brokers serve. Set it for all brokers.")
     if name not in DYNAMIC:
         if name in {known for known, *_ in _STATIC} | {key.name for key in _group_defaults()}:
-            raise NotDynamic(f"Cannot update these configs dynamically: [{name}]")
+            raise BadInput(f"Cannot update these configs dynamically: [{name}]")
         raise ConfigError(f"Unknown broker config name: {name}")
     try:
         return checked_by(DYNAMIC, "broker", name, value)
     except ConfigError as error:
-        raise NotDynamic(str(error)) from None
+        raise BadInput(str(error)) from None
 
 
 def limit(settings: Settings, resources: Resources, name: str) -> int:

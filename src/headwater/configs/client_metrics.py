@@ -29,10 +29,6 @@ _KEYS = [
 KEYS: Mapping[str, ConfigKey] = {key.name: key for key in _KEYS}
 
 
-class InvalidSubscription(BadInput):
-    """The config does not exist, or its value is out of range. Kafka answers with `INVALID_REQUEST`."""
-
-
 def patterns(match: str) -> dict[str, re.Pattern[str]]:
     """The patterns of a `match` config by the property of the client that they match."""
     found = {}
@@ -50,18 +46,16 @@ def patterns(match: str) -> dict[str, re.Pattern[str]]:
 def checked(name: str, value: str) -> str:
     """Check a config of a subscription. Returns its canonical form."""
     if name not in KEYS:
-        raise InvalidSubscription(f"Unknown client metrics configuration: {name}")
+        raise BadInput(f"Unknown client metrics configuration: {name}")
     if len(value) > MAX_VALUE_LENGTH:
-        raise InvalidSubscription(f"Invalid value for {name}: more than {MAX_VALUE_LENGTH} characters")
+        raise BadInput(f"Invalid value for {name}: more than {MAX_VALUE_LENGTH} characters")
     if name == INTERVAL:
         try:
             value = KEYS[name].check(value)
         except ConfigError as error:
             raise ConfigError(f"Invalid value {value} for configuration {name}: {error}") from None
         if not MIN_INTERVAL_MS <= int(value) <= MAX_INTERVAL_MS:
-            raise InvalidSubscription(
-                f"Invalid value {value} for {name}, interval must be between 100 and 3600000 (1 hour)"
-            )
+            raise BadInput(f"Invalid value {value} for {name}, interval must be between 100 and 3600000 (1 hour)")
     elif name == MATCH:
         patterns(value)
     return value

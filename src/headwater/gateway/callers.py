@@ -45,7 +45,7 @@ class Callers:
         return f"<Callers by {self._logins!r}>"
 
     async def who(self, scope: Scope) -> Caller:
-        """The caller of a request. Raises `Unwelcome` if the caller must authenticate and has not."""
+        """The caller of a request. Raises `NotAuthenticated` if the caller must authenticate and has not."""
         client = scope.get("client")
         host = str(client[0]) if client else ""
         if is_open(scope["path"]) or scope["path"] == TOKENS:

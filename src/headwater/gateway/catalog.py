@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote
 
-from headwater.errors import INSTEAD_OF_A_COMMIT, Retriable
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.errors import INSTEAD_OF_A_COMMIT, ObjectMissing, Retriable
+from headwater.objects import ObjectStore
 from headwater.ops.http import Page, Request
 from headwater.replica.patience import LedgerTime
 from headwater.replica.replica import Replica

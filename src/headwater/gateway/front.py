@@ -16,7 +16,7 @@ from typing import Any
 
 from litestar.exceptions import LitestarException
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, QuotaExceeded
 from headwater.gateway.asgi import OURS, App, Message, Receive, Scope, Send
 from headwater.gateway.callers import Callers, is_open
 from headwater.gateway.limits import Rates
@@ -24,7 +24,6 @@ from headwater.gateway.origins import Origins, Raw
 from headwater.gateway.problems import BAD_REQUEST, INTERNAL, TOO_LARGE, TOO_SLOW, Refusal, Style, refusal_of, style_of
 from headwater.gateway.quotas import Usage
 from headwater.gateway.services import Call, Services, Taken
-from headwater.security.quotas import QuotaExceeded
 from headwater.settings.settings import parse_address
 
 log = logging.getLogger("headwater.gateway")

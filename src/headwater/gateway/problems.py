@@ -1,7 +1,7 @@
 """Errors over HTTP: problem documents (RFC 9457) with a stable `type`, and the page that explains each type.
 
-A handler raises a `Refusal` of one of the kinds here, or any error of `headwater.errors`; `refusal_of` is the one place
-that decides which kind and status an error has. A family of calls that imitates another product has a `Style`, which
+A handler raises a `Refusal` of one of the kinds here, or any error of `headwater.errors`; `ERRORS` is the one place
+that says which kind and status an error has. A family of calls that imitates another product has a `Style`, which
 writes the same refusals in the form that its clients understand.
 """
 
@@ -12,32 +12,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 
 import msgspec
 
-from headwater.errors import (
-    BadInput,
-    BatchTooLarge,
-    Conflict,
-    CorruptObject,
-    EpochLost,
-    HeadwaterError,
-    Mirrored,
-    NoRecord,
-    NotFound,
-    NotReady,
-    OutcomeUnknown,
-    Overloaded,
-    Retriable,
-    StoreFull,
-)
+from headwater import errors as e
+from headwater.errors import HeadwaterError, SchemaReason
 from headwater.gateway.asgi import Headers
-from headwater.query.asking import Cancelled, NoEngine, QueryExists, QueryFailed, Refused, TooMuch
-from headwater.replica.links import LinkExists
-from headwater.replica.schema_errors import RegistryError
-from headwater.replica.topics import ClusterFull, TopicExists, TopicUnknown
-from headwater.security.http_logins import Unwelcome
-from headwater.security.quotas import QuotaExceeded
 
 MEDIA_TYPE = "application/problem+json"
 PATH = "/problems/"
@@ -145,6 +126,11 @@ OVER_QUOTA = Kind(
     "partitions created and deleted. `detail` names the quota. Nothing was changed. Try again after the "
     "seconds in `Retry-After`.", retry=True,
 )  # fmt: skip
+OUT_OF_RANGE = Kind(
+    "offset-out-of-range", 416, "The partition does not have this offset",
+    "The offset is before the first record that the partition still has, or behind its end. `start` and `end` say what "
+    "there is. Begin at one of them.",
+)  # fmt: skip
 HEAD_TOO_LARGE = Kind(
     "head-too-large", 431, "The head of the request is too large",
     "The request line and the headers have more bytes than `gateway.head_bytes`. The connection is closed. Nothing was "
@@ -212,32 +198,72 @@ _BY_STATUS = {
         TOO_LARGE, MEDIA, UNPROCESSABLE, TOO_MANY, INTERNAL, UNAVAILABLE,
     )
 }  # fmt: skip
-_BY_ERROR: tuple[tuple[type[HeadwaterError], Kind], ...] = (
-    (TopicUnknown, NOT_FOUND),
-    (NoRecord, NO_RECORD),
-    (NotFound, NOT_FOUND),
-    (TopicExists, EXISTS),
-    (QueryExists, EXISTS),
-    (BatchTooLarge, TOO_LARGE),
-    (ClusterFull, UNPROCESSABLE),
-    (Mirrored, MIRRORED),
-    (LinkExists, EXISTS),
-    (Conflict, CONFLICT),
-    (Refused, STATEMENT_REFUSED),
-    (QueryFailed, QUERY_FAILED),
-    (TooMuch, QUERY_LIMIT),
-    (Cancelled, QUERY_CANCELLED),
-    (BadInput, BAD_REQUEST),
-    (StoreFull, STORE_FULL),
-    (OutcomeUnknown, OUTCOME_UNKNOWN),
-    (Overloaded, OVERLOADED),
-    (NotReady, UNAVAILABLE),
-    (EpochLost, UNAVAILABLE),
-    (NoEngine, NO_ENGINE),
-    (Retriable, UNAVAILABLE),
-    (CorruptObject, DAMAGED),
-)
-"""The kind of each error. The first class that fits counts."""
+
+
+class Row(NamedTuple):
+    """What a kind of error is over HTTP."""
+
+    problem: Kind
+    rest: int = 0
+    """The code of the REST Proxy in calls about topics and the content of requests; 0: it follows from the problem."""
+
+
+BAD_VALUE, UNKNOWN_TOPIC = 40002, 40403
+"""Codes of the REST Proxy: what Kafka refuses as invalid; a topic or a partition that does not exist."""
+ERRORS = e.table({
+    Row(INTERNAL): (
+        e.HeadwaterError, e.ClientError, e.ObjectMissing, e.ForeignCommit, e.Truncated, e.Halted, e.DutyFailed,
+    ),
+    Row(UNAVAILABLE): (e.Retriable, e.StoreUnavailable, e.EpochLost, e.NotReady, e.SnapshotGone, e.RegistryUnavailable),
+    Row(STORE_FULL): (e.StoreFull,),
+    Row(OUTCOME_UNKNOWN): (e.OutcomeUnknown,),
+    Row(OVERLOADED): (e.Overloaded,),
+    Row(TOO_MANY): (e.TooOften,),
+    Row(OVER_QUOTA): (e.QuotaExceeded,),
+    Row(NO_ENGINE): (e.NoEngine,),
+    Row(BAD_REQUEST, BAD_VALUE): (
+        e.BadInput, e.ConfigError, e.MissingExtra, e.InvalidName, e.InvalidPartitions, e.CorruptFrame, e.TooManyItems,
+        e.CorruptBatch, e.InvalidRecord, e.InvalidTimestamp, e.UnsupportedBatch, e.OffsetOutOfRange, e.BadSchema,
+        e.BadValue, e.InternalTopic, e.CompactedTopic,
+    ),
+    Row(TOO_LARGE, BAD_VALUE): (e.TooLarge, e.OpensTooLarge),
+    Row(NOT_FOUND, UNKNOWN_TOPIC): (e.NotFound,),
+    Row(NO_RECORD, UNKNOWN_TOPIC): (e.NoRecord,),
+    Row(EXISTS, BAD_VALUE): (e.Exists,),
+    Row(UNPROCESSABLE, BAD_VALUE): (e.LimitReached, e.SchemaRefused),
+    Row(CONFLICT, BAD_VALUE): (e.Conflict,),
+    Row(MIRRORED, BAD_VALUE): (e.Mirrored,),
+    Row(STATEMENT_REFUSED, BAD_VALUE): (e.StatementRefused,),
+    Row(QUERY_FAILED, BAD_VALUE): (e.QueryFailed,),
+    Row(QUERY_LIMIT, BAD_VALUE): (e.QueryLimit,),
+    Row(QUERY_CANCELLED, BAD_VALUE): (e.QueryCancelled,),
+    Row(NOT_AUTHENTICATED): (e.NotAuthenticated,),
+    Row(NOT_ALLOWED): (e.NotAllowed,),
+    Row(DAMAGED): (e.Damaged,),
+})  # fmt: skip
+"""Every kind of error. A refusal of the schema registry has the status and the code of its reason instead."""
+
+SCHEMA_CODES: Mapping[SchemaReason, int] = {
+    SchemaReason.NO_SUBJECT: 40401,
+    SchemaReason.NO_VERSION: 40402,
+    SchemaReason.NO_SCHEMA: 40403,
+    SchemaReason.SUBJECT_DELETED: 40404,
+    SchemaReason.SUBJECT_NOT_DELETED: 40405,
+    SchemaReason.VERSION_DELETED: 40406,
+    SchemaReason.VERSION_NOT_DELETED: 40407,
+    SchemaReason.NO_COMPATIBILITY: 40408,
+    SchemaReason.NO_MODE: 40409,
+    SchemaReason.INCOMPATIBLE: 40901,
+    SchemaReason.BAD_SCHEMA: 42201,
+    SchemaReason.BAD_VERSION: 42202,
+    SchemaReason.BAD_COMPATIBILITY: 42203,
+    SchemaReason.BAD_MODE: 42204,
+    SchemaReason.NOT_PERMITTED: 42205,
+    SchemaReason.REFERENCED: 42206,
+    SchemaReason.BAD_SUBJECT: 42208,
+    SchemaReason.TOO_LARGE: 42209,
+}
+"""The numbers that clients of Confluent's registry know. The first three digits are the status."""
 
 
 class Refusal(HeadwaterError):
@@ -264,16 +290,22 @@ def refusal_of(error: BaseException) -> Refusal:
     """How an error is told to the caller. What nobody foresaw is told without its words, which may be secret."""
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, Unwelcome):
-        return Refusal(_BY_STATUS.get(error.status, NOT_ALLOWED), error.title, headers=error.headers)
-    if isinstance(error, QuotaExceeded):
-        return Refusal(OVER_QUOTA, str(error), headers=(("Retry-After", str(math.ceil(error.seconds))),))
-    if isinstance(error, RegistryError):
-        return refusal_with(int(error.code) // 100, str(error), more={CODE: int(error.code)})
-    for family, kind in _BY_ERROR:
-        if isinstance(error, family):
-            return Refusal(kind, str(error))
-    return Refusal(INTERNAL)
+    problem = e.row_of(ERRORS, error).problem if isinstance(error, HeadwaterError) else INTERNAL
+    if problem is INTERNAL:
+        return Refusal(INTERNAL)
+    match error:
+        case e.SchemaRefused():
+            code = SCHEMA_CODES[error.reason]
+            return refusal_with(code // 100, str(error), more={CODE: code})
+        case e.OffsetOutOfRange(partition=int()):
+            more = {"partition": error.partition, "start": error.start, "end": error.end}
+            return Refusal(OUT_OF_RANGE, str(error), more=more)
+        case e.NotAuthenticated() if error.challenge:
+            return Refusal(problem, str(error), headers=(("WWW-Authenticate", error.challenge),))
+        case e.QuotaExceeded():
+            seconds = max(math.ceil(error.seconds), RETRY_SECONDS)
+            return Refusal(problem, str(error), headers=(("Retry-After", str(seconds)),))
+    return Refusal(problem, str(error))
 
 
 def refusal_with(

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from headwater.clock import Clock
-from headwater.security.quotas import CONSUMER, PRODUCER, REQUEST, ClientQuotas, Meter, QuotaExceeded, Timed, user_of
+from headwater.errors import QuotaExceeded
+from headwater.security.quotas import CONSUMER, PRODUCER, REQUEST, ClientQuotas, Meter, Timed, user_of
 from headwater.settings.limits import Quotas
 from headwater.state.cluster.resources import Resources
 

@@ -12,7 +12,8 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from headwater.clock import Clock
-from headwater.lake.registries import Registered, RegistryUnavailable
+from headwater.errors import RegistryUnavailable
+from headwater.lake.registries import Registered
 from headwater.schemas.typing import KnownSchema
 
 log = logging.getLogger("headwater.schemas")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged, ObjectMissing
 from headwater.log.damage import BadRange, Damage, path_of
 from headwater.log.wal import format as wal
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
@@ -76,8 +76,8 @@ class DamagedInputs:
                 return True
             checksum = state.tables[stream.topic].files[entry.file].footer_checksum
             groups = verify_segment(await self._store.get(bad.path), checksum)
-            return not any(isinstance(group, CorruptObject) for group in groups)
-        except (ObjectMissing, CorruptObject):
+            return not any(isinstance(group, Damaged) for group in groups)
+        except (ObjectMissing, Damaged):
             return False
 
 

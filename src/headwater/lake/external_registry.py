@@ -21,8 +21,8 @@ import msgspec
 
 from headwater.client.security import read_secret
 from headwater.clock import Clock
-from headwater.errors import ConfigError
-from headwater.lake.registries import Registered, RegistryUnavailable, names_of
+from headwater.errors import ConfigError, RegistryUnavailable
+from headwater.lake.registries import Registered, names_of
 from headwater.replica.schema_sources import LATEST
 from headwater.schemas.typing import SUBJECT, KnownSchema
 from headwater.settings.schema_registry import SchemaRegistry

@@ -19,9 +19,9 @@ import msgspec
 
 from headwater.background import Duty, OnDeath, Supervised
 from headwater.configs.topics import BACKFILL_CHANGE, KEY_INDEX, TABLE_ENABLE, value_of
-from headwater.errors import HeadwaterError, NotReady, Retriable
+from headwater.errors import ForeignCommit, HeadwaterError, NotReady, Retriable
 from headwater.lake.tables import make_followers
-from headwater.lake.tables.follower import HOUR_MS, Batch, Expiry, ForeignCommit, Standing, TableFollower, ref_of
+from headwater.lake.tables.follower import HOUR_MS, Batch, Expiry, Standing, TableFollower, ref_of
 from headwater.lake.tables.keys.table import NAME as KEYS
 from headwater.objects import ObjectStore
 from headwater.replica.domains import Domains

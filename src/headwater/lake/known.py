@@ -9,8 +9,9 @@ from collections.abc import Container, Iterable
 
 from headwater.background import each
 from headwater.clock import Clock
+from headwater.errors import RegistryUnavailable
 from headwater.lake.answers import Answers
-from headwater.lake.registries import Registry, RegistryUnavailable
+from headwater.lake.registries import Registry
 from headwater.schemas.typing import SUBJECT, KnownSchema
 
 KEPT_PER_TOPIC = 1_000

@@ -6,16 +6,11 @@ import uuid
 from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.errors import Retriable
 from headwater.replica.replica import Replica
 from headwater.replica.schema_sources import LATEST, Sources
 from headwater.schemas.typing import SUBJECT, KnownSchema
 from headwater.state.cluster.schemas import Schema, Version
 from headwater.state.cluster.state import ClusterState
-
-
-class RegistryUnavailable(Retriable):
-    """A schema registry does not answer, or refuses the caller. Records are settled without typed values meanwhile."""
 
 
 class Registry(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 from crc32c import crc32c
 
-from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
+from headwater.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, TooLarge, UnsupportedBatch
 from headwater.log.kernels import switch
 from headwater.log.kernels.records import FLAWS
 from headwater.types import Buffer
@@ -61,21 +61,6 @@ LONG_MAX = (1 << 63) - 1
 MAX_RECORD_ERRORS = 1_000
 """At most this many records of a refused batch are reported one by one."""
 
-RecordErrors = tuple[tuple[int, str], ...]
-"""The invalid records of a batch: the position of each in the batch, and the reason."""
-
-
-class InvalidTimestamp(BadInput):
-    """A record's timestamp is too far from the broker's clock for this topic."""
-
-    records: RecordErrors = ()
-
-
-class InvalidRecord(CorruptBatch):
-    """The batch arrived as it was sent, but a client may not send such a batch."""
-
-    records: RecordErrors = ()
-
 
 class NotABatch(InvalidRecord):
     """Not exactly one whole batch."""
@@ -85,7 +70,7 @@ class BrokenBatch(CorruptBatch):
     """The bytes of the batch changed on the way, or are in an unknown format."""
 
 
-UNREAD = (NotABatch, BrokenBatch, UnsupportedBatch, BatchTooLarge)
+UNREAD = (NotABatch, BrokenBatch, UnsupportedBatch, TooLarge)
 """The errors of batches that are refused before their records are checked."""
 
 
@@ -144,7 +129,7 @@ def checked(data: bytes, rules: BatchRules, now_ms: int, limit: int) -> tuple[Ba
     if length + LENGTH_OVERHEAD != size:
         raise NotABatch("a produce request carries exactly one record batch per partition")
     if size > rules.max_bytes:
-        raise BatchTooLarge(f"a batch of {size} bytes; the topic allows {rules.max_bytes}")
+        raise TooLarge(f"a batch of {size} bytes; the topic allows {rules.max_bytes}")
     view = memoryview(data)
     if crc32c(view[CRC_FROM:]) != crc:
         raise BrokenBatch("the batch's CRC does not match its bytes")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.wal import format as wal
 from headwater.ops.metrics import Metric
 from headwater.replica.domains import Domains
@@ -44,7 +44,7 @@ class BadRange:
     reason: str
 
 
-class DamagedRange(CorruptObject):
+class DamagedRange(Damaged):
     """A range of a stream cannot be read. Other ranges can."""
 
     def __init__(self, bad: BadRange) -> None:

@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable
 
 from headwater.background import Duty, OnDeath, Supervised, each
 from headwater.configs.topics import TopicConfig
-from headwater.errors import Conflict, HeadwaterError, Retriable
+from headwater.errors import Conflict, HeadwaterError, NotFound, Retriable
 from headwater.log.retention import new_log_start
 from headwater.log.wal import format as wal
 from headwater.replica.domains import Domains
 from headwater.replica.levels import follow_level
 from headwater.replica.links import Linking
 from headwater.replica.replica import Replica
-from headwater.replica.topics import Topics, TopicUnknown
+from headwater.replica.topics import Topics
 from headwater.settings.settings import Housekeeping as HousekeepingSettings
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.base import TakeLease
@@ -124,7 +124,7 @@ class Housekeeper:
         if await self._lease(self._cluster) is None:
             return
         for topic in self._topics.pending():
-            with contextlib.suppress(TopicUnknown):  # deleted meanwhile
+            with contextlib.suppress(NotFound):  # deleted meanwhile
                 await self._topics.carry_through(topic)
         await self._write_checkpoint(self._cluster)
 
@@ -147,7 +147,7 @@ class Housekeeper:
     async def _carry_links(self, replica: Replica[StreamsState]) -> None:
         """Let streams take over the generation of their linked topic: a process may have died between the steps."""
         for linked in list(self._linking.behind(replica)):
-            with contextlib.suppress(Conflict, TopicUnknown):  # the topic has told why, or was deleted meanwhile
+            with contextlib.suppress(Conflict, NotFound):  # the topic has told why, or was deleted meanwhile
                 await self._linking.carry_through(linked)
 
     async def _drop_forgotten(self, replica: Replica[StreamsState]) -> None:

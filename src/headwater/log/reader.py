@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.errors import BadInput, CorruptObject, HeadwaterError, NotFound
+from headwater.errors import Damaged, HeadwaterError, NotFound, ObjectMissing, OffsetOutOfRange
 from headwater.log.batch import (
     MAX_EMPTY,
     base_offset_of,
@@ -29,7 +29,6 @@ from headwater.log.gathering import Hit, Objects, parts
 from headwater.log.looking import Look, bound_of, look
 from headwater.log.segment.cache import DamagedRows, Segment, SegmentCache
 from headwater.log.wal.cache import AbsentWal, CachedWal, WalCache
-from headwater.objects import ObjectMissing
 from headwater.replica.replica import Replica
 from headwater.state.streams.aborted import AbortedTransaction
 from headwater.state.streams.index import IndexEntry
@@ -45,10 +44,6 @@ MAX_ENTRIES_PER_STREAM = 1_000
 LEAST_OBJECT_BYTES = 16 << 20
 """A call gets at least this many bytes of objects that are not in memory, if it needs them: half of the cache, if that
 is more. So streams that share objects are served together from the objects that one call gets."""
-
-
-class OffsetOutOfRange(BadInput):
-    """The offset is not in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +243,7 @@ class Reader:
                 break  # a bulk append behind an open transaction
             try:
                 encoded = await self._encode(want, stream, entry, at, room, first_whole and not pieces)
-            except (ObjectMissing, CorruptObject) as error:
+            except (ObjectMissing, Damaged) as error:
                 if pieces:
                     break
                 if again:
@@ -295,7 +290,7 @@ class Reader:
             want = Want(replica, stream_id, max(offset, entry.start), 0)
             try:
                 found = await self._find_in(want, stream, entry, timestamp, again)
-            except (Hit, ObjectMissing, CorruptObject) as error:
+            except (Hit, ObjectMissing, Damaged) as error:
                 if again:
                     raise self._noted(want, stream, entry, entry.start, entry.end, str(error)) from error
                 again = True

@@ -11,11 +11,11 @@ from headwater.objects.limiting import LimitedStore
 from headwater.objects.measuring import MeasuredStore
 from headwater.objects.retrying import RetryingStore
 from headwater.objects.stats import StoreStats
-from headwater.objects.store import ObjectInfo, ObjectMissing, ObjectStore
+from headwater.objects.store import ObjectInfo, ObjectStore
 from headwater.objects.wrapper import ResumableStore
 from headwater.settings.objects import StoreOptions
 
-__all__ = ["ObjectInfo", "ObjectMissing", "ObjectStore", "open_store", "wrapped"]
+__all__ = ["ObjectInfo", "ObjectStore", "open_store", "wrapped"]
 
 REMOTE_SCHEMES = ("s3", "s3a", "gs", "az", "abfs")
 

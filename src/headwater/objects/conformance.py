@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TypeAlias
 
-from headwater.errors import ConfigError
-from headwater.objects.store import ObjectMissing, ObjectStore
+from headwater.errors import ConfigError, ObjectMissing
+from headwater.objects.store import ObjectStore
 
 OpenStore: TypeAlias = Callable[[], Awaitable[ObjectStore]]
 Check: TypeAlias = Callable[[OpenStore], Awaitable[None]]

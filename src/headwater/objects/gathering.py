@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from headwater.background import each
-from headwater.objects.store import ObjectMissing
+from headwater.errors import ObjectMissing
 
 
 async def gathered(get: Callable[[str], Awaitable[bytes]], paths: Sequence[str], at_once: int) -> list[bytes | None]:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from headwater.background import launch
 from headwater.clock import Clock
+from headwater.errors import ObjectMissing
 from headwater.objects.stats import StoreStats
-from headwater.objects.store import ObjectMissing
 from headwater.objects.wrapper import ResumableStore, Wrapper
 from headwater.settings.objects import StoreOptions
 

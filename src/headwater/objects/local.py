@@ -17,11 +17,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headwater import modes, native
 from headwater.clock import SystemClock
-from headwater.errors import ConfigError, CorruptObject, HeadwaterError, OutcomeUnknown, StoreFull, StoreUnavailable
+from headwater.errors import (
+    ConfigError,
+    Damaged,
+    HeadwaterError,
+    ObjectMissing,
+    OutcomeUnknown,
+    StoreFull,
+    StoreUnavailable,
+)
 from headwater.native import rows
 from headwater.objects.scratch import Scratch, is_gone
 from headwater.objects.stats import OperationStats, StoreStats
-from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
+from headwater.objects.store import ObjectInfo, checked_path
 from headwater.threads import Threads
 from headwater.types import Pieces
 
@@ -239,7 +247,7 @@ class LocalStore:
                 data = (file.read() if length is None else file.read(length)) or b""
         except OSError as error:
             if error.errno == errno.EIO:
-                raise CorruptObject(f"{path}: the medium cannot read it") from error
+                raise Damaged(f"{path}: the medium cannot read it") from error
             raise _translation(path, error) from error
         self.stats.get.bytes += len(data)
         return data

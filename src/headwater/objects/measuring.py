@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 from headwater.clock import Clock
-from headwater.errors import ConfigError, HeadwaterError
+from headwater.errors import ConfigError, HeadwaterError, ObjectMissing
 from headwater.objects.stats import OperationStats, StoreStats
-from headwater.objects.store import ObjectInfo, ObjectMissing
+from headwater.objects.store import ObjectInfo
 from headwater.objects.wrapper import ResumableStore, Wrapper
 from headwater.settings.objects import StoreOptions
 from headwater.types import Pieces

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from headwater.objects.store import ObjectInfo, ObjectMissing, checked_path
+from headwater.errors import ObjectMissing
+from headwater.objects.store import ObjectInfo, checked_path
 from headwater.types import Pieces
 
 

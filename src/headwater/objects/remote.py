@@ -26,10 +26,10 @@ from obstore.exceptions import (
 from obstore.store import ObjectStore as Store
 from obstore.store import from_url
 
-from headwater.errors import ConfigError, OutcomeUnknown, StoreFull, StoreUnavailable
+from headwater.errors import ConfigError, ObjectMissing, OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.objects.answers import Answer
 from headwater.objects.gathering import gathered
-from headwater.objects.store import ObjectInfo, ObjectMissing, StoreRefused, checked_path
+from headwater.objects.store import ObjectInfo, StoreRefused, checked_path
 from headwater.settings.objects import ENCRYPTIONS, StoreOptions
 from headwater.types import Pieces
 

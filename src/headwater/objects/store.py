@@ -15,12 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headwater.errors import ConfigError, HeadwaterError, StoreUnavailable
+from headwater.errors import ConfigError, StoreUnavailable
 from headwater.types import Pieces
-
-
-class ObjectMissing(HeadwaterError):
-    """No object has this path."""
 
 
 class StoreRefused(StoreUnavailable):

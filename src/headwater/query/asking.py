@@ -11,37 +11,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from headwater.errors import BadInput, Retriable
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Value = str | int | float | bool | bytes | None
 """What a parameter of a statement may be."""
-
-
-class Refused(BadInput):
-    """A statement that is not run: it does more than read, cannot be parsed, or names what the caller may not see."""
-
-
-class QueryFailed(BadInput):
-    """The engine could not answer: a value that cannot be cast, a column that does not exist, a division by zero."""
-
-
-class TooMuch(BadInput):
-    """A query went beyond one of its limits. The message names the limit and how to raise it."""
-
-
-class Cancelled(BadInput):
-    """The query was cancelled."""
-
-
-class QueryExists(BadInput):
-    """The caller has chosen the id of a query that runs, or of another user's."""
-
-
-class NoEngine(Retriable):
-    """Every place for queries is taken, or the engine's process died. The same query may work in a moment."""
 
 
 class Engine(enum.StrEnum):
@@ -71,7 +45,7 @@ PRESENT = AsOf()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When a query is cut off with `TooMuch`. Never beyond those of the settings."""
+    """When a query is cut off with `QueryLimit`. Never beyond those of the settings."""
 
     seconds: float
     rows: int
@@ -180,7 +154,7 @@ class Query(Protocol):
         ...
 
     async def cancel(self, reason: str) -> None:
-        """End the query; readers of its rows get `Cancelled`. Nothing happens if it is over."""
+        """End the query; readers of its rows get `QueryCancelled`. Nothing happens if it is over."""
         ...
 
 
@@ -190,8 +164,8 @@ class Asking(Protocol):
     async def ask(self, question: Question) -> Query:
         """Check the statement, take the snapshot, start the query, and wait until its columns are known.
 
-        Every record that was acknowledged before the call is in the snapshot. Raises `Refused`, `QueryFailed`,
-        `TooMuch` or `NoEngine`.
+        Every record that was acknowledged before the call is in the snapshot. Raises `StatementRefused`, `QueryFailed`,
+        `QueryLimit` or `NoEngine`.
         """
         ...
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from headwater.errors import BadInput, CorruptObject
+from headwater.errors import BadInput, Damaged, ObjectMissing, SnapshotGone
 from headwater.lake.tasks import StreamPart, WalRun
 from headwater.log.segment.cache import Segment
 from headwater.log.segment.decode import decode_runs
@@ -18,9 +18,9 @@ from headwater.log.segment.read import SegmentReader, open_segment
 from headwater.log.segment.schema import FIELD_ID, segment_schema
 from headwater.log.segment.typed import aligned
 from headwater.log.wal.runs import RunBytes, load_runs
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.query.snapshot import Offsets, Snapshot
-from headwater.query.wanted import FOREVER, SnapshotGone, check_names
+from headwater.query.wanted import FOREVER, check_names
 from headwater.schemas.conform import arrow_fields
 from headwater.state.commands.columns import Column
 from headwater.threads import Offload, inline
@@ -100,7 +100,7 @@ async def scan(
 
     `columns` are the typed columns of the table, and `typing` makes them for rows of the WAL. A row has nulls in those
     that its file lacks. `offload` says where decoding happens. Raises `SnapshotGone` if something was deleted
-    meanwhile, and `CorruptObject` for what cannot be read; never fewer rows.
+    meanwhile, and `Damaged` for what cannot be read; never fewer rows.
     """
     shape = _Shape(snapshot, columns_of(names, columns), columns)
     for file in snapshot.files:
@@ -188,8 +188,8 @@ async def _file(
             held = [(start, await read(start, length)) for start, length in footer.ranges(i, names)]
             for batch in await offload(_decoded, footer, i, names, held, shape, None if inside else bounds):
                 yield batch
-    except CorruptObject as error:
-        raise CorruptObject(f"{file.path}: {error}") from error
+    except Damaged as error:
+        raise Damaged(f"{file.path}: {error}") from error
 
 
 def _decoded(
@@ -202,7 +202,7 @@ def _decoded(
 ) -> list[pa.RecordBatch]:
     rows = footer.columns(group, names, held)
     if rows.num_rows != footer.groups[group].rows:
-        raise CorruptObject(f"row group {group} holds {rows.num_rows} rows instead of {footer.groups[group].rows}")
+        raise Damaged(f"row group {group} holds {rows.num_rows} rows instead of {footer.groups[group].rows}")
     return shape.shaped(rows, offsets)
 
 
@@ -275,7 +275,7 @@ def decoded(part: StreamPart, loaded: RunBytes) -> Iterator[pa.RecordBatch]:
     try:
         for batch in decode_runs(part.partition, runs(), part.start, OPENED_LIMIT, aborted=part.aborted):
             yield batch if inside else batch.filter(pc.less(batch["offset"], part.end))
-    except CorruptObject as error:
+    except Damaged as error:
         if at.path in loaded.missing:
             raise SnapshotGone(f"{at.path} was deleted while it was read: scan again") from error
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headwater.errors import BadInput, Retriable
+from headwater.errors import BadInput
 
 FOREVER = 1 << 63
 """Beyond every offset and every timestamp."""
@@ -35,10 +35,6 @@ class Wanted:
     """A version of the table, without what was not settled then. None: everything up to now."""
     kept: Mapping[int, int] = field(default_factory=dict)
     """By partition, an offset from which on no row may be missing: `RowsGone` is raised if retention removed one."""
-
-
-class SnapshotGone(Retriable):
-    """A file or an object of the snapshot was deleted while it was read. Take a new snapshot."""
 
 
 def check_names(names: Sequence[str]) -> None:

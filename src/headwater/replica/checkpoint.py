@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from headwater.errors import CorruptObject, Halted, Truncated
+from headwater.errors import Damaged, Halted, ObjectMissing, Truncated
 from headwater.ledger.contract import Entry, Ledger, Pointer
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.state.machine import State
 from headwater.state.records import FORMAT, Record, decode, other_format
 from headwater.types import Domain, Position
@@ -42,13 +42,13 @@ def encode_checkpoint(state: State) -> bytes:
 def decode_checkpoint(data: bytes, state: State) -> None:
     """Restore a state from an object's bytes."""
     if len(data) < _HEADER.size:
-        raise CorruptObject(f"a checkpoint has only {len(data)} bytes")
+        raise Damaged(f"a checkpoint has only {len(data)} bytes")
     magic, domain, position, crc = _HEADER.unpack_from(data)
     image = data[_HEADER.size :]
     if magic != MAGIC and magic.startswith(_NAME) and magic[len(_NAME) :].isdigit():
         raise Halted(other_format("the checkpoint", int(magic[len(_NAME) :])))
     if magic != MAGIC or domain != state.domain or crc32c(image) != crc:
-        raise CorruptObject(f"the object is damaged, or not a checkpoint of domain {state.domain}")
+        raise Damaged(f"the object is damaged, or not a checkpoint of domain {state.domain}")
     enabled = gc.isenabled()
     gc.disable()  # hundreds of thousands of new objects and no garbage: four times as fast
     try:
@@ -57,7 +57,7 @@ def decode_checkpoint(data: bytes, state: State) -> None:
         if enabled:
             gc.enable()
     if state.position != position:
-        raise CorruptObject(f"the image of a checkpoint is of position {state.position}, its header of {position}")
+        raise Damaged(f"the image of a checkpoint is of position {state.position}, its header of {position}")
 
 
 async def load_state(ledger: Ledger, store: ObjectStore, state: State) -> None:
@@ -70,10 +70,10 @@ async def load_state(ledger: Ledger, store: ObjectStore, state: State) -> None:
         for position, path in candidates:
             if position <= state.position:
                 continue
-            with contextlib.suppress(ObjectMissing, CorruptObject):
+            with contextlib.suppress(ObjectMissing, Damaged):
                 decode_checkpoint(await store.get(path), state)
                 return
-    raise CorruptObject(f"domain {state.domain}: no checkpoint can be read; run `headwater doctor`")
+    raise Damaged(f"domain {state.domain}: no checkpoint can be read; run `headwater doctor`")
 
 
 async def replay(ledger: Ledger, state: State) -> None:
@@ -126,7 +126,7 @@ async def write_checkpoint(ledger: Ledger, store: ObjectStore, state: State) -> 
     path = path_of(state.domain, state.position, state.digest)
     await store.put(path, [data])
     if await store.get(path) != data:
-        raise CorruptObject(f"{path} does not read back as it was written")
+        raise Damaged(f"{path} does not read back as it was written")
     while not await _point(ledger, state, path, before):
         before = await ledger.pointer(state.domain)
         if before is not None and before.position >= state.position:

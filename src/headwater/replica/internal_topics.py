@@ -10,17 +10,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-from headwater.errors import BadInput
+from headwater.errors import InternalTopic
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.state import ClusterState
 from headwater.state.cluster.topics import likeness
 from headwater.state.streams.stream import Stream
 from headwater.types import StreamId
-
-
-class InternalTopic(BadInput):
-    """An internal topic cannot be changed."""
-
 
 PARTITIONS = 50
 """Kafka's default for both topics."""

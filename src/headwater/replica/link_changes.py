@@ -13,9 +13,9 @@ import msgspec
 from headwater.client.references import check_references
 from headwater.coordination.common import GroupError
 from headwater.coordination.regex import compiled
-from headwater.errors import BadInput, ConfigError, Conflict, NotReady
+from headwater.errors import BadInput, ConfigError, Conflict, Exists, NotFound, NotReady
 from headwater.replica.domains import Domains
-from headwater.replica.links import LinkExists, Linking, LinkUnknown
+from headwater.replica.links import Linking
 from headwater.replica.replica import Replica
 from headwater.replica.topics import Topics, check_name
 from headwater.state.cluster.links import Link, LinkedTopic, flaw_of
@@ -102,7 +102,7 @@ class LinkChanges:
         """Raise unless the cluster can take a new link."""
         check_spec(spec)
         if spec.name in self._cluster.state.links.links:
-            raise LinkExists(f"link {spec.name!r} exists already")
+            raise Exists(f"link {spec.name!r} exists already")
 
     async def create(self, spec: LinkSpec) -> Link:
         """Create a link."""
@@ -215,7 +215,7 @@ class LinkChanges:
         named = {state.topics[linked.topic].name: linked for linked in state.links.of(name)}
         for topic in topics:
             if topic not in named:
-                raise LinkUnknown(f"link {name!r} has no topic {topic!r}")
+                raise NotFound(f"link {name!r} has no topic {topic!r}")
         return [named[topic] for topic in dict.fromkeys(topics or sorted(named))]
 
     async def _change(self, name: str, **changes: Any) -> Link:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard
 
 from headwater.clock import Chance
-from headwater.errors import BadInput, Conflict, Mirrored, NotFound, NotReady
+from headwater.errors import BadInput, Conflict, Exists, Mirrored, NotFound, NotReady
 from headwater.replica.replica import Replica
-from headwater.replica.topics import Topics, TopicUnknown, check_name, parts_of, took
+from headwater.replica.topics import Topics, check_name, parts_of, took
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.links import Link, LinkedTopic
 from headwater.state.cluster.state import ClusterState
@@ -34,14 +34,6 @@ from headwater.types import Domain
 
 MAX_ENDS = 5_000
 """Ends of one record of the ledger."""
-
-
-class LinkUnknown(NotFound):
-    """There is no link of that name."""
-
-
-class LinkExists(BadInput):
-    """A link of that name exists already, or another link copies the topic."""
 
 
 def mirrored(state: ClusterState, topic: Topic | None) -> Mirrored:
@@ -90,7 +82,7 @@ class Linking:
         """A link by its name."""
         found = self._cluster.state.links.links.get(name)
         if found is None:
-            raise LinkUnknown(f"there is no link {name!r}")
+            raise NotFound(f"there is no link {name!r}")
         return found
 
     async def create_topic(
@@ -146,11 +138,11 @@ class Linking:
 
     async def _set(self, command: SetLinkTopic) -> LinkedTopic:
         if command.topic not in self._cluster.state.topics:
-            raise TopicUnknown("the topic does not exist")
+            raise NotFound("the topic does not exist")
         _took(await self._in_cluster(command))
         linked = self._cluster.state.links.topics.get(command.topic)
         if linked is None:
-            raise TopicUnknown("the topic was deleted")
+            raise NotFound("the topic was deleted")
         await self.carry_through(linked)
         return linked
 
@@ -200,8 +192,8 @@ def _took(result: Result) -> None:
     if not isinstance(result, Refused) or result.reason is Reason.FENCED:
         raise NotReady(f"not carried out: {result}")
     kinds: dict[Reason, type[BadInput]] = {
-        Reason.EXISTS: LinkExists,
-        Reason.UNKNOWN: LinkUnknown,
+        Reason.EXISTS: Exists,
+        Reason.UNKNOWN: NotFound,
         Reason.STALE: Conflict,
     }
     raise kinds.get(result.reason, BadInput)(result.detail)

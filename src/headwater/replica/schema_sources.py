@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headwater.errors import BadSchema
-from headwater.replica.schema_errors import RegistryError, bad_schema
+from headwater.errors import BadSchema, SchemaRefused
+from headwater.replica.schema_errors import bad_schema
 from headwater.schemas.identity import guid
 from headwater.schemas.parsing import AvroModel, Parsed, ProtobufModel, SchemaKind, Source, parse
 from headwater.schemas.protobuf.model import serialized
@@ -120,7 +120,7 @@ class Ready:
     parsed: Parsed
 
 
-def no_reference(reference: Reference) -> RegistryError:
+def no_reference(reference: Reference) -> SchemaRefused:
     """The error for a reference to what does not exist, or what the caller may not see."""
     return bad_schema(
         f'Invalid schema: no schema reference found for subject "{reference.subject}" and version '
@@ -218,7 +218,7 @@ class Sources:
 
 
 def ready_of(source: Source, references: tuple[SchemaReference, ...], extra: str, normalize: bool) -> Ready:
-    """Parse a schema that is about to be registered or looked up. Raises a `RegistryError` with the flaw."""
+    """Parse a schema that is about to be registered or looked up. Raises a `SchemaRefused` with the flaw."""
     try:
         parsed = parse(source)
     except BadSchema as error:

@@ -8,17 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from headwater.errors import Conflict, NotReady
+from headwater.errors import Conflict, NotReady, SchemaReason, SchemaRefused
 from headwater.replica.patience import catch_up
 from headwater.replica.replica import Replica
-from headwater.replica.schema_errors import (
-    RegistryCode,
-    RegistryError,
-    bad_schema,
-    no_subject,
-    no_version,
-    not_permitted,
-)
+from headwater.replica.schema_errors import bad_schema, no_subject, no_version, not_permitted
 from headwater.replica.schema_sources import LATEST, Draft, Ready, Sources, formatted, parse_stored, ready_of
 from headwater.schemas.compatibility import Level, incompatibilities
 from headwater.schemas.parsing import Parsed
@@ -149,13 +142,13 @@ class Registry:
             numbers = [v.version for v in (subject.versions.values() if permanent else subject.live)]
             self._check_needed(name, numbers, permanent)
             if permanent and subject.live:
-                raise RegistryError(
-                    RegistryCode.SUBJECT_NOT_DELETED,
+                raise SchemaRefused(
+                    SchemaReason.SUBJECT_NOT_DELETED,
                     f"Subject '{name}' was not deleted first before being permanently deleted",
                 )
             if not permanent and not subject.live:
-                raise RegistryError(
-                    RegistryCode.SUBJECT_DELETED,
+                raise SchemaRefused(
+                    SchemaReason.SUBJECT_DELETED,
                     f"Subject '{name}' was soft deleted. Set permanent=true to delete permanently",
                 )
             return DeleteSchemas(name, self.schemas.seen(name), tuple(numbers), permanent), lambda _: numbers
@@ -176,14 +169,14 @@ class Registry:
             if found is None:
                 raise no_version(chosen)
             if found.deleted and not permanent:
-                raise RegistryError(
-                    RegistryCode.VERSION_DELETED,
+                raise SchemaRefused(
+                    SchemaReason.VERSION_DELETED,
                     f"Subject '{name}' Version {chosen} was soft deleted. Set permanent=true to delete permanently",
                 )
             self._check_needed(name, [chosen], permanent)
             if permanent and not found.deleted:
-                raise RegistryError(
-                    RegistryCode.VERSION_NOT_DELETED,
+                raise SchemaRefused(
+                    SchemaReason.VERSION_NOT_DELETED,
                     f"Subject '{name}' Version {chosen} was not deleted first before being permanently deleted",
                 )
             return DeleteSchemas(name, self.schemas.seen(name), (chosen,), permanent), lambda _: chosen
@@ -258,8 +251,8 @@ class Registry:
             raise bad_schema("Version is not one more than previous version")
         flaws = await self._violations(name, ready, subject.live if subject is not None else [])
         if flaws:
-            raise RegistryError(
-                RegistryCode.INCOMPATIBLE,
+            raise SchemaRefused(
+                SchemaReason.INCOMPATIBLE,
                 f'Schema being registered is incompatible with an earlier schema for subject "{name}", details: '
                 f"[{', '.join(flaws)}]",
             )
@@ -296,8 +289,8 @@ class Registry:
         """Raise if schemas refer to versions that are about to be deleted."""
         for number in versions:
             if self.schemas.is_needed(name, number, versions, permanent=permanent):
-                raise RegistryError(
-                    RegistryCode.REFERENCED,
+                raise SchemaRefused(
+                    SchemaReason.REFERENCED,
                     f"One or more references exist to the schema {{subject={name},version={number}}}.",
                 )
 
@@ -309,10 +302,10 @@ class Registry:
 def check_subject(name: str) -> None:
     """Raise unless a name can be that of a subject."""
     if not 0 < len(name) <= MAX_NAME or name in RESERVED or not name.isprintable():
-        raise RegistryError(RegistryCode.BAD_SUBJECT, f"The specified subject '{name[:100]}' is not a valid.")
+        raise SchemaRefused(SchemaReason.BAD_SUBJECT, f"The specified subject '{name[:100]}' is not a valid.")
     if name.startswith(":"):
-        raise RegistryError(
-            RegistryCode.BAD_SUBJECT,
+        raise SchemaRefused(
+            SchemaReason.BAD_SUBJECT,
             f"Subject '{name[:100]}' names a context: this registry has the default context only",
         )
 
@@ -321,7 +314,7 @@ def _refusal(command: SchemasCommand, result: Result) -> Exception:
     if not isinstance(result, Refused) or result.reason is Reason.FENCED:
         return NotReady(f"not carried out: {result}")
     if isinstance(command, DeleteSchemas) and result.reason is Reason.INVALID:  # a schema refers to it since the look
-        return RegistryError(RegistryCode.REFERENCED, f"One or more references exist to the schema: {result.detail}.")
+        return SchemaRefused(SchemaReason.REFERENCED, f"One or more references exist to the schema: {result.detail}.")
     if isinstance(command, RegisterSchema) and result.reason is Reason.INVALID:
-        return RegistryError(RegistryCode.TOO_LARGE, result.detail)
+        return SchemaRefused(SchemaReason.TOO_LARGE, result.detail)
     return not_permitted(result.detail)

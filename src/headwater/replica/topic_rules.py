@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headwater.configs.topics import DLQ_TOPIC
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, Exists, InvalidName, InvalidPartitions, LimitReached
 from headwater.replica.internal_topics import topic_alike, topic_by_name
-from headwater.replica.topics import ClusterFull, InvalidPartitions, InvalidTopicName, TopicExists
 from headwater.settings.limits import Limits
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.state import ClusterState
@@ -16,16 +15,16 @@ from headwater.state.cluster.state import ClusterState
 def check_free(state: ClusterState, name: str) -> None:
     """Raise if the topic exists or, as in Kafka, if one exists that differs only in dots and underscores."""
     if topic_by_name(state, name) is not None:
-        raise TopicExists(f"Topic '{name}' already exists.")
+        raise Exists(f"Topic '{name}' already exists.")
     other = topic_alike(state, name)
     if other is not None:
-        raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {other}")
+        raise InvalidName(f"Topic '{name}' collides with existing topic: {other}")
 
 
 def check_room(state: ClusterState, limits: Limits, partitions: int) -> None:
     """Raise if the cluster may not have so many more partitions."""
     if state.partitions + partitions > limits.partitions:
-        raise ClusterFull(
+        raise LimitReached(
             f"The cluster has {state.partitions} partitions and may have {limits.partitions} (limits.partitions)."
         )
 

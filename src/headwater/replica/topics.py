@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from headwater.clock import Chance
 from headwater.configs.topics import TopicConfig
-from headwater.errors import BadInput, NotReady
+from headwater.errors import BadInput, Exists, InvalidName, InvalidPartitions, LimitReached, NotFound, NotReady
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
 from headwater.state.cluster.state import ClusterState
@@ -41,26 +41,6 @@ def stream_config(configs: Mapping[str, str], common: Mapping[str, str]) -> Stre
     return StreamConfig(append_time=TopicConfig.of(configs, common).append_time)
 
 
-class InvalidTopicName(BadInput):
-    """The name is not valid for a topic."""
-
-
-class TopicExists(BadInput):
-    """A topic with that name exists already."""
-
-
-class TopicUnknown(BadInput):
-    """The topic does not exist."""
-
-
-class ClusterFull(BadInput):
-    """The cluster may not have that many partitions."""
-
-
-class InvalidPartitions(BadInput):
-    """The number of partitions is not valid for the topic."""
-
-
 def check_name(name: str) -> None:
     """Check a name by Kafka's rules. The errors are in Kafka's words."""
     flaw = ""
@@ -73,7 +53,7 @@ def check_name(name: str) -> None:
     elif not _NAME.fullmatch(name):
         flaw = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     if flaw:
-        raise InvalidTopicName(f"Topic name is invalid: {flaw}")
+        raise InvalidName(f"Topic name is invalid: {flaw}")
 
 
 class Topics:
@@ -187,10 +167,10 @@ def took(result: Result) -> None:
     if not isinstance(result, Refused) or result.reason is Reason.FENCED:
         raise NotReady(f"not carried out: {result}")
     kinds: dict[Reason, type[BadInput]] = {
-        Reason.EXISTS: TopicExists,
-        Reason.UNKNOWN: TopicUnknown,
+        Reason.EXISTS: Exists,
+        Reason.UNKNOWN: NotFound,
         Reason.INVALID: InvalidPartitions,
-        Reason.FULL: ClusterFull,
+        Reason.FULL: LimitReached,
     }
     raise kinds.get(result.reason, BadInput)(result.detail)
 

@@ -12,9 +12,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from headwater.errors import BadInput, HeadwaterError, NotReady
+from headwater.errors import BadInput, HeadwaterError, NotReady, QueryCancelled, QueryFailed
 from headwater.extras import need
-from headwater.query.asking import Cancelled, QueryFailed
 from headwater.sdk.http import Http
 from headwater.sdk.records import as_ms
 from headwater.sdk.result import Parameter, QueryInfo
@@ -138,7 +137,7 @@ class RemoteAnswer:
             told = {}
         words = str(told.get("error") or "")
         if told.get("phase") == "cancelled":
-            return Cancelled(words or "the query was cancelled")
+            return QueryCancelled(words or "the query was cancelled")
         if told.get("phase") == "failed":
             return QueryFailed(words or "the query failed")
         return NotReady(f"the answer of {self._http.url} ended early: ask again ({error})")

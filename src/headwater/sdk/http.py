@@ -25,22 +25,26 @@ import msgspec
 from headwater.clock import Clock, SystemClock
 from headwater.errors import (
     BadInput,
-    BatchTooLarge,
     ConfigError,
     Conflict,
-    CorruptObject,
+    Damaged,
     HeadwaterError,
     Mirrored,
+    NoEngine,
     NoRecord,
     NotAllowed,
     NotFound,
     NotReady,
     OutcomeUnknown,
     Overloaded,
+    QueryCancelled,
+    QueryFailed,
+    QueryLimit,
     Retriable,
+    StatementRefused,
     StoreFull,
+    TooLarge,
 )
-from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, TooMuch
 from headwater.version import __version__
 
 KEPT = 8
@@ -266,16 +270,16 @@ class Http:
 _KINDS: Mapping[str, type[HeadwaterError]] = {
     "not-found": NotFound,
     "no-record": NoRecord,
-    "too-large": BatchTooLarge,
+    "too-large": TooLarge,
     "mirrored": Mirrored,
     "keys-full": StoreFull,
     "store-full": StoreFull,
     "outcome-unknown": OutcomeUnknown,
-    "damaged": CorruptObject,
-    "statement-refused": Refused,
+    "damaged": Damaged,
+    "statement-refused": StatementRefused,
     "query-failed": QueryFailed,
-    "query-limit": TooMuch,
-    "query-cancelled": Cancelled,
+    "query-limit": QueryLimit,
+    "query-cancelled": QueryCancelled,
     "no-engine": NoEngine,
 }
 _STATUSES: Mapping[int, type[HeadwaterError]] = {
@@ -283,7 +287,7 @@ _STATUSES: Mapping[int, type[HeadwaterError]] = {
     403: NotAllowed,
     404: NotFound,
     408: NotReady,
-    413: BatchTooLarge,
+    413: TooLarge,
     429: Overloaded,
     502: OutcomeUnknown,
     503: NotReady,

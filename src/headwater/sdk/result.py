@@ -140,7 +140,7 @@ class Result:
         return list(zip(*(column.to_pylist() for column in table.columns), strict=True)) if table.num_columns else []
 
     def cancel(self) -> None:
-        """Cancel the query. Who reads its rows gets `Cancelled`. Nothing happens if it is over."""
+        """Cancel the query. Who reads its rows gets `QueryCancelled`. Nothing happens if it is over."""
         self._answer.cancel()
 
     def close(self) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, SnapshotGone
 from headwater.extras import need
-from headwater.query.wanted import SnapshotGone
 
 if TYPE_CHECKING:
     import pandas as pd

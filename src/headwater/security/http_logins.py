@@ -19,33 +19,20 @@ from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
-from headwater.errors import BadInput
+from headwater.errors import NotAuthenticated, TooOften
 from headwater.security.login_tokens import MARK, LoginTokens
-from headwater.security.logins import MAX_PLAIN_CHARACTERS, TOO_MANY, LoginFailed, Logins
+from headwater.security.logins import MAX_PLAIN_CHARACTERS, TOO_MANY, Logins
 from headwater.security.tokens import TokenRefused
 from headwater.settings.settings import Security
 from headwater.state.cluster.access import ANONYMOUS, Keys
 
 log = logging.getLogger("headwater.gate")
-RETRY_SECONDS = 1
-"""When an address that failed too often may try again. It gets a part of its attempts back every second."""
 REMEMBER_SECONDS = 60.0
 """How long a right password is remembered."""
 MAX_REMEMBERED = 1_000
 NOT_KNOWN = "the caller is not authenticated"
-Headers = tuple[tuple[str, str], ...]
 _USER = "User:"
 _CHALLENGES = {"basic": 'Basic realm="headwater", charset="UTF-8"', "bearer": 'Bearer realm="headwater"'}
-
-
-class Unwelcome(BadInput):
-    """The caller is refused: a status, a sentence for the caller and headers of the answer."""
-
-    def __init__(self, status: int, title: str, headers: Headers = ()) -> None:
-        super().__init__(title)
-        self.status = status
-        self.title = title
-        self.headers = headers
 
 
 class _RightOnes:
@@ -106,7 +93,7 @@ class HttpLogins:
         if certified:
             return certified
         if self._required:
-            raise Unwelcome(401, NOT_KNOWN, self._challenges())
+            raise NotAuthenticated(NOT_KNOWN, self._challenges())
         return ANONYMOUS
 
     @property
@@ -121,27 +108,27 @@ class HttpLogins:
         try:
             return self._given.give(principal.removeprefix(_USER)), self._given.seconds
         except TokenRefused:
-            raise Unwelcome(401, NOT_KNOWN, self._challenges()) from None  # a token of another issuer
+            raise NotAuthenticated(NOT_KNOWN, self._challenges()) from None  # a token of another issuer
 
-    def _challenges(self) -> Headers:
+    def _challenges(self) -> str:
         """The accepted schemes, in one header, so that a proxy does not drop some of them."""
-        return (("WWW-Authenticate", ", ".join(_CHALLENGES[scheme] for scheme in self._schemes)),)
+        return ", ".join(_CHALLENGES[scheme] for scheme in self._schemes)
 
     async def _log_in(self, host: str, authorization: str) -> str:
         began = self._logins.clock.monotonic()
         limiter, scheme = self._logins.limiter, authorization.partition(" ")[0].lower()
         try:
             if not limiter.take(host):
-                raise Unwelcome(429, TOO_MANY, (("Retry-After", str(RETRY_SECONDS)),))
+                raise TooOften(TOO_MANY)
             principal = await self._judge(authorization)
-        except (LoginFailed, TokenRefused, Unwelcome) as error:
+        except (NotAuthenticated, TokenRefused, TooOften) as error:
             self._logins.refused += 1
             extra = {"address": host, "scheme": scheme[:20], "reason": str(error)}
             log.warning("a log-in over HTTP failed", extra=extra)
             await asyncio.sleep(max(0.0, began + self._delay - self._logins.clock.monotonic()))
-            if isinstance(error, Unwelcome):
+            if isinstance(error, TooOften):
                 raise
-            raise Unwelcome(401, NOT_KNOWN, self._challenges()) from None
+            raise NotAuthenticated(NOT_KNOWN, self._challenges()) from None
         limiter.give_back(host)
         self._logins.granted += 1
         return principal
@@ -153,7 +140,7 @@ class HttpLogins:
             return f"{_USER}{self._given.check(given)}"
         judge = self._schemes.get(scheme)
         if judge is None:
-            raise LoginFailed("this authentication scheme is not accepted here")
+            raise NotAuthenticated("this authentication scheme is not accepted here")
         return await judge(given)
 
     async def _basic(self, given: str) -> str:
@@ -161,12 +148,12 @@ class HttpLogins:
         try:
             name, colon, password = b64decode(given, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
-            raise LoginFailed("a malformed name and password") from None
+            raise NotAuthenticated("a malformed name and password") from None
         if not colon or not name or not password or max(len(name), len(password)) > MAX_PLAIN_CHARACTERS:
-            raise LoginFailed("a malformed name and password")
+            raise NotAuthenticated("a malformed name and password")
         if not self._right.has(name, password):
             if not await self._logins.check_password(name, password):
-                raise LoginFailed("an unknown user or a wrong password")
+                raise NotAuthenticated("an unknown user or a wrong password")
             self._right.keep(name, password)
         return f"{_USER}{name}"
 

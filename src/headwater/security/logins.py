@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from headwater.clock import Chance, Clock
-from headwater.errors import BadInput, HeadwaterError
+from headwater.errors import HeadwaterError, NotAuthenticated
 from headwater.security.tokens import TokenRefused, Tokens
 from headwater.settings.settings import ListenerSecurity, Security
 from headwater.state.cluster.access import MIN_ITERATIONS, Access, Keys
@@ -28,10 +28,6 @@ MAX_ADDRESSES = 10_000
 MAX_MESSAGE_BYTES = 128 * 1024
 MAX_PLAIN_CHARACTERS = 2_048
 TOO_MANY = "Too many failed log-ins from this address; try again later."
-
-
-class LoginFailed(BadInput):
-    """A log-in is refused. The message is sent to the client."""
 
 
 class LoginLimiter:
@@ -195,15 +191,15 @@ class Login:
         self.busy = True
         try:
             return await self._step(message)
-        except (LoginFailed, ScramFailed, TokenRefused) as error:
+        except (NotAuthenticated, ScramFailed, TokenRefused) as error:
             self._logins.refused += 1
             mechanism = self._exchange.mechanism if self._exchange is not None else ""
             log.warning("a log-in failed", extra={"address": self._host, "mechanism": mechanism, "reason": str(error)})
             delay = self._logins.security.failed_login_delay_ms / 1000
             await asyncio.sleep(max(0.0, began + delay - self._logins.clock.monotonic()))
-            if isinstance(error, LoginFailed):
+            if isinstance(error, NotAuthenticated):
                 raise
-            raise LoginFailed(
+            raise NotAuthenticated(
                 f"Authentication failed due to invalid credentials with SASL mechanism {mechanism}"
             ) from None
         finally:
@@ -211,17 +207,17 @@ class Login:
 
     async def _step(self, message: bytes) -> tuple[bytes, int]:
         if self._exchange is None or len(message) > MAX_MESSAGE_BYTES:
-            raise LoginFailed("the client's message is unexpected or too large")
+            raise NotAuthenticated("the client's message is unexpected or too large")
         limiter = self._logins.limiter
         if not limiter.take(self._host):
-            raise LoginFailed(TOO_MANY)
+            raise NotAuthenticated(TOO_MANY)
         outcome = await self._exchange.answer(message)
         if not self._exchange.refused:
             limiter.give_back(self._host)
         if isinstance(outcome, bytes):
             return outcome, 0
         if self.principal not in (None, outcome.principal):
-            raise LoginFailed(
+            raise NotAuthenticated(
                 f"Cannot change principals during re-authentication from {self.principal}: {outcome.principal}"
             )
         self.principal, self._mechanism = outcome.principal, self._exchange.mechanism
@@ -260,12 +256,12 @@ class _Plain(_Exchange):
         try:
             authorized_as, name, password = message.decode().split("\0")
         except ValueError:
-            raise LoginFailed("Invalid SASL/PLAIN response") from None
+            raise NotAuthenticated("Invalid SASL/PLAIN response") from None
         if not name or not password or max(len(name), len(password)) > MAX_PLAIN_CHARACTERS:
-            raise LoginFailed("Invalid SASL/PLAIN response: a user name and a password are needed")
+            raise NotAuthenticated("Invalid SASL/PLAIN response: a user name and a password are needed")
         right = await self._logins.check_password(name, password)
         if not right or authorized_as not in ("", name):
-            raise LoginFailed("Authentication failed: Invalid username or password")
+            raise NotAuthenticated("Authentication failed: Invalid username or password")
         return Granted(f"User:{name}")
 
 
@@ -292,7 +288,7 @@ class _Scram(_Exchange):
 class _Bearer(_Exchange):
     async def answer(self, message: bytes) -> bytes | Granted:
         if self.refused:
-            raise LoginFailed("the token was refused")
+            raise NotAuthenticated("the token was refused")
         token = _token_of(message)
         try:
             found = await self._logins.tokens.check(token)
@@ -307,11 +303,11 @@ def _token_of(message: bytes) -> str:
     """The token in a client's first message (RFC 7628): `n,,` and key-value pairs, separated by bytes of value 1."""
     header, *pairs = message.split(b"\x01")
     if not header.startswith(b"n,") or len(pairs) < 2:
-        raise LoginFailed("the OAUTHBEARER message is malformed")
+        raise NotAuthenticated("the OAUTHBEARER message is malformed")
     found = dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
     kind, _, token = found.get(b"auth", b"").decode("ascii", "replace").partition(" ")
     if kind.lower() != "bearer" or not token.strip():
-        raise LoginFailed("the OAUTHBEARER message has no token")
+        raise NotAuthenticated("the OAUTHBEARER message has no token")
     return token.strip()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headwater.clock import Clock
-from headwater.errors import Retriable
+from headwater.errors import QuotaExceeded
 from headwater.security.rates import SampledRate, TokenBucket
 from headwater.settings import settings as config
 from headwater.state.cluster.resources import Entity
@@ -23,15 +23,6 @@ PRODUCER, CONSUMER, REQUEST = "producer_byte_rate", "consumer_byte_rate", "reque
 MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
 USER, CLIENT, ADDRESS = "user", "client-id", "ip"
 _PREFIX = "User:"
-
-
-class QuotaExceeded(Retriable):
-    """The client has used up its quota. It may try again after the throttle time."""
-
-    def __init__(self, words: str, seconds: float) -> None:
-        super().__init__(words)
-        self.seconds = seconds
-        """How long the client must be silent."""
 
 
 def user_of(principal: str) -> str:

@@ -19,13 +19,12 @@ from headwater.app.doctor.examining import check_links
 from headwater.app.doctor.report import Report
 from headwater.app.node import Node
 from headwater.client.records import decode_batches
-from headwater.errors import Conflict, HeadwaterError, NotFound, Retriable
+from headwater.errors import Conflict, Exists, HeadwaterError, NotFound, Retriable
 from headwater.log.batch import Batch, check_batch, join_patched
 from headwater.log.wal import format as wal
 from headwater.log.write.part import Outcome, Part, Together
 from headwater.replica.checkpoint import load_state, replay
-from headwater.replica.links import LinkExists, Linking
-from headwater.replica.topics import TopicExists, TopicUnknown
+from headwater.replica.links import Linking
 from headwater.state.cluster.links import LinkedTopic
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.links import LinkPhase, LinkSpec, SkipStreams
@@ -73,7 +72,7 @@ class Copier:
             await asyncio.sleep(self._rng.random() * 0.3)
             try:
                 await self._round()
-            except (Retriable, Conflict, NotFound, TopicUnknown):
+            except (Retriable, Conflict, NotFound):
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
                 self._setting.cluster.failures.append(f"{type(error).__name__}: {error}")
@@ -234,7 +233,7 @@ class Setting:
                 await linking.put(SPEC, 0)
             if TOPIC not in node.cluster.state.names:
                 await linking.create_topic(SPEC.name, TOPIC, TOPIC, SOURCE_ID, 2, {})
-        except (LinkExists, TopicExists):
+        except Exists:
             return
 
     async def govern(self, node: Node, rng: random.Random) -> None:

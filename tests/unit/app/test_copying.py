@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.app.copying import NOTHING, LedgerCopy, fingerprint_of
 from headwater.clock import SystemChance, SystemClock
-from headwater.errors import ConfigError, CorruptObject, OutcomeUnknown
+from headwater.errors import ConfigError, Damaged, OutcomeUnknown
 from headwater.ledger.contract import Entry, Ledger, Pointer
 from headwater.ledger.memory import MemoryLedger
 from headwater.ledger.sqlite.ledger import SqliteLedger
@@ -277,7 +277,7 @@ def test_lost_replies_and_foreign_pointers() -> None:
         await copied(source, target, store)
         assert target.lost > 2
         target.lost = -(1 << 30)
-        with pytest.raises(CorruptObject, match="another process"):
+        with pytest.raises(Damaged, match="another process"):
             await copied(source, Meddling(), store)
         assert await fingerprint(source, store, ONE) == await fingerprint(target, store, ONE)
         assert end == 3

@@ -8,8 +8,9 @@ import pytest
 from harness.virtual import VirtualClock, run
 from headwater.app import lifecycle
 from headwater.app.health import judged
-from headwater.background import Background, Duty, DutyFailed, OnDeath
-from headwater.cli.common import exit_code
+from headwater.background import Background, Duty, OnDeath
+from headwater.cli.errors import exit_code
+from headwater.errors import DutyFailed
 from headwater.log.damage import DamageLine
 from tests.support.promise import promise
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from headwater.cli import backup, common
+from headwater.cli import backup, common, errors
 from tests.unit.app.backup.disk import DiskWorld, files_of, write
 
 PROMISES = ("O6",)
@@ -51,14 +51,14 @@ def test_for_people_and_for_programs(data: Path, tmp_path: Path, capfdbinary: py
 def test_a_cluster_that_lacks_objects(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     gone = min(path for path in files_of(data) if path.startswith("wal/"))
     (data / "objects" / gone).unlink()
-    assert called("--data", str(data), str(tmp_path / "copy")) == common.HEALTH
+    assert called("--data", str(data), str(tmp_path / "copy")) == errors.HEALTH
     said = capfd.readouterr().err
     assert gone in said and "headwater doctor" in said
 
 
 def test_what_is_wrong(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert called("--data", str(data), str(data / "inside")) == common.CONFIG
-    assert called("--data", str(tmp_path / "none"), str(tmp_path / "copy")) == common.CONFIG
+    assert called("--data", str(data), str(data / "inside")) == errors.INPUT
+    assert called("--data", str(tmp_path / "none"), str(tmp_path / "copy")) == errors.INPUT
     said = capfd.readouterr().err
     assert "overlap" in said and "there is no cluster" in said
     assert not (tmp_path / "copy").exists() and not (data / "inside").exists()

@@ -1,18 +1,10 @@
-"""The exit codes of errors."""
+"""The exit codes of errors, and durations."""
 
 import pytest
 
-from headwater.cli import common
+from headwater.cli import common, errors
 from headwater.client.errors import AnswerLost, Unreachable
-from headwater.errors import (
-    ConfigError,
-    CorruptObject,
-    Halted,
-    HeadwaterError,
-    OutcomeUnknown,
-    Overloaded,
-    StoreFull,
-)
+from headwater.errors import ConfigError, Damaged, Halted, HeadwaterError, OutcomeUnknown, Overloaded, StoreFull
 from tests.support.promise import promise
 
 
@@ -24,16 +16,16 @@ from tests.support.promise import promise
         (AnswerLost("x"), 2),
         (StoreFull("x"), 4),
         (OutcomeUnknown("x"), 4),
-        (CorruptObject("x"), 4),
+        (Damaged("x"), 4),
         (Halted("x"), 5),
-        (Overloaded("x"), 10),
+        (Overloaded("x"), 2),
         (HeadwaterError("x"), 10),
         (RuntimeError("x"), 10),
         (KeyboardInterrupt(), 130),
     ],
 )
 def test_exit_codes(error: BaseException, code: int) -> None:
-    assert common.exit_code(error) == code
+    assert errors.exit_code(error) == code
 
 
 @promise("T5")

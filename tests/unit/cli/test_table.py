@@ -16,7 +16,7 @@ import typer
 
 from harness.patience import eventually
 from headwater.app.node import Node
-from headwater.cli import common
+from headwater.cli import common, errors
 from headwater.cli import table as table_commands
 from headwater.clock import SystemChance, SystemClock
 from headwater.lake.compactor import Compactor
@@ -255,7 +255,7 @@ def test_settle_that_is_late_says_why(tmp_path: Path) -> None:
 
     def late(name: str) -> str:
         code, out, error = headwater("settle", name, "--timeout", "0.2")
-        assert (code, out) == (common.LEDGER, "")
+        assert (code, out) == (errors.REFUSED, "")
         return error
 
     try:
@@ -313,7 +313,7 @@ def test_a_follower_that_is_held(headwater: Commands) -> None:
     foreign.write_text(json.dumps({"add": FOREIGN}))
     cluster.do(cluster.produce("held", 0, b"b"))
     code, _, error = headwater("settle", "held", "--timeout", "60")
-    assert code == common.LEDGER
+    assert code == errors.REFUSED
     assert "held is settled, but its follower delta is held: version 1 of the Delta table" in error
     assert f"Delete {foreign.relative_to(Path(cluster.settings.data) / 'objects')}" in error
     assert "produce to the topic or use `headwater table append`" in error
@@ -335,7 +335,7 @@ def test_rows_that_are_too_old(headwater: Commands, tmp_path: Path) -> None:
     now = SystemClock().wall_ms()
     pq.write_table(pa.table({"value": ["a", "b", "c"], "timestamp": [now, now - 4_000_000, 1_000]}), file)
     code, out, error = headwater("append", "old", str(file))
-    assert (code, out) == (common.CONFIG, "")
+    assert (code, out) == (errors.INPUT, "")
     assert "2 of 3 records are older than retention.ms of old (3600 s)" in error
     assert "nothing was appended" in error and "--yes" in error
     code, out, error = headwater("append", "old", str(file), "--yes")
@@ -403,9 +403,9 @@ def test_changes(headwater: Commands) -> None:
         (["changes", "orders", "--from", "1", "--to", "99"], 1, "no version 99 yet"),
         (["changes", "orders", "--from", "2", "--to", "1"], 1, "newer than version 1"),
         (["changes", "orders"], 1, "--from"),
-        (["changes", "empty", "--from", "0"], 1, "no table yet"),
-        (["changes", "nothing", "--from", "0"], 1, "no topic 'nothing'"),
-        (["expire", "empty"], 1, "no table yet"),
+        (["changes", "empty", "--from", "0"], 2, "no table yet"),
+        (["changes", "nothing", "--from", "0"], 2, "no topic 'nothing'"),
+        (["expire", "empty"], 2, "no table yet"),
         (["expire", "orders", "--older-than", "soon"], 1, "not a duration"),
         (["expire", "orders", "--keep", "0"], 1, "--keep"),
     ],
@@ -441,7 +441,7 @@ def test_expiry(tmp_path: Path) -> None:
         assert stored & before == {file["file"] for file in headwater.json("files", "orders")}
         cluster.do(cluster._following.close())
         code, _, error = headwater("expire", "orders", "--keep", "1", "--timeout", "0.3")
-        assert code == common.LEDGER
+        assert code == errors.REFUSED
         assert "still waiting for" in error
         assert "iceberg" in error and "delta" in error
         assert headwater("expire", "orders", "--no-wait") == (0, "", "")

@@ -13,7 +13,7 @@ from headwater.client.records import (
     encode_batch,
     producer_of,
 )
-from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, HeadwaterError, UnsupportedBatch
+from headwater.errors import BadInput, CorruptBatch, HeadwaterError, TooLarge, UnsupportedBatch
 from headwater.log.batch import BatchRules, check_batch
 from headwater.wire.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
 from tests.support.batches import Rec, batch
@@ -145,12 +145,12 @@ def test_no_body_makes_another_exception(body: bytes, count: int) -> None:
 def test_what_opens_to_too_much_is_refused(codec: int) -> None:
     data = batch([b"\0" * 300_000], codec=codec)
     assert len(only(data).records) == 1
-    with pytest.raises(BatchTooLarge):
+    with pytest.raises(TooLarge):
         list(decode_batches(data, opened_limit=100_000))
 
 
 def test_what_cannot_be_encoded_is_refused() -> None:
-    with pytest.raises(BatchTooLarge):
+    with pytest.raises(TooLarge):
         encode_batch([])
     with pytest.raises(BadInput):
         encode_batch([Record(0, 1 << 63, None, None)])

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from headwater import errors
-from headwater.errors import HeadwaterError
+from headwater.errors import Exists, HeadwaterError, InvalidName, LimitReached, NotFound
 from headwater.gateway import problems
 from headwater.gateway.problems import KINDS, Kind, Refusal, document, refusal_of, refusal_with
-from headwater.replica.topics import ClusterFull, InvalidTopicName, TopicExists, TopicUnknown
-from headwater.security.http_logins import Unwelcome
 from tests.support.gateways import gateway
 
 STABLE = {
@@ -36,11 +34,11 @@ def test_names_never_change() -> None:
     ("error", "name"),
     [
         (errors.NotFound("x"), "not-found"),
-        (TopicUnknown("x"), "not-found"),
-        (TopicExists("x"), "already-exists"),
-        (InvalidTopicName("x"), "bad-request"),
-        (ClusterFull("x"), "unprocessable"),
-        (errors.BatchTooLarge("x"), "too-large"),
+        (NotFound("x"), "not-found"),
+        (Exists("x"), "already-exists"),
+        (InvalidName("x"), "bad-request"),
+        (LimitReached("x"), "unprocessable"),
+        (errors.TooLarge("x"), "too-large"),
         (errors.OpensTooLarge("x"), "too-large"),
         (errors.CorruptBatch("x"), "bad-request"),
         (errors.StoreFull("x"), "store-full"),
@@ -49,10 +47,10 @@ def test_names_never_change() -> None:
         (errors.Overloaded("x"), "overloaded"),
         (errors.NotReady("x"), "unavailable"),
         (errors.EpochLost("x"), "unavailable"),
-        (errors.CorruptObject("x"), "damaged"),
+        (errors.Damaged("x"), "damaged"),
         (errors.Halted("x"), "internal-error"),
-        (Unwelcome(401, "who?"), "not-authenticated"),
-        (Unwelcome(429, "later"), "too-many-requests"),
+        (errors.NotAuthenticated("who?"), "not-authenticated"),
+        (errors.TooOften("later"), "too-many-requests"),
         (RuntimeError("a secret"), "internal-error"),
     ],
 )
@@ -69,7 +67,8 @@ def every_error(kind: type[HeadwaterError] = HeadwaterError) -> Iterator[type[He
 def test_no_error_to_mend_is_blamed_on_the_gateway() -> None:
     """Errors that the caller mends have a status below 500, errors to retry have `Retry-After`."""
     for kind in [k for k in every_error() if k.__module__ == "headwater.errors"]:
-        found = refusal_of(kind("x"))
+        error = errors.SchemaRefused(errors.SchemaReason.BAD_MODE, "x") if kind is errors.SchemaRefused else kind("x")
+        found = refusal_of(error)
         if kind.action == "fix":
             assert found.kind.status < 500, kind
         if kind.action == "retry":

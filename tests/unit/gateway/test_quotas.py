@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from headwater.errors import QuotaExceeded
 from headwater.gateway.quotas import PAUSE_SECONDS, CallerQuotas, Usage
-from headwater.security.quotas import QuotaExceeded
 from headwater.settings.limits import Quotas
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.resources import Resources

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from headwater.clock import SystemClock
+from headwater.errors import RegistryUnavailable
 from headwater.lake.external_registry import ExternalRegistry
-from headwater.lake.registries import Registered, RegistryUnavailable
+from headwater.lake.registries import Registered
 from headwater.schemas.typing import KnownSchema
 from headwater.settings.schema_registry import SchemaRegistry
 from headwater.threads import inline

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from headwater.errors import BadSchema
+from headwater.errors import BadSchema, RegistryUnavailable
 from headwater.lake import finding
 from headwater.lake.answers import RETRY_SECONDS
 from headwater.lake.finding import BELIEVED_SECONDS, SchemaFinder
-from headwater.lake.registries import Registered, RegistryUnavailable
+from headwater.lake.registries import Registered
 from headwater.schemas.typing import KnownSchema
 from tests.support.hands import Hands
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from harness.virtual import VirtualClock, run
+from headwater.errors import RegistryUnavailable
 from headwater.lake import answers, known
 from headwater.lake.known import KnownSchemas
-from headwater.lake.registries import RegistryUnavailable
 from headwater.schemas.typing import KnownSchema
 from tests.support.promise import promise
 

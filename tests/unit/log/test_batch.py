@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headwater.client.records import Batch as DecodedBatch
 from headwater.client.records import decode_batches
-from headwater.errors import BadInput, BatchTooLarge, CorruptBatch, UnsupportedBatch
+from headwater.errors import BadInput, CorruptBatch, InvalidRecord, InvalidTimestamp, TooLarge, UnsupportedBatch
 from headwater.log.batch import (
     APPEND_TIME_BIT,
     CONTROL_BIT,
@@ -21,8 +21,6 @@ from headwater.log.batch import (
     Batch,
     BatchRules,
     BrokenBatch,
-    InvalidRecord,
-    InvalidTimestamp,
     NotABatch,
     base_offset_of,
     check_batch,
@@ -190,7 +188,7 @@ def test_max_bytes() -> None:
     """`max.message.bytes` counts the whole batch as it came."""
     data = batch([b"x" * 1000])
     assert check(data, max_bytes=len(data)).offsets == 1
-    with pytest.raises(BatchTooLarge):
+    with pytest.raises(TooLarge):
         check(data, max_bytes=len(data) - 1)
 
 
@@ -203,7 +201,7 @@ def test_decompression_is_bounded(codec: int) -> None:
     assert check(fits, max_opened_bytes=limit).offsets == 1
     bomb = batch([b"\0" * (limit * 30)], codec=codec)
     assert len(bomb) < limit * 2
-    with pytest.raises(BatchTooLarge):
+    with pytest.raises(TooLarge):
         check(bomb, max_opened_bytes=limit, max_bytes=1 << 30)
 
 

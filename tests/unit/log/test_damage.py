@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.virtual import run
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.batch import sound_offsets, split_batches
 from headwater.log.damage import LOGGED_AT_ONCE, RECHECK_SECONDS, BadRange, DamagedRange
 from headwater.log.segment.read import SegmentReader, footer_bytes
@@ -248,12 +248,12 @@ def test_the_medium_cannot_read_one_object(tmp_path: Path, monkeypatch: pytest.M
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         monkeypatch.setattr(LocalStore, "_get", get)
-        with pytest.raises(CorruptObject, match="medium"):
+        with pytest.raises(Damaged, match="medium"):
             await store.get("wal/b")
         cache = WalCache(store, 1 << 20)
         a, b = await cache.load(1, [(WalId(1, 1), "wal/a"), (WalId(1, 2), "wal/b")])
         assert a.pieces() == [b"a"]
-        with pytest.raises(CorruptObject, match="medium"):
+        with pytest.raises(Damaged, match="medium"):
             b.pieces()
         await store.close()
 

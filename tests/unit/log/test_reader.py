@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.virtual import EPOCH_MS, run
-from headwater.errors import CorruptObject, NotFound, StoreUnavailable
+from headwater.errors import Damaged, NotFound, OffsetOutOfRange, StoreUnavailable
 from headwater.log.batch import base_offset_of, max_timestamp_of, offsets_of, split_batches
 from headwater.log.damage import RECHECK_SECONDS
-from headwater.log.reader import OffsetOutOfRange, ReadResult, TimedOffset, Want
+from headwater.log.reader import ReadResult, TimedOffset, Want
 from headwater.settings.settings import Cache
 from headwater.state.commands.streams import TrimStreams
 from headwater.state.streams.index import MARKER_BYTES
@@ -183,7 +183,7 @@ def test_what_is_missing() -> None:
             await reader.read(other.domains[ONE], 999, 0, 100, True)
         paths = world.wal_paths()
         kept = world.store.objects.pop(paths[0])
-        with pytest.raises(CorruptObject, match="missing"):
+        with pytest.raises(Damaged, match="missing"):
             await read(other, stream)
         assert values(await read(other, stream, 2)) == [(2, b"2"), (3, b"3")]
         world.store.objects[paths[0]] = kept

@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from harness.virtual import VirtualClock, run
-from headwater.errors import StoreUnavailable
+from headwater.errors import ObjectMissing, StoreUnavailable
 from headwater.objects.hedging import FEWEST_SAMPLES, HedgedStore, Lateness
 from headwater.objects.stats import StoreStats
-from headwater.objects.store import ObjectMissing
 from headwater.settings.objects import StoreOptions
 from tests.support.flaky import FlakyStore
 from tests.support.promise import promise

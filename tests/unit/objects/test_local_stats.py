@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.errors import StoreUnavailable
+from headwater.errors import ObjectMissing, StoreUnavailable
 from headwater.objects.local import LocalStore
 from headwater.objects.metrics import collect
-from headwater.objects.store import ObjectMissing
 from tests.support.promise import promise
 
 PROMISES = ("M7",)

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from harness.virtual import SeededChance, VirtualClock, run
-from headwater.errors import OutcomeUnknown, StoreFull, StoreUnavailable
+from headwater.errors import ObjectMissing, OutcomeUnknown, StoreFull, StoreUnavailable
 from headwater.objects import ObjectStore, wrapped
 from headwater.objects.measuring import MeasuredStore
 from headwater.objects.metrics import collect
 from headwater.objects.retrying import RetryBudget, pause_ms
-from headwater.objects.store import ObjectMissing, StoreRefused
+from headwater.objects.store import StoreRefused
 from headwater.ops.metrics import render
 from headwater.settings.objects import StoreOptions
 from tests.support.flaky import FlakyStore

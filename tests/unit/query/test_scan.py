@@ -6,12 +6,11 @@ import pyarrow as pa
 import pytest
 
 from harness.virtual import run
-from headwater.errors import BadInput, CorruptObject
+from headwater.errors import BadInput, Damaged, SnapshotGone
 from headwater.log.segment.schema import segment_schema
 from headwater.objects.memory import MemoryStore
 from headwater.query import scan as scanning
 from headwater.query.scan import columns_of, scan, schema_of
-from headwater.query.wanted import SnapshotGone
 from tests.unit.query.test_snapshot import APPEND_TIME, FOUR, PLAIN, PLAIN_TIME, ROOT, History
 
 
@@ -124,7 +123,7 @@ def test_what_was_deleted_or_damaged_meanwhile_is_an_error() -> None:
             spoilt = bytearray(objects[path])
             spoilt[-12] ^= 1
             made.store.objects = {**objects, path: bytes(spoilt)}
-            with pytest.raises(CorruptObject):
+            with pytest.raises(Damaged):
                 await made.scanned(snapshot)
         made.store.objects = objects
         assert len(await made.scanned(snapshot)) == 12

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from harness.virtual import VirtualClock, run
-from headwater.errors import Retriable
+from headwater.errors import RegistryUnavailable, Retriable
 from headwater.lake.answers import RETRY_SECONDS
 from headwater.lake.known import KnownSchemas
-from headwater.lake.registries import RegistryUnavailable
 from headwater.query import typings
 from headwater.query.typings import RowTyping, TopicTyping, Typings, schemas_of, shown
 from headwater.replica.schema_sources import Draft

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headwater.errors import CorruptObject, Halted, StoreUnavailable, Truncated
+from headwater.errors import Damaged, Halted, StoreUnavailable, Truncated
 from headwater.ledger.contract import Pointer
 from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
@@ -74,14 +74,14 @@ def test_round_trip_and_damage() -> None:
         for i in range(len(data)):
             damaged = bytearray(data)
             damaged[i] ^= 0x41
-            with pytest.raises(CorruptObject):
+            with pytest.raises(Damaged):
                 decode_checkpoint(bytes(damaged), StreamsState(ONE))
         for cut in (0, 5, 22, 23, len(data) - 1):
-            with pytest.raises(CorruptObject):
+            with pytest.raises(Damaged):
                 decode_checkpoint(data[:cut], StreamsState(ONE))
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             decode_checkpoint(data, StreamsState(Domain(2)))
-        with pytest.raises((CorruptObject, Halted)):
+        with pytest.raises((Damaged, Halted)):
             decode_checkpoint(data, ClusterState())
 
     asyncio.run(run())
@@ -189,7 +189,7 @@ def test_both_damaged_is_said() -> None:
             await world.checkpoint()
         for path in world.store.objects:
             world.store.objects[path] = b"rubbish"
-        with pytest.raises(CorruptObject, match="doctor"):
+        with pytest.raises(Damaged, match="doctor"):
             await world.loaded()
 
     asyncio.run(run())
@@ -212,7 +212,7 @@ def test_it_is_verified_by_reading_back() -> None:
         good, world.store = world.store, Rotten()
         world.store.objects = good.objects
         await world.grow(10)
-        with pytest.raises(CorruptObject, match="read back"):
+        with pytest.raises(Damaged, match="read back"):
             await world.checkpoint()
         assert await world.ledger.pointer(ONE) == before
         assert len(await world.ledger.read(ONE, Position(0), 1000)) == await world.ledger.last(ONE)

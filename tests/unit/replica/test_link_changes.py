@@ -14,12 +14,12 @@ import pytest
 
 from headwater.app.core import Core
 from headwater.clock import SystemChance
-from headwater.errors import BadInput, ConfigError, Conflict, NotFound
+from headwater.errors import BadInput, ConfigError, Conflict, Exists, NotFound
 from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
 from headwater.replica.link_changes import LinkChanges, LinkOptions, check_spec, options_of
 from headwater.replica.linked import facts_of, lines_of
-from headwater.replica.links import LinkExists, Linking
+from headwater.replica.links import Linking
 from headwater.replica.topics import Topics
 from headwater.settings.settings import Settings
 from headwater.state.cluster.state import ClusterState
@@ -134,7 +134,7 @@ def test_a_name_is_taken_once_and_ensure_changes_the_link() -> None:
     async def story() -> None:
         async with world() as here:
             first = await here.changes.create(SPEC)
-            with pytest.raises(LinkExists):
+            with pytest.raises(Exists):
                 await here.changes.create(SPEC)
             assert await here.changes.ensure(SPEC) == first
             wider = msgspec.structs.replace(SPEC, topics=("orders", "payments"))

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from harness.virtual import SeededChance, run
-from headwater.errors import BadInput, Conflict, StoreUnavailable
-from headwater.replica.links import LinkExists, Linking, LinkUnknown
-from headwater.replica.topics import TopicExists, Topics, TopicUnknown
+from headwater.errors import BadInput, Conflict, Exists, NotFound, StoreUnavailable
+from headwater.replica.links import Linking
+from headwater.replica.topics import Topics
 from headwater.state.commands.links import LinkPhase, LinkSpec
 from headwater.state.commands.streams import AppendWal, Chunk
 from headwater.state.results import Appended
@@ -90,7 +90,7 @@ def test_a_linked_topics_life() -> None:
         promoted = await one.linking.change(paused, PROMOTED)
         assert one.mirrors("orders") == [Mirror(promoted.generation, False, 0)] * 3
         await one.linking.drop("old")
-        with pytest.raises(LinkUnknown):
+        with pytest.raises(NotFound):
             one.linking.get("old")
         assert not one.links
 
@@ -128,7 +128,7 @@ def test_a_topic_that_exists() -> None:
         one, _ = await sides()
         await one.linking.put(SPEC, 0)
         await one.topics.create("full", 1, {})
-        with pytest.raises(TopicExists):
+        with pytest.raises(Exists):
             await one.linking.create_topic("old", "full", "full", SOURCE, 1, {})
         empty, full = await one.topics.create("empty", 1, {}), one.process.cluster.state.names["full"]
         linked = await one.linking.link_topic(empty, "old", "empty", SOURCE)
@@ -179,7 +179,7 @@ def test_a_link_that_is_gone_leaves_no_topic() -> None:
 
     async def told() -> None:
         one, _ = await sides()
-        with pytest.raises(LinkUnknown):
+        with pytest.raises(NotFound):
             await one.linking.create_topic("none", "orders", "orders", SOURCE, 1, {})
         assert "orders" not in one.process.cluster.state.names
         await one.topics.create("orders", 1, {})
@@ -194,11 +194,11 @@ def test_errors() -> None:
     async def told() -> None:
         one, _ = await sides()
         await one.linking.put(SPEC, 0)
-        with pytest.raises(LinkExists):
+        with pytest.raises(Exists):
             await one.linking.put(SPEC, 0)
         with pytest.raises(Conflict):
             await one.linking.put(SPEC, 77)
-        with pytest.raises(LinkUnknown):
+        with pytest.raises(NotFound):
             await one.linking.drop("none")
         with pytest.raises(BadInput, match="a secret"):
             await one.linking.put(msgspec.structs.replace(SPEC, name="new", security={"sasl.password": "x"}), 0)
@@ -207,7 +207,7 @@ def test_errors() -> None:
         with pytest.raises(BadInput, match="promote or delete"):
             await one.linking.drop("old")
         await one.topics.delete(topic)
-        with pytest.raises(TopicUnknown):
+        with pytest.raises(NotFound):
             await one.linking.change(linked, PAUSED)
         await one.linking.carry_through(linked)
         assert not one.links

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from harness.virtual import EPOCH_MS, SeededChance, VirtualClock, run
-from headwater.background import DutyFailed
-from headwater.errors import EpochLost, Halted, OutcomeUnknown, Overloaded, StoreUnavailable
+from headwater.errors import DutyFailed, EpochLost, Halted, OutcomeUnknown, Overloaded, StoreUnavailable
 from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
 from headwater.replica import replica as replica_module
@@ -470,7 +469,7 @@ async def test_a_corrupt_checkpoint_halts(world: World) -> None:
             world.store.objects[path] = b"nonsense"
     gate.set()
     await asyncio.sleep(1)
-    assert "follow-1 died: CorruptObject" in str(replica._background.failure)
+    assert "follow-1 died: Damaged" in str(replica._background.failure)
     for call in (replica.barrier(), replica.submit([Tick()])):
         with pytest.raises(Halted, match="cannot be followed"):
             await call

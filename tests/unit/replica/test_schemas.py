@@ -9,8 +9,8 @@ import uuid
 import pytest
 
 from harness.virtual import run
+from headwater.errors import SchemaReason, SchemaRefused
 from headwater.replica import schema_sources
-from headwater.replica.schema_errors import RegistryCode, RegistryError
 from headwater.replica.schema_sources import Draft, Reference, Sources
 from headwater.replica.schemas import Registry
 from headwater.schemas.parsing import SchemaKind, Source, parse
@@ -37,8 +37,8 @@ async def registries() -> tuple[Registry, Registry]:
     return Registry(first.cluster), Registry(second.cluster)
 
 
-def code(error: pytest.ExceptionInfo[RegistryError]) -> RegistryCode:
-    return error.value.code
+def code(error: pytest.ExceptionInfo[SchemaRefused]) -> SchemaReason:
+    return error.value.reason
 
 
 @promise("T6")
@@ -50,8 +50,8 @@ def test_two_processes_register_at_once() -> None:
         outcomes = await asyncio.gather(
             one.register("s", avro("a")), other.register("s", avro("b")), return_exceptions=True
         )
-        refused = [outcome for outcome in outcomes if isinstance(outcome, RegistryError)]
-        assert [error.code for error in refused] == [RegistryCode.INCOMPATIBLE]
+        refused = [outcome for outcome in outcomes if isinstance(outcome, SchemaRefused)]
+        assert [error.reason for error in refused] == [SchemaReason.INCOMPATIBLE]
         assert len(one.schemas.subjects["s"].versions) == 1
 
     run(story())
@@ -78,9 +78,9 @@ def test_a_mode_that_changes_meanwhile() -> None:
     async def story() -> None:
         one, other = await registries()
         await one.set_mode(GLOBAL, SchemaMode.READONLY)
-        with pytest.raises(RegistryError) as error:
+        with pytest.raises(SchemaRefused) as error:
             await other.register("s", avro("a"))
-        assert code(error) is RegistryCode.NOT_PERMITTED
+        assert code(error) is SchemaReason.NOT_PERMITTED
         assert not one.schemas.subjects
 
     run(story())
@@ -98,8 +98,8 @@ def test_a_reference_that_is_deleted_meanwhile() -> None:
         outcomes = await asyncio.gather(
             one.register("user", draft), other.delete_version("base", 1), return_exceptions=True
         )
-        refused = [outcome.code for outcome in outcomes if isinstance(outcome, RegistryError)]
-        assert len(refused) == 1 and refused[0] in (RegistryCode.BAD_SCHEMA, RegistryCode.REFERENCED)
+        refused = [outcome.reason for outcome in outcomes if isinstance(outcome, SchemaRefused)]
+        assert len(refused) == 1 and refused[0] in (SchemaReason.BAD_SCHEMA, SchemaReason.REFERENCED)
 
     run(story())
 
@@ -110,14 +110,14 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         one, _ = await registries()
         monkeypatch.setattr(schemas, "MAX_CONTENT_BYTES", 50)
-        with pytest.raises(RegistryError) as error:
+        with pytest.raises(SchemaRefused) as error:
             await one.register("s", avro("a"))
-        assert code(error) is RegistryCode.TOO_LARGE
+        assert code(error) is SchemaReason.TOO_LARGE
         monkeypatch.undo()
         monkeypatch.setattr(schemas, "MAX_SUBJECTS", 0)
-        with pytest.raises(RegistryError) as error:
+        with pytest.raises(SchemaRefused) as error:
             await one.register("s", avro("a"))
-        assert code(error) is RegistryCode.NOT_PERMITTED
+        assert code(error) is SchemaReason.NOT_PERMITTED
 
     run(story())
 

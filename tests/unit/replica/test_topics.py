@@ -3,16 +3,8 @@
 import pytest
 
 from harness.virtual import SeededChance, run
-from headwater.errors import StoreUnavailable
-from headwater.replica.topics import (
-    InvalidPartitions,
-    InvalidTopicName,
-    TopicExists,
-    Topics,
-    TopicUnknown,
-    check_name,
-    topic_id_text,
-)
+from headwater.errors import Exists, InvalidName, InvalidPartitions, NotFound, StoreUnavailable
+from headwater.replica.topics import Topics, check_name, topic_id_text
 from headwater.types import Domain
 from tests.support.promise import promise
 from tests.unit.replica.test_membership import Process, World
@@ -45,13 +37,13 @@ def test_a_topics_life() -> None:
         assert not any(one.domain.state.streams[s].append_time for s in topic.streams)
         await two.cluster.barrier()
         assert two.cluster.state.names["t"].ready == 5
-        with pytest.raises(TopicExists):
+        with pytest.raises(Exists):
             await topics_of(two, 2).create("t", 1, {})
         await topics.delete(topic)
         assert one.domain.state.streams == {}
         assert one.cluster.state.topics == {}
         for change in (topics.delete(topic), topics.alter(topic, {}, []), topics.add_partitions(topic, 9)):
-            with pytest.raises(TopicUnknown):
+            with pytest.raises(NotFound):
                 await change
         again = await topics.create("t", 1, {})
         assert not set(again.streams) & set(topic.streams)
@@ -106,7 +98,7 @@ def test_errors() -> None:
                 await topics.add_partitions(topic, total)
         with pytest.raises(InvalidPartitions):
             await topics.create("u", 0, {})
-        with pytest.raises(InvalidTopicName):
+        with pytest.raises(InvalidName):
             await topics.create("no way", 1, {})
 
     run(told())
@@ -122,7 +114,7 @@ def test_names(name: str) -> None:
 @promise("K7")
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "a/b", "x" * 250, "a\n", "a:b"])
 def test_bad_names(name: str) -> None:
-    with pytest.raises(InvalidTopicName):
+    with pytest.raises(InvalidName):
         check_name(name)
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import headwater
-from headwater.errors import BadInput, NotFound
-from headwater.query.asking import AsOf, Cancelled, QueryFailed, Refused, TooMuch
+from headwater.errors import BadInput, NotFound, QueryCancelled, QueryFailed, QueryLimit, StatementRefused
+from headwater.query.asking import AsOf
 from headwater.sdk.asking import body_of
 from headwater.sdk.connection import Connection
 from headwater.settings.settings import Gateway, Settings
@@ -58,13 +58,13 @@ def test_results() -> None:
 
 def test_failures() -> None:
     def story(cluster: Connection, written: WrittenAnswers) -> None:
-        with pytest.raises(Refused, match="no answer"):
+        with pytest.raises(StatementRefused, match="no answer"):
             cluster.sql("unknown")
-        for error in (QueryFailed("no number"), TooMuch("more than 10 rows")):
+        for error in (QueryFailed("no number"), QueryLimit("more than 10 rows")):
             written.write("s", ROWS, error=error)
             with pytest.raises(type(error), match=str(error)):
                 cluster.sql("s")
-        written.write("late", *[MANY] * 5, error=TooMuch("more than 100,000 rows"))
+        written.write("late", *[MANY] * 5, error=QueryLimit("more than 100,000 rows"))
         result = cluster.sql("late")
         with pytest.raises(QueryFailed, match="more than 100,000 rows"):
             result.arrow()
@@ -73,7 +73,7 @@ def test_failures() -> None:
         batches = result.batches()
         next(batches)
         result.cancel()
-        with pytest.raises(Cancelled):
+        with pytest.raises(QueryCancelled):
             list(batches)
         result.close()
 

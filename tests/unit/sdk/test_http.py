@@ -14,10 +14,9 @@ import pytest
 
 from headwater.errors import (
     BadInput,
-    BatchTooLarge,
     ConfigError,
     Conflict,
-    CorruptObject,
+    Damaged,
     HeadwaterError,
     NotAllowed,
     NotFound,
@@ -26,6 +25,7 @@ from headwater.errors import (
     Overloaded,
     Retriable,
     StoreFull,
+    TooLarge,
 )
 from headwater.sdk import http as sdk_http
 from headwater.sdk.http import Http, Login, problem
@@ -181,10 +181,10 @@ def _readable(http: Http) -> bool:
         (401, {}, NotAllowed),
         (403, {"detail": "may not"}, NotAllowed),
         (404, {"type": "/problems/not-found"}, NotFound),
-        (413, {}, BatchTooLarge),
+        (413, {}, TooLarge),
         (422, {}, BadInput),
         (429, {}, Overloaded),
-        (500, {"type": "/problems/damaged"}, CorruptObject),
+        (500, {"type": "/problems/damaged"}, Damaged),
         (500, {}, HeadwaterError),
         (503, {"type": "/problems/unavailable"}, NotReady),
         (503, {"type": "/problems/keys-full"}, StoreFull),

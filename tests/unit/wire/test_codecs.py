@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import BadInput, BatchTooLarge, ConfigError, CorruptBatch, UnsupportedBatch
+from headwater.errors import BadInput, ConfigError, CorruptBatch, TooLarge, UnsupportedBatch
 from headwater.wire.codecs import GZIP, LZ4, NAMES, NONE, SNAPPY, WRITTEN, ZSTD, compress, decompress, written_codec
 from tests.support.batches import COMPRESS, xerial
 from tests.support.promise import promise
@@ -75,7 +75,7 @@ def test_the_limit_is_exact(codec: int) -> None:
     for size in (100, 65536, 65537, 300_000):
         packed = COMPRESS[codec](bytes(size))
         assert len(decompress(codec, packed, size)) == size
-        with pytest.raises(BatchTooLarge):
+        with pytest.raises(TooLarge):
             decompress(codec, packed, size - 1)
 
 
@@ -86,7 +86,7 @@ def test_bombs(codec: int) -> None:
     packed = COMPRESS[codec](bytes(200 << 20))
     tracemalloc.start()
     try:
-        with pytest.raises(BatchTooLarge):
+        with pytest.raises(TooLarge):
             decompress(codec, packed, LIMIT)
         assert tracemalloc.get_traced_memory()[1] < 4 * LIMIT + 2 * len(packed)
     finally:
@@ -97,7 +97,7 @@ def test_bombs(codec: int) -> None:
 def test_snappy_blocks_share_one_limit() -> None:
     packed = xerial_blocks(bytes(100_000), 1000)
     assert len(decompress(SNAPPY, packed, 100_000)) == 100_000
-    with pytest.raises(BatchTooLarge):
+    with pytest.raises(TooLarge):
         decompress(SNAPPY, packed, 99_999)
 
 

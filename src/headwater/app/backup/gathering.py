@@ -20,14 +20,14 @@ from headwater.app.backup.target import Source, Target
 from headwater.app.backup.transfer import Transfer
 from headwater.background import each
 from headwater.clock import Clock
-from headwater.errors import CorruptObject, StoreUnavailable
+from headwater.errors import Damaged, ObjectMissing, StoreUnavailable
 from headwater.lake.tables.delta.excerpt import excerpt
 from headwater.lake.tables.follower import ref_of
 from headwater.lake.tables.iceberg.objects import as_written
 from headwater.lake.tables.iceberg.relocation import Relocation
 from headwater.ledger.sqlite.ledger import SqliteLedger
 from headwater.ledger.sqlite.snapshot import copy_ledger
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.replica.checkpoint import load_state, replay
 from headwater.replica.domains import STREAM_DOMAINS, new_state
 from headwater.state.cluster.state import ClusterState
@@ -159,7 +159,7 @@ class Gathering:
                 for domain in DOMAINS:
                     await self._load(ledger, new_state(domain), found)
                 break
-            except CorruptObject:
+            except Damaged:
                 if attempt == LOOKS - 1:
                     raise
             finally:
@@ -219,7 +219,7 @@ class Gathering:
                     self.objects.counts.note(kept=1)
                 else:
                     await self.call(self.objects.put, path, data)
-        except (ObjectMissing, CorruptObject) as error:
+        except (ObjectMissing, Damaged) as error:
             found.missing.add(str(error))
 
     async def _bring_delta(self, found: Round, table: TopicTable) -> None:
@@ -230,7 +230,7 @@ class Gathering:
         follower = table.followers.get(DELTA)
         try:
             part = await excerpt(self._store, ref_of(table), follower.cursor if follower is not None else 0)
-        except (ObjectMissing, CorruptObject) as error:
+        except (ObjectMissing, Damaged) as error:
             found.missing.add(str(error))
             return
         for path in part.paths:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater import modes
-from headwater.errors import StoreFull, StoreUnavailable
+from headwater.errors import ObjectMissing, StoreFull, StoreUnavailable
 from headwater.objects.local import PRIVATE, TEMPORARY
-from headwater.objects.store import ObjectMissing, checked_path
+from headwater.objects.store import checked_path
 
 COPY_BYTES = 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -13,10 +13,10 @@ from headwater.app.doctor.objects import ObjectCheck, Progress
 from headwater.app.doctor.report import Report
 from headwater.app.doctor.tables import check_followers, check_holds, check_segments, check_tables
 from headwater.app.doctor.transactions import check_transactions
-from headwater.errors import CorruptObject, HeadwaterError, Truncated
+from headwater.errors import Damaged, HeadwaterError, ObjectMissing, Truncated
 from headwater.lake.tables import make_followers
 from headwater.ledger.contract import Ledger
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.replica.checkpoint import decode_checkpoint, load_state, replay
 from headwater.replica.domains import Domains, new_state
 from headwater.settings.settings import Settings
@@ -78,7 +78,7 @@ async def _load(ledger: Ledger, store: ObjectStore, state: State, report: Report
             try:
                 decode_checkpoint(await store.get(path), other)
                 await replay(ledger, other)
-            except (ObjectMissing, CorruptObject, Truncated) as error:
+            except (ObjectMissing, Damaged, Truncated) as error:
                 report.add("checkpoint", f"{name} at {position}", error)
                 continue
             report.count("checkpoints")

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from headwater.app.doctor.report import Report
 from headwater.background import each
-from headwater.errors import CorruptObject, HeadwaterError
+from headwater.errors import Damaged, HeadwaterError, ObjectMissing
 from headwater.ledger.contract import Ledger
 from headwater.log.batch import offsets_of
 from headwater.log.segment.verify import GroupRows, verify_segment
 from headwater.log.wal import format as wal
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.replica.checkpoint import load_state, replay
 from headwater.replica.domains import new_state
 from headwater.state.cluster.state import ClusterState
@@ -121,7 +121,7 @@ class ObjectCheck:
             chunks: dict[int, list[wal.WalChunk]] = {}
             for chunk in wal.parse(data).chunks:
                 chunks.setdefault(chunk.stream, []).append(chunk)
-        except CorruptObject as error:
+        except Damaged as error:
             self.report.add("objects", path, f"all records can be read, but: {error}")
             return
         if len(data) != size:
@@ -195,7 +195,7 @@ class ObjectCheck:
                 self._add("segments", path, stream, entry.start, entry.end, problem)
         if reported:
             return
-        flaws = [str(group) for group in groups if isinstance(group, CorruptObject)]
+        flaws = [str(group) for group in groups if isinstance(group, Damaged)]
         rows = sum(group.rows for group in groups if isinstance(group, GroupRows))
         if not flaws and (rows, len(groups)) != (file.rows, file.groups):
             flaws = [f"has {rows} rows in {len(groups)} row groups, not {file.rows} in {file.groups}"]
@@ -213,13 +213,13 @@ class ObjectCheck:
         self.report.add(check, path, f"{name}, offsets {start} to {end - 1}: {problem}")
 
 
-def _problems(stream: Stream, entry: IndexEntry, groups: list[GroupRows | CorruptObject]) -> list[str]:
+def _problems(stream: Stream, entry: IndexEntry, groups: list[GroupRows | Damaged]) -> list[str]:
     """What is wrong with the row groups that an index entry names."""
     found = []
     after = entry.start - 1
     for number in entry.groups:
-        group = groups[number] if number < len(groups) else CorruptObject(f"there is no row group {number}")
-        if isinstance(group, CorruptObject):
+        group = groups[number] if number < len(groups) else Damaged(f"there is no row group {number}")
+        if isinstance(group, Damaged):
             found.append(str(group))
             continue
         if group.partition != stream.partition or not after < group.first_offset <= group.last_offset < entry.end:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from headwater.app.doctor.report import Report
 from headwater.background import each
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, ObjectMissing
 from headwater.lake.tables.follower import TableFollower, ref_of
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.tables import DataFile, TopicTable
 

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from crc32c import crc32c
+from kio.schema.errors import ErrorCode
 
+from headwater.broker.errors import Coded
 from headwater.broker.request import Request
 from headwater.clock import Chance, Clock
 from headwater.configs.client_metrics import EVERYTHING, INTERVAL, KEYS, MATCH, METRICS, patterns
@@ -33,26 +35,6 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PATH = (1, 2, 2, 1)
 """The field numbers that lead to a metric's name in OTLP's MetricsData: resource, scope, metric, name."""
 _RESERVED = (uuid.UUID(int=0), uuid.UUID(int=1))
-
-
-class TooEarly(BadInput):
-    """The client sent a request before its interval was over."""
-
-
-class UnknownSubscription(BadInput):
-    """The subscription is not the current one of the client. The client has to ask for it again."""
-
-
-class UnknownCodec(BadInput):
-    """A codec that does not exist."""
-
-
-class TooLarge(BadInput):
-    """More than a client may push."""
-
-
-class Impossible(BadInput):
-    """A push that is not allowed: an invalid client id, or a push after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +115,10 @@ class Telemetry:
         now = self._clock.monotonic()
         if (now - max(known.asked, known.pushed)) * 1000 < known.subscription.interval_ms:
             self.refused += 1
-            raise TooEarly(f"Request from the client [{identity}] arrived before the next push interval time")
+            raise Coded(
+                ErrorCode.throttling_quota_exceeded,
+                f"Request from the client [{identity}] arrived before the next push interval time",
+            )
         known.asked = now
         return known.subscription
 
@@ -178,9 +163,12 @@ class Telemetry:
             if client is None or not data:
                 return
             opened, names = await self._offload(_open, codec, data, self._settings.telemetry_bytes * OPENED)
-        except BadInput:
+        except Coded:
             self.refused += 1
             raise
+        except BadInput as error:
+            self.refused += 1
+            raise Coded(ErrorCode.invalid_record, str(error)) from error
         self.pushes += 1
         self.bytes += len(data)
         self.metrics += len(names)
@@ -198,23 +186,34 @@ class Telemetry:
     ) -> None:
         """Raise the error for a push that is refused before it is opened."""
         if client is None or client in _RESERVED:
-            raise Impossible(f"Invalid request from the client [{client}], invalid client instance id")
+            raise Coded(
+                ErrorCode.invalid_request, f"Invalid request from the client [{client}], invalid client instance id"
+            )
         known = self._client(client, attributes, resources)
         was_over, known.over = known.over, terminating
         now = self._clock.monotonic()
         early = known.asked <= known.pushed and (now - known.pushed) * 1000 < known.subscription.interval_ms
         if was_over:
-            raise Impossible(f"Client [{client}] sent its last request already")
+            raise Coded(ErrorCode.invalid_request, f"Client [{client}] sent its last request already")
         if early and not terminating:
-            raise TooEarly(f"Request from the client [{client}] arrived before the next push interval time")
+            raise Coded(
+                ErrorCode.throttling_quota_exceeded,
+                f"Request from the client [{client}] arrived before the next push interval time",
+            )
         known.pushed = now
         if subscription != known.subscription.id:
-            raise UnknownSubscription(f"Unknown client subscription id for the client [{client}]")
+            raise Coded(ErrorCode.unknown_subscription_id, f"Unknown client subscription id for the client [{client}]")
         if codec not in NAMES:
-            raise UnknownCodec(f"Unknown compression type [{codec}] is received in telemetry request from [{client}]")
+            raise Coded(
+                ErrorCode.unsupported_compression_type,
+                f"Unknown compression type [{codec}] is received in telemetry request from [{client}]",
+            )
         limit = self._settings.telemetry_bytes
         if len(data) > limit:
-            raise TooLarge(f"Telemetry request from [{client}] is larger than the maximum allowed size [{limit}]")
+            raise Coded(
+                ErrorCode.telemetry_too_large,
+                f"Telemetry request from [{client}] is larger than the maximum allowed size [{limit}]",
+            )
 
 
 def _open(codec: int, data: bytes, limit: int) -> tuple[Buffer, tuple[str, ...]]:

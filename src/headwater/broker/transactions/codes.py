@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from headwater.broker.errors import InvalidRequest
-from headwater.errors import HeadwaterError
 from headwater.state.results import Judgement
 
 _CODES = {
@@ -29,8 +27,3 @@ def code_of(judgement: Judgement, *, knows_fenced: bool = True, knows_abortable:
     if judgement is Judgement.NOT_JOINED and not knows_abortable:
         return ErrorCode.invalid_txn_state
     return _CODES[judgement]
-
-
-def code_of_failure(error: HeadwaterError) -> ErrorCode:
-    """The error code if there is no judgement. Clients look for the coordinator and try again, unless it is theirs."""
-    return ErrorCode.invalid_request if isinstance(error, InvalidRequest) else ErrorCode.coordinator_not_available

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 
 from headwater.background import Background, Duty, OnDeath, Supervised
 from headwater.broker import placing
-from headwater.broker.errors import InvalidRequest
 from headwater.broker.transactions.producer_ids import ProducerIds
 from headwater.clock import Clock
-from headwater.errors import HeadwaterError, NotReady
+from headwater.errors import BadInput, HeadwaterError, NotReady
 from headwater.replica.membership import Membership
 from headwater.replica.replica import Replica
 from headwater.settings.settings import Transactions as TransactionSettings
@@ -138,7 +137,7 @@ class Watcher:
         try:
             results = await self.replica.submit(commands)
         except ValueError as error:  # the commands are larger than a record may be
-            raise InvalidRequest(str(error)) from error
+            raise BadInput(str(error)) from error
         return [_judged(result) for result in results]
 
     # --- time-outs -------------------------------------------------------------------------------------
@@ -183,5 +182,5 @@ def _judged(result: object) -> Transacted:
     if isinstance(result, Transacted):
         return result
     if isinstance(result, Refused) and result.reason is Reason.INVALID:
-        raise InvalidRequest(result.detail)
+        raise BadInput(result.detail)
     raise NotReady(f"the command was not judged: {result}")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli.common import KAFKA, call_plainly, complain, fail, flush, parse_duration, put
+from headwater.cli.common import call_plainly, fail, flush, parse_duration, put
 from headwater.cli.sql.wishes import BINARY, SqlOutput, Wish, parse_as_of, parse_parameter
-from headwater.errors import ConfigError, HeadwaterError, NotAllowed, Retriable
+from headwater.errors import ConfigError, HeadwaterError
 from headwater.query.asking import Engine
 
 if TYPE_CHECKING:
@@ -97,9 +97,6 @@ def sql(
                 _shell(cluster, wish)
             else:
                 call_plainly(lambda: _script(cluster, sys.stdin.read(MAX_TEXT) if text is None else text, wish))
-    except (Retriable, NotAllowed) as error:
-        complain(error)
-        raise typer.Exit(KAFKA) from None
     except (HeadwaterError, OSError, UnicodeDecodeError, KeyboardInterrupt) as error:
         fail(
             error if not isinstance(error, UnicodeDecodeError) else ConfigError(f"the statements are no text: {error}")

@@ -7,12 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from headwater.configs.topics import DLQ_TOPIC
-from headwater.errors import NotReady
+from headwater.errors import NotReady, ObjectMissing
 from headwater.gateway.admin.changing import took
 from headwater.gateway.admin.tables import Found, find, found_of
 from headwater.gateway.services import Call
 from headwater.lake.letters import BadRow, Place, due, failed_rows, undecodable
-from headwater.objects import ObjectMissing
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.commands.columns import WantDecoded
 from headwater.state.results import Done

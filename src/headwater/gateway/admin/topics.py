@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from headwater.configs import topics as topic_configs
 from headwater.configs.changes import DELETE, SET, Edit, change_of, rules_of_topics
 from headwater.configs.topics import TopicConfig
-from headwater.errors import BadInput, ConfigError, NotReady
+from headwater.errors import BadInput, ConfigError, InvalidPartitions, NotReady
 from headwater.gateway.problems import NOT_ALLOWED, Refusal
 from headwater.gateway.services import Call, missing
 from headwater.replica import topic_rules
 from headwater.replica.links import check_own_partitions
-from headwater.replica.topics import InvalidPartitions, check_name
+from headwater.replica.topics import check_name
 from headwater.replica.trimming import start_of
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic

@@ -11,7 +11,6 @@ from headwater.gateway.origins import OTHER_HOST, OTHER_ORIGIN
 from headwater.gateway.problems import MEDIA_TYPE, Kind
 from headwater.gateway.records.appending import KEYS_FULL
 from headwater.gateway.records.encoding import DOES_NOT_FIT
-from headwater.gateway.records.scanning import OUT_OF_RANGE
 
 REGISTRY_MEDIA = "application/vnd.schemaregistry.v1+json"
 """The media type of the schema registry's answers."""
@@ -24,7 +23,7 @@ _OF_BODIES = (problems.TOO_SLOW, problems.TOO_LARGE, problems.MEDIA)
 _OF_CHANGES = (
     problems.CONFLICT, problems.EXISTS, problems.UNPROCESSABLE, problems.STORE_FULL, problems.OUTCOME_UNKNOWN,
 )  # fmt: skip
-_OF_READING = (problems.NOT_ACCEPTABLE, OUT_OF_RANGE, problems.DAMAGED)
+_OF_READING = (problems.NOT_ACCEPTABLE, problems.OUT_OF_RANGE, problems.DAMAGED)
 _OF_SQL = (
     problems.NOT_ACCEPTABLE, problems.STATEMENT_REFUSED, problems.QUERY_FAILED, problems.QUERY_LIMIT,
     problems.QUERY_CANCELLED, problems.NO_ENGINE, problems.DAMAGED,

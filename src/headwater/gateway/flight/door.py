@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.errors import INSTEAD_OF_A_COMMIT, BadInput, NotFound, NotReady
 from headwater.gateway.flight import tables
 from headwater.gateway.flight.encoding import frames, plain, schema_bytes, schema_frame, values_of
+from headwater.gateway.flight.errors import Unsupported
 from headwater.gateway.flight.messages import flight, pack, parsed, sql, unpack
 from headwater.gateway.flight.metrics import FlightStats
 from headwater.gateway.flight.parameters import parameters_of
@@ -45,10 +46,6 @@ ACTIONS = {
 _WRITING = ("CommandStatementUpdate", "CommandPreparedStatementUpdate", "CommandStatementIngest")
 _TRANSACTIONS = ("BeginTransaction", "EndTransaction", "BeginSavepoint", "EndSavepoint")
 Send = Callable[[bytes], Awaitable[None]]
-
-
-class Unsupported(BadInput):
-    """A part of Flight SQL that is not served."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 from headwater.query.gate.parsing import DIALECTS, MAX_PARAMETERS, MAX_TEXT, ODD_INPUT
 
 if TYPE_CHECKING:
@@ -46,18 +47,18 @@ _KINDS = {
 
 
 def parameters_of(sql: str) -> list[pa.DataType]:
-    """The types of the parameters of a statement, in their order. Raises `Refused` for text that is no SQL."""
+    """The types of the parameters of a statement, in their order. Raises `StatementRefused` for text that is no SQL."""
     import pyarrow as pa
 
     if len(sql) > MAX_TEXT:
-        raise Refused(f"the statement has {len(sql):,} characters: at most {MAX_TEXT:,} are read")
+        raise StatementRefused(f"the statement has {len(sql):,} characters: at most {MAX_TEXT:,} are read")
     try:
         tokens = list(DIALECTS[Engine.DUCKDB].tokenize(sql))
     except ODD_INPUT:
-        raise Refused("the statement cannot be read: a quote or a comment is not closed") from None
+        raise StatementRefused("the statement cannot be read: a quote or a comment is not closed") from None
     places = [i for i, token in enumerate(tokens) if token.token_type is TokenType.PLACEHOLDER]
     if len(places) > MAX_PARAMETERS:
-        raise Refused(f"the statement has {len(places):,} parameters: at most {MAX_PARAMETERS:,} are taken")
+        raise StatementRefused(f"the statement has {len(places):,} parameters: at most {MAX_PARAMETERS:,} are taken")
     words = [_word(token) for token in tokens]
     return [getattr(pa, _KINDS.get(_type(words, i), "string"))() for i in places]
 

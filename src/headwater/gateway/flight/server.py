@@ -18,13 +18,14 @@ import grpc.aio
 
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.gateway.callers import Caller
-from headwater.gateway.flight.door import ACTIONS, Asked, Door, Send, Unsupported
+from headwater.gateway.flight.door import ACTIONS, Asked, Door, Send
+from headwater.gateway.flight.errors import told
 from headwater.gateway.flight.messages import SERVICE, flight, parsed
 from headwater.gateway.flight.metrics import FlightStats, collect
 from headwater.gateway.flight.sessions import Sessions
 from headwater.gateway.flight.tls import Pem, PemFiles
 from headwater.gateway.limits import Rates
-from headwater.gateway.problems import BAD_REQUEST, Refusal, refusal_of
+from headwater.gateway.problems import BAD_REQUEST, Refusal
 from headwater.gateway.services import Call, Left, Services
 from headwater.ops.metrics import Metric
 from headwater.query.asking import Engine
@@ -49,18 +50,6 @@ _OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
-_CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    403: grpc.StatusCode.PERMISSION_DENIED,
-    404: grpc.StatusCode.NOT_FOUND,
-    409: grpc.StatusCode.CANCELLED,
-    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    422: grpc.StatusCode.INVALID_ARGUMENT,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    503: grpc.StatusCode.UNAVAILABLE,
-    504: grpc.StatusCode.UNAVAILABLE,
-}
 Context = Any
 """A `grpc.aio.ServicerContext`; gRPC has no types."""
 
@@ -254,14 +243,10 @@ def _bytes(message: Any) -> bytes:
 
 
 def _told(name: str, error: Exception) -> tuple[grpc.StatusCode, str]:
-    """The code and the words of an error. What nobody foresaw is told without its words, which may be secret."""
-    refusal = refusal_of(error)
     if not isinstance(error, HeadwaterError):
         log.error("a call of Flight SQL failed", extra={"call": name}, exc_info=error)
-    if isinstance(error, Unsupported):
-        return grpc.StatusCode.UNIMPLEMENTED, str(error)[:MAX_TEXT]
-    text = refusal.detail or refusal.kind.title
-    return _CODES.get(refusal.kind.status, grpc.StatusCode.INTERNAL), text[:MAX_TEXT]
+    status, text = told(error)
+    return grpc.StatusCode[status], text[:MAX_TEXT]
 
 
 def _engine(text: str) -> Engine:

@@ -51,7 +51,7 @@ class Sessions:
         return f"<Sessions, {len(self._kept)} kept>"
 
     async def who(self, host: str, authorization: str, certified: str) -> str:
-        """The principal of a caller. Raises `Unwelcome`."""
+        """The principal of a caller. Raises `NotAuthenticated`."""
         token = authorization.removeprefix(BEARER)
         if token != authorization and token.startswith(_MARK):
             found = self._find(token)
@@ -60,7 +60,7 @@ class Sessions:
         return await self._checks.who(host, _padded(authorization), certified)
 
     async def begin(self, host: str, authorization: str, certified: str) -> str:
-        """What a driver is to send as `authorization` from now on. Raises `Unwelcome`."""
+        """What a driver is to send as `authorization` from now on. Raises `NotAuthenticated`."""
         principal = await self.who(host, authorization, certified)
         if authorization.startswith(BEARER):
             return authorization

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from headwater.errors import StatementRefused
 from headwater.gateway.flight.encoding import schema_bytes
 from headwater.gateway.flight.sqlinfo import info_schema, info_table, type_schema, type_table
 from headwater.gateway.services import Call
-from headwater.query.asking import Refused
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.types import Domain
 
@@ -122,7 +122,7 @@ async def _tables(asked: Any, call: Call, columns: Columns) -> list[dict[str, ob
                 shown = await columns(call, name)
             else:  # all of these have the same columns
                 shown = plain = await columns(call, name) if plain is None else plain
-        except Refused:
+        except StatementRefused:
             continue  # it was deleted a moment ago
         found.append({**row, "table_schema": schema_bytes(_named(shown, name))})
     return found

@@ -14,10 +14,9 @@ import msgspec
 from headwater.background import each
 from headwater.client.records import Record
 from headwater.configs.topics import TopicConfig
-from headwater.errors import BadSchema, BadValue
+from headwater.errors import BadSchema, BadValue, RegistryUnavailable
 from headwater.gateway.records.values import NULL, Format, shown
 from headwater.lake.finding import SchemaFinder
-from headwater.lake.registries import RegistryUnavailable
 from headwater.schemas.framing import KEY_HEADER, VALUE_HEADER
 from headwater.schemas.payloads import Reading, Usable
 from headwater.schemas.typing import JSON, NO_SCHEMA

@@ -12,13 +12,12 @@ import msgspec
 
 from headwater.background import each
 from headwater.configs.topics import TopicConfig
-from headwater.errors import BadSchema, BadValue
+from headwater.errors import BadSchema, BadValue, RegistryUnavailable
 from headwater.gateway import rights
 from headwater.gateway.problems import UNAVAILABLE, UNPROCESSABLE, Kind, Refusal
 from headwater.gateway.records.bodies import Entry
 from headwater.gateway.records.choosing import Choice
 from headwater.gateway.services import Call
-from headwater.lake.registries import RegistryUnavailable
 from headwater.schemas.payloads import Usable, Writing, takes_prefix
 from headwater.schemas.typing import SUBJECT
 from headwater.state.cluster.domain import Topic

@@ -8,13 +8,11 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from headwater.errors import NoRecord, Retriable
-from headwater.gateway.problems import Refusal
 from headwater.gateway.records.decoding import view_of
 from headwater.gateway.records.forms import RecordLine, line_of
-from headwater.gateway.records.scanning import OUT_OF_RANGE
 from headwater.gateway.records.values import Format
 from headwater.gateway.services import Services, missing
-from headwater.query.lookups.lookups import Answer, OutOfRange, Place
+from headwater.query.lookups.lookups import Answer, Place
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
 from headwater.state.streams.state import StreamsState
@@ -76,9 +74,3 @@ async def found_record(services: Services, topic: Topic, answer: Answer, form: F
     run = inline if isinstance(view, Format) else services.offload
     line = await run(line_of, answer.partition, answer.record, view)
     return FoundRecord(line, answer.record.value is None, read)
-
-
-def out_of_range(error: OutOfRange) -> Refusal:
-    """The answer for an offset that a partition does not have."""
-    more = {"partition": error.partition, "start": error.start, "end": error.end}
-    return Refusal(OUT_OF_RANGE, str(error), more=more)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from headwater.client.reader import without_aborted
 from headwater.client.records import Record, decode_batches
-from headwater.errors import HeadwaterError
-from headwater.gateway.problems import Kind, Refusal
+from headwater.errors import HeadwaterError, OffsetOutOfRange
 from headwater.gateway.services import CATCH_UP_SECONDS, Services, missing
 from headwater.log.looking import bound_of
-from headwater.log.reader import OffsetOutOfRange, Want
+from headwater.log.reader import Want
+from headwater.query.lookups.lookups import out_of_range
 from headwater.replica.patience import catch_up
 from headwater.replica.replica import Replica
 from headwater.state.cluster.domain import Topic
@@ -33,11 +33,6 @@ MAX_ROUNDS = 16
 """How often a step reads on behind offsets without records before it ends without any."""
 RECORD_BYTES = 32
 """What a record counts beside its key, value and headers."""
-OUT_OF_RANGE = Kind(
-    "offset-out-of-range", 416, "The partition does not have this offset",
-    "The offset is before the first record that the partition still has, or behind its end. `start` and `end` say what "
-    "there is. Begin at one of them.",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +137,7 @@ class Scan:
         await self.look()
         for partition, position in self.positions.items():
             if not self._in_log(partition, lenient):
-                stream = self.stream(partition)
-                start, end = stream.log_start, stream.end
-                raise Refusal(
-                    OUT_OF_RANGE,
-                    f"partition {partition} has the offsets {start} to {end}, not {position}",
-                    more={"partition": partition, "start": start, "end": end},
-                )
+                raise out_of_range(self.stream(partition), position)
 
     def _in_log(self, partition: int, lenient: bool) -> bool:
         stream, position = self.stream(partition), self.positions[partition]

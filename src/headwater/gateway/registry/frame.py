@@ -12,12 +12,13 @@ from litestar import Request, Response
 from litestar.di import NamedDependency
 from litestar.params import PathParameter, QueryParameter
 
+from headwater.errors import SchemaReason, SchemaRefused
 from headwater.gateway import rights
 from headwater.gateway.description.document import BODY, REGISTRY
 from headwater.gateway.problems import BAD_REQUEST, NOT_ALLOWED, Refusal
 from headwater.gateway.registry.errors import MEDIA_TYPE
 from headwater.gateway.services import Call, Services, TheCall
-from headwater.replica.schema_errors import RegistryCode, RegistryError, no_subject
+from headwater.replica.schema_errors import no_subject
 from headwater.replica.schema_sources import LATEST
 from headwater.replica.schemas import Registry
 from headwater.state.cluster.access import AclResource, Operation
@@ -111,7 +112,7 @@ class Frame:
         if number != LATEST:
             try:
                 return self.registry.version(subject, number, deleted)
-            except RegistryError:
+            except SchemaRefused:
                 pass
         await self.services.catch_up()
         return self.registry.version(subject, number, deleted)
@@ -128,8 +129,8 @@ def number_of(text: str) -> int:
         return LATEST
     if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_VERSION)) and 0 < int(text) <= MAX_VERSION:
         return int(text)
-    raise RegistryError(
-        RegistryCode.BAD_VERSION,
+    raise SchemaRefused(
+        SchemaReason.BAD_VERSION,
         f"The specified version '{text[:100]}' is not a valid version id. "
         'Allowed values are between [1, 2^31-1] and the string "latest"',
     )

@@ -8,6 +8,7 @@ import msgspec
 from litestar import Request, Response, delete, get, post, put
 from litestar.params import QueryParameter
 
+from headwater.errors import SchemaReason, SchemaRefused
 from headwater.gateway.registry.forms import GivenSchema
 from headwater.gateway.registry.frame import (
     TAG,
@@ -23,7 +24,7 @@ from headwater.gateway.registry.frame import (
     taking,
 )
 from headwater.gateway.registry.subjects import read_draft
-from headwater.replica.schema_errors import RegistryCode, RegistryError, no_subject, no_version
+from headwater.replica.schema_errors import no_subject, no_version
 from headwater.replica.schema_sources import LATEST
 from headwater.schemas.compatibility import Level
 from headwater.state.cluster.access import Operation
@@ -122,8 +123,8 @@ async def describe_subject_config(
         return answer(_told(frame.registry.settings(name)))
     own = frame.registry.schemas.subjects.get(name)
     if own is None or own.settings == NO_SETTINGS:
-        raise RegistryError(
-            RegistryCode.NO_COMPATIBILITY, f"Subject '{name}' does not have subject-level compatibility configured"
+        raise SchemaRefused(
+            SchemaReason.NO_COMPATIBILITY, f"Subject '{name}' does not have subject-level compatibility configured"
         )
     return answer(_told(own.settings))
 
@@ -189,7 +190,7 @@ async def describe_subject_mode(
     if default_to_global:
         return answer(GivenMode(frame.registry.mode(name)))
     if own is None or own.mode is None:
-        raise RegistryError(RegistryCode.NO_MODE, f"Subject '{name}' does not have subject-level mode configured")
+        raise SchemaRefused(SchemaReason.NO_MODE, f"Subject '{name}' does not have subject-level mode configured")
     return answer(GivenMode(own.mode))
 
 
@@ -275,12 +276,12 @@ async def _change(request: Request[Any, Any, Any], frame: Frame, name: str) -> R
     raw = await body_of(request, dict[str, msgspec.Raw])
     unknown = [field for field in UNSUPPORTED if bytes(raw.get(field, msgspec.Raw(b"null"))) != b"null"]
     if unknown:
-        raise RegistryError(RegistryCode.NOT_PERMITTED, f"This registry does not support {', '.join(unknown)}")
+        raise SchemaRefused(SchemaReason.NOT_PERMITTED, f"This registry does not support {', '.join(unknown)}")
     given = await body_of(request, GivenSettings)
     level = given.compatibility
     if isinstance(level, str) and level.upper() not in Level.__members__:
-        raise RegistryError(
-            RegistryCode.BAD_COMPATIBILITY,
+        raise SchemaRefused(
+            SchemaReason.BAD_COMPATIBILITY,
             "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, "
             "forward_transitive, and full_transitive",
         )
@@ -299,7 +300,7 @@ async def _set_mode(request: Request[Any, Any, Any], frame: Frame, name: str, fo
     given = await body_of(request, GivenMode)
     if given.mode is not None and given.mode.upper() not in SchemaMode.__members__:
         names = ", ".join(SchemaMode.__members__)
-        raise RegistryError(RegistryCode.BAD_MODE, f"Invalid mode. Valid values are {names}")
+        raise SchemaRefused(SchemaReason.BAD_MODE, f"Invalid mode. Valid values are {names}")
     mode = SchemaMode(given.mode.upper()) if given.mode is not None else None
     await frame.registry.set_mode(name, mode, force)
     return answer(given)

@@ -14,13 +14,13 @@ from urllib.parse import parse_qs, quote
 from litestar import HttpMethod, Request, Response, post, route
 from litestar.params import FromPath
 
+from headwater.errors import NotAuthenticated
 from headwater.gateway.asgi import Scope
 from headwater.gateway.callers import TOKENS
 from headwater.gateway.catalog import MOUNT, refused
-from headwater.gateway.problems import Body, Refusal
+from headwater.gateway.problems import Body, Refusal, refusal_of
 from headwater.gateway.services import TheCall
 from headwater.ops.http import Request as Asked
-from headwater.security.http_logins import Unwelcome
 
 METHODS = [HttpMethod.GET, HttpMethod.HEAD, HttpMethod.POST, HttpMethod.PUT, HttpMethod.PATCH, HttpMethod.DELETE]
 MAX_FORM_BYTES = 64 * 1024
@@ -65,10 +65,9 @@ async def tokens(call: TheCall, request: Request[Any, Any, Any]) -> Response[str
         return _oauth_error("invalid_request", "client_id and client_secret, or subject_token, are needed")
     try:
         token, seconds = await logins.grant(call.caller.host, authorization)
-    except Unwelcome as unwelcome:
-        if unwelcome.status != 401:
-            raise
-        return _oauth_error("invalid_client", unwelcome.title, 401, dict(unwelcome.headers))
+    except NotAuthenticated as error:
+        refusal = refusal_of(error)
+        return _oauth_error("invalid_client", str(error), refusal.kind.status, dict(refusal.headers))
     answer = {"access_token": token, "token_type": "bearer", "issued_token_type": TOKEN_TYPE, "expires_in": seconds}
     return Response(json.dumps(answer), status_code=200, media_type="application/json")
 

@@ -10,10 +10,9 @@ from litestar.params import PathParameter, QueryParameter
 from headwater.errors import BadInput
 from headwater.gateway.parameters import TopicName
 from headwater.gateway.records.asking import Shown
-from headwater.gateway.records.finding import FoundRecord, found_record, held, out_of_range, place_of
+from headwater.gateway.records.finding import FoundRecord, found_record, held, place_of
 from headwater.gateway.records.values import Format, from_base64
 from headwater.gateway.services import TheCall
-from headwater.query.lookups.lookups import OutOfRange
 from headwater.state.cluster.access import Operation
 
 Partition = Annotated[int, PathParameter(description="The number of the partition.")]
@@ -38,11 +37,8 @@ async def find_record(
     topic = await call.topic(name, Operation.READ)
     own = call.services
     call.usage.reads()
-    try:
-        async with held(own):
-            found = await own.lookups.at(place_of(own, topic), partition, offset)
-    except OutOfRange as error:
-        raise out_of_range(error) from None
+    async with held(own):
+        found = await own.lookups.at(place_of(own, topic), partition, offset)
     return await found_record(own, topic, found, Format(shown), f"partition {partition}, offset {offset}")
 
 

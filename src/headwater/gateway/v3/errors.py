@@ -1,7 +1,7 @@
 """Errors as clients of the REST Proxy expect them: a JSON object with `error_code` and `message`.
 
 The code is the status, or a number of five digits whose first three are the status. Some conditions have another status
-than in the rest of the HTTP API; `kafka_errors` and `refused` give them theirs.
+than in the rest of the HTTP API: `kafka_errors` takes it from the table of errors (`gateway/problems.py`).
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headwater.errors import BadInput, ConfigError
+from headwater.errors import HeadwaterError, row_of
 from headwater.gateway.problems import (
     BAD_REQUEST,
+    BAD_VALUE,
     CODE,
+    ERRORS,
     NOT_ALLOWED,
     NOT_AUTHENTICATED,
     NOT_FOUND,
     OUTCOME_UNKNOWN,
+    UNKNOWN_TOPIC,
     Body,
     Refusal,
     refusal_of,
 )
-from headwater.replica.topics import TopicUnknown
 
-BAD_VALUE, UNKNOWN_TOPIC, RETRIABLE = 40002, 40403, 50003
-"""What Kafka refuses as invalid; a topic or a partition that does not exist; an error that may soon be gone."""
+RETRIABLE = 50003
+"""The code of an error that may soon be gone."""
 _OF_KIND = {NOT_AUTHENTICATED: 40101, NOT_ALLOWED: 40301}
 
 
@@ -72,10 +74,14 @@ def kafka_errors() -> Iterator[None]:
         if refusal.kind is NOT_FOUND and CODE not in refusal.more:
             raise unknown_topic() from None
         raise
-    except TopicUnknown:
-        raise unknown_topic() from None
-    except (BadInput, ConfigError) as error:
-        raise refused(str(error)) from error
+    except HeadwaterError as error:
+        match row_of(ERRORS, error).rest:
+            case 0:
+                raise
+            case code if code == UNKNOWN_TOPIC:
+                raise unknown_topic() from None
+            case code:
+                raise refused(str(error), code) from error
 
 
 def told_of(error: BaseException) -> Told:

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import msgspec
 
 from headwater.background import each
-from headwater.errors import BadSchema, BadValue, HeadwaterError
+from headwater.errors import BadSchema, BadValue, HeadwaterError, RegistryUnavailable, SchemaReason, SchemaRefused
 from headwater.gateway import rights
 from headwater.gateway.problems import CODE, UNAVAILABLE, UNPROCESSABLE, Refusal
 from headwater.gateway.records.encoding import LARGE, Encoding, encode
 from headwater.gateway.services import Call
 from headwater.gateway.v3.errors import Told, told_of
 from headwater.gateway.v3.record_forms import DataReceipt, Form, Wanted, flawed, wrong
-from headwater.lake.registries import RegistryUnavailable
-from headwater.replica.schema_errors import RegistryCode, RegistryError
 from headwater.replica.schema_sources import LATEST, Draft
 from headwater.schemas.parsing import SchemaKind
 from headwater.schemas.payloads import Usable, Writing, record_name
@@ -96,8 +94,8 @@ class DataSchemas:
             if not wanted.certain:
                 return None
             raise _unusable(str(error)) from error
-        except RegistryError as error:
-            if error.code is RegistryCode.BAD_SCHEMA:
+        except SchemaRefused as error:
+            if error.reason is SchemaReason.BAD_SCHEMA:
                 raise _unusable(f"Invalid schema: {error}", BAD_SCHEMA) from error
             raise _unusable(str(error)) from error
         except (BadSchema, BadValue) as error:
@@ -144,8 +142,8 @@ class DataSchemas:
             raise _Missing(f"the subject {subject!r} does not exist")
         try:
             version = await services.registry.find(subject, draft)
-        except RegistryError as error:
-            if error.code is not RegistryCode.NO_SUBJECT:
+        except SchemaRefused as error:
+            if error.reason is not SchemaReason.NO_SUBJECT:
                 raise
             version = None
         if version is None:

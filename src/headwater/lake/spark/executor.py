@@ -17,7 +17,7 @@ import msgspec
 from headwater.background import each
 from headwater.client.records import Record, encode_batch
 from headwater.clock import SystemChance
-from headwater.errors import ConfigError, CorruptObject
+from headwater.errors import ConfigError, Damaged, ObjectMissing
 from headwater.lake.segments import NewSegment
 from headwater.lake.tasks import (
     VERSION,
@@ -36,7 +36,7 @@ from headwater.lake.tasks import (
 from headwater.log.segment.write import Piece, SegmentWriter, Sizes, decode_runs, read_pieces
 from headwater.log.wal.format import PREFIX_BYTES, sound_batches
 from headwater.log.wal.runs import RunBytes, load_runs
-from headwater.objects import ObjectMissing, ObjectStore, open_store
+from headwater.objects import ObjectStore, open_store
 from headwater.settings.objects import from_environment
 from headwater.state.commands.columns import column_at
 from headwater.types import Buffer
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headwater.lake.typed_rows import TypedRows
 
 OPENED_LIMIT = 64 << 20
-_UNREADABLE = (ObjectMissing, CorruptObject)
+_UNREADABLE = (ObjectMissing, Damaged)
 
 
 def run_task(data: bytes) -> bytes:

@@ -13,8 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from headwater.errors import ConfigError
-from headwater.extras import MissingExtra
+from headwater.errors import ConfigError, MissingExtra
 
 SUPPORTED = (17, 21)
 _SHIM = """#!/bin/sh

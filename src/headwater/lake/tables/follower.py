@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headwater.errors import INSTEAD_OF_A_COMMIT, HeadwaterError
+from headwater.errors import INSTEAD_OF_A_COMMIT, ForeignCommit
 from headwater.state.commands.tables import Bounds
 from headwater.state.streams.stored.typed import NO_COLUMNS, Columns
 from headwater.state.streams.tables import DataFile, JournalEntry, TopicTable
@@ -19,12 +19,9 @@ from headwater.state.streams.tables import DataFile, JournalEntry, TopicTable
 HOUR_MS = 3_600_000
 
 
-class ForeignCommit(HeadwaterError):
-    """Another writer changed the data of a topic's table. The follower commits nothing until an operator repairs it."""
-
-    def __init__(self, what: str, repair: str) -> None:
-        """`what` happened to which table, and how to `repair` it."""
-        super().__init__(f"{what}. {repair}. {INSTEAD_OF_A_COMMIT}")
+def foreign_commit(what: str, repair: str) -> ForeignCommit:
+    """The error for what happened to which table. `repair` says what an operator does about it."""
+    return ForeignCommit(f"{what}. {repair}. {INSTEAD_OF_A_COMMIT}")
 
 
 @dataclass(frozen=True, slots=True)

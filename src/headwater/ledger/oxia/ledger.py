@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from headwater.background import Background, Duty, OnDeath, Supervised, spawn
-from headwater.errors import CorruptObject, OutcomeUnknown, Retriable, StoreUnavailable, Truncated
+from headwater.errors import Damaged, OutcomeUnknown, Retriable, StoreUnavailable, Truncated
 from headwater.ledger.contract import MAX_RECORD_BYTES, Beat, Entry, Pointer
 from headwater.ledger.oxia.store import ABSENT, Item, OxiaStore, Put, Write
 from headwater.ledger.oxia.url import parse_url
@@ -252,7 +252,7 @@ class _Domain:
 
     def position(self, key: str | None) -> Position:
         if key is None or key[: -_NUMBER_DIGITS - 1] != self.sequence:
-            raise CorruptObject(f"Oxia answers with the key {key!r} in the sequence {self.sequence!r}")
+            raise Damaged(f"Oxia answers with the key {key!r} in the sequence {self.sequence!r}")
         return Position(int(key[-_NUMBER_DIGITS:]))
 
     def entry(self, item: Item, expected: int) -> Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.ledger.oxia.store import Item, Write, Written
 from headwater.ledger.protobuf import messages
 
@@ -86,7 +86,7 @@ def written_of(write: Write, response: Any, leader: str) -> Written:
     keys: list[str | None] = []
     for put, answer in zip(write.puts, response.puts, strict=True):
         if answer.status not in (_OK, _UNEXPECTED_VERSION):
-            raise CorruptObject(f"Oxia answers a put of {put.key!r} with status {answer.status}")
+            raise Damaged(f"Oxia answers a put of {put.key!r} with status {answer.status}")
         keys.append((answer.key or put.key) if answer.status == _OK else None)
     return Written(keys, leader)
 
@@ -96,5 +96,5 @@ def item_of(found: Any, key: str) -> Item | None:
     if found.status == _KEY_NOT_FOUND:
         return None
     if found.status != _OK:
-        raise CorruptObject(f"Oxia answers a read of {key!r} with status {found.status}")
+        raise Damaged(f"Oxia answers a read of {key!r} with status {found.status}")
     return Item(found.key or key, found.value, found.version.version_id, found.version.modifications_count)

@@ -11,11 +11,11 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged, ObjectMissing
 from headwater.link.source.pieces import NO_EPOCH, epoch_of
 from headwater.log.damage import path_of
 from headwater.log.wal.format import batches_between
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.replica.replica import Replica
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
@@ -66,7 +66,7 @@ class Tails:
                 batches = batches_between(data, 0, len(data))
             except (
                 ObjectMissing,
-                CorruptObject,
+                Damaged,
             ) as error:  # settled meanwhile, or damaged: readers will tell
                 log.info("the end of a stream is not readable", extra={"stream": stream_id, "reason": str(error)})
                 return None

@@ -12,11 +12,11 @@ from kio.schema.errors import ErrorCode
 
 from headwater.background import each
 from headwater.client.client import Client
-from headwater.client.errors import ClientError, Unreachable, kafka_error
+from headwater.client.errors import Unreachable, kafka_error
 from headwater.client.fetching import Place, place_name
 from headwater.client.model import Broker, Topic
 from headwater.client.routing import topic_of
-from headwater.errors import HeadwaterError, Retriable
+from headwater.errors import ClientError, HeadwaterError, Retriable
 from headwater.link.source.errors import SourceDeleted, SourceRecreated, SourceRefuses
 
 GONE = frozenset({ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition, ErrorCode.inconsistent_topic_id})

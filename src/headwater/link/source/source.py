@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from headwater.background import each
 from headwater.client.client import Client, ClientSettings
 from headwater.client.connection import Connection
-from headwater.client.errors import ClientError, KafkaError, Throttled, UnsupportedApi
+from headwater.client.errors import KafkaError, Throttled, UnsupportedApi
 from headwater.client.fetch_sessions import FetchSession
 from headwater.client.fetching import (
     UNDEFINED,
@@ -33,7 +33,7 @@ from headwater.client.fetching import (
 from headwater.client.model import EARLIEST, LATEST, Broker, Config, ConfigSource, Fetched
 from headwater.client.security import ClientSecurity
 from headwater.clock import Chance, Clock
-from headwater.errors import ConfigError, HeadwaterError, Retriable
+from headwater.errors import ClientError, ConfigError, HeadwaterError, Retriable
 from headwater.link.source.epochs import Epochs
 from headwater.link.source.errors import SourceDamaged, SourceOvertaken, SourceRefuses, SourceStops, SourceTruncated
 from headwater.link.source.leaders import GONE, Leaders, Linked, NotLinked, as_retriable

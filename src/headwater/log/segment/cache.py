@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.background import spawn
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.batch import MAX_EMPTY, empty_batch
 from headwater.objects import ObjectStore, reads
 from headwater.threads import Offload, inline
@@ -41,7 +41,7 @@ class Segment:
     checksum: int
 
 
-class DamagedRows(CorruptObject):
+class DamagedRows(Damaged):
     """A row group cannot be decoded. Other row groups of the segment can."""
 
     def __init__(self, start: int, end: int, reason: str) -> None:
@@ -137,7 +137,7 @@ class SegmentCache:
             end = min(end, footer.groups[following].first_offset)
         try:
             rows = await self.rows(segment.path, footer, group)
-        except CorruptObject as error:
+        except Damaged as error:
             raise DamagedRows(min(offset, footer.groups[group].first_offset), end, str(error)) from error
         encoded: Encoded = await self._offload(rows.encode, offset, end, max_bytes, first_whole)
         return encoded

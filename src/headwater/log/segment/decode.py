@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headwater.errors import BadInput, CorruptObject
+from headwater.errors import BadInput, Damaged
 from headwater.log.segment.schema import segment_schema
 from headwater.types import Buffer
 from headwater.wire.codecs import decompress
@@ -57,7 +57,7 @@ def decode_runs(
     """The rows of runs that rise by offset, from `first_offset` on, in pieces of bounded size.
 
     Records of `aborted` transactions are left out. The transactions of one producer must not overlap. A compressed
-    batch may decompress to at most `opened_limit` bytes. An invalid run raises `CorruptObject`. Callers that decode
+    batch may decompress to at most `opened_limit` bytes. An invalid run raises `Damaged`. Callers that decode
     similar rows several times pass the same `sizes` to each call.
     """
     return _Decoder(partition, first_offset, opened_limit, sizes or Sizes(), aborted).decode(runs)
@@ -254,7 +254,7 @@ class _Decoder:
         ends = np.cumsum([len(run[0]) for run in runs])
         table = np.array([(end, run[1], run[2]) for end, run in zip(ends, runs, strict=True)], dtype=np.int64)
         if runs[0][1] < state[kernels.OFFSET]:
-            raise CorruptObject(f"a run that starts at offset {runs[0][1]} comes before {state[kernels.OFFSET]}")
+            raise Damaged(f"a run that starts at offset {runs[0][1]} comes before {state[kernels.OFFSET]}")
         state[kernels.RUN], state[kernels.AT], state[kernels.OFFSET] = 0, 0, runs[0][1]
         while (status := self._fill_batches(data, table)) != kernels.DONE:
             if status != kernels.OPEN:
@@ -279,7 +279,7 @@ class _Decoder:
             return
         if status != kernels.FULL:
             offset = int(columns.state[kernels.OFFSET])
-            raise CorruptObject(f"partition {self._partition} before offset {offset}: {kernels.FLAWS[status]}")
+            raise Damaged(f"partition {self._partition} before offset {offset}: {kernels.FLAWS[status]}")
         yield self._piece()
         self._columns = _Columns(self._partition, self._sizes.columns)
         self._columns.state[kernels.PIECE_NUMBERS :] = columns.state[kernels.PIECE_NUMBERS :]
@@ -296,7 +296,7 @@ class _Decoder:
             opened = _readonly(decompress(int(state[kernels.CODEC]), packed, self._opened_limit))
         except BadInput as error:
             offset = int(state[kernels.BASE])
-            raise CorruptObject(f"partition {self._partition}, the batch at offset {offset}: {error}") from error
+            raise Damaged(f"partition {self._partition}, the batch at offset {offset}: {error}") from error
         state[kernels.POSITION], state[kernels.END] = 0, len(opened)
         return opened
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crc32c import crc32c
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.batch import MAX_EMPTY
 from headwater.log.segment.schema import segment_schema
 from headwater.types import Buffer
@@ -52,13 +52,13 @@ class RowGroup:
         arrays = [_whole(rows.column(name)) for name in READ_COLUMNS]
         odd = [n for n, a in zip(READ_COLUMNS, arrays, strict=True) if a.type != segment_schema().field(n).type]
         if odd:
-            raise CorruptObject(f"a row group whose columns {', '.join(odd)} are not of a segment's types")
+            raise Damaged(f"a row group whose columns {', '.join(odd)} are not of a segment's types")
         offset, time, key, value, headers, raw, attributes = arrays
         self.size_bytes = sum(array.nbytes for array in arrays)
         pairs = headers.values
         names, contents = pairs.field(0), pairs.field(1)
         if pairs.offset or names.offset or contents.offset:
-            raise CorruptObject("a row group's headers do not begin at their first row")
+            raise Damaged("a row group's headers do not begin at their first row")
         self._columns = Columns(
             _numbers(offset, np.int64),
             _numbers(time, np.int64),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crc32c import crc32c
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.segment.encode import READ_COLUMNS, RowGroup
 from headwater.log.segment.typed import leaf_places
 from headwater.types import Buffer
@@ -102,11 +102,11 @@ class SegmentReader:
             self._metadata = parquet.read_metadata(pa.BufferReader(_MAGIC + bytes(footer)))
             self.groups = [_facts(self._metadata.row_group(i)) for i in range(self._metadata.num_row_groups)]
         except (pa.ArrowException, OSError) as error:
-            raise CorruptObject(f"a segment's footer cannot be read: {error}") from error
+            raise Damaged(f"a segment's footer cannot be read: {error}") from error
         self._places: dict[str, range] = {}
         self._ends = [(group.partition, group.last_offset) for group in self.groups]
         if sorted(self._ends) != self._ends:
-            raise CorruptObject("a segment's row groups do not rise by partition and offset")
+            raise Damaged("a segment's row groups do not rise by partition and offset")
         self.spans: list[tuple[int, int]] = []
         """Ranges that are each read with one request: start and length."""
         self.span_of: list[int] = []
@@ -145,10 +145,10 @@ class SegmentReader:
         """The rows of a row group from the bytes of its range. Page checksums are verified."""
         facts = self.groups[group]
         if len(data) != facts.length:
-            raise CorruptObject(f"row group {group}: {len(data)} bytes instead of {facts.length}")
+            raise Damaged(f"row group {group}: {len(data)} bytes instead of {facts.length}")
         rows = RowGroup(self.columns(group, READ_COLUMNS, [(facts.position, data)]))
         if len(rows) != facts.rows:
-            raise CorruptObject(f"row group {group} holds {len(rows)} rows instead of {facts.rows}")
+            raise Damaged(f"row group {group} holds {len(rows)} rows instead of {facts.rows}")
         return rows
 
     def ranges(self, group: int, columns: Collection[str]) -> list[tuple[int, int]]:
@@ -173,7 +173,7 @@ class SegmentReader:
             # By number: pyarrow takes "value.x" for a part of "value", even if it is a column of its own.
             return file.reader.read_row_group(group, column_indices=self._leaves(columns), use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise CorruptObject(f"row group {group} of a segment cannot be read: {error}") from error
+            raise Damaged(f"row group {group} of a segment cannot be read: {error}") from error
 
     def _leaves(self, columns: Collection[str]) -> list[int]:
         """The numbers of the Parquet columns of some columns, in the order of the file."""
@@ -190,10 +190,10 @@ class SegmentReader:
 def footer_bytes(tail: Buffer) -> int:
     """The length of a segment's footer, the last bytes of the file included."""
     if len(tail) < _END.size:
-        raise CorruptObject(f"a segment of {len(tail)} bytes")
+        raise Damaged(f"a segment of {len(tail)} bytes")
     length, magic = _END.unpack_from(tail, len(tail) - _END.size)
     if magic != _MAGIC:
-        raise CorruptObject("a segment does not end as a Parquet file does")
+        raise Damaged("a segment does not end as a Parquet file does")
     return int(length) + _END.size
 
 
@@ -204,15 +204,15 @@ def footer_checksum(tail: Buffer) -> int:
     """
     needed = footer_bytes(tail)
     if needed > len(tail):
-        raise CorruptObject(f"a footer of {needed} bytes in {len(tail)}")
+        raise Damaged(f"a footer of {needed} bytes in {len(tail)}")
     checksum: int = crc32c(memoryview(tail)[len(tail) - needed :])
     return checksum
 
 
 def check_footer(tail: Buffer, checksum: int) -> None:
-    """Raise `CorruptObject` if the footer is not the one that was written."""
+    """Raise `Damaged` if the footer is not the one that was written."""
     if footer_checksum(tail) != checksum:
-        raise CorruptObject("a segment's footer is not the one that was written")
+        raise Damaged("a segment's footer is not the one that was written")
 
 
 async def open_segment(size: int, read: ReadRange, checksum: int) -> SegmentReader:
@@ -221,7 +221,7 @@ async def open_segment(size: int, read: ReadRange, checksum: int) -> SegmentRead
     tail = await read(size - length, length)
     needed = footer_bytes(tail)
     if needed > size:
-        raise CorruptObject(f"a footer of {needed} bytes in a segment of {size}")
+        raise Damaged(f"a footer of {needed} bytes in a segment of {size}")
     if needed > length:
         tail = await read(size - needed, needed)
     check_footer(tail, checksum)
@@ -236,14 +236,14 @@ def _facts(group: Any) -> GroupFacts:
         chunks.setdefault(chunk.path_in_schema.split(".")[0], []).append(chunk)
     missing = [name for name in ("partition", *READ_COLUMNS) if name not in chunks]
     if missing:
-        raise CorruptObject(f"a segment without the columns {', '.join(missing)}")
+        raise Damaged(f"a segment without the columns {', '.join(missing)}")
     partition, offset, time = (chunks[name][0].statistics for name in ("partition", "offset", "timestamp_ms"))
     if partition is None or offset is None or time is None or partition.min != partition.max:
-        raise CorruptObject("a row group without statistics, or of several partitions")
+        raise Damaged("a row group without statistics, or of several partitions")
     spans = [_span(chunk) for name in READ_COLUMNS for chunk in chunks[name]]
     start, end = min(span[0] for span in spans), max(span[1] for span in spans)
     if start < 0 or end < start:
-        raise CorruptObject(f"a row group from {start} to {end}")
+        raise Damaged(f"a row group from {start} to {end}")
     return GroupFacts(partition.min, offset.min, offset.max, time.max, group.num_rows, start, end - start)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.segment.digest import MASK, digest
 from headwater.log.segment.write import Piece, read_pieces
 from headwater.types import Buffer
@@ -23,13 +23,13 @@ class GroupRows:
     """See `log/segment/digest.py`."""
 
 
-def verify_segment(data: Buffer, checksum: int) -> list[GroupRows | CorruptObject]:
-    """Decode a whole segment, row group by row group. A damaged footer raises `CorruptObject`."""
-    found: list[GroupRows | CorruptObject] = []
+def verify_segment(data: Buffer, checksum: int) -> list[GroupRows | Damaged]:
+    """Decode a whole segment, row group by row group. A damaged footer raises `Damaged`."""
+    found: list[GroupRows | Damaged] = []
     for piece in read_pieces(data, checksum):
         try:
             found.append(_decoded(piece))
-        except CorruptObject as error:
+        except Damaged as error:
             found.append(error)
     return found
 
@@ -44,11 +44,11 @@ def _decoded(piece: Piece) -> GroupRows:
         offsets: Any = batch.column("offset").to_numpy()
         partitions = pc.min_max(batch.column("partition")).as_py()
         if partitions != {"min": piece.partition, "max": piece.partition}:
-            raise CorruptObject(f"{piece!r} has rows of another partition")
+            raise Damaged(f"{piece!r} has rows of another partition")
         if (rows and offsets[0] <= last) or (offsets[1:] <= offsets[:-1]).any():
-            raise CorruptObject(f"{piece!r} has offsets that do not rise")
+            raise Damaged(f"{piece!r} has offsets that do not rise")
         first = int(offsets[0]) if not rows else first
         last, rows, total = int(offsets[-1]), rows + len(offsets), total + digest(batch)
     if first != piece.first_offset:
-        raise CorruptObject(f"{piece!r} begins at offset {first}")
+        raise Damaged(f"{piece!r} begins at offset {first}")
     return GroupRows(piece.partition, first, last, rows, total & MASK)

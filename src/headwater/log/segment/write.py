@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.segment.bounds import Bounded, bounded, bounds_of
 from headwater.log.segment.decode import Sizes, compile_kernels, decode_runs
 from headwater.log.segment.digest import MASK, digest
@@ -151,7 +151,7 @@ class SegmentWriter:
         offsets = batch.column("offset")
         first, last = offsets[0].as_py(), offsets[rows - 1].as_py()
         if (partition, first) <= self._last:
-            raise CorruptObject(f"partition {partition}, offset {first} does not come after {self._last} in a segment")
+            raise Damaged(f"partition {partition}, offset {first} does not come after {self._last} in a segment")
         if self._pending and (
             partition != self._last[0]
             or self._pending_rows + rows > GROUP_ROWS
@@ -267,7 +267,7 @@ class Piece:
             if chosen:
                 self._file.reader.read_row_group(self._group, column_indices=chosen, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise CorruptObject(f"typed columns of row group {self._group} cannot be read: {error}") from error
+            raise Damaged(f"typed columns of row group {self._group} cannot be read: {error}") from error
 
     def batches(self, typed: Sequence[pa.Field] = ()) -> Iterator[pa.RecordBatch]:
         """The rows of the row group: columns of the log, then typed ones as far as it has them."""
@@ -278,13 +278,13 @@ class Piece:
             places = leaf_places(self._file.schema_arrow)
             known = set(places)
             if not known.issuperset(log.names):
-                raise CorruptObject(f"row group {self._group} has other columns than a segment")
+                raise Damaged(f"row group {self._group} has other columns than a segment")
             wanted = [*log.names, *(field.name for field in typed if field.name in known)]
             chosen = [leaf for name in wanted for leaf in places[name]]
             # By number: pyarrow takes "value.x" for a part of "value", even if it is a column of its own.
             table = self._file.reader.read_row_group(self._group, column_indices=chosen, use_threads=False)
             if not table.select(log.names).schema.equals(log):
-                raise CorruptObject(f"row group {self._group} has other columns than a segment")
+                raise Damaged(f"row group {self._group} has other columns than a segment")
             for batch in table.to_batches():
                 extra = [
                     aligned(batch.column(field.name), field.type)
@@ -294,7 +294,7 @@ class Piece:
                 ]
                 yield pa.RecordBatch.from_arrays([*(batch.column(name) for name in log.names), *extra], schema=schema)
         except (pa.ArrowException, OSError) as error:
-            raise CorruptObject(f"row group {self._group} of a segment cannot be read: {error}") from error
+            raise Damaged(f"row group {self._group} of a segment cannot be read: {error}") from error
 
 
 def read_pieces(data: Buffer, checksum: int) -> list[Piece]:
@@ -307,7 +307,7 @@ def read_pieces(data: Buffer, checksum: int) -> list[Piece]:
         file = parquet.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
-        raise CorruptObject(f"a segment's footer cannot be read: {error}") from error
+        raise Damaged(f"a segment's footer cannot be read: {error}") from error
     return [Piece(file, i, *_first_row(group)) for i, group in enumerate(groups)]
 
 
@@ -315,5 +315,5 @@ def _first_row(group: Any) -> tuple[int, int]:
     """Partition and first offset of a row group, from its statistics."""
     partition, offset = group.column(0).statistics, group.column(1).statistics
     if partition is None or offset is None or partition.min != partition.max:
-        raise CorruptObject("a row group without statistics, or of several partitions")
+        raise Damaged("a row group without statistics, or of several partitions")
     return partition.min, offset.min

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from headwater.background import Tasks, consume
-from headwater.errors import CorruptObject, HeadwaterError, StoreUnavailable
+from headwater.errors import Damaged, HeadwaterError, StoreUnavailable
 from headwater.log.wal import format as wal
 from headwater.objects import ObjectStore, reads
 from headwater.types import Buffer, WalId
@@ -126,7 +126,7 @@ class AbsentWal:
         raise wal.DamagedRun(self._reason, [], [])
 
     def pieces(self) -> list[Buffer]:
-        raise CorruptObject(self._reason)
+        raise Damaged(self._reason)
 
     def expect(self, size: int) -> None:
         pass
@@ -253,7 +253,7 @@ class WalCache:
         self.store_reads += len(wanted)
         for (object_id, _), data in zip(wanted, await self._get(wanted), strict=True):
             reads.note(len(data) if isinstance(data, bytes) else 0)
-            if isinstance(data, CorruptObject):
+            if isinstance(data, Damaged):
                 futures[object_id].set_result(AbsentWal(str(data)))
             elif data is None:
                 futures[object_id].set_result(AbsentWal("the object is missing"))
@@ -264,12 +264,12 @@ class WalCache:
                 self.put(domain, object_id, cached)
                 futures[object_id].set_result(cached)
 
-    async def _get(self, wanted: list[tuple[WalId, str]]) -> Sequence[bytes | CorruptObject | None]:
+    async def _get(self, wanted: list[tuple[WalId, str]]) -> Sequence[bytes | Damaged | None]:
         """The bytes of objects. One that the medium cannot read does not stop the others."""
         paths = [path for _, path in wanted]
         try:
             return await self._store.get_many(paths)
-        except CorruptObject as error:
+        except Damaged as error:
             if len(paths) == 1:
                 return [error]
         return [(await self._get([one]))[0] for one in wanted]

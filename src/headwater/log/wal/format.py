@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 
 from crc32c import crc32c
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.batch import HEADER_BYTES as BATCH_HEADER_BYTES
 from headwater.log.batch import Batch, offsets_of, sound_offsets
 from headwater.types import Buffer, Domain, WalId
@@ -66,7 +66,7 @@ class WalImage:
     """The position of each chunk, in the order of the chunks."""
 
 
-class DamagedRun(CorruptObject):
+class DamagedRun(Damaged):
     """Batches of a run are not as they were stored. Those before and behind the damage are."""
 
     def __init__(self, reason: str, before: list[Buffer], behind: list[Buffer]) -> None:
@@ -162,11 +162,11 @@ def identity(data: Buffer) -> tuple[WalId, int]:
     """The id and the domain of an object that another broker sent. Checks its CRC first."""
     view = memoryview(data)
     if len(view) < _HEADER.size + _FOOTER.size:
-        raise CorruptObject(f"a WAL object of {len(view)} bytes")
+        raise Damaged(f"a WAL object of {len(view)} bytes")
     magic, version, epoch, sequence, domain, _, _, flags, _, _ = _HEADER.unpack_from(view)
     _check_kind(magic, version, flags)
     if not is_whole(view):
-        raise CorruptObject("a WAL object's CRC does not match its bytes")
+        raise Damaged("a WAL object's CRC does not match its bytes")
     return WalId(epoch, sequence), domain
 
 
@@ -189,43 +189,43 @@ def is_whole(data: Buffer) -> bool:
 
 
 def parse(data: Buffer) -> WalObject:
-    """Check a whole object, down to the borders of batches. Any error raises `CorruptObject`."""
+    """Check a whole object, down to the borders of batches. Any error raises `Damaged`."""
     view = memoryview(data)
     if len(view) < _HEADER.size + _FOOTER.size:
-        raise CorruptObject(f"a WAL object of {len(view)} bytes")
+        raise Damaged(f"a WAL object of {len(view)} bytes")
     if not is_whole(view):
-        raise CorruptObject("a WAL object's CRC does not match its bytes")
+        raise Damaged("a WAL object's CRC does not match its bytes")
     magic, version, epoch, sequence, domain, created_ms, ledger_ms, flags, count, index_at = _HEADER.unpack_from(view)
     _check_kind(magic, version, flags)
     body_at = index_at + count * _CHUNK.size
     body_end = len(view) - _FOOTER.size
     if index_at != _HEADER.size or body_at > body_end:
-        raise CorruptObject(f"a chunk index of {count} entries at {index_at}")
+        raise Damaged(f"a chunk index of {count} entries at {index_at}")
     chunks = []
     last_stream, expected = -1, body_at
     for i in range(count):
         chunk = WalChunk(*_CHUNK.unpack_from(view, index_at + i * _CHUNK.size))
         follows = chunk.stream > last_stream or (chunk.stream == last_stream and flags & UNITS)
         if not follows or chunk.position != expected:
-            raise CorruptObject(f"chunk {i} is out of order or misplaced")
+            raise Damaged(f"chunk {i} is out of order or misplaced")
         last_stream, expected = chunk.stream, chunk.position + chunk.length
         if expected > body_end:
-            raise CorruptObject(f"chunk {i} reaches beyond the object")
+            raise Damaged(f"chunk {i} reaches beyond the object")
         batches = batches_between(view, chunk.position, expected)
         records = sum(offsets_of(batch) for batch in batches)
         if len(batches) != chunk.batches or records != chunk.records:
-            raise CorruptObject(f"chunk {i} holds {len(batches)} batches of {records} records")
+            raise Damaged(f"chunk {i} holds {len(batches)} batches of {records} records")
         chunks.append(chunk)
     if expected != body_end:
-        raise CorruptObject("bytes between the last chunk and the footer")
+        raise Damaged("bytes between the last chunk and the footer")
     return WalObject(WalId(epoch, sequence), domain, created_ms, ledger_ms, chunks)
 
 
 def _check_kind(magic: bytes, version: int, flags: int) -> None:
     if magic != MAGIC:
-        raise CorruptObject("not a WAL object")
+        raise Damaged("not a WAL object")
     if version != VERSION or flags & ~KNOWN_FLAGS:
-        raise CorruptObject(
+        raise Damaged(
             f"a WAL object of version {version} with flags {flags:#x}; this build reads version {VERSION} "
             f"and flags {KNOWN_FLAGS:#x}: use the build that wrote it"
         )
@@ -236,14 +236,14 @@ def batches_between(data: Buffer, start: int, end: int) -> list[Buffer]:
     view, at, length_at = memoryview(data), start, _LENGTH.unpack_from
     found: list[Buffer] = []
     if not 0 <= start <= end <= len(view):
-        raise CorruptObject(f"a run from {start} to {end} in {len(view)} bytes")
+        raise Damaged(f"a run from {start} to {end} in {len(view)} bytes")
     while at < end:
         if at + PREFIX_BYTES > end:
-            raise CorruptObject("a batch length is cut short")
+            raise Damaged("a batch length is cut short")
         (length,) = length_at(view, at)
         at += PREFIX_BYTES
         if not BATCH_HEADER_BYTES <= length <= end - at:
-            raise CorruptObject(f"a batch of {length} bytes in a run of {end - start}")
+            raise Damaged(f"a batch of {length} bytes in a run of {end - start}")
         found.append(view[at : at + length])
         at += length
     return found
@@ -256,7 +256,7 @@ def sound_batches(data: Buffer, start: int, end: int, offsets: int) -> list[Buff
     """
     try:
         found = batches_between(data, start, end)
-    except CorruptObject as error:
+    except Damaged as error:
         found = _batches_up_to_damage(data, start, end)
         sizes = [sound_offsets(batch) for batch in found]
         first, last = sizes.index(-1) if -1 in sizes else len(sizes), len(sizes)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headwater.background import each
-from headwater.errors import CorruptObject
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.errors import Damaged, ObjectMissing
+from headwater.objects import ObjectStore
 from headwater.types import Buffer
 
 MAX_GAP = 256 << 10
@@ -48,11 +48,11 @@ class RunBytes:
         self._held.setdefault(path, []).append((start, memoryview(data)))
 
     def get(self, run: Run) -> memoryview:
-        """The bytes of a run. Raises `CorruptObject` if they could not be read."""
+        """The bytes of a run. Raises `Damaged` if they could not be read."""
         for start, data in self._held.get(run.path, ()):
             if start <= run.position and run.position + run.length <= start + len(data):
                 return data[run.position - start : run.position - start + run.length]
-        raise CorruptObject(self._flaws.get(run.path) or f"the object ends before {run.position + run.length}")
+        raise Damaged(self._flaws.get(run.path) or f"the object ends before {run.position + run.length}")
 
 
 async def load_runs(store: ObjectStore, runs: Sequence[Run]) -> RunBytes:
@@ -66,7 +66,7 @@ async def load_runs(store: ObjectStore, runs: Sequence[Run]) -> RunBytes:
         except ObjectMissing:
             found.missing.add(path)
             found.lack(path, "the object is missing")
-        except CorruptObject as error:
+        except Damaged as error:
             found.lack(path, str(error))
 
     await each(load, _spans(runs))

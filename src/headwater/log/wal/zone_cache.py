@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from headwater.clock import Clock
-from headwater.errors import CorruptObject, Retriable
+from headwater.errors import Damaged, Retriable
 from headwater.log.wal import format as wal
 from headwater.replica.placement import choose
 from headwater.settings.settings import INTERNAL
@@ -86,7 +86,7 @@ class ZoneCache:
             data = await self._transport.ask(address, domain, object_id)
             if data is not None and wal.identity(data) != (object_id, domain):
                 raise PeerFailed(f"node {owner.node} answered with another object than {object_id}")
-        except (PeerFailed, CorruptObject):
+        except (PeerFailed, Damaged):
             self.failed += 1
             self._avoid(owner)
             return None

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 from headwater.background import Tasks
-from headwater.errors import BatchTooLarge, HeadwaterError, OpensTooLarge
+from headwater.errors import HeadwaterError, OpensTooLarge, TooLarge
 from headwater.log.batch import HEADER_BYTES, Batch, BatchRules, checked, codec_of, offsets_of, recompressed
 from headwater.log.kernels import switch
 from headwater.log.write.budget import Budget
@@ -105,9 +105,7 @@ def prepare(batch: Batch, work: Work, room: int) -> tuple[Batch, int]:
             raise _TooMuch from error
         raise
     if len(data) > target.max_bytes:
-        raise BatchTooLarge(
-            f"a batch of {len(data)} bytes once it is recompressed; the topic allows {target.max_bytes}"
-        )
+        raise TooLarge(f"a batch of {len(data)} bytes once it is recompressed; the topic allows {target.max_bytes}")
     return msgspec.structs.replace(batch, data=data), opened + max(opened, len(batch.data))
 
 

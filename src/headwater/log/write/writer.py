@@ -17,7 +17,6 @@ import msgspec
 from headwater.background import Background, Duty, OnDeath, Supervised, Tasks
 from headwater.clock import Clock
 from headwater.errors import (
-    BatchTooLarge,
     EpochLost,
     HeadwaterError,
     NotReady,
@@ -25,6 +24,7 @@ from headwater.errors import (
     Overloaded,
     Retriable,
     StoreUnavailable,
+    TooLarge,
 )
 from headwater.log.batch import NO_PRODUCER
 from headwater.log.wal import format as wal
@@ -189,7 +189,7 @@ class Writer:
         """Take a unit. It is called with its outcome later, never during this call."""
         refused: HeadwaterError | None = NotReady("the process is shutting down") if self._closing else None
         if unit.weight > MAX_BATCHES_PER_OBJECT:
-            refused = BatchTooLarge(f"a unit of {unit.weight} batches and conditions; {MAX_BATCHES_PER_OBJECT} fit")
+            refused = TooLarge(f"a unit of {unit.weight} batches and conditions; {MAX_BATCHES_PER_OBJECT} fit")
         if refused is not None:
             asyncio.get_running_loop().call_soon(unit.decided, refused)
             return

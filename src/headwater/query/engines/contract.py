@@ -100,7 +100,7 @@ class Answer(Protocol):
     def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The rows, once; nothing for a task that wants only columns. The engine waits while the caller does not read.
 
-        Raises `QueryFailed`, `TooMuch` for a limit of the engine's own (memory, spill), `NoEngine` if the engine's
+        Raises `QueryFailed`, `QueryLimit` for a limit of the engine's own (memory, spill), `NoEngine` if the engine's
         process died, `SnapshotGone` if a file or an object is missing. Never fewer rows without an error.
         """
         ...

@@ -51,7 +51,7 @@ class HotRows:
         """The rows of parts in the columns of `hot_schema(columns)`, piece by piece, in no particular order.
 
         `typing` says how the typed columns are made, which are then those of `columns`; without it they are null.
-        Raises `SnapshotGone` for a missing object and `CorruptObject` for what cannot be read; never fewer rows. Behind
+        Raises `SnapshotGone` for a missing object and `Damaged` for what cannot be read; never fewer rows. Behind
         the last piece it raises `SchemasMissing`, for the table `view`, if rows name schemas that `typing` lacks.
         """
         typer = HotTyper(typing) if typing is not None else None

@@ -11,8 +11,8 @@ import msgspec
 
 from headwater.background import Tasks
 from headwater.clock import Chance
-from headwater.errors import HeadwaterError
-from headwater.query.asking import Engine, NoEngine
+from headwater.errors import HeadwaterError, NoEngine
+from headwater.query.asking import Engine
 from headwater.query.engines.contract import Answer, EngineTask, Workers
 from headwater.query.engines.cores import LINGER_SECONDS, TICK_SECONDS, Sharing
 from headwater.query.engines.frames import Setup

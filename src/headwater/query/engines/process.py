@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headwater.errors import BadInput, CorruptObject
-from headwater.query.asking import Cancelled, NoEngine, QueryFailed, Refused, TooMuch
+from headwater.errors import (
+    BadInput,
+    Damaged,
+    NoEngine,
+    QueryCancelled,
+    QueryFailed,
+    QueryLimit,
+    SnapshotGone,
+    StatementRefused,
+)
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.frames import HEAD, Failure, FrameTooLong, Kind, Setup, Why, framed, head_of
 from headwater.query.typed import SchemasMissing
-from headwater.query.wanted import SnapshotGone
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,7 +168,7 @@ class WorkerAnswer:
             framed(Kind.TASK, body)
         except FrameTooLong:
             self._over = True  # nothing was sent
-            raise TooMuch(
+            raise QueryLimit(
                 "the statement reads too many files: name fewer topics, or wait for them to be merged"
             ) from None
         await self._worker.send(Kind.TASK, body)
@@ -176,12 +183,12 @@ class WorkerAnswer:
         while not self._over:
             kind, body = await self._next()
             if self._closed:
-                raise Cancelled("the query was cancelled")
+                raise QueryCancelled("the query was cancelled")
             if kind is Kind.ROWS:
                 for batch in _opened(body)[1]:
                     yield batch
         if self._closed:
-            raise Cancelled("the query was cancelled")
+            raise QueryCancelled("the query was cancelled")
 
     async def _next(self) -> tuple[Kind, bytes]:
         """The next frame but those about progress. Raises what a `FAILED` says."""
@@ -207,7 +214,7 @@ class WorkerAnswer:
             async with asyncio.timeout(KILL_SECONDS):
                 await self._worker.send(Kind.CANCEL, self._query.encode())
                 while not self._over:
-                    with contextlib.suppress(BadInput, CorruptObject, SnapshotGone):
+                    with contextlib.suppress(BadInput, Damaged, SnapshotGone):
                         await self._next()
         except (TimeoutError, NoEngine):
             log.warning("a process for queries is killed", extra={"query": self._query, "pid": self._worker.pid})
@@ -246,15 +253,15 @@ def _opened(body: bytes) -> tuple[pa.Schema, list[pa.RecordBatch]]:
 def _error(failure: Failure) -> Exception:
     match failure.why:
         case Why.REFUSED:
-            return Refused(failure.message)
+            return StatementRefused(failure.message)
         case Why.TOO_MUCH:
-            return TooMuch(failure.message)
+            return QueryLimit(failure.message)
         case Why.CANCELLED:
-            return Cancelled(failure.message)
+            return QueryCancelled(failure.message)
         case Why.GONE:
             return SnapshotGone(failure.message)
         case Why.CORRUPT:
-            return CorruptObject(failure.message)
+            return Damaged(failure.message)
         case Why.SCHEMAS:
             return SchemasMissing(failure.names, failure.table)
     return QueryFailed(failure.message)

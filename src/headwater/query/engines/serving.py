@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import msgspec
 
 from headwater import landlock
-from headwater.errors import BadInput, CorruptObject, HeadwaterError, Retriable
+from headwater.errors import BadInput, Damaged, HeadwaterError, Retriable, StatementRefused
 from headwater.ops import logs
 from headwater.priority import leave_a_core, step_back
-from headwater.query.asking import Refused
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.frames import Channel, Failure, Kind, Setup, Why
 from headwater.query.engines.sending import pieces_of, stream_of
@@ -231,13 +230,13 @@ class Worker:
             return Failure(Why.CANCELLED, str(error))
         except MemoryError:
             return Failure(Why.TOO_MUCH, "the query needs more memory than it may have")
-        except CorruptObject as error:
+        except Damaged as error:
             return Failure(Why.CORRUPT, str(error))
         except Retriable as error:  # SnapshotGone, and a store that does not answer
             return Failure(Why.GONE, str(error))
         except SchemasMissing as error:
             return Failure(Why.SCHEMAS, str(error), error.table, error.names)
-        except Refused as error:
+        except StatementRefused as error:
             return Failure(Why.REFUSED, str(error))
         except BadInput as error:
             return Failure(Why.TOO_MUCH, str(error))

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 
-from headwater.query.asking import PRESENT, AsOf, Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import PRESENT, AsOf, Engine
 from headwater.query.gate.columns import described
 from headwater.query.gate.functions import FUNCTIONS
 from headwater.query.gate.nodes import check_nodes, drop_remarks
@@ -27,7 +28,7 @@ MAX_LISTED = 10_000
 def check(
     sql: str, engine: Engine, topics: Topics, as_of: AsOf = PRESENT, more_functions: Collection[str] = ()
 ) -> Statement:
-    """Check a statement in an engine's SQL, and write it anew for that engine. Raises `Refused`.
+    """Check a statement in an engine's SQL, and write it anew for that engine. Raises `StatementRefused`.
 
     `as_of` is for tables that the statement does not pin. `more_functions` are those that an operator allows, in lower
     case. A long statement takes some milliseconds: call this from a thread.
@@ -35,7 +36,7 @@ def check(
     try:
         return _checked(sql, engine, topics, as_of, more_functions)
     except RecursionError as error:
-        raise Refused("the statement is nested too deeply") from error
+        raise StatementRefused("the statement is nested too deeply") from error
 
 
 def describe(statement: Statement, columns: Sequence[Column]) -> Statement:
@@ -46,7 +47,7 @@ def describe(statement: Statement, columns: Sequence[Column]) -> Statement:
 
 def _checked(sql: str, engine: Engine, topics: Topics, as_of: AsOf, more: Collection[str]) -> Statement:
     if engine not in DIALECTS:
-        raise Refused(f"a statement is checked for one engine, not for {engine}")
+        raise StatementRefused(f"a statement is checked for one engine, not for {engine}")
     functions = FUNCTIONS[engine] | frozenset(more)
     parsed = parse(sql, engine)
     renaming = Renaming(engine, topics, as_of)
@@ -89,7 +90,7 @@ def _written(tree: exp.Expr, engine: Engine, functions: Collection[str]) -> str:
             copy=True,
         )
     except ODD_INPUT as error:
-        raise Refused(f"the statement cannot be written for {engine}: {error}") from error
+        raise StatementRefused(f"the statement cannot be written for {engine}: {error}") from error
     check_written(sql, engine, functions)
     check_names(reparse(sql, engine), engine)
     return sql

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from sqlglot import exp
 
-from headwater.query.asking import AsOf, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import AsOf
 from headwater.query.gate.parsing import place_of
 
 _OFFSETS = re.compile(r"\d{1,9}:\d{1,19}(?:,\d{1,9}:\d{1,19})*")
@@ -32,9 +33,9 @@ def moment_of(table: exp.Table) -> AsOf | None:
     elif isinstance(version, exp.Version) and when is None:
         found, kind, plain = version, version.this, version.args.get("kind") == "AS OF"
     else:
-        raise Refused(f"a table is pinned once{place_of(table)}")
+        raise StatementRefused(f"a table is pinned once{place_of(table)}")
     if not plain or kind not in _KINDS:
-        raise Refused(f"tables are pinned by VERSION or TIMESTAMP, to one moment{place_of(table)}")
+        raise StatementRefused(f"tables are pinned by VERSION or TIMESTAMP, to one moment{place_of(table)}")
     value = found.args.get("expression")
     return _version(value, table) if kind == "VERSION" else _time(value, table)
 
@@ -50,7 +51,7 @@ def _version(value: exp.Expr | None, table: exp.Table) -> AsOf:
         offsets = {int(partition): int(offset) for partition, offset in pairs}
         if len(offsets) == len(pairs):
             return AsOf(offsets=offsets)
-    raise Refused(
+    raise StatementRefused(
         "a version is a number, an hour's tag such as '2026-11-17T22', or offsets by partition such as "
         f"'0:1200,1:980'{place_of(table)}"
     )
@@ -65,7 +66,9 @@ def _time(value: exp.Expr | None, table: exp.Table) -> AsOf:
         when = when if when.tzinfo else when.replace(tzinfo=UTC)
         micros = (when - _EPOCH) // (_EPOCH.resolution)
     except (ValueError, OverflowError) as error:
-        raise Refused(f"a time is written as '2026-11-17 22:00:00', in UTC or with a zone{place_of(table)}") from error
+        raise StatementRefused(
+            f"a time is written as '2026-11-17 22:00:00', in UTC or with a zone{place_of(table)}"
+        ) from error
     return AsOf(at_ms=micros // 1000)
 
 

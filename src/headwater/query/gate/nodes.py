@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from sqlglot import exp
 
-from headwater.query.asking import Refused
+from headwater.errors import StatementRefused
 from headwater.query.gate.parsing import place_of
 
 _CLAUSES = "expressions from_ laterals joins pivots where group having qualify windows order limit offset sample"
@@ -129,20 +129,22 @@ _PATH_PART = re.compile(r"[^\"'\\\x00-\x1f]*")
 
 
 def check_nodes(tree: exp.Expr, functions: Collection[str], parameters: Collection[str]) -> None:
-    """Raise `Refused` at the first part that is not allowed.
+    """Raise `StatementRefused` at the first part that is not allowed.
 
     `functions` and `parameters` are the names that functions and parameters may have.
     """
     for node in tree.walk():
         _check(node)
         if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) and node.name.lower() not in functions:
-            raise Refused(f"the function {node.name.lower()} is not allowed{place_of(node)}")
+            raise StatementRefused(f"the function {node.name.lower()} is not allowed{place_of(node)}")
         if isinstance(node, exp.Lateral | exp.Unnest) and not _WORD.fullmatch(node.alias or "_"):
-            raise Refused(f"the alias {node.alias!r} may have letters, digits and underscores only{place_of(node)}")
+            raise StatementRefused(
+                f"the alias {node.alias!r} may have letters, digits and underscores only{place_of(node)}"
+            )
         if isinstance(node, exp.Placeholder | exp.Parameter) and node.name not in parameters:
-            raise Refused(f"parameters are written as ?{place_of(node)}")
+            raise StatementRefused(f"parameters are written as ?{place_of(node)}")
         if isinstance(node, exp.Pow) and _is_complement(node.expression):
-            raise Refused(f"put brackets around the exponent that begins with ~{place_of(node)}")
+            raise StatementRefused(f"put brackets around the exponent that begins with ~{place_of(node)}")
 
 
 def _is_complement(node: exp.Expr) -> bool:
@@ -163,16 +165,16 @@ def drop_remarks(tree: exp.Expr) -> None:
 def _check(node: exp.Expr) -> None:
     keys = _ALLOWED.get(type(node))
     if isinstance(node, _REFUSED) or (keys is None and not isinstance(node, (*_FAMILIES, exp.Func))):
-        raise Refused(f"{_name(node)} is not allowed in a query{place_of(node)}")
+        raise StatementRefused(f"{_name(node)} is not allowed in a query{place_of(node)}")
     if isinstance(node, exp.Select) and not node.expressions:
-        raise Refused(f"a SELECT names no columns{place_of(node)}")
+        raise StatementRefused(f"a SELECT names no columns{place_of(node)}")
     if isinstance(node, exp.Alias) and not isinstance(node.args.get("alias"), exp.Identifier):
-        raise Refused(f"the name of a column cannot be a parameter{place_of(node)}")
+        raise StatementRefused(f"the name of a column cannot be a parameter{place_of(node)}")
     for key, value in node.args.items():
         if value is None or value is False or value == []:
             continue
         if keys is not None and key not in keys.split():
-            raise Refused(f"{key.strip('_').upper()} is not allowed in {_name(node)}{place_of(node)}")
+            raise StatementRefused(f"{key.strip('_').upper()} is not allowed in {_name(node)}{place_of(node)}")
         for item in value if isinstance(value, list) else [value]:
             _check_leaf(node, key, item)
 
@@ -182,7 +184,7 @@ def _check_leaf(node: exp.Expr, key: str, value: object) -> None:
     if value is None or isinstance(value, exp.Expr | bool | int | exp.DataType.Type):
         return
     if not isinstance(value, str) or not _fits(node, key, value):
-        raise Refused(f"{_name(node)} is not allowed like this{place_of(node)}")
+        raise StatementRefused(f"{_name(node)} is not allowed like this{place_of(node)}")
 
 
 def _fits(node: exp.Expr, key: str, value: str) -> bool:

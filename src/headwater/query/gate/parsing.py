@@ -17,7 +17,8 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 from headwater.query.gate.statement import parameter_name
 
 MAX_TEXT = 65_536
@@ -103,11 +104,11 @@ def reparse(sql: str, engine: Engine) -> exp.Expr:
     try:
         return _tree(list(dialect.tokenize(sql)), sql, dialect)
     except ODD_INPUT as error:
-        raise Refused("the statement cannot be read") from error
+        raise StatementRefused("the statement cannot be read") from error
 
 
 def parse(sql: str, engine: Engine) -> Parsed:
-    """Read one statement. Raises `Refused` for more than one, for none, and for what is no query."""
+    """Read one statement. Raises `StatementRefused` for more than one, for none, and for what is no query."""
     _check_text(sql)
     if _SHOW.fullmatch(sql):
         return Parsed(Kind.TABLES, None)
@@ -120,9 +121,9 @@ def parse(sql: str, engine: Engine) -> Parsed:
     if first in ("DESCRIBE", "DESC") and not explain:
         return Parsed(Kind.COLUMNS, _described(tokens[1:], dialect))
     if explain and first == "ANALYZE":
-        raise Refused(f"EXPLAIN ANALYZE would run the statement: ask EXPLAIN alone{_at(tokens[0])}")
+        raise StatementRefused(f"EXPLAIN ANALYZE would run the statement: ask EXPLAIN alone{_at(tokens[0])}")
     if first not in _FIRST:
-        raise Refused(
+        raise StatementRefused(
             f"only queries may be asked (SELECT, WITH, FROM, VALUES), not {_shown(tokens[0])}{_at(tokens[0])}"
         )
     tokens, parameters = _named(tokens, engine)
@@ -141,14 +142,14 @@ def place_of(node: exp.Expr) -> str:
 
 def _check_text(sql: str) -> None:
     if len(sql) > MAX_TEXT:
-        raise Refused(f"the statement has {len(sql):,} characters: at most {MAX_TEXT:,} are read")
+        raise StatementRefused(f"the statement has {len(sql):,} characters: at most {MAX_TEXT:,} are read")
     found = _CONTROL.search(sql)
     if found:
-        raise Refused(f"the statement has the control character U+{ord(found[0]):04X}: remove it")
+        raise StatementRefused(f"the statement has the control character U+{ord(found[0]):04X}: remove it")
     try:
         sql.encode()
     except UnicodeEncodeError as error:
-        raise Refused("the statement is not valid Unicode") from error
+        raise StatementRefused("the statement is not valid Unicode") from error
 
 
 def _tokens(sql: str, dialect: Dialect) -> list[Token]:
@@ -156,21 +157,21 @@ def _tokens(sql: str, dialect: Dialect) -> list[Token]:
     try:
         tokens = [part for token in dialect.tokenize(sql) for part in _split(token)]
     except ODD_INPUT as error:
-        raise Refused("the statement cannot be read: a quote or a comment is not closed") from error
+        raise StatementRefused("the statement cannot be read: a quote or a comment is not closed") from error
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
-        raise Refused("there is no statement: write a SELECT")
+        raise StatementRefused("there is no statement: write a SELECT")
     depth = 0
     for token in tokens:
         kind = token.token_type
         if kind is TokenType.SEMICOLON:
-            raise Refused(f"one statement at a time: there is another one behind the semicolon{_at(token)}")
+            raise StatementRefused(f"one statement at a time: there is another one behind the semicolon{_at(token)}")
         if kind in _STRANGE:
-            raise Refused(f"{_shown(token)} is not allowed; parameters are written as ?{_at(token)}")
+            raise StatementRefused(f"{_shown(token)} is not allowed; parameters are written as ?{_at(token)}")
         depth += (kind in _OPEN) - (kind in _CLOSE)
         if depth > MAX_BRACKETS:
-            raise Refused(f"brackets are nested more than {MAX_BRACKETS} deep{_at(token)}")
+            raise StatementRefused(f"brackets are nested more than {MAX_BRACKETS} deep{_at(token)}")
     return tokens
 
 
@@ -198,7 +199,7 @@ def _named(tokens: list[Token], engine: Engine) -> tuple[list[Token], int]:
             found.append(_like(token, text, kind))
         count += 1
     if count > MAX_PARAMETERS:
-        raise Refused(f"the statement has {count:,} parameters: at most {MAX_PARAMETERS:,} are read")
+        raise StatementRefused(f"the statement has {count:,} parameters: at most {MAX_PARAMETERS:,} are read")
     return found, count
 
 
@@ -210,14 +211,14 @@ def _tree(tokens: list[Token], sql: str, dialect: Dialect) -> exp.Expr:
     try:
         trees = [tree for tree in dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, sql) if tree]
     except ParseError as error:
-        raise Refused(_told(error)) from error
+        raise StatementRefused(_told(error)) from error
     except ODD_INPUT as error:
-        raise Refused("the statement cannot be read") from error
+        raise StatementRefused("the statement cannot be read") from error
     if len(trees) != 1:
-        raise Refused("one statement at a time")
+        raise StatementRefused("one statement at a time")
     [tree] = trees
     if not isinstance(tree, _QUERIES) or not isinstance(tree, exp.Expr):
-        raise Refused(f"only queries may be asked (SELECT, WITH, FROM, VALUES){place_of(tree)}")
+        raise StatementRefused(f"only queries may be asked (SELECT, WITH, FROM, VALUES){place_of(tree)}")
     _check_size(tree)
     return tree
 
@@ -227,7 +228,7 @@ def _described(tokens: list[Token], dialect: Dialect) -> exp.Expr:
     while tokens and tokens[0].text.upper() in ("TABLE", "EXTENDED", "FORMATTED"):
         tokens = tokens[1:]
     if not tokens or tokens[0].text.upper() in ("SELECT", "FROM", "WITH", "VALUES", "("):
-        raise Refused("DESCRIBE takes the name of a topic")
+        raise StatementRefused("DESCRIBE takes the name of a topic")
     made = [Token(TokenType.SELECT, "SELECT"), Token(TokenType.STAR, "*"), Token(TokenType.FROM, "FROM"), *tokens]
     tree = _tree(made, "", dialect)
     source = tree.args.get("from_")
@@ -235,7 +236,7 @@ def _described(tokens: list[Token], dialect: Dialect) -> exp.Expr:
         key in ("expressions", "from_") for key, value in tree.args.items() if value
     )
     if not alone or source is None or not isinstance(source.this, exp.Table) or source.this.alias:
-        raise Refused("DESCRIBE takes the name of a topic, and nothing else")
+        raise StatementRefused("DESCRIBE takes the name of a topic, and nothing else")
     return source.this
 
 
@@ -247,9 +248,9 @@ def _check_size(tree: exp.Expr) -> None:
         node, depth = waiting.pop()
         count += 1
         if depth > MAX_DEPTH:
-            raise Refused(f"the statement is nested more than {MAX_DEPTH} deep: write long lists of OR as IN")
+            raise StatementRefused(f"the statement is nested more than {MAX_DEPTH} deep: write long lists of OR as IN")
         if count > MAX_NODES:
-            raise Refused(f"the statement has more than {MAX_NODES:,} parts")
+            raise StatementRefused(f"the statement has more than {MAX_NODES:,} parts")
         waiting.extend((child, depth + 1) for child in node.iter_expressions())
 
 

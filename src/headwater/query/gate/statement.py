@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headwater.query.asking import AsOf, Engine, Refused, Value
+from headwater.errors import StatementRefused
+from headwater.query.asking import AsOf, Engine, Value
 
 
 def no_columns(topic: str) -> Sequence[str]:
@@ -55,9 +56,11 @@ class Statement:
     """The table of a `DESCRIBE`. `sql` shows the log's columns; `checking.describe` adds the typed ones."""
 
     def bound(self, values: Sequence[Value]) -> dict[str, Value]:
-        """The values of parameters by their names in `sql`. Raises `Refused` if there are too few or too many."""
+        """The values of parameters by their names in `sql`. Raises `StatementRefused` if their number is wrong."""
         if len(values) != self.parameters:
-            raise Refused(f"the statement has {self.parameters} parameters, and {len(values)} values were given")
+            raise StatementRefused(
+                f"the statement has {self.parameters} parameters, and {len(values)} values were given"
+            )
         found: dict[str, Value] = {}
         for i, value in enumerate(values):
             name = parameter_name(i)

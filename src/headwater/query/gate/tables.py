@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 
 from sqlglot import exp
 
-from headwater.query.asking import AsOf, Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import AsOf, Engine
 from headwater.query.gate.moments import moment_of
 from headwater.query.gate.parsing import place_of
 from headwater.query.gate.statement import Table, Topics
@@ -53,7 +54,7 @@ class Renaming:
         return tuple(self._found)
 
     def rename(self, tree: exp.Expr) -> None:
-        """Change a tree so that it has names of ours only. Raises `Refused` for tables that do not exist."""
+        """Change a tree so that it has names of ours only. Raises `StatementRefused` for tables that do not exist."""
         self._visit(tree, {})
         for column in list(tree.find_all(exp.Column)):
             self._rename_column(column)
@@ -75,10 +76,10 @@ class Renaming:
         for query in with_.expressions:
             alias = query.args.get("alias")
             if not isinstance(query, exp.CTE) or alias is None or not isinstance(alias.this, exp.Identifier):
-                raise Refused(f"a query of a WITH needs a name{place_of(query)}")
+                raise StatementRefused(f"a query of a WITH needs a name{place_of(query)}")
             written = alias.this.this.lower()
             if written in here:
-                raise Refused(f'"{alias.this.this}" is defined twice{place_of(query)}')
+                raise StatementRefused(f'"{alias.this.this}" is defined twice{place_of(query)}')
             here.add(written)
             ours = f"named_{next(self._queries)}"
             after = {**named, written: ours}
@@ -90,19 +91,19 @@ class Renaming:
     def _rename_table(self, table: exp.Table, named: Mapping[str, str]) -> None:
         self._uses += 1
         if self._uses > MAX_USES:
-            raise Refused(f"a statement names tables at most {MAX_USES} times")
+            raise StatementRefused(f"a statement names tables at most {MAX_USES} times")
         if isinstance(table.this, exp.Func):
             self._check_function(table)
             return
         _only(table, _PARTS)
         parts = table.parts
         if not parts or not all(isinstance(part, exp.Identifier) for part in parts):
-            raise Refused(f"a table is the name of a topic{place_of(table)}")
+            raise StatementRefused(f"a table is the name of a topic{place_of(table)}")
         words = [str(part.this) for part in parts]
         moment = moment_of(table)
         if len(words) == 1 and words[0].lower() in named:
             if moment is not None:
-                raise Refused(f'"{words[0]}" is a query of this statement, not a topic: it has no versions')
+                raise StatementRefused(f'"{words[0]}" is a query of this statement, not a topic: it has no versions')
             self._become(table, named[words[0].lower()], words[0])
             return
         written = ".".join(words)
@@ -118,9 +119,9 @@ class Renaming:
         found = [name for name in (written, *bare) if name and self._topics.has(name)]
         if len(found) > 1:
             names = " and ".join(f'"{name}"' for name in found)
-            raise Refused(f"{written} may be the topics {names}: write the name in quotes{place_of(table)}")
+            raise StatementRefused(f"{written} may be the topics {names}: write the name in quotes{place_of(table)}")
         if not found:
-            raise Refused(f'table "{written}" does not exist{self._similar(written)}{place_of(table)}')
+            raise StatementRefused(f'table "{written}" does not exist{self._similar(written)}{place_of(table)}')
         return found[0]
 
     def _similar(self, written: str) -> str:
@@ -135,7 +136,7 @@ class Renaming:
             if table.topic == topic and table.as_of == as_of:
                 return table.view
         if len(self._found) == MAX_TABLES:
-            raise Refused(f"a statement reads at most {MAX_TABLES} tables")
+            raise StatementRefused(f"a statement reads at most {MAX_TABLES} tables")
         self._found.append(Table(f"topic_{len(self._found)}", topic, as_of))
         return self._found[-1].view
 
@@ -155,7 +156,7 @@ class Renaming:
         _only(table, _FUNCTION_PARTS)
         name = function_name(table.this)
         if name not in TABLE_FUNCTIONS[self._engine]:
-            raise Refused(f"the function {name} is not allowed as a table{place_of(table)}")
+            raise StatementRefused(f"the function {name} is not allowed as a table{place_of(table)}")
 
     def _rename_column(self, column: exp.Column) -> None:
         """`my.topic.value` belongs to the table with the alias `my.topic`. What is behind the column is a field."""
@@ -180,12 +181,12 @@ def function_name(node: exp.Func) -> str:
 
 
 def check_names(tree: exp.Expr, engine: Engine) -> None:
-    """Raise `Refused` if a text that was written for an engine has a table whose name is not one of ours."""
+    """Raise `StatementRefused` if a text that was written for an engine has a table whose name is not one of ours."""
     for table in tree.find_all(exp.Table):
         function = isinstance(table.this, exp.Func) and function_name(table.this) in TABLE_FUNCTIONS[engine]
         ours = [part.name for part in table.parts if isinstance(part, exp.Identifier) and part.quoted]
         if not function and not (len(table.parts) == 1 and len(ours) == 1 and _OURS.fullmatch(ours[0])):
-            raise Refused("the statement has a table that was not checked")
+            raise StatementRefused("the statement has a table that was not checked")
 
 
 def listed(names: Iterable[str]) -> exp.Expr:
@@ -201,7 +202,7 @@ def listed(names: Iterable[str]) -> exp.Expr:
 def _only(table: exp.Table, parts: tuple[str, ...]) -> None:
     for key, value in table.args.items():
         if value and key not in parts:
-            raise Refused(f"{key.strip('_').upper()} of a table is not allowed{place_of(table)}")
+            raise StatementRefused(f"{key.strip('_').upper()} of a table is not allowed{place_of(table)}")
 
 
 def _quoted(name: str) -> exp.Identifier:

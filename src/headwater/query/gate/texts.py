@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 from headwater.query.gate.parsing import DIALECTS, place_of
 from headwater.query.gate.shapes import OF_TOPICS, Columns, Scope, columns_of, is_bytes, renamed
 
@@ -341,5 +342,5 @@ def _path(node: exp.Expr) -> exp.Expr:
     if not node.is_string:
         return exp.Literal.string(f"$[{node.name}]")
     if "'" in node.name or "]" in node.name:
-        raise Refused(f"the key {node.name!r} needs a path, such as '$.a'{place_of(node)}")
+        raise StatementRefused(f"the key {node.name!r} needs a path, such as '$.a'{place_of(node)}")
     return exp.Literal.string(f"$['{node.name}']")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 
 _SPACE = r"[ \n]+"
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -41,14 +42,14 @@ _SQL_WORDS = frozenset(_SYNTAX.split())
 
 
 def check_written(sql: str, engine: Engine, functions: Collection[str]) -> None:
-    """Raise `Refused` if a text has a function that is not in `functions`, or is not one plain statement."""
+    """Raise `StatementRefused` if a text has a function that is not in `functions`, or is not one plain statement."""
     before = before_that = ("", "")
     for kind, text in _pieces(sql, engine):
         if text == "(":
             if before[0] == "word" and before[1].lower() not in _SQL_WORDS and before[1].lower() not in functions:
-                raise Refused(f"the function {before[1].lower()} is not allowed")
+                raise StatementRefused(f"the function {before[1].lower()} is not allowed")
             if before[0] == "name" and before_that[1].upper() != "AS" and not _is_ours(before[1]):
-                raise Refused(f"the function {before[1]} is not allowed")
+                raise StatementRefused(f"the function {before[1]} is not allowed")
         before_that, before = before, (kind, text)
 
 
@@ -58,7 +59,7 @@ def _pieces(sql: str, engine: Engine) -> Iterator[tuple[str, str]]:
     while at < len(sql):
         found = pattern.match(sql, at)
         if found is None or _COMMENT.match(sql, at):
-            raise Refused(f"the statement has {sql[at]!r} where it cannot be")
+            raise StatementRefused(f"the statement has {sql[at]!r} where it cannot be")
         at = found.end()
         if found.lastgroup == "space":
             continue

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.segment.cache import Segment
 from headwater.log.segment.filters import BLOCK_BYTES, block_at, blocks_of, header_of, may_have
 from headwater.log.segment.read import GroupFacts, SegmentReader, check_footer, footer_bytes
@@ -76,7 +76,7 @@ class FileKeys:
         block = await store.get(path, start, BLOCK_BYTES)
         reads.note(len(block))
         if len(block) != BLOCK_BYTES:
-            raise CorruptObject(f"{path} ends before {start + BLOCK_BYTES}")
+            raise Damaged(f"{path} ends before {start + BLOCK_BYTES}")
         return block
 
 
@@ -109,7 +109,7 @@ class KeyFiles:
         return held[1]
 
     async def get(self, segment: Segment) -> FileKeys:
-        """What is known about the keys of a file. Raises `ObjectMissing` or `CorruptObject`."""
+        """What is known about the keys of a file. Raises `ObjectMissing` or `Damaged`."""
         found = self._held.get(segment.path)
         if found is not None:
             self._held.move_to_end(segment.path)
@@ -133,7 +133,7 @@ class KeyFiles:
         tail: Buffer = await self._range(segment, start, segment.size - start)
         needed = footer_bytes(tail)
         if needed > segment.size:
-            raise CorruptObject(f"{segment.path}: a footer of {needed} bytes in a segment of {segment.size}")
+            raise Damaged(f"{segment.path}: a footer of {needed} bytes in a segment of {segment.size}")
         if needed > len(tail):
             start = segment.size - needed
             tail = await self._range(segment, start, needed)

@@ -6,10 +6,10 @@ import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged, ObjectMissing
 from headwater.lake.tables.keys.format import Manifest, Run, between, unpack_blocks, unpack_manifest
 from headwater.lake.tables.keys.table import NAME
-from headwater.objects import ObjectMissing, ObjectStore, reads
+from headwater.objects import ObjectStore, reads
 from headwater.state.streams.tables import TopicTable
 
 log = logging.getLogger("headwater.lookups")
@@ -59,7 +59,7 @@ class KeyIndexes:
             found: dict[int, list[int]] = {}
             for run in manifest.runs:
                 await self._in_run(index.root, run, hashed, found)
-        except (ObjectMissing, CorruptObject) as error:
+        except (ObjectMissing, Damaged) as error:
             if not lenient:
                 raise
             log.warning("an index of keys is not used", extra={"index": index.location, "reason": str(error)})
@@ -92,7 +92,7 @@ class KeyIndexes:
                 data = await self._store.get(path, start, length)
                 reads.note(len(data))
                 if len(data) != length:
-                    raise CorruptObject(f"{path} ends before {start + length}")
+                    raise Damaged(f"{path} ends before {start + length}")
                 for rows in unpack_blocks(path, data):
                     _, partitions, offsets = between(rows, hashed, hashed)
                     for partition, offset in zip(partitions.tolist(), offsets.tolist(), strict=True):

@@ -14,18 +14,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from headwater.client.records import Record
-from headwater.errors import BadInput, CorruptObject, NotFound
+from headwater.errors import BadInput, Damaged, NotFound, ObjectMissing, OffsetOutOfRange, SnapshotGone
 from headwater.log.looking import bound_of
 from headwater.log.segment.cache import Segment, SegmentCache
 from headwater.log.segment.filters import key_hash
 from headwater.log.wal.cache import WalCache
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.objects.reads import Reads, counted
 from headwater.query.lookups.hot import LARGE, HotKeys
 from headwater.query.lookups.indexed import index_of
 from headwater.query.lookups.runs import HotRun, RunReader, hot_run, hot_runs, loads
 from headwater.query.lookups.settled import Settled, Sought, segment_of, winner
-from headwater.query.wanted import SnapshotGone
 from headwater.state.streams.index import IndexEntry
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
@@ -38,16 +37,6 @@ AT_ONCE = 8
 """Look-ups in files that run at once. Each may have a row group in memory; others wait."""
 MAX_KEY = 1 << 20
 """The longest key that can be looked up."""
-
-
-class OutOfRange(BadInput):
-    """A partition does not have an offset: it is behind the end, or before the start and in no table."""
-
-    def __init__(self, partition: int, offset: int, start: int, end: int) -> None:
-        super().__init__(f"partition {partition} has the offsets {start} to {end}, not {offset}")
-        self.partition = partition
-        self.start = start
-        self.end = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +98,7 @@ class Lookups:
         """The committed record at an offset.
 
         There is none where a transaction was aborted or ended, in a gap, and in a transaction that is still open.
-        Raises `OutOfRange` for an offset that the partition does not have.
+        Raises `OffsetOutOfRange` for an offset that the partition does not have.
         """
         if offset >= bound_of(place.stream(partition), True):
             await place.catch_up()
@@ -117,7 +106,7 @@ class Lookups:
         async def find(fresh: bool) -> tuple[int, Record | None]:
             stream = place.stream(partition)
             if offset < 0 or offset >= stream.end:
-                raise OutOfRange(partition, offset, stream.log_start, stream.end)
+                raise out_of_range(stream, offset)
             if offset < stream.log_start:
                 return partition, await self._before_start(place, stream, offset, fresh)
             if offset >= bound_of(stream, True):
@@ -165,7 +154,7 @@ class Lookups:
             record = await self._in_file(segment, stream.partition, offset, fresh)
             if record is not None:
                 return record
-        raise OutOfRange(stream.partition, offset, stream.log_start, stream.end)
+        raise out_of_range(stream, offset)
 
     # --- by key ----------------------------------------------------------------------------------------
 
@@ -261,7 +250,7 @@ class Lookups:
                     return Answer(partition, record, read)
                 except ObjectMissing as error:
                     failure: Exception = SnapshotGone(f"{error}: it was deleted while it was read, look again")
-                except CorruptObject as error:
+                except Damaged as error:
                     failure = error
                 await place.catch_up()
         raise failure
@@ -293,3 +282,10 @@ def _ahead(stream: Stream, offset: int, last: int, bound: int) -> set[int]:
     index = stream.index
     entries = (index[i] for i in range(index.find(offset), len(index)))
     return {entry.file for entry in entries if entry.file and entry.start < bound}
+
+
+def out_of_range(stream: Stream, offset: int) -> OffsetOutOfRange:
+    """The error for an offset behind the end of a partition, or before its start and in no table."""
+    start, end = stream.log_start, stream.end
+    message = f"partition {stream.partition} has the offsets {start} to {end}, not {offset}"
+    return OffsetOutOfRange(message, partition=stream.partition, start=start, end=end)

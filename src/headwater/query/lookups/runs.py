@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headwater.client.records import Record, decode_batches, record_at
-from headwater.errors import BadInput, CorruptObject
+from headwater.errors import BadInput, Damaged
 from headwater.lake.planning import run_of
 from headwater.lake.tasks import WalRun
 from headwater.log.batch import offsets_of
@@ -102,7 +102,7 @@ class RunReader:
         return dict(zip(paths, await self._wal.load(domain, list(paths.items())), strict=True))
 
     def rows(self, hot: HotRun, cached: CachedWal) -> Iterator[RowGroup]:
-        """The rows of a run, in pieces. Raises `CorruptObject` if it is not as it was stored."""
+        """The rows of a run, in pieces. Raises `Damaged` if it is not as it was stored."""
         joined = b"".join(piece for batch in _batches(hot, cached) for piece in (_LENGTH.pack(len(batch)), batch))
         yield from self._decoded(hot, joined, hot.run.start, 0, self._many)
 
@@ -123,7 +123,7 @@ class RunReader:
         try:
             producer, found = record_at(batch, base, offset, self._opened_limit)
         except BadInput as error:
-            raise CorruptObject(f"partition {hot.partition}, the batch at offset {base}: {error}") from error
+            raise Damaged(f"partition {hot.partition}, the batch at offset {base}: {error}") from error
         if any(producer == gone and first <= offset < marker for gone, first, marker in hot.aborted):
             return None
         stamped = found is not None and hot.run.append_ms >= 0

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from headwater.background import each
 from headwater.client.records import Record
+from headwater.errors import QueryLimit
 from headwater.log.segment.cache import Segment, SegmentCache
 from headwater.objects import ObjectStore
 from headwater.objects.reads import so_far
-from headwater.query.asking import TooMuch
 from headwater.query.lookups.files import KeyFiles, TableFiles
 from headwater.query.lookups.indexed import KeyIndex, KeyIndexes
 from headwater.query.lookups.runs import record_of
@@ -209,9 +209,9 @@ class Settled:
 
 
 def check_limit() -> None:
-    """Raise `TooMuch` if the look-up has read too much."""
+    """Raise `QueryLimit` if the look-up has read too much."""
     if so_far().bytes > READ_BYTES:
-        raise TooMuch(f"the look-up has read {READ_BYTES} bytes and is not done: name a partition, or ask by SQL")
+        raise QueryLimit(f"the look-up has read {READ_BYTES} bytes and is not done: name a partition, or ask by SQL")
 
 
 def _newest_ms(places: Sequence[GroupPlace]) -> int:

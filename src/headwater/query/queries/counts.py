@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headwater.errors import NoEngine, QueryCancelled, QueryLimit, SnapshotGone, StatementRefused
 from headwater.ops.metrics import Metric
-from headwater.query.asking import Cancelled, Engine, NoEngine, Progress, Refused, TooMuch
+from headwater.query.asking import Engine, Progress
 from headwater.query.engines.contract import Workers
-from headwater.query.wanted import SnapshotGone
 
 DONE, BUSY = "done", "busy"
 _OUTCOMES: Mapping[type[Exception], str] = {
-    Refused: "refused",
-    TooMuch: "too_much",
-    Cancelled: "cancelled",
+    StatementRefused: "refused",
+    QueryLimit: "too_much",
+    QueryCancelled: "cancelled",
     NoEngine: "no_engine",
     SnapshotGone: "snapshot_gone",
 }

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from headwater.background import Tasks
 from headwater.clock import Clock
-from headwater.errors import BadInput, HeadwaterError
-from headwater.query.asking import Cancelled, Engine, Limits, Phase, Progress, Question, TooMuch
+from headwater.errors import BadInput, HeadwaterError, QueryCancelled, QueryLimit
+from headwater.query.asking import Engine, Limits, Phase, Progress, Question
 from headwater.query.engines.contract import Answer
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class RunningQuery:
         except HeadwaterError as error:
             self.fail(self._error or error)
         except (GeneratorExit, asyncio.CancelledError):
-            self.fail(Cancelled("the caller has left"))
+            self.fail(QueryCancelled("the caller has left"))
             raise
         finally:
             await self.close()
@@ -159,23 +159,23 @@ class RunningQuery:
     def _count(self, batch: pa.RecordBatch) -> None:
         own, limits = self._progress, self._limits
         if own.rows + batch.num_rows > limits.rows:
-            raise TooMuch(f"the answer has more than {limits.rows} rows: aggregate, use LIMIT, or raise sql.rows")
+            raise QueryLimit(f"the answer has more than {limits.rows} rows: aggregate, use LIMIT, or raise sql.rows")
         if own.result_bytes + batch.nbytes > limits.result_bytes:
-            raise TooMuch(
+            raise QueryLimit(
                 f"the answer has more than {limits.result_bytes} bytes: select less, or raise sql.result_bytes"
             )
         own.rows += batch.num_rows
         own.result_bytes += batch.nbytes
 
     async def cancel(self, reason: str) -> None:
-        """End the query; readers get `Cancelled`."""
+        """End the query; readers get `QueryCancelled`."""
         if not self.over:
-            await self._stop(Cancelled(f"the query was cancelled: {reason}"))
+            await self._stop(QueryCancelled(f"the query was cancelled: {reason}"))
 
     def _too_late(self) -> None:
         if not self.over:
             seconds = self._limits.seconds
-            error = TooMuch(f"the query took longer than {seconds:g} s: ask for less, or raise sql.seconds")
+            error = QueryLimit(f"the query took longer than {seconds:g} s: ask for less, or raise sql.seconds")
             self._tasks.spawn(self._stop(error), f"sql-stop-{self.id}")
 
     async def _stop(self, error: HeadwaterError) -> None:
@@ -190,7 +190,7 @@ class RunningQuery:
         """Note the error that has ended the query. The first one counts."""
         self._error = self._error or error
         if not self.over:
-            self._end(Phase.CANCELLED if isinstance(self._error, Cancelled) else Phase.FAILED)
+            self._end(Phase.CANCELLED if isinstance(self._error, QueryCancelled) else Phase.FAILED)
 
     async def close(self) -> None:
         """Free what the query holds. If nothing has failed, it is done."""

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.background import Tasks
-from headwater.errors import BadInput, HeadwaterError
+from headwater.errors import BadInput, Exists, HeadwaterError, NoEngine, StatementRefused
 from headwater.ops.metrics import Metric
-from headwater.query.asking import Engine, Limits, NoEngine, Phase, Progress, Query, QueryExists, Question, Refused
+from headwater.query.asking import Engine, Limits, Phase, Progress, Query, Question
 from headwater.query.engines.contract import EngineRunner, EngineTask, TaskTable, Workers, table_of
 from headwater.query.gate.checking import check, describe
 from headwater.query.gate.statement import Statement, Topics
@@ -178,7 +178,7 @@ class Queries:
             raise BadInput("the id of a query has 1 to 64 letters, digits and dashes")
         before = self.find(name)
         if before is not None and (name in self._running or before.asker != question.asker):
-            raise QueryExists(f"there is a query {name} already")
+            raise Exists(f"there is a query {name} already")
         if before is not None:
             self._ended = deque((query for query in self._ended if query.id != name), maxlen=HISTORY)
         return name
@@ -327,7 +327,9 @@ class Queries:
         more = self._own.functions if engine is Engine.DUCKDB else ()
         statement = await self._offload(check, question.sql, engine, topics, question.as_of, more)
         if statement.parameters != len(question.parameters):
-            raise Refused(f"the statement has {statement.parameters} parameters, {len(question.parameters)} are given")
+            raise StatementRefused(
+                f"the statement has {statement.parameters} parameters, {len(question.parameters)} are given"
+            )
         return await self._described(statement)
 
     async def _described(self, statement: Statement) -> Statement:
@@ -346,7 +348,7 @@ class Queries:
         names = self._domains.cluster.state.names
         for table in statement.tables:
             if table.topic not in names:
-                raise Refused(f'table "{table.topic}" does not exist')  # it was deleted a moment ago
+                raise StatementRefused(f'table "{table.topic}" does not exist')  # it was deleted a moment ago
         return [names[table.topic] for table in statement.tables]
 
     async def _snapshots(self, statement: Statement, topics: Sequence[Topic], held: Held) -> list[_Taken]:
@@ -362,7 +364,7 @@ class Queries:
             state = self._domains[Domain(topic.domain)].state
             streams = [state.streams[number] for number in topic.streams[: topic.ready] if number in state.streams]
             if not streams:
-                raise Refused(f'table "{topic.name}" does not exist')  # it was deleted a moment ago
+                raise StatementRefused(f'table "{topic.name}" does not exist')  # it was deleted a moment ago
             snapshot = take(state, topic.id, streams, wanted)
             taken.append(_Taken(topic, snapshot, columns_of(state, topic), wanted.version))
         return taken
@@ -372,7 +374,7 @@ class Queries:
     def _first_choice(self, wanted: Engine) -> Engine:
         if wanted is not Engine.AUTO:
             if wanted not in self._engines:
-                raise Refused(f"this gateway has no engine {wanted.value!r}")
+                raise StatementRefused(f"this gateway has no engine {wanted.value!r}")
             return wanted
         for engine in (Engine.DUCKDB, Engine.SPARK):
             if engine in self._engines:
@@ -392,7 +394,7 @@ class Queries:
             return first, f"DuckDB answers fastest, and {size} bytes are not too many for it.", statement
         try:
             other = await self._checked(question, Engine.SPARK)
-        except Refused as error:
+        except StatementRefused as error:
             return first, f"There are {size} bytes, but Spark would refuse the statement: {error}", statement
         return Engine.SPARK, f"There are {size} bytes; from {most} on (sql.spark_bytes) Spark answers.", other
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.app.backup.transfer import Transfer
-from headwater.errors import StoreFull, StoreUnavailable
-from headwater.objects import ObjectMissing
+from headwater.errors import ObjectMissing, StoreFull, StoreUnavailable
 from tests.support.files import mode_of, umask_of
 
 WAL, CHECKPOINT = "wal/v1/zone=/domain=1/date=2026/01/01/1-1.wo", "meta/v1/domain=1/checkpoint/1.ckpt"

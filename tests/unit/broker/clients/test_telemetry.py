@@ -10,7 +10,8 @@ import cramjam
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headwater.broker.clients.telemetry import Push, Telemetry, TooEarly, metric_names
+from headwater.broker.clients.telemetry import Push, Telemetry, metric_names
+from headwater.broker.errors import Coded
 from headwater.clock import SystemChance
 from headwater.errors import CorruptBatch
 from headwater.settings import settings as config
@@ -81,7 +82,7 @@ def test_clients_must_not_ask_too_often() -> None:
     telemetry = Telemetry(config.Quotas(telemetry_clients=2), clock, SystemChance())
     client = uuid.UUID(int=5)
     told = telemetry.subscribe(client, {}, subscription())
-    with pytest.raises(TooEarly):
+    with pytest.raises(Coded, match="next push interval"):
         telemetry.subscribe(client, {}, subscription())
     other = telemetry.subscribe(client, {}, subscription(metrics="b."))
     assert other.id != told.id

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.errors import StatementRefused
 from headwater.gateway.flight.parameters import parameters_of
-from headwater.query.asking import Refused
 
 PROMISES = ("Q7",)
 
@@ -34,5 +34,5 @@ def test_types(sql: str, types: list[str]) -> None:
 
 @pytest.mark.parametrize("sql", ["SELECT 'x", "x" * 70_000, "SELECT " + "?, " * 1_001 + "1"])
 def test_refused(sql: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(StatementRefused):
         parameters_of(sql)

@@ -11,9 +11,9 @@ import adbc_driver_manager
 import pytest
 
 from headwater.clock import SystemChance
+from headwater.errors import NotAuthenticated
 from headwater.gateway.flight.sessions import IDLE_SECONDS, Sessions
 from headwater.replica.users import put_user
-from headwater.security.http_logins import Unwelcome
 from headwater.settings.settings import HttpSecurity, Oauth
 from headwater.state.cluster.access import Operation
 from tests.support.certificates import Pair, Signer, issue, key_document
@@ -110,16 +110,16 @@ def test_sessions_end() -> None:
 
             token = await begin()
             assert await sessions.begin("h", token, "") == token
-            with pytest.raises(Unwelcome):
+            with pytest.raises(NotAuthenticated):
                 await Sessions(security, logins).who("h", token, "")
             own.clock.moved += IDLE_SECONDS + 1
-            with pytest.raises(Unwelcome):
+            with pytest.raises(NotAuthenticated):
                 await sessions.who("h", token, "")
             token = await begin()
             await put_user(own.core.cluster, SystemChance(), "alice", "SCRAM-SHA-256", "another", 4096)
-            with pytest.raises(Unwelcome):
+            with pytest.raises(NotAuthenticated):
                 await sessions.who("h", token, "")
-            with pytest.raises(Unwelcome):
+            with pytest.raises(NotAuthenticated):
                 await sessions.who("h", "Bearer headwater-guessed", "")
             assert repr(sessions) == "<Sessions, 0 kept>"
 
@@ -138,7 +138,7 @@ def test_a_session_has_the_time_of_the_settings() -> None:
             own.clock.moved += 4
             assert await sessions.who("h", token, "") == BOB
             own.clock.moved += 2
-            with pytest.raises(Unwelcome):
+            with pytest.raises(NotAuthenticated):
                 await sessions.who("h", token, "")
 
     asyncio.run(story())

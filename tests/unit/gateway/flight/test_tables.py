@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.errors import StatementRefused
 from headwater.gateway.callers import Caller
 from headwater.gateway.flight.messages import pack, unpack
 from headwater.gateway.flight.sqlinfo import info_schema, info_table, infos, type_table
 from headwater.gateway.flight.tables import answer, matcher, schema_of
 from headwater.gateway.services import Call
-from headwater.query.asking import Refused
 from headwater.state.commands.columns import Column
 from headwater.state.streams.stored.typed import Columns, ColumnsVersion, TypedTable
 from headwater.types import Domain
@@ -81,7 +81,7 @@ def test_topics_with_typed_columns_have_columns_of_their_own() -> None:
     async def own(call: Call, topic: str) -> pa.Schema:
         asked.append(topic)
         if topic == "gone":
-            raise Refused("it does not exist")
+            raise StatementRefused("it does not exist")
         return COLUMNS.append(pa.field(topic, pa.int64()))
 
     async def story() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from headwater.errors import ObjectMissing
 from headwater.gateway.admin import letters
 from headwater.lake.compactor import Compactor
 from headwater.lake.spark.executor import perform
 from headwater.lake.tasks import Task, TaskFacts
 from headwater.log.batch import check_batch
 from headwater.log.write.part import Outcome, Part
-from headwater.objects import ObjectMissing
 from headwater.settings.settings import Gateway, Lake, Settings
 from headwater.state.cluster.access import Operation
 from headwater.state.results import Verdict

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from headwater.query.asking import AsOf, Engine, Limits, NoEngine, QueryExists, QueryFailed, TooMuch
+from headwater.errors import Exists, NoEngine, QueryFailed, QueryLimit
+from headwater.query.asking import AsOf, Engine, Limits
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from tests.support.gateways import ALICE, InGateway, gateway, listening, secured
@@ -124,9 +125,9 @@ def test_bad_requests(body: dict[str, Any], words: str) -> None:
     [
         (None, 400, "statement-refused"),
         (QueryFailed("Conversion Error: 'x' is no number"), 422, "query-failed"),
-        (TooMuch("more than 10 rows (sql.rows)"), 422, "query-limit"),
+        (QueryLimit("more than 10 rows (sql.rows)"), 422, "query-limit"),
         (NoEngine("every place is taken"), 503, "no-engine"),
-        (QueryExists("there is a query my-own-1 already"), 409, "already-exists"),
+        (Exists("there is a query my-own-1 already"), 409, "already-exists"),
     ],
 )
 def test_failures_are_problems(error: Exception | None, status: int, kind: str) -> None:
@@ -153,7 +154,7 @@ def test_failures_are_problems(error: Exception | None, status: int, kind: str) 
 def test_late_failures_do_not_look_like_whole_results() -> None:
     async def main() -> None:
         async with gateway(LISTENING) as world, listening(world) as server:
-            _answers(world).write("s", *[MANY] * 5, error=TooMuch("more than 100,000 rows"))
+            _answers(world).write("s", *[MANY] * 5, error=QueryLimit("more than 100,000 rows"))
             async with httpx.AsyncClient(base_url=server.url) as client:
                 answer = await client.post("/v1/sql", json={"sql": "s"})
                 assert answer.status_code == 200

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.errors import BadInput, ConfigError, NotReady, OutcomeUnknown, Overloaded
+from headwater.errors import BadInput, ConfigError, Exists, NotFound, NotReady, OutcomeUnknown, Overloaded
 from headwater.gateway.problems import NOT_FOUND, OUTCOME_UNKNOWN, TOO_MANY, Refusal
 from headwater.gateway.v3.errors import kafka_errors, told_of, unknown_topic
-from headwater.replica.topics import TopicExists, TopicUnknown
 
 
 @pytest.mark.parametrize(
@@ -30,9 +29,9 @@ def test_codes(error: Exception, code: int) -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (TopicUnknown("x"), 40403),
+        (NotFound("x"), 40403),
         (Refusal(NOT_FOUND, "x"), 40403),
-        (TopicExists("x"), 40002),
+        (Exists("x"), 40002),
         (ConfigError("x"), 40002),
         (BadInput("x"), 40002),
     ],

@@ -12,7 +12,7 @@ from harness.virtual import run
 from headwater.app.node import Node
 from headwater.client.errors import Unreachable
 from headwater.client.model import Config, ConfigSource
-from headwater.errors import CorruptObject, NotReady, OutcomeUnknown, StoreUnavailable
+from headwater.errors import Damaged, NotReady, OutcomeUnknown, StoreUnavailable
 from headwater.link.breaker import State as BreakerState
 from headwater.link.copying.appending import Appender
 from headwater.link.copying.link import SHARES
@@ -559,7 +559,7 @@ def test_a_failure_that_nobody_foresaw_begins_again_after_a_pause(monkeypatch: p
         async def tail(appender: Appender) -> None:
             nonlocal failures
             failures += 1
-            raise CorruptObject("bad bits")
+            raise Damaged("bad bits")
 
         with monkeypatch.context() as patch:
             patch.setattr(Appender, "tail", tail)

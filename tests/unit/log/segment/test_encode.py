@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.client.records import Batch, decode_batches
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.batch import max_timestamp_of, split_batches
 from headwater.log.segment.encode import RowGroup, compile_encoder
 from headwater.log.segment.schema import segment_schema
@@ -147,5 +147,5 @@ def test_slices_and_chunks() -> None:
 def test_other_types_are_refused() -> None:
     """No bytes are read as what they are not."""
     rows = segment_schema().empty_table()
-    with pytest.raises(CorruptObject):
+    with pytest.raises(Damaged):
         RowGroup(rows.set_column(4, "key", pa.array([], pa.large_binary())))

@@ -1,4 +1,4 @@
-"""Whatever the bytes are, a run gives sound rows or a `CorruptObject`, and so does a segment."""
+"""Whatever the bytes are, a run gives sound rows or a `Damaged`, and so does a segment."""
 
 import io
 import random
@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.segment.encode import compile_encoder
 from headwater.log.segment.read import SegmentReader, footer_bytes, footer_checksum
 from headwater.log.segment.write import SegmentWriter, compile_kernels, decode_runs, read_pieces
@@ -52,7 +52,7 @@ def decoded(run: bytes, start: int = 0) -> int | None:
         for piece in decode_runs(0, [(run, start, -1)], 0, LIMIT):
             piece.validate(full=True)
             rows += piece.num_rows
-    except CorruptObject:
+    except Damaged:
         return None
     return rows
 
@@ -162,7 +162,7 @@ def test_runs_that_overlap_are_refused() -> None:
     run = prefixed(batch(RECS))
     for size in (1, 1 << 21):
         padding = prefixed(batch([Rec(bytes(size))]))
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             list(decode_runs(0, [(run + padding, 0, -1), (run, 2, -1)], 0, LIMIT))
 
 
@@ -170,7 +170,7 @@ def test_runs_that_overlap_are_refused() -> None:
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_batch_that_opens_to_too_much(codec: int) -> None:
     run = prefixed(batch([Rec(bytes(LIMIT))], codec=codec))
-    with pytest.raises(CorruptObject):
+    with pytest.raises(Damaged):
         list(decode_runs(0, [(run, 0, -1)], 0, LIMIT))
     assert [p.num_rows for p in decode_runs(0, [(run, 0, -1)], 0, LIMIT + 100)] == [1]
 
@@ -208,11 +208,11 @@ def test_mutated_pages_are_noticed() -> None:
         changed[at] ^= 1 << chance.randrange(8)
         try:
             assert opened(bytes(changed)) == sound
-        except CorruptObject:
+        except Damaged:
             refused += 1
         try:
             assert [rows for piece in read_pieces(bytes(changed), checksum) for rows in piece.batches()]
-        except CorruptObject:
+        except Damaged:
             refused += 1
     assert refused > 400
 
@@ -222,9 +222,9 @@ def test_mutated_pages_are_noticed() -> None:
 @given(tail=st.binary(max_size=100))
 def test_random_footers(tail: bytes) -> None:
     for end in (tail, tail + struct.pack("<I4s", len(tail), b"PAR1")):
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             SegmentReader(end)
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             read_pieces(b"PAR1" + end, 0)
     assert pa.default_memory_pool().bytes_allocated() < 64 << 20
 
@@ -238,5 +238,5 @@ def test_mutated_footers_are_refused() -> None:
     for _ in range(2_000):
         changed = bytearray(data)
         changed[len(data) - 1 - chance.randrange(length)] ^= 1 << chance.randrange(8)
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             read_pieces(bytes(changed), checksum)

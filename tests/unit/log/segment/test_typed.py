@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.segment import write
 from headwater.log.segment.read import LOG_LEAVES, SegmentReader, footer_bytes, footer_checksum
 from headwater.log.segment.rows import plain_rows, plain_schema
@@ -127,7 +127,7 @@ def test_damage_of_typed_columns_is_found() -> None:
     chunk = parquet.read_metadata(io.BytesIO(data)).row_group(0).column(LOG_LEAVES)
     data[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 1
     [flaw] = verify_segment(bytes(data), footer_checksum(data))
-    assert isinstance(flaw, CorruptObject) and "typed columns" in str(flaw)
+    assert isinstance(flaw, Damaged) and "typed columns" in str(flaw)
     [piece] = read_pieces(bytes(data), footer_checksum(data))
     assert list(piece.batches()) == [rows(500)]
 

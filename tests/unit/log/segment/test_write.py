@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from headwater.client.records import Record, decode_batches
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.segment import decode as segment_decode
 from headwater.log.segment.encode import compile_encoder
 from headwater.log.segment.read import SegmentReader, footer_bytes, footer_checksum, open_segment
@@ -312,9 +312,9 @@ def test_rows_only_rise() -> None:
     (piece,) = rows_of(run_of([batch([Rec(b"x"), Rec(b"y")])]), 5)
     writer = SegmentWriter(io.BytesIO())
     writer.add(2, piece)
-    with pytest.raises(CorruptObject):
+    with pytest.raises(Damaged):
         writer.add(2, piece)
-    with pytest.raises(CorruptObject):
+    with pytest.raises(Damaged):
         writer.add(1, piece)
 
 
@@ -359,7 +359,7 @@ def test_ranged_reads() -> None:
         assert len(reads) == 3
         assert 5_000 < rows.size_bytes < 10_000
         assert reads[-1] < reader.groups[group].length + 1
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             reader.decode(group, b"short")
 
     asyncio.run(scenario())

@@ -8,7 +8,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.batch import Batch
 from headwater.log.wal import format as wal
 from headwater.log.wal.cache import ReadWal, WrittenWal
@@ -96,7 +96,7 @@ def test_any_changed_byte_is_found() -> None:
         for change in (1, 0x80, 0xFF):
             damaged = bytearray(data)
             damaged[at] ^= change
-            with pytest.raises(CorruptObject):
+            with pytest.raises(Damaged):
                 wal.parse(bytes(damaged))
 
 
@@ -104,9 +104,9 @@ def test_any_changed_byte_is_found() -> None:
 def test_any_cut_is_found() -> None:
     data = GOLDEN.read_bytes()
     for cut in range(len(data)):
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             wal.parse(data[:cut])
-    with pytest.raises(CorruptObject):
+    with pytest.raises(Damaged):
         wal.parse(data + b"\0")
 
 
@@ -125,7 +125,7 @@ def test_a_right_crc_around_wrong_bytes(data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, 30))
     try:
         found = wal.parse(signed(bytes(body[: len(body) - cut])))
-    except CorruptObject:
+    except Damaged:
         return
     assert found.chunks[0].position == HEADER_BYTES + 44 * len(found.chunks)
 
@@ -157,7 +157,7 @@ def test_wrong_layouts() -> None:
         "left over": signed(right + b"\0"),
     }
     for name, data in wrong.items():
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             wal.parse(data)
             pytest.fail(name)
 
@@ -166,12 +166,12 @@ def test_wrong_layouts() -> None:
 def test_runs_outside_the_object() -> None:
     data = GOLDEN.read_bytes()
     for start, end in ((-1, 5), (5, 4), (0, len(data) + 1), (len(data), len(data) + 1)):
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             wal.batches_between(data, start, end)
     assert wal.batches_between(data, 10, 10) == []
-    with pytest.raises(CorruptObject):
+    with pytest.raises(Damaged):
         wal.batches_between(data, 0, 3)
-    with pytest.raises(CorruptObject):
+    with pytest.raises(Damaged):
         wal.batches_between(data, 0, 60)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.log.wal.runs import MAX_GAP, load_runs
 from headwater.objects.memory import MemoryStore
 from tests.support.promise import promise
@@ -49,7 +49,7 @@ def test_what_is_far_apart_is_read_apart() -> None:
         assert sorted(store.reads) == [("a", 10, 65), ("a", far + 60, 41), ("b", 7, 9)]
         for run in runs:
             assert bytes(found.get(run)) == data[run.position : run.position + run.length]
-        with pytest.raises(CorruptObject, match="ends before"):
+        with pytest.raises(Damaged, match="ends before"):
             found.get(At("a", 500, 10))
 
     asyncio.run(told())
@@ -64,7 +64,7 @@ def test_objects_that_cannot_be_read() -> None:
         await store.put("a", [b"abc"])
         found = await load_runs(store, [At("a", 0, 3), At("gone", 0, 3)])
         assert bytes(found.get(At("a", 1, 2))) == b"bc" and found.missing == {"gone"}
-        with pytest.raises(CorruptObject, match="the object is missing"):
+        with pytest.raises(Damaged, match="the object is missing"):
             found.get(At("gone", 0, 3))
 
     asyncio.run(told())

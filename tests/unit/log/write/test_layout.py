@@ -9,15 +9,7 @@ import pytest
 from harness.virtual import EPOCH_MS, run
 from headwater.app.node import Node
 from headwater.client.records import decode_batches
-from headwater.errors import (
-    BatchTooLarge,
-    CorruptObject,
-    EpochLost,
-    HeadwaterError,
-    NotReady,
-    OutcomeUnknown,
-    StoreUnavailable,
-)
+from headwater.errors import Damaged, EpochLost, HeadwaterError, NotReady, OutcomeUnknown, StoreUnavailable, TooLarge
 from headwater.lake.planning import Limits, TopicPlan, pending, plan_settle
 from headwater.log.batch import check_batch
 from headwater.log.wal import format as wal
@@ -90,10 +82,10 @@ def test_an_object_of_units_has_a_flag() -> None:
     flagged = wal.build(WalId(1, 1), ONE, 0, 0, [(5, [one]), (5, [one])], wal.UNITS)
     assert len(wal.parse(b"".join(flagged.pieces)).chunks) == 2
     plain = wal.build(WalId(1, 1), ONE, 0, 0, [(5, [one]), (5, [one])])
-    with pytest.raises(CorruptObject, match="out of order"):
+    with pytest.raises(Damaged, match="out of order"):
         wal.parse(b"".join(plain.pieces))
     mirrored = wal.build(WalId(1, 1), ONE, 0, 0, [(5, [one])], wal.MIRRORS)
-    with pytest.raises(CorruptObject, match="use the build"):
+    with pytest.raises(Damaged, match="use the build"):
         wal.parse(b"".join(mirrored.pieces))
 
 
@@ -250,7 +242,7 @@ def test_a_unit_that_fits_no_ledger_record() -> None:
         world = NodeWorld()
         node = await world.node()
         [a] = (await topic(node)).streams
-        assert isinstance(await give(node, {a: [b"1"]}, *[Present()] * 10_000)[1], BatchTooLarge)
+        assert isinstance(await give(node, {a: [b"1"]}, *[Present()] * 10_000)[1], TooLarge)
         assert node.writers.budget.used == 0
         assert (await given(node, {a: [b"2"]}, Present())).verdict is ACCEPTED
 

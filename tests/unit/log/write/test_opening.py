@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.errors import BatchTooLarge, HeadwaterError
+from headwater.errors import HeadwaterError, TooLarge
 from headwater.log.batch import Batch, BatchRules, check_batch, codec_of, recompressed, unchecked
 from headwater.log.kernels import switch
 from headwater.log.write import opening
@@ -118,7 +118,7 @@ def test_only_the_codec_changes(codec: int, other: int) -> None:
 def test_size_counts_after_recompression() -> None:
     """A batch that becomes too large for its topic is refused."""
     small = check_batch(batch([b"x" * 5000], codec=ZSTD), RULES, NOW)
-    with pytest.raises(BatchTooLarge, match="once it is recompressed; the topic allows 1000"):
+    with pytest.raises(TooLarge, match="once it is recompressed; the topic allows 1000"):
         prepare(small, Work(None, NOW, Target(NONE, -1, 1000, 1 << 20)), NO_LIMIT)
     same, opened = prepare(small, Work(None, NOW, Target(ZSTD, 3, 10, 1 << 20)), NO_LIMIT)
     assert same is small and not opened, "one in the right codec is left alone"
@@ -290,7 +290,7 @@ def test_a_batch_that_opens_to_more_than_the_limit_is_refused(codec: int) -> Non
         opened.append(CONNECTION, line.wanted(raw(line, 1, made(codec=codec)), CHECK))
         await until_done(opened)
         [(number, error)] = line.failures
-        assert number == 0 and isinstance(error, BatchTooLarge) and "decompresses to more" in str(error)
+        assert number == 0 and isinstance(error, TooLarge) and "decompresses to more" in str(error)
         assert line.numbers == [1] and line.budget.used == 0
         await usual.close()
         await huge.close()

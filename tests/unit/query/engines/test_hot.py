@@ -4,12 +4,12 @@ import pyarrow as pa
 import pytest
 
 from harness.virtual import run
+from headwater.errors import SnapshotGone
 from headwater.query.engines import hot
 from headwater.query.engines.hot import HotRows
 from headwater.query.scan import schema_of
 from headwater.query.snapshot import Snapshot
 from headwater.query.typed import SchemasMissing
-from headwater.query.wanted import SnapshotGone
 from headwater.schemas.typing import Typing
 from tests.unit.query.test_snapshot import APPEND_TIME, PLAIN, PLAIN_TIME, History, Row
 from tests.unit.query.test_typed import columns_of

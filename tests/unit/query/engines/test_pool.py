@@ -14,7 +14,8 @@ import pytest
 
 from harness import virtual
 from headwater.clock import SystemChance
-from headwater.query.asking import Engine, NoEngine, QueryFailed
+from headwater.errors import NoEngine, QueryFailed
+from headwater.query.asking import Engine
 from headwater.query.engines.contract import EngineTask
 from headwater.query.engines.cores import Sharing
 from headwater.query.engines.frames import Failure, Kind, Setup, Why

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.query.asking import PRESENT, AsOf, Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import PRESENT, AsOf, Engine
 from headwater.query.gate.checking import check
 from headwater.query.gate.statement import Statement, Topics
 
@@ -24,6 +25,6 @@ def checked(sql: str, engine: Engine = Engine.DUCKDB, as_of: AsOf = PRESENT) -> 
 
 def refusal(sql: str, engine: Engine = Engine.DUCKDB) -> str:
     """Why a statement is refused."""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatementRefused) as caught:
         checked(sql, engine)
     return str(caught.value)

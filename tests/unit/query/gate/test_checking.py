@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headwater.errors import StatementRefused
 from headwater.log.segment.schema import segment_schema
-from headwater.query.asking import PRESENT, Engine, Refused
+from headwater.query.asking import PRESENT, Engine
 from headwater.query.gate.checking import check, describe
 from headwater.query.gate.columns import COLUMNS
 from headwater.query.gate.statement import Table, Topics
@@ -119,13 +120,13 @@ def test_described_columns_are_those_of_the_tables() -> None:
 
 
 def test_an_operator_may_allow_more_functions() -> None:
-    with pytest.raises(Refused, match="the function sleep_ms is not allowed"):
+    with pytest.raises(StatementRefused, match="the function sleep_ms is not allowed"):
         check("SELECT sleep_ms(1)", Engine.DUCKDB, topics())
     assert check("SELECT sleep_ms(1)", Engine.DUCKDB, topics(), more_functions=["sleep_ms"]).sql == "SELECT sleep_ms(1)"
 
 
 def test_a_statement_is_for_one_engine() -> None:
-    with pytest.raises(Refused, match="one engine"):
+    with pytest.raises(StatementRefused, match="one engine"):
         check("SELECT 1", Engine.AUTO, topics())
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 from headwater.query.gate.functions import FUNCTIONS
 from tests.unit.query.gate.samples import checked
 
@@ -71,7 +72,7 @@ def test_operators_bind_as_in_duckdb(database: duckdb.DuckDBPyConnection, expres
         return
     try:
         written = checked(f"SELECT {expression}").sql
-    except Refused:
+    except StatementRefused:
         return  # a part that the parser does not know
     assert answer(database, written) == expected
 
@@ -81,7 +82,7 @@ def test_an_exponent_that_begins_with_a_complement_needs_brackets(
     database: duckdb.DuckDBPyConnection, exponent: str
 ) -> None:
     """DuckDB and the parser disagree about where it ends."""
-    with pytest.raises(Refused, match=r"put brackets around the exponent that begins with ~"):
+    with pytest.raises(StatementRefused, match=r"put brackets around the exponent that begins with ~"):
         checked(f"SELECT 2 ** {exponent} + 1")
     inside = f"SELECT 2 ** ({exponent}) + 1"
     assert answer(database, checked(inside).sql) == answer(database, inside) is not None

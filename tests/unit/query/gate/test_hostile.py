@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 from headwater.query.gate.functions import FUNCTIONS
 from headwater.query.gate.parsing import reparse
 from tests.support.hostile import DUCKDB, SPARK
@@ -22,13 +23,13 @@ def test_there_are_many_of_them() -> None:
 
 @pytest.mark.parametrize("sql", DUCKDB)
 def test_duckdb_never_gets_it(sql: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(StatementRefused):
         checked(sql.format(**NAMES))
 
 
 @pytest.mark.parametrize("sql", SPARK)
 def test_spark_never_gets_it(sql: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(StatementRefused):
         checked(sql.format(**NAMES), Engine.SPARK)
 
 
@@ -119,7 +120,7 @@ def test_a_denied_part_is_found_wherever_it_is(data: st.DataObject, engine: Engi
     bad = data.draw(st.sampled_from(BAD[engine]))
     for _ in range(data.draw(st.integers(0, 3))):
         bad = data.draw(st.sampled_from(AROUND)).format(bad, data.draw(expressions(GOOD, 1)))
-    with pytest.raises(Refused):
+    with pytest.raises(StatementRefused):
         checked(f"SELECT {good}, {bad} FROM orders", engine)
 
 
@@ -137,7 +138,7 @@ def test_strings_and_names_cannot_break_out(text: str, engine: Engine) -> None:
     ):
         try:
             written = checked(before + text + after, engine).sql
-        except Refused:
+        except StatementRefused:
             continue
         assert "--" in text or "/*" in text
         calls = reparse(written, engine).find_all(exp.Anonymous)

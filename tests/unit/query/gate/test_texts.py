@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import duckdb
 import pytest
 
-from headwater.query.asking import Engine, Refused, Value
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine, Value
 from tests.unit.query.gate.samples import checked, refusal
 
 ROWS = """
@@ -114,7 +115,7 @@ def test_a_parameter_that_is_compared_with_bytes_may_be_text(database: duckdb.Du
 
 
 def test_as_many_values_as_parameters() -> None:
-    with pytest.raises(Refused, match="has 1 parameters, and 2 values"):
+    with pytest.raises(StatementRefused, match="has 1 parameters, and 2 values"):
         checked("SELECT ?").bound([1, 2])
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.virtual import run
 from headwater.client.records import Record
-from headwater.errors import BadInput, CorruptObject, NotFound
+from headwater.errors import BadInput, Damaged, NotFound, OffsetOutOfRange, SnapshotGone
 from headwater.lake.following import batch_of
 from headwater.lake.tables.follower import Expiry, ref_of
 from headwater.lake.tables.keys import format as keys
@@ -21,9 +21,8 @@ from headwater.log.segment.cache import SegmentCache
 from headwater.log.wal.cache import WalCache
 from headwater.objects import ObjectStore
 from headwater.query.lookups import files, lookups, runs, settled
-from headwater.query.lookups.lookups import Answer, Lookups, OutOfRange, Place
+from headwater.query.lookups.lookups import Answer, Lookups, Place
 from headwater.query.scan import scan
-from headwater.query.wanted import SnapshotGone
 from headwater.state.commands.tables import Follow, Unfollow
 from headwater.state.streams.tables import DataFile, TopicTable
 from tests.support.batches import Rec
@@ -226,7 +225,7 @@ def test_offsets_that_are_not_there() -> None:
             offset in (2, 4) for offset in range(stream.end)
         ]  # an aborted record and its marker
         for offset in (-1, stream.end, 1 << 60):
-            with pytest.raises(OutOfRange, match=f"has the offsets 0 to {stream.end}, not") as error:
+            with pytest.raises(OffsetOutOfRange, match=f"has the offsets 0 to {stream.end}, not") as error:
                 await own.at(made.place, 0, offset)
             assert (error.value.start, error.value.end) == (0, stream.end)
         with pytest.raises(NotFound, match="no partition 7"):
@@ -246,7 +245,7 @@ def test_the_table_has_what_the_log_has_no_more() -> None:
         found = await made.lookups.at(made.place, 0, 1)
         assert found.record is not None and found.record.offset == 1
         made = await written(("write", FOUR), ("trim", PLAIN_TIME, 2))
-        with pytest.raises(OutOfRange, match="has the offsets 2 to"):
+        with pytest.raises(OffsetOutOfRange, match="has the offsets 2 to"):
             await made.lookups.at(made.place, 0, 1)
 
     run(main())
@@ -350,14 +349,14 @@ def test_what_is_deleted_or_damaged_is_an_error() -> None:
         made = await written(("write", FOUR), ("end", "a", True), ("settle", 1 << 20), ("write", FOUR))
         objects = dict(made.store.objects)
         stored, log = sorted(path for path in objects if "_data/" in path), sorted(p for p in objects if "wal/" in p)
-        asked: list[tuple[str, Any]] = [(stored[0], SnapshotGone), (log[-1], CorruptObject)]
+        asked: list[tuple[str, Any]] = [(stored[0], SnapshotGone), (log[-1], Damaged)]
         for path, kind in asked:
             made.store.objects = {key: data for key, data in objects.items() if key != path}
             own = made.new_lookups(made.store)
             with pytest.raises(kind):
                 await own.latest(made.place, ABSENT)
             made.store.objects = {**objects, path: objects[path][:-30] + bytes(30)}
-            with pytest.raises(CorruptObject):
+            with pytest.raises(Damaged):
                 await made.new_lookups(made.store).latest(made.place, ABSENT)
             made.store.objects = dict(objects)
             assert (await own.latest(made.place, ABSENT)).record is None

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.errors import BadInput, HeadwaterError
+from headwater.errors import (
+    BadInput,
+    HeadwaterError,
+    NoEngine,
+    QueryCancelled,
+    QueryFailed,
+    QueryLimit,
+    SnapshotGone,
+    StatementRefused,
+)
 from headwater.ops.metrics import render
-from headwater.query.asking import Cancelled, Engine, NoEngine, Progress, QueryFailed, Refused, TooMuch
+from headwater.query.asking import Engine, Progress
 from headwater.query.engines.contract import Workers
 from headwater.query.queries.counts import QueryCounts, collect, outcome_of
-from headwater.query.wanted import SnapshotGone
 
 
 @pytest.mark.parametrize(
     ("error", "word"),
     [
         (None, "done"),
-        (Refused("x"), "refused"),
+        (StatementRefused("x"), "refused"),
         (QueryFailed("x"), "failed"),
-        (TooMuch("x"), "too_much"),
-        (Cancelled("x"), "cancelled"),
+        (QueryLimit("x"), "too_much"),
+        (QueryCancelled("x"), "cancelled"),
         (NoEngine("x"), "no_engine"),
         (SnapshotGone("x"), "snapshot_gone"),
         (BadInput("x"), "failed"),

@@ -7,8 +7,7 @@ import pytest
 
 from headwater.configs import client_metrics
 from headwater.configs import groups as group_configs
-from headwater.configs.client_metrics import InvalidSubscription
-from headwater.errors import ConfigError
+from headwater.errors import BadInput, ConfigError
 from headwater.state.cluster.resources import ConfigResource
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.cluster import AlterQuota, AlterResource, CreateTopic, DeleteTopic, TakeEpoch
@@ -119,10 +118,10 @@ def test_subscriptions_to_metrics() -> None:
         "client_software_name",
     }
     for interval in ("99", "3600001"):
-        with pytest.raises(InvalidSubscription, match="interval must be between"):
+        with pytest.raises(BadInput, match="interval must be between"):
             client_metrics.checked("interval.ms", interval)
     for match in ("nope=a", "client_id", "client_id=", "client_id=[", "client_id=a=b"):
         with pytest.raises(ConfigError, match="Illegal client matching pattern"):
             client_metrics.checked("match", match)
-    with pytest.raises(InvalidSubscription, match="Unknown client metrics configuration: x"):
+    with pytest.raises(BadInput, match="Unknown client metrics configuration: x"):
         client_metrics.checked("x", "1")

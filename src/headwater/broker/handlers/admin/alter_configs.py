@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker import loggers
 from headwater.broker.broker import Broker
-from headwater.broker.errors import InvalidRequest, code_of
+from headwater.broker.errors import code_of
 from headwater.broker.handlers.admin.configs import forbidden, identity
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
@@ -30,10 +30,10 @@ from headwater.configs.changes import (
     change_of,
     rules_of_topics,
 )
-from headwater.errors import ConfigError, HeadwaterError, NotReady
+from headwater.errors import BadInput, ConfigError, HeadwaterError, NotFound, NotReady
 from headwater.replica.internal_topics import changeable, topic_by_name
 from headwater.replica.topic_rules import check_letters
-from headwater.replica.topics import InvalidTopicName, TopicUnknown, check_name
+from headwater.replica.topics import check_name
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
 from headwater.state.commands.cluster import AlterResource
@@ -70,15 +70,11 @@ async def _alter(broker: Broker, request: Request, incremental: bool) -> Values:
         try:
             broker.check_contact()
             if named[(resource.resource_type, resource.resource_name)] > 1:
-                raise InvalidRequest("Each resource must appear at most once.")
+                raise BadInput("Each resource must appear at most once.")
             _check_shape(resource.configs, incremental)
             if failure is not None:
                 raise failure
             await _alter_one(broker, resource, incremental, request.body.validate_only)
-        except InvalidTopicName as error:
-            answer = {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}
-        except TopicUnknown as error:
-            answer = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": str(error)}
         except HeadwaterError as error:
             answer = {"error_code": code_of(error), "error_message": str(error)}
         responses.append({**identity(resource), **answer})
@@ -87,12 +83,12 @@ async def _alter(broker: Broker, request: Request, incremental: bool) -> Values:
 
 def _check_shape(configs: Any, incremental: bool) -> None:
     if len({c.name for c in configs}) != len(configs):
-        raise InvalidRequest("Error due to duplicate config keys")
+        raise BadInput("Error due to duplicate config keys")
     if incremental and any(c.config_operation not in (SET, DELETE, APPEND, SUBTRACT) for c in configs):
-        raise InvalidRequest("Unknown config operation")
+        raise BadInput("Unknown config operation")
     nulls = [c.name for c in configs if c.value is None and not (incremental and c.config_operation == DELETE)]
     if nulls:
-        raise InvalidRequest(f"Null value not supported for : {','.join(nulls)}")
+        raise BadInput(f"Null value not supported for : {','.join(nulls)}")
 
 
 async def _alter_one(broker: Broker, resource: Any, incremental: bool, validate_only: bool) -> None:
@@ -111,18 +107,18 @@ async def _alter_one(broker: Broker, resource: Any, incremental: bool, validate_
             if kind == ConfigResource.BROKER:
                 await broker.topics.configure_all()
     else:
-        raise InvalidRequest(f"Unknown resource type {kind}")
+        raise BadInput(f"Unknown resource type {kind}")
 
 
 async def _alter_topic(broker: Broker, name: str, configs: Any, incremental: bool, validate_only: bool) -> None:
     if not name:
-        raise InvalidRequest("Default topic resources are not allowed.")
+        raise BadInput("Default topic resources are not allowed.")
     check_name(name)
     topic = topic_by_name(broker.cluster.state, name)
     rules = rules_of_topics(broker.cluster.state.resources.common)
     change = _change(rules, topic.configs if topic is not None else {}, configs, incremental)
     if topic is None:
-        raise TopicUnknown(f"The topic '{name}' does not exist.")
+        raise NotFound(f"The topic '{name}' does not exist.")
     changeable(topic)
     check_letters(broker.cluster.state, name, change.after(topic.configs), topic.configs)
     if not validate_only:
@@ -132,23 +128,23 @@ async def _alter_topic(broker: Broker, name: str, configs: Any, incremental: boo
 def _check_resource(broker: Broker, kind: ConfigResource, name: str) -> None:
     if kind is ConfigResource.BROKER and name not in (ALL_BROKERS, str(broker.node)):
         if not name.removeprefix("-").isdecimal():
-            raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
-        raise InvalidRequest(f"Unexpected broker id, expected {broker.node}, but received {name}")
+            raise BadInput(f"Node id must be an integer, but it is: {name}")
+        raise BadInput(f"Unexpected broker id, expected {broker.node}, but received {name}")
     if kind is ConfigResource.GROUP and not name:
-        raise InvalidRequest("Default group resources are not allowed.")
+        raise BadInput("Default group resources are not allowed.")
     if kind is ConfigResource.CLIENT_METRICS and not name:
-        raise InvalidRequest("Subscription name can't be empty")
+        raise BadInput("Subscription name can't be empty")
 
 
 def _alter_loggers(broker: Broker, name: str, configs: Any, validate_only: bool) -> None:
     if not name.isdecimal():
-        raise InvalidRequest(f"Node id must be an integer, but it is: {name}")
+        raise BadInput(f"Node id must be an integer, but it is: {name}")
     if name != str(broker.node):
-        raise InvalidRequest(f"Unexpected node id. Expected {broker.node}, but received {name}")
+        raise BadInput(f"Unexpected node id. Expected {broker.node}, but received {name}")
     for c in configs:
         if c.config_operation in WORDS:
             word = WORDS[c.config_operation].split()[0]
-            raise InvalidRequest(f"{word} operation is not allowed for the BROKER_LOGGER resource")
+            raise BadInput(f"{word} operation is not allowed for the BROKER_LOGGER resource")
         loggers.check(c.name, c.value if c.config_operation == SET else None)
     if not validate_only:
         for c in configs:

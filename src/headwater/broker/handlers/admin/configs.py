@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker import loggers
 from headwater.broker.broker import Broker
-from headwater.broker.errors import InvalidRequest, code_of
+from headwater.broker.errors import code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.configs import brokers as broker_configs
@@ -24,9 +24,9 @@ from headwater.configs import topics as topic_configs
 from headwater.configs.brokers import DEFAULT, Row
 from headwater.configs.described import OF_CLIENT_METRICS, OF_GROUP, rows_of, topic_rows
 from headwater.configs.keys import ConfigKey, Kind
-from headwater.errors import HeadwaterError
+from headwater.errors import BadInput, HeadwaterError, NotFound
 from headwater.replica.internal_topics import is_empty, topic_by_name, topic_names
-from headwater.replica.topics import InvalidTopicName, TopicUnknown, check_name
+from headwater.replica.topics import check_name
 from headwater.state.cluster import access
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
@@ -95,10 +95,6 @@ async def describe_configs(broker: Broker, request: Request) -> Values:
             configs = _describe(broker, resource.resource_type, resource.resource_name)
             await work.did(len(configs))
             answer: Values = {"error_code": ErrorCode.none, "configs": _trimmed(request, resource, configs)}
-        except InvalidTopicName as error:
-            answer = {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}
-        except TopicUnknown as error:
-            answer = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": str(error)}
         except HeadwaterError as error:
             answer = {"error_code": code_of(error), "error_message": str(error)}
         results.append({**identity(resource), **answer})
@@ -111,27 +107,27 @@ def _describe(broker: Broker, kind: int, name: str) -> list[Values]:
         check_name(name)
         topic = topic_by_name(state, name)
         if topic is None:
-            raise TopicUnknown(f"This server does not host the topic {name!r}.")
+            raise NotFound(f"This server does not host the topic {name!r}.")
         rows = [*describe_topic_configs(broker, topic.configs), *_damage(broker, name), *_link(broker, topic.id)]
         return [{**row, "read_only": True} for row in rows] if is_empty(topic) else rows
     if kind == ConfigResource.BROKER:
         return _broker(broker, name)
     if kind == ConfigResource.BROKER_LOGGER:
         if name != str(broker.node):
-            raise InvalidRequest(f"Unexpected broker id, expected {broker.node} but received {name}")
+            raise BadInput(f"Unexpected broker id, expected {broker.node} but received {name}")
         key = ConfigKey("", Kind.STRING, "", str, "")
         return [{**_row(key, loggers.level(n), SOURCE_LOGGER, False, ()), "name": n} for n in loggers.names()]
     if kind == ConfigResource.CLIENT_METRICS:
         if not name:
-            raise InvalidRequest("Client metrics subscription name must not be empty")
+            raise BadInput("Client metrics subscription name must not be empty")
         configs = state.resources.of(ConfigResource.CLIENT_METRICS, name)
         return _rows(rows_of(client_metrics.KEYS, configs, OF_CLIENT_METRICS, state.resources))
     if kind == ConfigResource.GROUP:
         if not name:
-            raise InvalidRequest("Group name must not be empty")
+            raise BadInput("Group name must not be empty")
         configs = state.resources.of(ConfigResource.GROUP, name)
         return _rows(rows_of(group_configs.KEYS, configs, OF_GROUP, state.resources))
-    raise InvalidRequest(f"Unsupported resource type: {kind}")
+    raise BadInput(f"Unsupported resource type: {kind}")
 
 
 def _damage(broker: Broker, topic: str) -> list[Values]:
@@ -167,9 +163,9 @@ def _broker(broker: Broker, name: str) -> list[Values]:
     elif name == str(broker.node):
         rows = broker_configs.rows(broker.settings, resources)
     elif not name.removeprefix("-").isdecimal():
-        raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
+        raise BadInput(f"Broker id must be an integer, but it is: {name}")
     else:
-        raise InvalidRequest(f"Unexpected broker id, expected {broker.node} or empty string, but received {name}")
+        raise BadInput(f"Unexpected broker id, expected {broker.node} or empty string, but received {name}")
     return _rows(rows)
 
 

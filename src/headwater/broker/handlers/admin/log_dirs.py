@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker, TopicView
-from headwater.broker.errors import NotAuthorized, code_of
+from headwater.broker.errors import code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.turns import Work
@@ -51,10 +51,10 @@ async def describe_log_dirs(broker: Broker, request: Request) -> Values:
         await broker.cluster.barrier()
         for replica in broker.domains.values():
             await replica.barrier()
-    except NotAuthorized as error:
-        return {"error_code": code_of(error), "results": []}
     except HeadwaterError as error:
-        return {"error_code": code_of(error), "results": [{"error_code": code_of(error), "log_dir": url}]}
+        code = code_of(error)
+        unseen = code is ErrorCode.cluster_authorization_failed
+        return {"error_code": code, "results": [] if unseen else [{"error_code": code, "log_dir": url}]}
     if wanted is None:
         asked = [(name, range(topic.ready)) for name, topic in sorted(broker.cluster.state.names.items())]
     else:

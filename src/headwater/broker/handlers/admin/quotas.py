@@ -10,7 +10,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
-from headwater.broker.errors import InvalidRequest, code_of
+from headwater.broker.errors import Coded, code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.errors import BadInput, HeadwaterError, NotReady
@@ -31,10 +31,6 @@ _KEYS = {
 _WHOLE = (PRODUCER, CONSUMER, CONNECTION)
 
 
-class _UnsupportedKind(BadInput):
-    """A kind of entity that a filter cannot name."""
-
-
 @api(48, 0, 1)
 async def describe_client_quotas(broker: Broker, request: Request) -> Values:
     """The quotas of entities that match a filter. A strict filter matches only entities of exactly its kinds."""
@@ -44,8 +40,6 @@ async def describe_client_quotas(broker: Broker, request: Request) -> Values:
         _check_filter(body.components)
         broker.check_contact()
         await broker.cluster.barrier()
-    except _UnsupportedKind as error:
-        return {"error_code": ErrorCode.unsupported_version, "error_message": str(error), "entries": None}
     except HeadwaterError as error:
         return {"error_code": code_of(error), "error_message": str(error), "entries": None}
     entries = []
@@ -61,20 +55,20 @@ def _check_filter(components: Any) -> None:
     for component in components:
         kind = component.entity_type
         if not kind:
-            raise InvalidRequest("Invalid empty entity type.")
+            raise BadInput("Invalid empty entity type.")
         if kinds[kind] > 1:
-            raise InvalidRequest(f"Entity type {kind} cannot appear more than once in the filter.")
+            raise BadInput(f"Entity type {kind} cannot appear more than once in the filter.")
         if component.match_type not in (EXACT, DEFAULT, ANY):
-            raise InvalidRequest(f"Unknown match type {component.match_type}")
+            raise BadInput(f"Unknown match type {component.match_type}")
         if component.match_type == EXACT and component.match is None:
-            raise InvalidRequest("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+            raise BadInput("Request specified MATCH_TYPE_EXACT, but set match string to null.")
         if component.match_type != EXACT and component.match is not None:
             word = "DEFAULT" if component.match_type == DEFAULT else "SPECIFIED"
-            raise InvalidRequest(f"Request specified MATCH_TYPE_{word}, but also specified a match string.")
+            raise BadInput(f"Request specified MATCH_TYPE_{word}, but also specified a match string.")
         if kind not in KINDS:
-            raise _UnsupportedKind(f"Unsupported entity type {kind}")
+            raise Coded(ErrorCode.unsupported_version, f"Unsupported entity type {kind}")
     if ADDRESS in kinds and len(kinds) > 1:
-        raise InvalidRequest(
+        raise BadInput(
             "Invalid entity filter component combination. IP filter component should not be used with user or "
             "clientId filter component."
         )
@@ -109,7 +103,7 @@ async def alter_client_quotas(broker: Broker, request: Request) -> Values:
             broker.check_contact()
             keys = Counter(op.key for op in entries[0].ops)
             if len(entries) > 1 or any(count > 1 for count in keys.values()):
-                raise InvalidRequest(f"Duplicate quotas for {_words(entity)}")
+                raise BadInput(f"Duplicate quotas for {_words(entity)}")
             command = _checked(entity, entries[0].ops)
             if not request.body.validate_only and (command.put or command.remove):
                 await _submit(broker, command)
@@ -133,25 +127,23 @@ def _checked(entity: Entity, operations: Any) -> AlterQuota:
             remove.append(operation.key)
             continue
         if entity[0][0] not in _KEYS.get(operation.key, ()):
-            raise InvalidRequest(f"Invalid configuration key {operation.key}")
+            raise BadInput(f"Invalid configuration key {operation.key}")
         put[operation.key] = _checked_value(operation.key, operation.value)
     return AlterQuota(entity, put, tuple(remove))
 
 
 def _check_entity(entity: Entity) -> None:
     if not entity:
-        raise InvalidRequest("Invalid empty client quota entity")
+        raise BadInput("Invalid empty client quota entity")
     for kind, name in entity:
         if kind not in KINDS:
-            raise InvalidRequest(f"Unhandled client quota entity type: {kind}")
+            raise BadInput(f"Unhandled client quota entity type: {kind}")
         if name == "":
-            raise InvalidRequest(f"Empty {kind} not supported")
+            raise BadInput(f"Empty {kind} not supported")
         if name is not None and len(name) > MAX_NAME:
-            raise InvalidRequest(f"A {kind} of more than {MAX_NAME} characters")
+            raise BadInput(f"A {kind} of more than {MAX_NAME} characters")
         if kind == ADDRESS and len(entity) > 1:
-            raise InvalidRequest(
-                "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
-            )
+            raise BadInput("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
         if kind == ADDRESS and name is not None:
             _check_address(name)
 
@@ -160,16 +152,16 @@ def _check_address(name: str) -> None:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        raise InvalidRequest(f"{name} is not a valid IP or resolvable host.") from None
+        raise BadInput(f"{name} is not a valid IP or resolvable host.") from None
 
 
 def _checked_value(key: str, value: float) -> str:
     if math.isnan(value) or value <= 0:
-        raise InvalidRequest(f"Quota {key} must be greater than 0")
+        raise BadInput(f"Quota {key} must be greater than 0")
     if math.isinf(value) or (key in _WHOLE and value > LONG_MAX):
-        raise InvalidRequest(f"Proposed value for {key} is too large for a LONG.")
+        raise BadInput(f"Proposed value for {key} is too large for a LONG.")
     if key in _WHOLE and value != int(value):
-        raise InvalidRequest(f"{key} cannot be a fractional value.")
+        raise BadInput(f"{key} cannot be a fractional value.")
     return repr(value)
 
 

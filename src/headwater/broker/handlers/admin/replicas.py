@@ -12,31 +12,33 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
-from headwater.broker.errors import code_of
+from headwater.broker.errors import Coded, code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
-from headwater.errors import BadInput, HeadwaterError
+from headwater.errors import HeadwaterError
 from headwater.state.cluster.access import AclResource, Operation
 
 ELECTION_TYPES = (0, 1)
 
 
-class InvalidAssignment(BadInput):
-    """The replicas of an assignment are not valid."""
-
-
 def check_replicas(broker: Broker, replicas: Sequence[int]) -> None:
     """Raise unless a manual assignment names live brokers, each once."""
     if not replicas:
-        raise InvalidAssignment("The manual partition assignment includes an empty replica list.")
+        raise Coded(
+            ErrorCode.invalid_replica_assignment, "The manual partition assignment includes an empty replica list."
+        )
     alive = {member.node for member in broker.nodes()}
     for node in sorted(replicas):
         if node not in alive:
-            raise InvalidAssignment(
-                f"The manual partition assignment includes broker {node}, but no such broker is registered."
+            raise Coded(
+                ErrorCode.invalid_replica_assignment,
+                f"The manual partition assignment includes broker {node}, but no such broker is registered.",
             )
         if replicas.count(node) > 1:
-            raise InvalidAssignment(f"The manual partition assignment includes the broker {node} more than once.")
+            raise Coded(
+                ErrorCode.invalid_replica_assignment,
+                f"The manual partition assignment includes the broker {node} more than once.",
+            )
 
 
 @api(43, 0, 2)
@@ -109,8 +111,8 @@ def _reassign(broker: Broker, request: Request, name: str, wanted: Any, factor_m
         return _refusal(ErrorCode.no_reassignment_in_progress, None)
     try:
         check_replicas(broker, wanted.replicas)
-    except InvalidAssignment as error:
-        return _refusal(ErrorCode.invalid_replica_assignment, str(error))
+    except Coded as error:
+        return _refusal(error.code, str(error))
     if len(wanted.replicas) > 1 and not factor_may_change:
         text = f"The replication factor is changed from 1 to {len(wanted.replicas)}"
         return _refusal(ErrorCode.invalid_replication_factor, text)

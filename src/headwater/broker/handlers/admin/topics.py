@@ -13,24 +13,23 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
-from headwater.broker.errors import InvalidRequest, code_of
+from headwater.broker.errors import Coded, code_of
 from headwater.broker.handlers.admin.configs import describe_topic_configs
-from headwater.broker.handlers.admin.replicas import InvalidAssignment, check_replicas
+from headwater.broker.handlers.admin.replicas import check_replicas
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.configs import topics as topic_configs
-from headwater.errors import BadInput, ConfigError, HeadwaterError
+from headwater.errors import (
+    BadInput,
+    ConfigError,
+    HeadwaterError,
+    InvalidPartitions,
+    NotFound,
+)
 from headwater.replica.internal_topics import changeable, topic_by_id, topic_by_name
 from headwater.replica.links import check_own_partitions
 from headwater.replica.topic_rules import check_growth, check_letters, within_limit
-from headwater.replica.topics import (
-    ClusterFull,
-    InvalidPartitions,
-    InvalidTopicName,
-    TopicExists,
-    TopicUnknown,
-    check_name,
-)
+from headwater.replica.topics import check_name
 from headwater.security.quotas import MutationBudget
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
@@ -40,31 +39,6 @@ DEFAULT = -1
 
 STRICT_CREATIONS, STRICT_GROWTH, STRICT_DELETIONS = 6, 3, 5
 """From these versions on a quota may refuse a request. Clients of older versions are only slowed down."""
-
-
-class InvalidFactor(BadInput):
-    """The replication factor is not valid."""
-
-
-class _IdUnknown(BadInput):
-    """No topic has that id."""
-
-
-class _Forbidden(BadInput):
-    """The caller is not allowed this operation."""
-
-
-_CODES: list[tuple[type[HeadwaterError], ErrorCode]] = [
-    (_IdUnknown, ErrorCode.unknown_topic_id),
-    (_Forbidden, ErrorCode.topic_authorization_failed),
-    (InvalidTopicName, ErrorCode.invalid_topic_exception),
-    (TopicExists, ErrorCode.topic_already_exists),
-    (TopicUnknown, ErrorCode.unknown_topic_or_partition),
-    (InvalidPartitions, ErrorCode.invalid_partitions),
-    (ClusterFull, ErrorCode.policy_violation),
-    (InvalidAssignment, ErrorCode.invalid_replica_assignment),
-    (InvalidFactor, ErrorCode.invalid_replication_factor),
-]
 
 
 _FORBIDDEN: Values = {
@@ -81,9 +55,6 @@ _CONFIGS_HIDDEN: Values = {
 
 
 def _fault(error: HeadwaterError) -> Values:
-    for kind, code in _CODES:
-        if isinstance(error, kind):
-            return {"error_code": code, "error_message": str(error)}
     return {"error_code": code_of(error), "error_message": str(error)}
 
 
@@ -99,7 +70,7 @@ async def create_topics(broker: Broker, request: Request) -> Values:
     async for topic in broker.turns.work().over({topic.name: topic for topic in body.topics}.values()):
         try:
             if names[topic.name] > 1:
-                raise InvalidRequest("Duplicate topic name.")
+                raise BadInput("Duplicate topic name.")
             if not anywhere and not broker.may(request, Operation.CREATE, AclResource.TOPIC, topic.name):
                 answers.append({"name": topic.name, **_FORBIDDEN, "configs": []})
                 continue
@@ -144,7 +115,10 @@ def _partition_count(broker: Broker, wanted: Any) -> int:
     if wanted.assignments:
         return _assigned(broker, wanted)
     if factor < 1 and factor != DEFAULT:
-        raise InvalidFactor("Replication factor must be larger than 0, or -1 to use the default value.")
+        raise Coded(
+            ErrorCode.invalid_replication_factor,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
     if count < 1 and count != DEFAULT:
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     if count == DEFAULT:
@@ -154,18 +128,21 @@ def _partition_count(broker: Broker, wanted: Any) -> int:
 
 def _assigned(broker: Broker, wanted: Any) -> int:
     if wanted.replication_factor != DEFAULT:
-        raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
+        raise BadInput("A manual partition assignment was specified, but replication factor was not set to -1.")
     if wanted.num_partitions != DEFAULT:
-        raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
+        raise BadInput("A manual partition assignment was specified, but numPartitions was not set to -1.")
     indexes = [a.partition_index for a in wanted.assignments]
     times = Counter(indexes)
     for assignment in wanted.assignments:
         if times[assignment.partition_index] > 1:
             index = assignment.partition_index
-            raise InvalidAssignment(f"Found multiple manual partition assignments for partition {index}")
+            raise Coded(
+                ErrorCode.invalid_replica_assignment,
+                f"Found multiple manual partition assignments for partition {index}",
+            )
         check_replicas(broker, assignment.broker_ids)
     if sorted(indexes) != list(range(len(indexes))):
-        raise InvalidAssignment("partitions should be a consecutive 0-based integer sequence")
+        raise Coded(ErrorCode.invalid_replica_assignment, "partitions should be a consecutive 0-based integer sequence")
     return within_limit(broker.settings.limits, len(indexes))
 
 
@@ -194,7 +171,7 @@ async def create_partitions(broker: Broker, request: Request) -> Values:
         try:
             broker.check_contact()
             if names[wanted.name] > 1:
-                raise InvalidRequest("Duplicate topic name.")
+                raise BadInput("Duplicate topic name.")
             if failure is not None:
                 raise failure
             topic = changeable(_find(broker, wanted.name))
@@ -218,9 +195,10 @@ def _check_growth(broker: Broker, topic: Topic, wanted: Any) -> None:
     more = wanted.count - now
     if len(wanted.assignments) != more:
         only = "only " if len(wanted.assignments) < more else ""
-        raise InvalidAssignment(
+        raise Coded(
+            ErrorCode.invalid_replica_assignment,
             f"Attempted to add {more} additional partition(s), but {only}{len(wanted.assignments)} assignment(s) "
-            "were specified."
+            "were specified.",
         )
     for assignment in wanted.assignments:
         check_replicas(broker, assignment.broker_ids)
@@ -229,7 +207,7 @@ def _check_growth(broker: Broker, topic: Topic, wanted: Any) -> None:
 def _find(broker: Broker, name: str) -> Topic:
     topic = topic_by_name(broker.cluster.state, name)
     if topic is None:
-        raise TopicUnknown(f"This server does not host the topic {name!r}.")
+        raise NotFound(f"This server does not host the topic {name!r}.")
     return topic
 
 
@@ -247,13 +225,13 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
         try:
             broker.check_contact()
             if times > 1:
-                raise InvalidRequest("Duplicate topic name." if name is not None else "Duplicate topic id.")
+                raise BadInput("Duplicate topic name." if name is not None else "Duplicate topic id.")
             if failure is not None:
                 raise failure
             topic = _deletable(broker, request, name, topic_id)
             known = {"name": topic.name, "topic_id": topic_id}
             if not _may_delete(broker, request, Operation.DELETE, topic.name):
-                raise _Forbidden("Authorization failed.")
+                raise Coded(ErrorCode.topic_authorization_failed, "Authorization failed.")
             known = {"name": topic.name, "topic_id": topic.id}
             changeable(topic)
             budget.spend(len(topic.streams))
@@ -267,12 +245,12 @@ async def delete_topics(broker: Broker, request: Request) -> Values:
 def _deletable(broker: Broker, request: Request, name: str | None, topic_id: Any) -> Topic:
     """A topic by name or id. If the caller may not describe it, the error does not show whether it exists."""
     if name is not None and topic_id is not None:
-        raise InvalidRequest("You may not specify both topic name and topic id.")
+        raise BadInput("You may not specify both topic name and topic id.")
     if name is None and topic_id is None:
-        raise InvalidRequest("Neither topic name nor id were specified.")
+        raise BadInput("Neither topic name nor id were specified.")
     topic = _find_by_id(broker, topic_id) if name is None else None
     if not _may_delete(broker, request, Operation.DESCRIBE, name if topic is None else topic.name):
-        raise _Forbidden("Authorization failed.")
+        raise Coded(ErrorCode.topic_authorization_failed, "Authorization failed.")
     return _find(broker, name or "") if topic is None else topic
 
 
@@ -285,7 +263,7 @@ def _may_delete(broker: Broker, request: Request, operation: Operation, name: st
 def _find_by_id(broker: Broker, topic_id: Any) -> Topic:
     topic = topic_by_id(broker.cluster.state, topic_id)
     if topic is None:
-        raise _IdUnknown("This server does not host this topic ID.")
+        raise Coded(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
     return topic
 
 

@@ -29,8 +29,8 @@ from headwater.broker.handlers.data.produce_request import (
 )
 from headwater.broker.registry import api
 from headwater.broker.request import Answer, Pending, Request, Values
-from headwater.errors import HeadwaterError, Mirrored
-from headwater.log.batch import UNREAD, InvalidRecord, InvalidTimestamp, RecordErrors, unchecked
+from headwater.errors import HeadwaterError, InvalidRecord, InvalidTimestamp, Mirrored, RecordErrors
+from headwater.log.batch import UNREAD, unchecked
 from headwater.log.write.opening import Wanted, Work
 from headwater.log.write.part import Outcome, Part
 from headwater.replica.internal_topics import topic_by_id, topic_by_name

@@ -9,7 +9,7 @@ from headwater.broker.errors import code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.errors import HeadwaterError
-from headwater.replica.trimming import BeyondTheLog, OnlyCompacted, start_of
+from headwater.replica.trimming import start_of
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.commands.streams import TrimStreams
 
@@ -48,9 +48,5 @@ async def _trim(broker: Broker, name: str, partition: int, offset: int) -> Value
         start = start_of(view.config, stream, None if offset == TO_THE_END else offset)
         await view.replica.submit([TrimStreams([(stream.id, start)])])
         return {"error_code": ErrorCode.none, "low_watermark": stream.log_start}
-    except OnlyCompacted:
-        return {"error_code": ErrorCode.policy_violation, "low_watermark": -1}
-    except BeyondTheLog:
-        return {"error_code": ErrorCode.offset_out_of_range, "low_watermark": -1}
     except HeadwaterError as error:
         return {"error_code": code_of(error), "low_watermark": -1}

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
+from headwater.broker.errors import coordinator_code_of
 from headwater.broker.groups.held import Held
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
@@ -24,7 +25,7 @@ MILLISECOND = datetime.timedelta(milliseconds=1)
 
 def code_of(error: GroupError | HeadwaterError) -> ErrorCode:
     """The error code of a refusal."""
-    return ErrorCode[error.code] if isinstance(error, GroupError) else ErrorCode.coordinator_not_available
+    return ErrorCode[error.code] if isinstance(error, GroupError) else coordinator_code_of(error)
 
 
 async def enter(broker: Broker, request: Request, operation: Operation, name: str, *, nameless: bool = False) -> None:

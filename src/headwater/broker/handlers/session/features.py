@@ -11,10 +11,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
-from headwater.broker.errors import code_of
+from headwater.broker.errors import Coded, code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
-from headwater.errors import BadInput, HeadwaterError
+from headwater.errors import HeadwaterError
 from headwater.replica.levels import raise_level
 from headwater.state.cluster.access import Operation
 from headwater.state.machine import LEVEL, LOWEST
@@ -26,10 +26,6 @@ FIXED = {"group.version": 1, "metadata.version": 30}
 (share groups, streams groups, eligible leader replicas) have version 0, which is not shown."""
 TRANSACTIONS = "transaction.version"
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-
-
-class InvalidUpdate(BadInput):
-    """A feature level that the cluster cannot have."""
 
 
 def fixed(broker: Broker) -> dict[str, int]:
@@ -52,9 +48,6 @@ async def update_features(broker: Broker, request: Request) -> Values:
             for update in updates:
                 if update.feature == NAME:
                     await _raise_level(broker, update.max_version_level)
-    except InvalidUpdate as error:
-        text = f"The update failed for all features since the following feature had an error: {error}"
-        return {"error_code": ErrorCode.invalid_update_version, "error_message": text}
     except HeadwaterError as error:
         return {"error_code": code_of(error), "error_message": str(error)}
     done = {"error_code": ErrorCode.none, "error_message": None}
@@ -68,17 +61,23 @@ def _check(broker: Broker, version: int, update: Any) -> None:
     kind = update.upgrade_type if version >= 1 else downgrade
     known = fixed(broker)
     if name not in (NAME, *known):
-        raise InvalidUpdate(f"{invalid} Local controller {broker.node} does not support this feature.")
+        raise _invalid(f"{invalid} Local controller {broker.node} does not support this feature.")
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        raise InvalidUpdate(f"{invalid} The controller does not support the given upgrade type.")
+        raise _invalid(f"{invalid} The controller does not support the given upgrade type.")
     lowest, highest = (LOWEST, LEVEL) if name == NAME else (known[name], known[name])
     if not lowest <= level <= highest:
-        raise InvalidUpdate(f"{invalid} Local controller {broker.node} only supports versions {lowest}-{highest}")
+        raise _invalid(f"{invalid} Local controller {broker.node} only supports versions {lowest}-{highest}")
     if name == NAME and level < broker.cluster.state.level:
-        raise InvalidUpdate(f"{invalid} This feature cannot be downgraded.")
+        raise _invalid(f"{invalid} This feature cannot be downgraded.")
+
+
+def _invalid(text: str) -> Coded:
+    """The error for a feature level that the cluster cannot have."""
+    whole = f"The update failed for all features since the following feature had an error: {text}"
+    return Coded(ErrorCode.invalid_update_version, whole)
 
 
 async def _raise_level(broker: Broker, level: int) -> None:
     result = await raise_level(broker.cluster, broker.domains, level)
     if isinstance(result, Refused):
-        raise InvalidUpdate(f"Invalid update version {level} for feature {NAME}. {result.detail}")
+        raise _invalid(f"Invalid update version {level} for feature {NAME}. {result.detail}")

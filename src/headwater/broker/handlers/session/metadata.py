@@ -12,14 +12,15 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import NO_OPERATIONS, Broker
+from headwater.broker.errors import code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.rotation.routing import zone_of
 from headwater.broker.turns import Work
-from headwater.errors import HeadwaterError
+from headwater.errors import BadInput, Exists, HeadwaterError
 from headwater.replica.internal_topics import is_internal, topic_names
 from headwater.replica.placement import choose
-from headwater.replica.topics import ClusterFull, InvalidTopicName, TopicExists, check_name
+from headwater.replica.topics import check_name
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
 
@@ -162,12 +163,10 @@ async def _one(broker: Broker, request: Request, wanted: Any, create: bool, work
         broker.check_room(broker.settings.default_partitions)
         topic = await broker.topics.create(wanted.name, broker.settings.default_partitions, {})
         return await _describe(broker, request, topic, work)
-    except InvalidTopicName:
-        return {**identity, "error_code": ErrorCode.invalid_topic_exception}
-    except ClusterFull:
-        return {**identity, "error_code": ErrorCode.policy_violation}
-    except TopicExists:
+    except Exists:  # created by another client just now
         return {**identity, "error_code": ErrorCode.leader_not_available}
+    except BadInput as error:
+        return {**identity, "error_code": code_of(error)}
 
 
 def _may_create(broker: Broker, request: Request, name: str) -> bool:
@@ -285,6 +284,6 @@ def _absence(name: str) -> ErrorCode:
     """The error for a topic that does not exist."""
     try:
         check_name(name)
-    except InvalidTopicName:
-        return ErrorCode.invalid_topic_exception
+    except BadInput as error:
+        return code_of(error)
     return ErrorCode.unknown_topic_or_partition

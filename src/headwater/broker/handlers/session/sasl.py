@@ -5,9 +5,11 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
+from headwater.broker.errors import code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
-from headwater.security.logins import SASL_AUTHENTICATE, SASL_HANDSHAKE, LoginFailed
+from headwater.errors import NotAuthenticated
+from headwater.security.logins import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 
 @api(SASL_HANDSHAKE, 1, 1)
@@ -36,10 +38,10 @@ async def sasl_authenticate(broker: Broker, request: Request) -> Values:
         }
     try:
         message, lifetime = await login.step(bytes(request.body.auth_bytes))
-    except LoginFailed as error:
+    except NotAuthenticated as error:
         request.connection.end()
         return {
-            "error_code": ErrorCode.sasl_authentication_failed,
+            "error_code": code_of(error),
             "error_message": str(error),
             "auth_bytes": b"",
         }

@@ -5,32 +5,13 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
-from headwater.broker.clients.telemetry import (
-    Impossible,
-    TooEarly,
-    TooLarge,
-    UnknownCodec,
-    UnknownSubscription,
-    attributes_of,
-)
+from headwater.broker.clients.telemetry import attributes_of
+from headwater.broker.errors import Coded
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
-from headwater.errors import BadInput
 from headwater.wire.codecs import GZIP, LZ4, SNAPPY, ZSTD
 
 ACCEPTED_CODECS = (ZSTD, LZ4, GZIP, SNAPPY)
-_CODES: list[tuple[type[BadInput], ErrorCode]] = [
-    (TooEarly, ErrorCode.throttling_quota_exceeded),
-    (UnknownSubscription, ErrorCode.unknown_subscription_id),
-    (UnknownCodec, ErrorCode.unsupported_compression_type),
-    (TooLarge, ErrorCode.telemetry_too_large),
-    (Impossible, ErrorCode.invalid_request),
-]
-
-
-def _code(error: BadInput) -> ErrorCode:
-    """The error code. Errors in the metrics themselves are `invalid_record`."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), ErrorCode.invalid_record)
 
 
 @api(71, 0, 0)
@@ -39,8 +20,8 @@ def get_telemetry_subscriptions(broker: Broker, request: Request) -> Values:
     client, resources = request.body.client_instance_id, broker.cluster.state.resources
     try:
         subscription = broker.telemetry.subscribe(client, attributes_of(request), resources)
-    except BadInput as error:
-        return {"error_code": _code(error), "client_instance_id": client}
+    except Coded as error:
+        return {"error_code": error.code, "client_instance_id": client}
     return {
         "error_code": ErrorCode.none,
         "client_instance_id": subscription.client,
@@ -67,6 +48,6 @@ async def push_telemetry(broker: Broker, request: Request) -> Values:
             codec=body.compression_type,
             data=body.metrics,
         )
-    except BadInput as error:
-        return {"error_code": _code(error)}
+    except Coded as error:
+        return {"error_code": error.code}
     return {"error_code": ErrorCode.none}

@@ -8,9 +8,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
+from headwater.broker.errors import coordinator_code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
-from headwater.broker.transactions import codes
 from headwater.coordination.common import GroupError
 from headwater.coordination.regex import compiled
 from headwater.errors import HeadwaterError
@@ -40,7 +40,7 @@ async def list_transactions(broker: Broker, request: Request) -> Values:
     except GroupError as error:
         return {"error_code": ErrorCode[error.code], "transaction_states": []}
     except HeadwaterError as error:
-        return {"error_code": codes.code_of_failure(error), "transaction_states": []}
+        return {"error_code": coordinator_code_of(error), "transaction_states": []}
     duration = getattr(body, "duration_filter", -1)
     began_before = broker.transactions.replica.state.clock_ms - duration if duration >= 0 else None
     states, producers = set(body.state_filters), set(body.producer_id_filters)
@@ -84,7 +84,7 @@ def _described(broker: Broker, request: Request, id: str, failure: HeadwaterErro
     if not broker.may(request, Operation.DESCRIBE, AclResource.TRANSACTIONAL_ID, id):
         code = ErrorCode.transactional_id_authorization_failed
     elif failure is not None:
-        code = codes.code_of_failure(failure)
+        code = coordinator_code_of(failure)
     elif not id:
         code = ErrorCode.invalid_request
     elif found is None:

@@ -7,12 +7,12 @@ import datetime
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker, TopicView
-from headwater.broker.errors import code_of
+from headwater.broker.errors import code_of, coordinator_code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.transactions import codes
 from headwater.errors import HeadwaterError
-from headwater.replica.topics import InvalidTopicName, check_name
+from headwater.replica.topics import check_name
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.results import Judgement, Transacted
 from headwater.state.streams.stored.transactions import NOBODY
@@ -42,7 +42,7 @@ async def init_producer_id(broker: Broker, request: Request) -> Values:
                     timeout_ms = body.transaction_timeout // MILLISECOND
                     given = await broker.transactions.init(body.transactional_id, timeout_ms, expected)
     except HeadwaterError as error:
-        code = codes.code_of_failure(error)
+        code = coordinator_code_of(error)
     return {
         "error_code": code or codes.code_of(given.judgement, knows_fenced=request.version >= KNOWS_FENCED),
         "producer_id": given.producer,
@@ -113,8 +113,6 @@ async def _producers(broker: Broker, name: str, index: int) -> Values:
             message = f"there is no partition {index} of a topic {name!r}"
             return {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": message}
         await view.replica.barrier()
-    except InvalidTopicName as error:
-        return {"error_code": ErrorCode.invalid_topic_exception, "error_message": str(error)}
     except HeadwaterError as error:
         return {"error_code": code_of(error), "error_message": str(error)}
     stream = view.stream(index)

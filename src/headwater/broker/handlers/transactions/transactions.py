@@ -13,6 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
+from headwater.broker.errors import coordinator_code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.transactions import codes
@@ -103,7 +104,7 @@ async def add_partitions_to_txn(broker: Broker, request: Request) -> Values:
     except HeadwaterError as error:
         for addition in additions:
             if addition.whole is None and not addition.errors:
-                addition.whole = codes.code_of_failure(error)
+                addition.whole = coordinator_code_of(error)
     if not batched:
         return {"results_by_topic_v3_and_below": additions[0].results()}
     return {
@@ -206,7 +207,7 @@ async def _add_offsets(broker: Broker, request: Request) -> ErrorCode:
         broker.check_contact()
         result = await broker.transactions.submit(command)
     except HeadwaterError as error:
-        return codes.code_of_failure(error)
+        return coordinator_code_of(error)
     return codes.code_of(result.judgement, knows_fenced=request.version >= KNOWS_FENCED)
 
 
@@ -234,5 +235,5 @@ async def end_txn(broker: Broker, request: Request) -> Values:
             )
             code = codes.code_of(result.judgement, knows_fenced=version >= KNOWS_FENCED)
         except HeadwaterError as error:
-            code = codes.code_of_failure(error)
+            code = coordinator_code_of(error)
     return {"error_code": code, "producer_id": result.producer, "producer_epoch": result.epoch}

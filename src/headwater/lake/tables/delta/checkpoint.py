@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.lake.tables.delta.log import Action, Add, DomainMetadata, Format, MetaData, Remove, TableProtocol, Txn
 
 RETENTION_MS = 3600 * 1000
@@ -160,7 +160,7 @@ def decode_checkpoint(path: str, data: bytes) -> list[Action]:
                 actions += [Action(**{attribute: item}) for item in _items(table.column(name).combine_chunks(), kind)]
         return actions
     except (pa.ArrowException, TypeError, KeyError) as error:
-        raise CorruptObject(f"{path} is not a checkpoint of a Delta table: {error}") from error
+        raise Damaged(f"{path} is not a checkpoint of a Delta table: {error}") from error
 
 
 def _items(column: Any, kind: type[msgspec.Struct]) -> Iterator[Any]:

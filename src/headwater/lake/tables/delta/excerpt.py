@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from headwater.errors import ObjectMissing
 from headwater.lake.tables.delta.checkpoint import HINT
 from headwater.lake.tables.delta.log import Listing, checkpoint_name, commit_name, log_directory, read_commit
 from headwater.lake.tables.delta.table import sequence_in
 from headwater.lake.tables.follower import TableRef
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 
 
 class _Hint(msgspec.Struct):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.state.streams.tables import DataFile
 
 CHECKPOINT_EVERY = 10
@@ -137,7 +137,7 @@ def read_commit(path: str, data: bytes) -> Iterator[Action]:
             if line.strip():
                 yield _LINE.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise CorruptObject(f"{path} is not a commit of a Delta table: {error}") from error
+        raise Damaged(f"{path} is not a commit of a Delta table: {error}") from error
 
 
 # --- what a topic table says -------------------------------------------------------------------------

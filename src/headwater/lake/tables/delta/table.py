@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from headwater.errors import CorruptObject, Retriable
+from headwater.errors import Damaged, ObjectMissing, Retriable
 from headwater.lake.tables.delta.checkpoint import (
     HINT,
     RETENTION_MS,
@@ -42,8 +42,8 @@ from headwater.lake.tables.delta.log import (
     table_metadata,
 )
 from headwater.lake.tables.delta.statistics import Places, places_of, statistics
-from headwater.lake.tables.follower import Batch, Expiry, ForeignCommit, Keeping, Standing, TableRef, Version
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.lake.tables.follower import Batch, Expiry, Keeping, Standing, TableRef, Version, foreign_commit
+from headwater.objects import ObjectStore
 from headwater.state.commands.columns import Column
 from headwater.state.commands.tables import Bounds
 from headwater.state.streams.stored.typed import Columns
@@ -294,7 +294,7 @@ class DeltaFollower:
                 return _Log(listing, sequence)
             reason = objection(read_commit(path, data))
             if reason is not None:
-                raise ForeignCommit(
+                raise foreign_commit(
                     f"version {version} of the Delta table {table.root} is not Headwater's: {reason}",
                     f"Delete {path} and later files there, or all of {directory} to have the table written anew",
                 )
@@ -321,7 +321,7 @@ class DeltaFollower:
     async def _checkpointed(self, table: TableRef, version: int) -> int:
         """Headwater's journal sequence in a checkpoint, for when its commit is deleted."""
         if version < 0:
-            raise CorruptObject(f"the log of the Delta table {table.root} lacks its beginning and has no checkpoint")
+            raise Damaged(f"the log of the Delta table {table.root} lacks its beginning and has no checkpoint")
         return sequence_in(table, await self._checkpoint_of(table, version)) or 0
 
     async def _standing(self, table: TableRef, found: _Log) -> Standing:

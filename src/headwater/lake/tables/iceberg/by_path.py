@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwater.errors import Retriable
+from headwater.errors import ObjectMissing, Retriable
 from headwater.lake.tables.follower import TableRef
 from headwater.lake.tables.iceberg.objects import TableObjects, number_of
-from headwater.objects import ObjectMissing
 
 FOLDER = "metadata"
 HINT = "version-hint.text"

@@ -42,7 +42,7 @@ from pyiceberg.table.update import (
 
 from headwater.clock import Chance, SystemChance
 from headwater.errors import HeadwaterError, OutcomeUnknown, Retriable, StoreUnavailable
-from headwater.lake.tables.follower import Batch, Expiry, ForeignCommit, Keeping, Standing, TableRef, Version
+from headwater.lake.tables.follower import Batch, Expiry, Keeping, Standing, TableRef, Version, foreign_commit
 from headwater.lake.tables.iceberg import columns, retention
 from headwater.lake.tables.iceberg import metadata as model
 from headwater.lake.tables.iceberg.objects import TableObjects, number_of
@@ -179,15 +179,15 @@ class CatalogFollower:
             return None
         what = f"{self._namespace}.{table.name} in catalog {self.name}"
         if found.metadata.properties.get("headwater.topic.id") != str(table.topic):
-            raise ForeignCommit(f"{what} is not this topic's table", "Drop or rename it")
+            raise foreign_commit(f"{what} is not this topic's table", "Drop or rename it")
         snapshot = found.metadata.current_snapshot()
         noted = snapshot.summary.get(JOURNAL_LAST) if snapshot is not None and snapshot.summary is not None else "0"
         if noted is None:
-            raise ForeignCommit(
+            raise foreign_commit(
                 f"another writer committed snapshot {found.metadata.current_snapshot_id} to {what}", _repair(found)
             )
         if noted != found.metadata.properties.get(JOURNAL_SEQUENCE):
-            raise ForeignCommit(f"another writer took {what} back to journal sequence {noted}", _repair(found))
+            raise foreign_commit(f"another writer took {what} back to journal sequence {noted}", _repair(found))
         return found
 
     def _load_or_create(self, table: TableRef) -> Table:
@@ -285,7 +285,7 @@ def _repair(found: Table) -> str:
 
 def _metadata(found: Table) -> TableMetadataV2:
     if not isinstance(found.metadata, TableMetadataV2):
-        raise ForeignCommit(
+        raise foreign_commit(
             f"{found.name()} is of format version {found.metadata.format_version}, not 2",
             "Drop it without its files to have it written anew",
         )

@@ -21,7 +21,7 @@ from pyiceberg.manifest import (
     write_manifest_list,
 )
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.lake.tables.iceberg.io import BytesInput, MemoryFiles
 from headwater.lake.tables.iceberg.schema import SCHEMA, SPEC
 
@@ -118,7 +118,7 @@ def apply(
         rest += [entry for entry in entries if entry.data_file.file_path not in change.removed]
     missing = change.removed - {entry.data_file.file_path for entry in gone}
     if missing:
-        raise CorruptObject(f"the table does not show {min(missing)}, which is to be removed; run `headwater doctor`")
+        raise Damaged(f"the table does not show {min(missing)}, which is to be removed; run `headwater doctor`")
     added = [_new_entry(file) for file in change.added]
     found: list[ManifestFile] = []
     for entries, write in (

@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadataUtil, TableMetadataV2
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry, Summary
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.lake.tables.follower import Batch, Standing, TableRef, Version
 from headwater.lake.tables.iceberg.schema import (
     JOURNAL_FIRST,
@@ -53,9 +53,9 @@ def parse(path: str, data: bytes) -> TableMetadataV2:
     try:
         found = TableMetadataUtil.parse_raw(data.decode())
     except (ValidationError, UnicodeDecodeError) as error:
-        raise CorruptObject(f"{path} is not table metadata: {error}; run `headwater doctor`") from error
+        raise Damaged(f"{path} is not table metadata: {error}; run `headwater doctor`") from error
     if not isinstance(found, TableMetadataV2):
-        raise CorruptObject(f"{path} is of format version {found.format_version}; run `headwater doctor`")
+        raise Damaged(f"{path} is of format version {found.format_version}; run `headwater doctor`")
     return found
 
 

@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
 
 from headwater.clock import Chance
-from headwater.errors import CorruptObject, Retriable
+from headwater.errors import Damaged, Retriable
 from headwater.lake.tables.follower import Batch, TableRef
 from headwater.lake.tables.iceberg import manifests
 from headwater.lake.tables.iceberg import metadata as model
@@ -79,7 +79,7 @@ class TableObjects:
         if url.startswith("file:/") and not url.startswith("file://"):
             url = f"file://{url.removeprefix('file:')}"
         if not url.startswith(f"{self._base}/"):
-            raise CorruptObject(f"{url} is outside {self._base}")
+            raise Damaged(f"{url} is outside {self._base}")
         return url[len(self._base) + 1 :]
 
     async def new_snapshot(

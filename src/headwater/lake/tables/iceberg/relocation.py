@@ -14,14 +14,14 @@ from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile, write_mani
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged, ObjectMissing
 from headwater.lake.tables.follower import TableRef
 from headwater.lake.tables.iceberg import by_path
 from headwater.lake.tables.iceberg import metadata as model
 from headwater.lake.tables.iceberg.io import BytesOutput, MemoryFiles
 from headwater.lake.tables.iceberg.manifests import read_list
 from headwater.lake.tables.iceberg.schema import SCHEMA, SPEC
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 
 _FILE_PATH = 1
 """The place of the path in a `DataFile`, which has no setter for it."""
@@ -162,12 +162,12 @@ def _base_of(table: TableRef, metadata: TableMetadataV2, location: str) -> str:
     """The root of the store when the table was written."""
     base = metadata.location.removesuffix(f"/{table.root}")
     if base == metadata.location:
-        raise CorruptObject(f"{location} is of a table at {metadata.location}, which does not end in {table.root}")
+        raise Damaged(f"{location} is of a table at {metadata.location}, which does not end in {table.root}")
     return base
 
 
 def _inside(url: str, base: str) -> str:
     """The path of an object below the root."""
     if not url.startswith(f"{base}/"):
-        raise CorruptObject(f"{url} is outside {base}")
+        raise Damaged(f"{url} is outside {base}")
     return url[len(base) + 1 :]

@@ -12,13 +12,13 @@ import logging
 from pyiceberg.table.metadata import TableMetadataV2
 
 from headwater.clock import Chance, SystemChance
-from headwater.errors import Retriable
+from headwater.errors import ObjectMissing, Retriable
 from headwater.lake.tables.follower import Batch, Expiry, Keeping, Standing, TableRef, Version
 from headwater.lake.tables.iceberg import columns, retention
 from headwater.lake.tables.iceberg import metadata as model
 from headwater.lake.tables.iceberg.by_path import ByPath
 from headwater.lake.tables.iceberg.objects import Cache, TableObjects, number_of
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 
 log = logging.getLogger("headwater.iceberg")
 FOLDER = "_iceberg"

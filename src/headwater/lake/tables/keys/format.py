@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from crc32c import crc32c
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.types import Buffer
 
 if TYPE_CHECKING:
@@ -91,19 +91,19 @@ def pack_manifest(manifest: Manifest) -> bytes:
 
 
 def unpack_manifest(path: str, data: Buffer) -> Manifest:
-    """The inverse of `pack_manifest`. Raises `CorruptObject`."""
+    """The inverse of `pack_manifest`. Raises `Damaged`."""
     view = memoryview(data)
     if bytes(view[: len(MAGIC)]) != MAGIC or len(view) < len(MAGIC) + _CRC.size:
-        raise CorruptObject(f"{path} is not a manifest of keys")
+        raise Damaged(f"{path} is not a manifest of keys")
     body = view[len(MAGIC) + _CRC.size :]
     if crc32c(body) != _CRC.unpack_from(view, len(MAGIC))[0]:
-        raise CorruptObject(f"{path}: the CRC of the manifest does not match its bytes")
+        raise Damaged(f"{path}: the CRC of the manifest does not match its bytes")
     try:
         found = _manifest.decode(body)
     except msgspec.MsgspecError as error:
-        raise CorruptObject(f"{path} is not a manifest of keys: {error}") from error
+        raise Damaged(f"{path} is not a manifest of keys: {error}") from error
     if found.version != VERSION:
-        raise CorruptObject(f"{path} has version {found.version}; this build reads version {VERSION}")
+        raise Damaged(f"{path} has version {found.version}; this build reads version {VERSION}")
     return found
 
 
@@ -141,7 +141,7 @@ def pack_blocks(rows: Rows) -> tuple[list[bytes], bytes]:
 
 
 def unpack_blocks(path: str, data: Buffer) -> Iterator[Rows]:
-    """The rows of blocks that follow each other. Raises `CorruptObject`."""
+    """The rows of blocks that follow each other. Raises `Damaged`."""
     import numpy as np
 
     view = memoryview(data)
@@ -149,7 +149,7 @@ def unpack_blocks(path: str, data: Buffer) -> Iterator[Rows]:
         block = view[start : start + BLOCK_BYTES]
         body, count = block[: -_CRC.size], (len(block) - _CRC.size) // ROW_BYTES
         if count < 1 or len(body) != count * ROW_BYTES or crc32c(body) != _CRC.unpack_from(block, len(body))[0]:
-            raise CorruptObject(f"{path}: a block of keys is not as it was written")
+            raise Damaged(f"{path}: a block of keys is not as it was written")
         yield (
             np.frombuffer(body, "<u8", count),
             np.frombuffer(body, "<u4", count, 8 * count),

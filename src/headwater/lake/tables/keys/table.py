@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.clock import Chance, SystemChance
-from headwater.errors import CorruptObject, Retriable
+from headwater.errors import Damaged, ObjectMissing, Retriable
 from headwater.lake.tables.follower import Batch, Expiry, Standing, TableRef, Version
 from headwater.lake.tables.keys import format as keys
 from headwater.lake.tables.keys.format import Manifest, Part, Run
 from headwater.log.segment.encode import hashed_keys
 from headwater.log.segment.read import open_segment
-from headwater.objects import ObjectMissing, ObjectStore
+from headwater.objects import ObjectStore
 from headwater.state.streams.tables import DataFile
 from headwater.threads import Offload, inline
 from headwater.types import Buffer
@@ -103,7 +103,7 @@ class KeyIndexFollower:
     async def _load(self, location: str) -> Manifest | None:
         try:
             return keys.unpack_manifest(location, await self._store.get(location)) if location else None
-        except (ObjectMissing, CorruptObject) as error:
+        except (ObjectMissing, Damaged) as error:
             log.warning("an index of keys is made anew", extra={"manifest": location, "reason": str(error)})
             return None
 
@@ -169,7 +169,7 @@ async def read_run(store: ObjectStore, root: str, run: Run, low: int, high: int)
         path, (start, length) = f"{root}/{part.name}", part.place(*blocks)
         data = await store.get(path, start, length)
         if len(data) != length:
-            raise CorruptObject(f"{path} ends before {start + length}")
+            raise Damaged(f"{path} ends before {start + length}")
         found += [keys.between(rows, low, high) for rows in keys.unpack_blocks(path, data)]
     return found
 

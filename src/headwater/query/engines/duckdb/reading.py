@@ -11,7 +11,8 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 from headwater.query.gate.functions import FUNCTIONS
 from headwater.query.gate.tables import TABLE_FUNCTIONS
 
@@ -24,7 +25,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 def check_reading(
     connection: DuckDBPyConnection, sql: str, views: Collection[str], more_functions: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Raise `Refused` unless a text is one SELECT over these views, with functions that are allowed.
+    """Raise `StatementRefused` unless a text is one SELECT over these views, with functions that are allowed.
 
     Returns the parts of the statement, as DuckDB's parser has them. It runs nothing of the text. Call it when the
     database is locked: DuckDB opens a file to parse `IMPORT DATABASE`.
@@ -34,13 +35,13 @@ def check_reading(
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise Refused(f"DuckDB cannot read the statement: {error}") from error
+        raise StatementRefused(f"DuckDB cannot read the statement: {error}") from error
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise Refused("DuckDB runs one SELECT, and nothing else")
+        raise StatementRefused("DuckDB runs one SELECT, and nothing else")
     row = connection.execute("SELECT json_serialize_sql($1)", [sql]).fetchone()
     tree = json.loads(row[0]) if row else {"error": True}
     if tree.get("error"):
-        raise Refused("DuckDB runs one SELECT, and nothing else")
+        raise StatementRefused("DuckDB runs one SELECT, and nothing else")
     nodes = list(_nodes(tree))
     names = {name for node in nodes for name in _names(node)}
     functions = FUNCTIONS[Engine.DUCKDB] | frozenset(more_functions)
@@ -51,23 +52,23 @@ def check_reading(
 
 def _check(node: dict[str, Any], tables: Collection[str], functions: Collection[str]) -> None:
     if node.get("type") == "SHOW_REF":
-        raise Refused("DESCRIBE, SHOW and SUMMARIZE are not allowed within a query")
+        raise StatementRefused("DESCRIBE, SHOW and SUMMARIZE are not allowed within a query")
     if node.get("type") == "BASE_TABLE":
         prefix = node.get("schema_name") or node.get("catalog_name")
         if prefix or node.get("table_name") not in tables:
-            raise Refused(f"there is no table {node.get('table_name')!r}")
+            raise StatementRefused(f"there is no table {node.get('table_name')!r}")
     name = node.get("function_name")
     if isinstance(name, str):
         plain = name.lower()
         if _WORD.fullmatch(plain) and plain not in functions:
-            raise Refused(f"the function {plain} is not allowed")
+            raise StatementRefused(f"the function {plain} is not allowed")
         if node.get("catalog") or node.get("schema") not in (None, "", "main"):
-            raise Refused(f"the function {plain} is not allowed with a schema")
+            raise StatementRefused(f"the function {plain} is not allowed with a schema")
     source = node.get("function")
     if node.get("type") == "TABLE_FUNCTION" and isinstance(source, dict):
         called = str(source.get("function_name", "")).lower()
         if called not in TABLE_FUNCTIONS[Engine.DUCKDB]:
-            raise Refused(f"the function {called} is not allowed as a table")
+            raise StatementRefused(f"the function {called} is not allowed as a table")
 
 
 def _names(node: dict[str, Any]) -> Iterator[str]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 from headwater.query.gate.functions import FUNCTIONS
 from headwater.query.gate.tables import TABLE_FUNCTIONS
 
@@ -33,7 +34,7 @@ _CHECKED = (".plans.logical.", ".execution.", ".streaming.", ".catalog.", ".cata
 
 
 def check(document: Any, more_functions: Collection[str] = ()) -> None:
-    """Raise `Refused` for a statement that does more than read views."""
+    """Raise `StatementRefused` for a statement that does more than read views."""
     functions = FUNCTIONS[Engine.SPARK] | frozenset(more_functions)
     for node in _nodes(document):
         name = str(node["class"])
@@ -41,21 +42,21 @@ def check(document: Any, more_functions: Collection[str] = ()) -> None:
         if short == "UnresolvedRelation":
             parts = _names(node.get("multipartIdentifier"))
             if len(parts) != 1:
-                raise Refused(f"there is no topic {'.'.join(parts)!r}")
+                raise StatementRefused(f"there is no topic {'.'.join(parts)!r}")
         elif short == "UnresolvedFunction":
             called = [part.lower() for part in _names(node.get("nameParts"))]
             if len(called) != 1 or called[0] not in functions:
-                raise Refused(f"the function {'.'.join(called)} is not available")
+                raise StatementRefused(f"the function {'.'.join(called)} is not available")
         elif short == "UnresolvedTableValuedFunction":
             called = [part.lower() for part in _names(node.get("name"))]
             if len(called) != 1 or called[0] not in TABLE_FUNCTIONS[Engine.SPARK]:
-                raise Refused(f"the function {'.'.join(called)} is not available")
+                raise StatementRefused(f"the function {'.'.join(called)} is not available")
         elif short == "UnresolvedGenerator":
             made = _called(node.get("name"))
             if made not in functions:
-                raise Refused(f"the function {made} is not available")
+                raise StatementRefused(f"the function {made} is not available")
         elif short not in READING and any(part in name for part in _CHECKED):
-            raise Refused(f"a statement only reads: {short} is not available")
+            raise StatementRefused(f"a statement only reads: {short} is not available")
 
 
 def _nodes(document: Any) -> Iterator[dict[str, Any]]:

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import pytest
 
+from headwater.errors import ObjectMissing
 from headwater.lake.tables.delta.excerpt import Excerpt, excerpt
 from headwater.lake.tables.delta.table import DeltaFollower
-from headwater.objects import ObjectMissing
 from headwater.objects.memory import MemoryStore
 from tests.unit.lake.tables.delta.making import REF, ROOT, Journal, newest
 

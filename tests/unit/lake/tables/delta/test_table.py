@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from headwater.errors import CorruptObject, Retriable
+from headwater.errors import Damaged, ForeignCommit, Retriable
 from headwater.lake.tables.delta.table import DeltaFollower
-from headwater.lake.tables.follower import ForeignCommit, Standing
+from headwater.lake.tables.follower import Standing
 from headwater.objects.memory import MemoryStore
 from headwater.types import Pieces
 from tests.support.promise import promise
@@ -428,11 +428,11 @@ def test_a_log_that_is_none(world: World) -> None:
     world.journal.settle()
     world.follow()
     world.store.objects[path(1)] = b'{"add": '
-    with pytest.raises(CorruptObject):
+    with pytest.raises(Damaged):
         run(world.follower.standing(REF, ""))
     world.store.objects[path(1)] = b'{"commitInfo":{}}'
     del world.store.objects[path(0)]
-    with pytest.raises(CorruptObject):
+    with pytest.raises(Damaged):
         run(world.follower.standing(REF, ""))
 
 

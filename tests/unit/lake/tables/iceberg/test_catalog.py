@@ -10,8 +10,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from headwater.errors import OutcomeUnknown, Retriable, StoreUnavailable
-from headwater.lake.tables.follower import ForeignCommit, Standing, TableRef
+from headwater.errors import ForeignCommit, OutcomeUnknown, Retriable, StoreUnavailable
+from headwater.lake.tables.follower import Standing, TableRef
 from headwater.lake.tables.iceberg.catalog import CatalogFollower
 from headwater.objects import ObjectStore, open_store
 from tests.support.promise import promise

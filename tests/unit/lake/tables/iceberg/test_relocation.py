@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged, ObjectMissing
 from headwater.lake.tables.follower import TableRef
 from headwater.lake.tables.iceberg.relocation import Relocation
 from headwater.lake.tables.iceberg.table import IcebergFollower
-from headwater.objects import ObjectMissing
 from headwater.objects.memory import MemoryStore
 from tests.unit.lake.tables.iceberg.reading import entries, read, shown
 from tests.unit.lake.tables.iceberg.story import REF, TOPIC, Story
@@ -147,7 +146,7 @@ def test_what_cannot_be_moved() -> None:
         with pytest.raises(ObjectMissing, match=gone):
             await world.move()
         world.store.objects[gone] = data
-        with pytest.raises(CorruptObject, match="does not end in"):
+        with pytest.raises(Damaged, match="does not end in"):
             async for _ in world.copier.objects(TableRef(TOPIC, "other", "tables/other"), world.location):
                 pass
 

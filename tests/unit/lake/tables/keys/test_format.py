@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headwater.errors import CorruptObject
+from headwater.errors import Damaged
 from headwater.lake.tables.keys import format as keys
 from headwater.lake.tables.keys.format import Manifest, Part, Run
 
@@ -58,10 +58,10 @@ def test_damage_is_found() -> None:
     for at in (0, keys.BLOCK_BYTES - 1, len(data) - 1, 12_345):
         spoilt = bytearray(data)
         spoilt[at] ^= 4
-        with pytest.raises(CorruptObject, match="a block of keys is not as it was written"):
+        with pytest.raises(Damaged, match="a block of keys is not as it was written"):
             list(keys.unpack_blocks("p", bytes(spoilt)))
     for cut in (data[:-1], data[: keys.BLOCK_BYTES + 3]):
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             list(keys.unpack_blocks("p", cut))
     manifest = keys.pack_manifest(Manifest(keys.VERSION, 3, [Run([Part("p", ROWS, firsts, 9)])]))
     found = keys.unpack_manifest("m", manifest)
@@ -69,9 +69,9 @@ def test_damage_is_found() -> None:
     for at in range(0, len(manifest), 5):
         spoilt = bytearray(manifest)
         spoilt[at] ^= 1
-        with pytest.raises(CorruptObject):
+        with pytest.raises(Damaged):
             keys.unpack_manifest("m", bytes(spoilt))
-    with pytest.raises(CorruptObject, match="this build reads version 1"):
+    with pytest.raises(Damaged, match="this build reads version 1"):
         keys.unpack_manifest("m", keys.pack_manifest(Manifest(2, 3, [])))
-    with pytest.raises(CorruptObject, match="not a manifest"):
+    with pytest.raises(Damaged, match="not a manifest"):
         keys.unpack_manifest("m", b"HWK")

@@ -8,7 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from headwater.query.asking import Engine, Refused
+from headwater.errors import StatementRefused
+from headwater.query.asking import Engine
 from headwater.query.engines.duckdb.lockdown import CONFIG, lock_down
 from headwater.query.engines.duckdb.reading import check_reading
 from headwater.query.gate.checking import check
@@ -49,7 +50,7 @@ def test_hostile_statements_are_refused(
     connection: duckdb.DuckDBPyConnection, names: dict[str, Path], sql: str
 ) -> None:
     before = names["file"].read_bytes()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatementRefused) as caught:
         check_reading(connection, sql.format(**names), ["topic_0"])
     assert SECRET not in str(caught.value)
     assert names["file"].read_bytes() == before
@@ -90,7 +91,7 @@ def test_what_the_first_gate_writes_passes(connection: duckdb.DuckDBPyConnection
 
 
 def test_a_name_of_a_with_is_no_file(connection: duckdb.DuckDBPyConnection) -> None:
-    with pytest.raises(Refused, match="there is no table"):
+    with pytest.raises(StatementRefused, match="there is no table"):
         check_reading(connection, "SELECT * FROM 'x.csv', (WITH \"x.csv\" AS (SELECT 1) SELECT 1)", [])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.query.asking import Refused
+from headwater.errors import StatementRefused
 from headwater.query.engines.spark.lockdown import check
 
 LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
@@ -55,6 +55,6 @@ def test_reading_is_allowed() -> None:
     ],
 )
 def test_all_else_is_refused(nodes: list[Any], words: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(StatementRefused) as caught:
         check(nodes)
     assert words in str(caught.value)
