@@ -1,8 +1,7 @@
 """What `headwater doctor` says about holds."""
 
-from headwater.app.doctor_tables import check_holds
-from headwater.app.report import Report
-
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_holds
 from headwater.state.commands.base import Fence
 from headwater.state.commands.holds import TakeHold
 from headwater.state.streams.state import StreamsState

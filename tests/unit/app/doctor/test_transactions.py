@@ -4,11 +4,11 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from headwater.app.doctor_tables import check_tables
-from headwater.app.doctor_transactions import check_transactions
-from headwater.app.report import Report
 
-from headwater.app.doctor import check_references, check_stream
+from headwater.app.doctor.examining import check_references, check_stream
+from headwater.app.doctor.report import Report
+from headwater.app.doctor.tables import check_tables
+from headwater.app.doctor.transactions import check_transactions
 from headwater.state.commands.base import TakeLease, Tick
 from headwater.state.commands.groups import ClaimShard
 from headwater.state.commands.streams import AppendUnits, Mode, TrimStreams, Unit, UnitChunk
