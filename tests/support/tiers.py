@@ -24,11 +24,9 @@ class Tiers:
 
     def of(self, nodeid: str) -> str:
         """The tier of a test. A name without brackets stands for every parameter of a test."""
-        file, _, name = nodeid.partition("::")
-        plain = f"{file}::{name.partition('[')[0]}"
-        if nodeid in self.full_tests or plain in self.full_tests:
+        if nodeid in self.full_tests or nodeid.partition("[")[0] in self.full_tests:
             return FULL
-        return self.files.get(file, TEST)
+        return self.files.get(nodeid.partition("::")[0], TEST)
 
     def has(self, file: str, tier: str) -> bool:
         """Whether a test of this file is in the tier. Nothing imports a file that has none."""
@@ -56,7 +54,7 @@ class Selection:
         self._tiers = tiers
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        if collection_path.suffix != ".py" or not collection_path.is_relative_to(ROOT):
+        if not collection_path.match("test_*.py") or not collection_path.is_relative_to(ROOT):
             return None
         # Imports of the tier `full` may need libraries that are not there.
         return True if not self._tiers.has(collection_path.relative_to(ROOT).as_posix(), self._tier) else None

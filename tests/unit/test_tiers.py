@@ -35,7 +35,7 @@ def test_tests_that_are_named_exist() -> None:
         file, _, name = nodeid.partition("::")
         assert tiers.files[file] == TEST, f"{nodeid}: all of its file is in the tier {tiers.files.get(file)}"
         functions = {node.name for node in nodes_of(ROOT / file) if isinstance(node, ast.FunctionDef)}
-        assert name.partition("[")[0] in functions, f"{nodeid}: there is no such test"
+        assert name.partition("[")[0].rpartition("::")[2] in functions, f"{nodeid}: there is no such test"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,7 @@ def test_tests_that_are_named_exist() -> None:
         (f"{SOME}::test_case[a::b]", FULL),
         (f"{SOME}::test_case[a]", TEST),
         (f"{SOME}::test_dearest", TEST),
+        (f"{SOME}::TestOne::test_dear", TEST),
     ],
 )
 def test_the_tier_of_a_test(nodeid: str, tier: str) -> None:
@@ -68,7 +69,7 @@ def test_folders_and_other_files_are_left_alone(tmp_path: Path) -> None:
     """Also a test file outside the repository, as a test of pytest itself makes one."""
     selection = Selection(FULL, TIERS)
     assert selection.pytest_ignore_collect(ROOT / "tests") is None
-    assert selection.pytest_ignore_collect(ROOT / "docs" / "page.md") is None
+    assert selection.pytest_ignore_collect(ROOT / "tests" / "conftest.py") is None
     assert selection.pytest_ignore_collect(tmp_path / "test_any.py") is None
 
 
