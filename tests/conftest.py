@@ -5,6 +5,7 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from headwater import native
 from headwater.native import rows
 from tests.support.limits import pytest_runtest_protocol, pytest_timeout_cancel_timer, pytest_timeout_set_timer
 from tests.support.promise import promise
+from tests.support.seconds import Seconds
+from tests.support.tiers import ALL, FULL, TEST, Selection, read
 
 __all__ = ["pytest_runtest_protocol", "pytest_timeout_cancel_timer", "pytest_timeout_set_timer"]
 """Hooks that are written elsewhere."""
@@ -33,6 +36,21 @@ GARBAGE = (50_000, 20, 50)
 settings.register_profile("headwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """No test asserts a time: neither that of an example, nor that of making one."""
 settings.load_profile("headwater")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("headwater")
+    group.addoption("--tier", choices=(TEST, FULL, ALL), default=ALL, help="run the tests of one tier; all by default")
+    group.addoption("--seconds", type=Path, metavar="FILE", help="print and write where the seconds of the run go")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    tier = config.getoption("--tier")
+    if tier != ALL:
+        config.pluginmanager.register(Selection(tier, read()), "headwater-tier")
+    target = config.getoption("--seconds")
+    if target is not None:
+        config.pluginmanager.register(Seconds(config.invocation_params.dir / target), "headwater-seconds")
 
 
 class ByModule(LoadGroupScheduling):

@@ -33,7 +33,7 @@ pytestmark = [
 ]
 SEED = 7
 ODD = ("odd.names", "wide")
-"""The odd topics of `make test`; the soak has all of them."""
+"""The odd topics of `make test-full`; the soak has all of them."""
 READERS = {"DuckDB": by_duckdb, "pyiceberg": by_pyiceberg}
 
 

@@ -116,7 +116,7 @@ def test_one_metadata_node_is_lost(etcd_cluster: Cluster) -> None:
 def test_everybody_is_restarted_one_after_another(etcd_cluster: Cluster) -> None:
     """Brokers drain, etcd nodes come back with their data; producers and consumers are told of nothing.
 
-    `make test` restarts one broker and the leader of etcd here, and every broker in `test_upgrade.py`.
+    `make test-full` restarts one broker and the leader of etcd here, and every broker in `test_upgrade.py`.
     """
     brokers = NODES if WHOLE else NODES[:1]
     metadata = None if WHOLE else [etcd_cluster.stores.metadata.leader()]

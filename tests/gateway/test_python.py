@@ -131,7 +131,18 @@ def test_a_data_directory_with_and_without_a_server(tmp_path: Path) -> None:
     if not server.stores:
         with headwater.connect(str(server.data)) as local:
             scan = local.scan("rows", columns=["value"])
-            assert len(scan.to_pandas()) == scan.to_polars().height == sum(b.num_rows for b in scan.to_batches()) == 102
+            assert len(scan.to_pandas()) == sum(b.num_rows for b in scan.to_batches()) == 102
+
+
+def test_a_scan_becomes_a_frame_of_polars(server: Running, cluster: Connection) -> None:
+    """Through a gateway, and out of a data directory."""
+    cluster.create_topic("frames", 1)
+    for text in ("a", "b"):
+        cluster.produce("frames", text)
+    with headwater.connect(str(server.config)) as local:
+        for connection in (cluster, local):
+            frame = connection.topic("frames").scan(columns=["value"]).to_polars()
+            assert frame["value"].to_list() == [b"a", b"b"]
 
 
 def _decoded(remote: Connection, local: Connection, settings: Settings) -> None:

@@ -100,9 +100,11 @@ def test_scans(gateway: Served, cluster: Connection) -> None:
         cluster.scan("t", columns=["value_date"]).to_arrow()
 
 
-@promise("T7")
-def test_other_libraries(gateway: Served, cluster: Connection, registry: tuple[FakeRegistry, SchemaRegistry]) -> None:
-    """pandas and Polars take the columns, maps and lists too."""
+WANTED = {"labels": [("a", 1)], "lines": [{"x": 1}, {"x": 2}], "day": date(1970, 1, 2)}
+
+
+def nested(name: str, gateway: Served, cluster: Connection, registry: FakeRegistry) -> Scan:
+    """A scan of a topic with WANTED twice: settled and not."""
     schema = {
         "type": "record",
         "name": "R",
@@ -112,17 +114,28 @@ def test_other_libraries(gateway: Served, cluster: Connection, registry: tuple[F
             {"name": "day", "type": {"type": "int", "logicalType": "date"}},
         ],
     }
-    registry[0].has(4, schema)
+    registry.has(4, schema)
     value = framed(4, avro(schema, {"labels": {"a": 1}, "lines": [{"x": 1}, {"x": 2}], "day": 1}))
-    gateway.topic("libraries", headwater_value_schema="auto", headwater_table_flatten="true")
-    gateway.write("libraries", value)
+    gateway.topic(name, headwater_value_schema="auto", headwater_table_flatten="true")
+    gateway.write(name, value)
     gateway.settle()
-    gateway.write("libraries", value)
-    scan = cluster.scan("libraries", columns=["labels", "lines", "day"])
-    wanted = {"labels": [("a", 1)], "lines": [{"x": 1}, {"x": 2}], "day": date(1970, 1, 2)}
-    assert scan.to_arrow().to_pylist() == [wanted, wanted] == scan.to_reader().read_all().to_pylist()
-    assert scan.to_pandas()["day"].tolist() == [wanted["day"]] * 2
-    assert scan.to_polars()["lines"].to_list() == [wanted["lines"]] * 2
+    gateway.write(name, value)
+    return cluster.scan(name, columns=["labels", "lines", "day"])
+
+
+@promise("T7")
+def test_pandas(gateway: Served, cluster: Connection, registry: tuple[FakeRegistry, SchemaRegistry]) -> None:
+    """pandas takes the columns, maps and lists too."""
+    scan = nested("for_pandas", gateway, cluster, registry[0])
+    assert scan.to_arrow().to_pylist() == [WANTED, WANTED] == scan.to_reader().read_all().to_pylist()
+    assert scan.to_pandas()["day"].tolist() == [WANTED["day"]] * 2
+
+
+@promise("T7")
+def test_polars(gateway: Served, cluster: Connection, registry: tuple[FakeRegistry, SchemaRegistry]) -> None:
+    """Polars takes the columns, maps and lists too."""
+    scan = nested("for_polars", gateway, cluster, registry[0])
+    assert scan.to_polars()["lines"].to_list() == [WANTED["lines"]] * 2
 
 
 @promise("T7")

@@ -36,7 +36,7 @@ EACH = 100
 """Records of a batch. Two batches have two bad ones each, in every partition."""
 PARTITIONS = 2
 SAMPLED = 1
-"""Deaths that `make test` has of each kind; the soak has all."""
+"""Deaths that `make test-full` has of each kind; the soak has all."""
 
 
 def framed(number: int, payload: bytes) -> bytes:

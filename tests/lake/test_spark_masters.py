@@ -1,7 +1,7 @@
 """The same job on a local Spark, on a standalone cluster and through Spark Connect; and what it survives.
 
-`make test` starts as few JVMs as it can. The soak has the standalone cluster, whose executors it kills, and a Spark on
-the Java of the wheel. That a standalone cluster settles is in `tests/engines/test_s3.py`, too.
+`make test-full` starts as few JVMs as it can. The soak has the standalone cluster, whose executors it kills, and a
+Spark on the Java of the wheel. That a standalone cluster settles is in `tests/engines/test_s3.py`, too.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Long tests: `make soak` runs them in full, `make test` a sample. HEADWATER_TEST_SOAK selects which."""
+"""Long tests: `make soak` runs them in full, the tiers of tests a sample. HEADWATER_TEST_SOAK selects which."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_the_soak_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_make_soak_runs_every_module_that_samples() -> None:
-    """A module that runs less in `make test` runs whole in `make soak`."""
+    """A module that samples runs whole in `make soak`."""
     sampling = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tests").rglob("test_*.py")

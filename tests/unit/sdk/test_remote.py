@@ -181,7 +181,12 @@ def test_scans() -> None:
         assert scan.schema.names == ["offset"] and "&until_offset=0&" in gateway.asked[-1][0]
         all_columns = cluster.scan("t")
         assert all_columns.to_arrow().num_rows == 6 and gateway.asked[-1][0] == "GET /v1/topics/t/rows"
-        assert len(scan.to_pandas()) == 6 and scan.to_polars().height == 6 and scan.to_reader().read_all().num_rows == 6
+        assert len(scan.to_pandas()) == 6 and scan.to_reader().read_all().num_rows == 6
+
+
+def test_a_scan_becomes_a_frame_of_polars() -> None:
+    with fake(rows(3, whole=True)) as gateway, headwater.connect(gateway.url) as cluster:
+        assert cluster.scan("t", columns=["offset"]).to_polars()["offset"].to_list() == [0, 1, 2] * 2
 
 
 @pytest.mark.parametrize(
