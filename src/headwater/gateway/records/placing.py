@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headwater.client.partitioner import partition_of_key
 from headwater.client.records import Record
 from headwater.errors import BadInput, InvalidRecord, InvalidTimestamp, TooLarge
-from headwater.gateway.problems import BAD_REQUEST, Refusal, refusal_of
+from headwater.gateway.problems import Refusal, refusal_of
 from headwater.gateway.records.bodies import Entry
 from headwater.log.batch import Batch
 from headwater.log.write.making import Demands, cuts, made, most_bytes
@@ -58,7 +58,7 @@ def _batch(entries: Sequence[Entry], numbers: Sequence[int], demands: Demands, n
     except (InvalidRecord, InvalidTimestamp) as error:
         lines = [{"record": numbers[at], "reason": reason} for at, reason in error.records[:MAX_TOLD]]
         first = f"records[{lines[0]['record']}]: " if lines else ""
-        raise Refusal(BAD_REQUEST, f"{first}{error}", more={"errors": lines}) from error
+        raise Refusal(refusal_of(error).kind, f"{first}{error}", more={"errors": lines}) from error
     except TooLarge as error:
         where = f"records[{numbers[0]}]: " if len(numbers) == 1 else ""
         raise Refusal(refusal_of(error).kind, f"{where}{error} (max.message.bytes)") from error
