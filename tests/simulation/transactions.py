@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from headwater.app import doctor_transactions
+from headwater.app.doctor import transactions as doctor_transactions
 from headwater.app.node import Node
 from headwater.broker.transactions import watcher
 from headwater.replica.checkpoint import load_state, replay

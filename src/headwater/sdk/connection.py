@@ -72,7 +72,7 @@ class Connection(ABC):
 
     @abstractmethod
     def create_topic(self, topic: str, partitions: int | None = None, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic. Raises `Conflict` if there is one of that name."""
+        """Create a topic. Raises `Exists` if there is one of that name."""
 
     def topic(self, name: str) -> Topic:
         """A topic by its name. Nothing is looked up yet."""

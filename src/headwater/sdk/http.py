@@ -28,6 +28,7 @@ from headwater.errors import (
     ConfigError,
     Conflict,
     Damaged,
+    Exists,
     HeadwaterError,
     Mirrored,
     NoEngine,
@@ -268,6 +269,7 @@ class Http:
 # --- errors --------------------------------------------------------------------------------------------
 
 _KINDS: Mapping[str, type[HeadwaterError]] = {
+    "already-exists": Exists,
     "not-found": NotFound,
     "no-record": NoRecord,
     "too-large": TooLarge,

@@ -17,6 +17,7 @@ from headwater.errors import (
     ConfigError,
     Conflict,
     Damaged,
+    Exists,
     HeadwaterError,
     NotAllowed,
     NotFound,
@@ -203,8 +204,14 @@ def test_conflicts_have_the_present_values() -> None:
     error = problem(409, json.dumps({"detail": "no", "partitions": lines, "version": {"present": 4}}).encode())
     assert isinstance(error, Conflict) and not isinstance(error, Retriable)
     assert error.present == {3: 7} and error.version == 4
-    plain = problem(409, b'{"type": "/problems/already-exists"}')
+    plain = problem(409, b'{"type": "/problems/conflict"}')
     assert isinstance(plain, Conflict) and plain.present == {} and plain.version is None
+
+
+def test_what_exists_is_not_a_conflict() -> None:
+    """The same error as that of a connection by data directory."""
+    error = problem(409, b'{"type": "/problems/already-exists", "detail": "topic t exists"}')
+    assert type(error) is Exists and str(error) == "topic t exists"
 
 
 def test_callers() -> None:
