@@ -23,6 +23,7 @@ ASKING = ("broker/handlers", "gateway", "servers", "cli", "sdk")
 """Rooms that take requests of users, under their names of today and of the plan."""
 SEPARATE = ("ledger/journal", "kernels")
 """Rooms that are planned elsewhere: their lines do not count."""
+REASON = re.compile(r"\b([Cc]hild process|[Ii]mported late|[Pp]lug-in)\b")
 SMALL_LINES = 70
 OPENERS = {f"{PACKAGE}.app.session.ledger_session", f"{PACKAGE}.cli.table_common.ask"}
 """How commands open a ledger."""
@@ -46,6 +47,11 @@ class Module:
     @property
     def lines(self) -> int:
         return self.text.count("\n")
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the docstring gives one of the reasons that a small module may have."""
+        return REASON.search(ast.get_docstring(ast.parse(self.text)) or "") is not None
 
     def is_in(self, *folders: str) -> bool:
         return any(f"{self.folder}/".startswith(f"{folder}/") for folder in folders)
@@ -187,11 +193,11 @@ def state_modules(tree: Tree) -> int:
 
 
 def small_modules(tree: Tree) -> int:
-    """Modules of few lines with one importer, in their own folder."""
+    """Modules of few lines with one importer, in their own folder, unless their docstring says why they are apart."""
     count = 0
     for module in tree.modules.values():
         importers = tree.importers[module.name]
-        if not module.is_package and module.lines < SMALL_LINES and len(importers) == 1:
+        if not module.is_package and module.lines < SMALL_LINES and len(importers) == 1 and not module.is_apart:
             [importer] = importers
             count += importer.rpartition(".")[0] == module.name.rpartition(".")[0]
     return count

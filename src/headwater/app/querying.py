@@ -1,4 +1,7 @@
-"""SQL in a gateway: the engines with their processes, and the service that answers queries with them."""
+"""SQL in a gateway: the engines with their processes, and the service that answers queries with them.
+
+Imported late: an installation without the extra `sql` lacks the libraries.
+"""
 
 from __future__ import annotations
 
