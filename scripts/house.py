@@ -250,7 +250,7 @@ COUNTS = (
     Count("modules of commands that open a ledger", opening_ledgers, 1, 9),
     Count("mandatory dependencies", dependencies, 2, 30),
     Count("modules of a remote connection", remote_modules, 30, 110),
-    Count("third parties of a remote connection", remote_libraries, 1, 5),
+    Count("third parties of a remote connection", remote_libraries, 2, 2),
     Count('"iceberg", "delta" outside `lake/tables` (files)', naming_table_formats, 0, 6),
     Count("modules of the state", state_modules, 42, 62),
     Count(f"modules under {SMALL_LINES} lines with one importer, in their folder", small_modules, 0, 44),
