@@ -5,7 +5,6 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadGroupScheduling
 
 from harness.process import NICENESS
-from harness.tools import Missing
+from harness.tools import ROOT, Missing
 from headwater import native
 from headwater.native import rows
 from tests.support.limits import pytest_runtest_protocol, pytest_timeout_cancel_timer, pytest_timeout_set_timer
@@ -41,16 +40,15 @@ settings.load_profile("headwater")
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("headwater")
     group.addoption("--tier", choices=(TEST, FULL, ALL), default=ALL, help="run the tests of one tier; all by default")
-    group.addoption("--seconds", type=Path, metavar="FILE", help="print and write where the seconds of the run go")
+    group.addoption("--seconds", action="store_true", help="print and write where the seconds of the run go")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     tier = config.getoption("--tier")
     if tier != ALL:
         config.pluginmanager.register(Selection(tier, read()), "headwater-tier")
-    target = config.getoption("--seconds")
-    if target is not None:
-        config.pluginmanager.register(Seconds(config.invocation_params.dir / target), "headwater-seconds")
+    if config.getoption("--seconds"):
+        config.pluginmanager.register(Seconds(ROOT / "build" / f"seconds-{tier}.json"), "headwater-seconds")
 
 
 class ByModule(LoadGroupScheduling):

@@ -1,8 +1,8 @@
 """Where the seconds of a test run go: by test file, and by folder.
 
-`--seconds FILE` prints each folder's share at the end and writes the seconds of each test file into FILE, as JSON. Wall
-seconds are those of the workers. CPU seconds are those of the worker and of the processes that it waited for: a server
-counts where it ends. Nothing compares the numbers with a limit.
+`--seconds` prints each folder's share at the end and writes the seconds of each test file, as JSON, into
+`build/seconds-TIER.json`. Wall seconds are those of the workers. CPU seconds are those of the worker and of the
+processes that it waited for: a server counts where it ends. Nothing compares the numbers with a limit.
 """
 
 from __future__ import annotations
