@@ -9,12 +9,12 @@ TEST := $(VENV)/.installed-test
 FULL := $(VENV)/.installed-full
 # Python files that are not as they are upstream, or as they were committed where there is no upstream.
 CHANGED = $(shell git diff --name-only --diff-filter=d $$(git merge-base HEAD @{upstream} 2>/dev/null || echo HEAD) -- src harness benchmarks demo tests/simulation tests/soak | grep '\.py$$')
-PYTEST := $(BIN)/pytest --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 20 --show-capture stdout
+PYTEST := $(BIN)/pytest --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder --durations 20 --show-capture stdout --seconds
 # Tests start a thousand processes: compiled modules are kept, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools run cluster test test-full test-cluster lint types types-of-changes style sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query bench-typed bench-link demo clean docs
+.PHONY: help install tools run cluster test test-full test-cluster lint types types-of-changes style house sim soak bench bench-paths bench-settle bench-catchup bench-ledgers bench-scale bench-cost bench-transactions bench-http bench-lookups bench-query bench-typed bench-link demo clean docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -55,6 +55,9 @@ test: $(TEST) style types-of-changes ## ten minutes: lint, and the tests that ne
 test-full: $(FULL) types tools ## the rest: all types, and the tests that need tools or take long
 	$(BIN)/python -m headwater compile
 	$(PYTEST) --tier full --numprocesses $(WORKERS) $(ARGS)
+
+house: $(TEST) ## counts that say how far the code is from its planned layout
+	$(BIN)/python scripts/house.py
 
 test-cluster: tools ## tests of clients, groups, security, log and faults on etcd, Oxia and a bucket, with S3
 	$(BIN)/python -m tests.clustered $(ARGS)

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.process import environment
 from harness.tools import ROOT, needs
 from headwater.state.records import FORMAT
+from tests.support.files import unpack
 
 HERE = ROOT / "src"
 _FORMAT = re.compile(r"^FORMAT = (\d+)$", re.MULTILINE)
@@ -36,7 +37,7 @@ def code_of(commit: str, directory: Path) -> Path:
     archive = directory / "older.tar"
     _git("archive", "--output", str(archive), commit, "src")
     (directory / "older").mkdir()
-    subprocess.run(["tar", "-xf", str(archive), "-C", str(directory / "older")], check=True, timeout=60)
+    unpack(archive, directory / "older")
     source = directory / "older" / "src"
     imported = subprocess.run(
         [sys.executable, "-c", "import headwater; print(headwater.__file__)"],

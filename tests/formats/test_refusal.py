@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from harness.ports import free_ports
 from harness.process import headwater
 from headwater.state.records import FORMAT
 from tests.support.contents import contents
+from tests.support.files import unpack
 from tests.support.promise import promise
 
 PROMISES = ("M5",)
@@ -55,7 +55,7 @@ def test_data_of_another_format_is_refused(tmp_path: Path, command: str) -> None
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     data.mkdir()
     elsewhere.mkdir()
-    subprocess.run(["tar", "-xJf", str(OLD), "-C", str(data)], check=True, timeout=60)
+    unpack(OLD, data)
     before = contents(data)
     assert {"ledger.db", "ledger.db-wal", "objects/tables", "objects/meta/v1/domain=1/checkpoint"} <= before.keys()
     done = headwater(*command.split(), "--data", str(data), *arguments(command, elsewhere))

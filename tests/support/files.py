@@ -3,6 +3,7 @@
 import gc
 import os
 import stat
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,13 @@ from headwater.objects.local import TEMPORARY
 def temporary_files(root: Path) -> list[Path]:
     """The temporary files of a local store at `root`: of writes under way, or left behind."""
     return [path for path in (root / TEMPORARY).rglob("*") if path.is_file()]
+
+
+def unpack(archive: Path, directory: Path) -> None:
+    """Unpack an archive of ours, with all that it says of its files."""
+    with tarfile.open(archive) as opened:
+        opened.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)
+        opened.extractall(directory)
 
 
 def mode_of(path: Path) -> int:
