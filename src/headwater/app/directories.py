@@ -57,7 +57,10 @@ def begin(settings: Settings, *, writing: bool = True) -> None:
     if ledger is not None:
         from headwater.ledger.sqlite.ledger import check_format
 
-        check_format(ledger)
+        try:
+            check_format(ledger)
+        except OSError as error:
+            raise ConfigError(f"cannot use the data directory: {error}") from error
     data = Path(settings.data).absolute()
     if not folder_of(data).is_dir():
         return
