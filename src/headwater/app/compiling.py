@@ -12,8 +12,10 @@ import fcntl
 import hashlib
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +65,17 @@ def wait_until_made() -> None:
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("kernels are compiled in this process", extra={"reason": str(error)})
+
+
+def end_with_input() -> None:
+    """End this process and those that it has started as soon as its standard input ends: its supervisor has ended."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="input", daemon=True).start()
 
 
 def _compile() -> None:

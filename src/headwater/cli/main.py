@@ -128,13 +128,18 @@ def gateway(
 
 
 @app.command(name="compile", hidden=True)
-def compile_(idle: Annotated[bool, typer.Option("--idle", help="Only while no other process works.")] = False) -> None:
+def compile_(
+    idle: Annotated[bool, typer.Option("--idle", help="Only while no other process works.")] = False,
+    supervised: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
     """Compile the loops over records and payloads and archive the classes of Spark, so that no process has to later."""
     from headwater.app import compiling
     from headwater.priority import run_when_idle
 
     if idle:
         run_when_idle()
+    if supervised:
+        compiling.end_with_input()
     if reason := compiling.make():
         typer.echo(f"there is no archive of Spark's classes, so it will start more slowly: {reason}", err=True)
 

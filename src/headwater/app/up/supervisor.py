@@ -301,14 +301,14 @@ class Supervisor:
     async def _compile(self, stop: asyncio.Event) -> None:
         """Compile kernels in a process of the lowest priority, then wait for the end of the supervisor."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *compiling.ARGUMENTS,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
+            sys.executable, *compiling.ARGUMENTS, "--supervised",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         told = launch(stop.wait())
         ended = launch(process.wait())
         await asyncio.wait([told, ended], return_when=asyncio.FIRST_COMPLETED)
-        if process.returncode is None:
-            process.terminate()
+        assert process.stdin is not None
+        process.stdin.close()
         await asyncio.gather(told, ended)
 
     async def _stop(self, running: list[asyncio.Task[None]]) -> None:
