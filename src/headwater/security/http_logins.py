@@ -47,6 +47,8 @@ class _LoggedIn:
     name: str
     expires_ms: int | None = None
     """When the credentials end; None for a password."""
+    until_ms: int | None = None
+    """Up to when they are accepted: the clock of another issuer may differ."""
 
 
 class _RightOnes:
@@ -83,6 +85,7 @@ class HttpLogins:
         self._right = _RightOnes(logins)
         self._delay = security.failed_login_delay_ms / 1000
         wanted = security.http.authentication
+        self._skew_ms = security.oauth.clock_skew_ms
         self._required = wanted != "none"
         self._rules = security.acls
         self._schemes: dict[str, Callable[[str], Awaitable[_LoggedIn]]] = {}
@@ -102,20 +105,25 @@ class HttpLogins:
         return "/".join(self._schemes)
 
     async def who(self, host: str, authorization: str, certified: str) -> str:
-        """The principal of a caller. Credentials in the request take precedence over the certificate.
+        """The principal of a caller; see `who_until`."""
+        return (await self.who_until(host, authorization, certified))[0]
 
-        Where rules hold and nothing checks credentials, a request with some is refused: its caller would be taken for
-        another one without a word.
+    async def who_until(self, host: str, authorization: str, certified: str) -> tuple[str, int | None]:
+        """The principal of a caller, and the time from which on it is not known any more; None if there is none.
+
+        Credentials in the request take precedence over the certificate. Where rules hold and nothing checks
+        credentials, a request with some is refused: its caller would be taken for another one without a word.
         """
         if self._required and authorization:
-            return _USER + (await self._log_in(host, authorization)).name
+            found = await self._log_in(host, authorization)
+            return _USER + found.name, found.until_ms
         if authorization and self._rules:
             raise NotAuthenticated(NOT_CHECKED)
         if certified:
-            return certified
+            return certified, None
         if self._required:
             raise NotAuthenticated(NOT_KNOWN, self._challenges())
-        return ANONYMOUS
+        return ANONYMOUS, None
 
     @property
     def takes_passwords(self) -> bool:
@@ -163,7 +171,7 @@ class HttpLogins:
         scheme, given = scheme.lower(), given.strip()
         if scheme == "bearer" and given.startswith(MARK) and self._given is not None:
             token = self._given.check(given)
-            return _LoggedIn(token.name, token.expires_ms)
+            return _LoggedIn(token.name, token.expires_ms, token.expires_ms)
         judge = self._schemes.get(scheme)
         if judge is None:
             raise NotAuthenticated("this authentication scheme is not accepted here")
@@ -186,4 +194,4 @@ class HttpLogins:
     async def _bearer(self, given: str) -> _LoggedIn:
         """A token (RFC 6750)."""
         token = await self._logins.tokens.check(given)
-        return _LoggedIn(token.name, token.expires_ms)
+        return _LoggedIn(token.name, token.expires_ms, token.expires_ms + self._skew_ms)
