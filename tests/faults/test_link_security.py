@@ -65,7 +65,8 @@ def test_another_headwater_over_tls_with_scram(source: tuple[str, Path], tmp_pat
     address, authority = source
     secret = tmp_path / "password"
     secret.write_text("the password of before")
-    with Headwater(tmp_path / "here", settings=QUICK_LINKS) as server:
+    listed = f'{QUICK_LINKS}secret_directories = ["{tmp_path}", "{authority}"]\n'
+    with Headwater(tmp_path / "here", settings=listed) as server:
         security = {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",

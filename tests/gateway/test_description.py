@@ -34,6 +34,8 @@ SETTINGS = """
 process_session_ms = 30000
 [sql]
 niceness = 0
+[links]
+secret_directories = ["/etc/headwater"]
 [security]
 acls = true
 super_users = "User:admin"

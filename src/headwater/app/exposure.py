@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+
 from headwater.errors import ConfigError
 from headwater.settings.addresses import is_loopback
 from headwater.settings.settings import INTERNAL, Settings, parse_address, parse_listeners
 
+log = logging.getLogger("headwater.exposure")
+
 
 def check_exposure(settings: Settings, *, kafka: bool = True, gateway: bool = False) -> None:
-    """Raise if a listener could be used without authentication. `kafka` and `gateway` say which a process has."""
+    """Raise if a listener could be used without authentication. `kafka` and `gateway` say which a process has.
+
+    Rules without authentication over HTTP are allowed, with a warning.
+    """
+    if settings.security.acls and not settings.security.http.knows_who_asks:
+        log.warning(
+            "rules hold, and nothing checks credentials over HTTP: callers without a certificate are User:ANONYMOUS, "
+            "and requests with a password or a token get 401",
+            extra={"setting": "security.http.authentication"},
+        )
     if kafka and settings.internal:
         _check_internal(settings)
     if settings.security.insecure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,15 +74,38 @@ def ingest(
     from headwater.settings.settings import load
 
     try:
-        spec = spec_of(name, source, topics, pattern, groups, security, option)
+        spec = from_here(spec_of(name, source, topics, pattern, groups, security, option))
         flags: dict[str, object] = {"data": data, "objects": objects, "kafka": kafka, "http": http}
         flags |= {"gateway.http": gateway_http, "lake.enabled": True, "gateway.enabled": True}
         flags["lake.freshness_ms"] = None if freshness is None else parse_duration(freshness)
         flags["lake.catalogs"] = catalogs_of(catalog or ()) or None
-        settings = load(config, flags=flags)
+        settings = listing(load(config, flags=flags), spec)
     except HeadwaterError as error:
         fail(error)
     serve_forever(serve(settings, spec))
+
+
+def from_here(spec: LinkSpec) -> LinkSpec:
+    """A link whose files have absolute paths: they were named by the one who starts the command, here."""
+    import msgspec
+
+    from headwater.client.references import FILES
+
+    security = {name: str(Path(at).absolute()) if name in FILES else at for name, at in spec.security.items()}
+    return msgspec.structs.replace(spec, security=security)
+
+
+def listing(settings: Settings, spec: LinkSpec) -> Settings:
+    """Settings that let links name the files and variables of this one."""
+    import msgspec
+
+    from headwater.client.references import FILES, VARIABLES
+
+    own, given = settings.links, spec.security
+    files = (*own.secret_directories, *(given[name] for name in FILES if name in given))
+    variables = (*own.secret_variables, *(given[name] for name in VARIABLES if name in given))
+    links = msgspec.structs.replace(own, secret_directories=files, secret_variables=variables)
+    return msgspec.structs.replace(settings, links=links)
 
 
 async def serve(settings: Settings, spec: LinkSpec) -> None:
@@ -103,7 +127,7 @@ async def put_link(settings: Settings, spec: LinkSpec) -> None:
     prepare(settings)
     async with ledger_session(settings, member=True) as here:
         await settle_level(here.cluster, here.domains)
-        await LinkChanges.of(here.domains).ensure(spec)
+        await LinkChanges.of(here.domains, settings.links).ensure(spec)
 
 
 def catalogs_of(given: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -54,7 +54,7 @@ SecurityOption = Annotated[
         "--security",
         metavar="NAME=VALUE",
         help="How to connect to the source, by librdkafka's names; repeatable. A secret is named by its file or its "
-        "variable: sasl.password.file=FILE, sasl.password.env=NAME.",
+        "variable, which the settings in [links] must list: sasl.password.file=FILE, sasl.password.env=NAME.",
     ),
 ]
 OptionOption = Annotated[
@@ -288,6 +288,6 @@ def _change(data: str | None, config: str | None, change: Callable[[LinkChanges]
     async def main(found: LedgerSession) -> T:
         from headwater.replica.link_changes import LinkChanges
 
-        return await change(LinkChanges.of(found.domains))
+        return await change(LinkChanges.of(found.domains, found.settings.links))
 
     return ask(data, config, main, member=True)

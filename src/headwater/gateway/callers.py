@@ -28,6 +28,8 @@ class Caller:
 
     principal: str
     host: str
+    until_ms: int | None = None
+    """From when on it may do nothing more, because its token has expired; None if it has none."""
 
     @property
     def account(self) -> str:
@@ -55,7 +57,8 @@ class Callers:
             raise Refusal(BAD_REQUEST, "the request has two Authorization headers")
         authorization = given[0].decode("latin-1") if given else ""
         certified = scope.get("extensions", {}).get(OURS, {}).get("certified", "")
-        return Caller(await self._logins.who(host, authorization, certified), host)
+        principal, until_ms = await self._logins.who_until(host, authorization, certified)
+        return Caller(principal, host, until_ms)
 
 
 def is_open(path: str) -> bool:

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from headwater.gateway.services import Call
+from headwater.replica.topic_rights import topic_of
 from headwater.state.cluster.access import AclResource, Operation
-
-OF_TOPICS = ("-key", "-value")
-"""How names of subjects end that belong to a topic."""
-
-
-def topic_of(subject: str) -> str:
-    """The topic to which a subject belongs; empty if it belongs to none."""
-    for ending in OF_TOPICS:
-        if subject.endswith(ending):
-            return subject.removesuffix(ending)
-    return ""
 
 
 def may(call: Call, subject: str, operation: Operation) -> bool:

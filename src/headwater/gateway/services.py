@@ -13,7 +13,7 @@ from litestar.di import NamedDependency
 
 from headwater.background import Background, launch
 from headwater.clock import Chance, Clock
-from headwater.errors import HeadwaterError, NotReady, Retriable
+from headwater.errors import HeadwaterError, NotAuthenticated, NotReady, Retriable
 from headwater.gateway.callers import Caller
 from headwater.gateway.catalog import NOTHING, LedgerTables, RestCatalog
 from headwater.gateway.limits import Places
@@ -229,7 +229,10 @@ class Call:
         self.usage = self.services.quotas.of(self.caller.principal)
 
     def may(self, operation: Operation, kind: AclResource, name: str = THE_CLUSTER) -> bool:
-        """Whether the caller is allowed an operation on a resource."""
+        """Whether the caller is allowed an operation on a resource. Raises if the call's token has expired since."""
+        until_ms = self.caller.until_ms
+        if until_ms is not None and self.services.clock.wall_ms() >= until_ms:
+            raise NotAuthenticated("the token of the call has expired")
         return self.services.guard.may(self.caller.principal, self.caller.host, operation, kind, name)
 
     def check(self, operation: Operation, kind: AclResource, name: str = THE_CLUSTER) -> None:

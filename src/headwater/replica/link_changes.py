@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.client.references import check_references
+from headwater.client.references import Allowed, check_references
 from headwater.coordination.common import GroupError
 from headwater.coordination.regex import compiled
 from headwater.errors import BadInput, ConfigError, Conflict, Exists, NotFound, NotReady
@@ -18,6 +18,7 @@ from headwater.replica.domains import Domains
 from headwater.replica.links import Linking
 from headwater.replica.replica import Replica
 from headwater.replica.topics import Topics, check_name
+from headwater.settings.links import Links
 from headwater.state.cluster.links import Link, LinkedTopic, flaw_of
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.links import LinkPhase, LinkSpec
@@ -88,19 +89,21 @@ def _check_address(address: str) -> None:
 class LinkChanges:
     """Changes links for an operator."""
 
-    def __init__(self, cluster: Replica[ClusterState], linking: Linking) -> None:
+    def __init__(self, cluster: Replica[ClusterState], linking: Linking, allowed: Allowed) -> None:
         self._cluster = cluster
         self._linking = linking
+        self._allowed = allowed
 
     @classmethod
-    def of(cls, domains: Domains) -> LinkChanges:
+    def of(cls, domains: Domains, settings: Links) -> LinkChanges:
         """Changes on behalf of a process."""
         topics = Topics(domains.cluster, domains, domains.chance)
-        return cls(domains.cluster, Linking(domains.cluster, domains, topics, domains.chance))
+        linking = Linking(domains.cluster, domains, topics, domains.chance)
+        return cls(domains.cluster, linking, Allowed(settings.secret_directories, settings.secret_variables))
 
     def check_new(self, spec: LinkSpec) -> None:
         """Raise unless the cluster can take a new link."""
-        check_spec(spec)
+        self._check(spec)
         if spec.name in self._cluster.state.links.links:
             raise Exists(f"link {spec.name!r} exists already")
 
@@ -113,9 +116,13 @@ class LinkChanges:
         """Create a link, or give the link of that name these properties."""
         if spec.name not in self._cluster.state.links.links:
             return await self.create(spec)
-        check_spec(spec)
+        self._check(spec)
         changes = msgspec.structs.asdict(spec)
         return await self._change(changes.pop("name"), **changes)
+
+    def _check(self, spec: LinkSpec) -> None:
+        check_spec(spec)
+        self._allowed.resolved(spec.security)
 
     async def pause(self, name: str, topics: Sequence[str] = ()) -> None:
         """Stop copying a whole link, or some of its topics."""

@@ -36,6 +36,8 @@ TRIES = 20
 CATCH_UP_SECONDS = 2.0
 DEFAULT_COMPATIBILITY = Level.BACKWARD
 READ_ONLY = (SchemaMode.READONLY, SchemaMode.READONLY_OVERRIDE)
+ID_STEP = 1_000_000
+"""How far above the largest id another one may be chosen. What is between them is lost."""
 FORMS = ("serialized", "resolved")
 RESERVED = ("__GLOBAL", "__EMPTY")
 """Names that no subject has, because clients use them for other things."""
@@ -125,6 +127,11 @@ class Registry:
                 raise not_permitted(f"Subject {name} is not in read-write mode")
             seen = self.schemas.seen(name)
             ready = await self._ready(name, draft, normalize)
+            if draft.id > self.schemas.last_id + ID_STEP:
+                raise not_permitted(
+                    f"Id {draft.id} is more than {ID_STEP} above {self.schemas.last_id}, the largest one: the ids "
+                    "between them would be lost"
+                )
             known = self._known(name, ready, draft)
             if known is None and mode is not SchemaMode.IMPORT:
                 await self._check_new(name, ready, draft)

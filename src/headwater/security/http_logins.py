@@ -18,6 +18,7 @@ import logging
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from headwater.errors import NotAuthenticated, TooOften
 from headwater.security.login_tokens import MARK, LoginTokens
@@ -31,8 +32,23 @@ REMEMBER_SECONDS = 60.0
 """How long a right password is remembered."""
 MAX_REMEMBERED = 1_000
 NOT_KNOWN = "the caller is not authenticated"
+NOT_CHECKED = (
+    "this server checks no credentials over HTTP, and the request has some: leave them out, or have "
+    "security.http.authentication set"
+)
 _USER = "User:"
 _CHALLENGES = {"basic": 'Basic realm="headwater", charset="UTF-8"', "bearer": 'Bearer realm="headwater"'}
+
+
+@dataclass(frozen=True, slots=True)
+class _LoggedIn:
+    """A user who has logged in."""
+
+    name: str
+    expires_ms: int | None = None
+    """When the credentials end; None for a password."""
+    until_ms: int | None = None
+    """Up to when they are accepted: the clock of another issuer may differ."""
 
 
 class _RightOnes:
@@ -69,8 +85,10 @@ class HttpLogins:
         self._right = _RightOnes(logins)
         self._delay = security.failed_login_delay_ms / 1000
         wanted = security.http.authentication
+        self._skew_ms = security.oauth.clock_skew_ms
         self._required = wanted != "none"
-        self._schemes: dict[str, Callable[[str], Awaitable[str]]] = {}
+        self._rules = security.acls
+        self._schemes: dict[str, Callable[[str], Awaitable[_LoggedIn]]] = {}
         self._given: LoginTokens | None = None
         if wanted in ("basic", "any"):
             self._schemes["basic"] = self._basic
@@ -87,14 +105,25 @@ class HttpLogins:
         return "/".join(self._schemes)
 
     async def who(self, host: str, authorization: str, certified: str) -> str:
-        """The principal of a caller. Credentials in the request take precedence over the certificate."""
+        """The principal of a caller; see `who_until`."""
+        return (await self.who_until(host, authorization, certified))[0]
+
+    async def who_until(self, host: str, authorization: str, certified: str) -> tuple[str, int | None]:
+        """The principal of a caller, and the time from which on it is not known any more; None if there is none.
+
+        Credentials in the request take precedence over the certificate. Where rules hold and nothing checks
+        credentials, a request with some is refused: its caller would be taken for another one without a word.
+        """
         if self._required and authorization:
-            return await self._log_in(host, authorization)
+            found = await self._log_in(host, authorization)
+            return _USER + found.name, found.until_ms
+        if authorization and self._rules:
+            raise NotAuthenticated(NOT_CHECKED)
         if certified:
-            return certified
+            return certified, None
         if self._required:
             raise NotAuthenticated(NOT_KNOWN, self._challenges())
-        return ANONYMOUS
+        return ANONYMOUS, None
 
     @property
     def takes_passwords(self) -> bool:
@@ -102,25 +131,29 @@ class HttpLogins:
         return self._given is not None
 
     async def grant(self, host: str, authorization: str) -> tuple[str, int]:
-        """Log in, by password or by an earlier token of it. Returns a token, and the seconds that it lasts."""
+        """Log in, by password or by an earlier token. Returns a token, and the seconds that it lasts.
+
+        A token that is given for a token ends no later than that one.
+        """
         assert self._given is not None
-        principal = await self._log_in(host, authorization)
+        found = await self._log_in(host, authorization)
         try:
-            return self._given.give(principal.removeprefix(_USER)), self._given.seconds
-        except TokenRefused:
-            raise NotAuthenticated(NOT_KNOWN, self._challenges()) from None  # a token of another issuer
+            seconds = self._given.left(found.expires_ms)
+            return self._given.give(found.name, seconds), seconds
+        except TokenRefused:  # the token ends now, or is of a user without a password
+            raise NotAuthenticated(NOT_KNOWN, self._challenges()) from None
 
     def _challenges(self) -> str:
         """The accepted schemes, in one header, so that a proxy does not drop some of them."""
         return ", ".join(_CHALLENGES[scheme] for scheme in self._schemes)
 
-    async def _log_in(self, host: str, authorization: str) -> str:
+    async def _log_in(self, host: str, authorization: str) -> _LoggedIn:
         began = self._logins.clock.monotonic()
         limiter, scheme = self._logins.limiter, authorization.partition(" ")[0].lower()
         try:
             if not limiter.take(host):
                 raise TooOften(TOO_MANY)
-            principal = await self._judge(authorization)
+            found = await self._judge(authorization)
         except (NotAuthenticated, TokenRefused, TooOften) as error:
             self._logins.refused += 1
             extra = {"address": host, "scheme": scheme[:20], "reason": str(error)}
@@ -131,19 +164,20 @@ class HttpLogins:
             raise NotAuthenticated(NOT_KNOWN, self._challenges()) from None
         limiter.give_back(host)
         self._logins.granted += 1
-        return principal
+        return found
 
-    async def _judge(self, authorization: str) -> str:
+    async def _judge(self, authorization: str) -> _LoggedIn:
         scheme, _, given = authorization.partition(" ")
         scheme, given = scheme.lower(), given.strip()
         if scheme == "bearer" and given.startswith(MARK) and self._given is not None:
-            return f"{_USER}{self._given.check(given)}"
+            token = self._given.check(given)
+            return _LoggedIn(token.name, token.expires_ms, token.expires_ms)
         judge = self._schemes.get(scheme)
         if judge is None:
             raise NotAuthenticated("this authentication scheme is not accepted here")
         return await judge(given)
 
-    async def _basic(self, given: str) -> str:
+    async def _basic(self, given: str) -> _LoggedIn:
         """A user's name and password (RFC 7617)."""
         try:
             name, colon, password = b64decode(given, validate=True).decode().partition(":")
@@ -155,8 +189,9 @@ class HttpLogins:
             if not await self._logins.check_password(name, password):
                 raise NotAuthenticated("an unknown user or a wrong password")
             self._right.keep(name, password)
-        return f"{_USER}{name}"
+        return _LoggedIn(name)
 
-    async def _bearer(self, given: str) -> str:
+    async def _bearer(self, given: str) -> _LoggedIn:
         """A token (RFC 6750)."""
-        return f"{_USER}{(await self._logins.tokens.check(given)).name}"
+        token = await self._logins.tokens.check(given)
+        return _LoggedIn(token.name, token.expires_ms, token.expires_ms + self._skew_ms)

@@ -2,8 +2,8 @@
 
 A token has the user's name and its end, and a code (HMAC) under a key that is derived from the user's salted keys. So
 no process has to remember it: every process that knows the ledger can check it, also after a restart. It ends at its
-time, and at once when the user's password changes or the user is deleted. A token that is valid can be exchanged for a
-newer one.
+time, and at once when the user's password changes or the user is deleted. A token that is valid can be exchanged for
+another one, which ends no later than it does. So only a password makes a log-in last longer.
 
 Whoever can read users' keys in the ledger can make tokens too.
 """
@@ -17,7 +17,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import msgspec
 
 from headwater.security.logins import MAX_PLAIN_CHARACTERS, Logins
-from headwater.security.tokens import TokenRefused
+from headwater.security.tokens import Token, TokenRefused
 from headwater.settings.settings import Security
 
 MARK = "headwater-login."
@@ -47,14 +47,26 @@ class LoginTokens:
     def __repr__(self) -> str:
         return f"<LoginTokens of {self.seconds} s>"
 
-    def give(self, name: str) -> str:
+    def left(self, until_ms: int | None) -> int:
+        """How many seconds a new token lasts for a log-in that ends at a time (None: that has no end).
+
+        Raises `TokenRefused` if that is over already.
+        """
+        if until_ms is None:
+            return self.seconds
+        left = until_ms // 1000 - self._logins.clock.wall_ms() // 1000
+        if left <= 0:
+            raise TokenRefused("the token has expired")
+        return min(self.seconds, left)
+
+    def give(self, name: str, seconds: int) -> str:
         """A new token of a user. Raises `TokenRefused` if the user has no password here."""
-        expires = self._logins.clock.wall_ms() // 1000 + self.seconds
+        expires = self._logins.clock.wall_ms() // 1000 + seconds
         head = MARK + _text(msgspec.json.encode(_Claims(name, expires)))
         return f"{head}.{_text(self._code(name, head))}"
 
-    def check(self, text: str) -> str:
-        """The user of a token. Raises `TokenRefused`."""
+    def check(self, text: str) -> Token:
+        """The user of a token, and its end. Raises `TokenRefused`."""
         head, _, shown = text.rpartition(".")
         if not text.startswith(MARK) or len(text) > MAX_CHARACTERS:
             raise TokenRefused("the token is not one of a log-in")
@@ -67,7 +79,7 @@ class LoginTokens:
             raise TokenRefused("the token is not of this user, or the password has changed")
         if claims.exp * 1000 <= self._logins.clock.wall_ms():
             raise TokenRefused("the token of a log-in has expired")
-        return claims.sub
+        return Token(claims.sub, claims.exp * 1000)
 
     def _code(self, name: str, head: str) -> bytes:
         stored = self._logins.stored(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 import msgspec
 
 from headwater.errors import ConfigError
@@ -64,6 +66,13 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     lease_ms: int = 10_000
     """How long a process keeps its shares of links without renewing them. If it dies, others take them over after that
     time at the latest."""
+    secret_directories: tuple[str, ...] = ()
+    """Absolute paths of directories, or of single files. A link may name files in them only: passwords, keys,
+    certificates. Files are judged when a link is created and each time they are read, with symbolic links followed.
+    Empty: links name no files. `headwater ingest` adds the files of its own link."""
+    secret_variables: tuple[str, ...] = ()
+    """Names of variables of the environment that a link may name. Empty: none. `headwater ingest` adds those of its own
+    link."""
     late_ms: int = 60_000
     """A partition is degraded if its newest copied record is older than this while the source has newer ones, or if the
     same transaction has been open at the source for this long, and holds up what is behind it."""
@@ -71,8 +80,13 @@ class Links(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 def check_links(own: Links) -> None:
     """Raise `ConfigError` for values that cannot work."""
+    for directory in own.secret_directories:
+        if not PurePath(directory).is_absolute() or "\0" in directory:
+            raise ConfigError(f"settings: links.secret_directories: {directory!r} is not an absolute path")
     for name in own.__struct_fields__:
         value = getattr(own, name)
+        if not isinstance(value, int):
+            continue
         if value < 0 or (value == 0 and name not in _NOT_NEGATIVE):
             wanted = "must not be negative" if name in _NOT_NEGATIVE else "must be above 0"
             raise ConfigError(f"settings: links.{name} {wanted}")

@@ -200,10 +200,12 @@ def test_tokens_without_an_issuer_let_nobody_in() -> None:
 
 @promise("S2")
 def test_without_authentication_everybody_is_anonymous() -> None:
-    """What somebody claims then means nothing, but rules still count."""
+    """Rules still count, and what somebody claims is refused: it cannot be checked."""
 
     async def test(served: Served) -> None:
-        assert (await served.ask("/who", basic("alice"))).body == "User:ANONYMOUS"
+        assert (await served.ask("/who")).body == "User:ANONYMOUS"
+        claimed = await served.ask("/who", basic("alice"))
+        assert claimed.status == 401 and "security.http.authentication" in claimed.body
         assert (await served.ask("/metrics")).status == 403
         await served.allow(rule("User:ANONYMOUS", Operation.DESCRIBE, "kafka-cluster", AclResource.CLUSTER))
         assert (await served.ask("/metrics")).status == 200

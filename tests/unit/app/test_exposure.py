@@ -80,6 +80,21 @@ def test_open(kafka: str, http: str, listeners: dict[str, ListenerSecurity]) -> 
     assert check_exposure(msgspec.structs.replace(settings, security=trusted)) is None  # type: ignore[func-returns-value]
 
 
+@promise("S2")
+def test_rules_without_a_way_to_log_in(caplog: pytest.LogCaptureFixture) -> None:
+    """Every caller is the same user then. The log says so when the process starts."""
+    for security, warnings in (
+        (Security(acls=True), 1),
+        (Security(acls=True, http=HttpSecurity(authentication="basic")), 0),
+        (Security(acls=True, http=HttpSecurity(client_auth="required")), 0),
+        (Security(), 0),
+    ):
+        caplog.clear()
+        check_exposure(Settings(security=security))
+        assert len(caplog.records) == warnings
+        assert all("User:ANONYMOUS" in record.message for record in caplog.records)
+
+
 @promise("S3")
 @pytest.mark.parametrize(
     ("own", "what"),

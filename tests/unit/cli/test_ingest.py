@@ -60,6 +60,19 @@ def test_everything_can_be_said(started: Started, tmp_path: Path) -> None:
     assert (spec.name, spec.patterns, spec.options) == ("old", ("a.*",), {"accept.gap": "true"})
 
 
+def test_links_may_name_the_files_and_variables_of_this_link_and_no_others(
+    started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--security", "security.protocol=SASL_SSL", "--security", "sasl.username=ann"]
+    words += ["--security", "sasl.password.env=PASSWORD", "--security", "ssl.ca.location=ca.pem"]
+    assert started("--source", "k:1", "--topics", "a", *words) == (0, "")
+    [(settings, spec)] = started.runs
+    assert spec.security["ssl.ca.location"] == str(tmp_path / "ca.pem")
+    assert settings.links.secret_directories == (str(tmp_path / "ca.pem"),)
+    assert settings.links.secret_variables == ("PASSWORD",)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

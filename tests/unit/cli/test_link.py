@@ -43,7 +43,7 @@ class Commands:
         """A cluster of the newest level, with a link."""
         async with ledger_session(self.settings, member=True) as here:
             await settle_level(here.cluster, here.domains)
-            await LinkChanges.of(here.domains).create(FIRST)
+            await LinkChanges.of(here.domains, self.settings.links).create(FIRST)
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
@@ -78,13 +78,17 @@ def headwater(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     return Commands(tmp_path_factory.mktemp("links") / "data")
 
 
-def test_the_life_of_a_link(headwater: Commands) -> None:
+def test_the_life_of_a_link(headwater: Commands, tmp_path: Path) -> None:
     options = ["--topics", "orders, payments", "--topics", "more", "--pattern", "shop[.].{1,3}", "--groups", "shop-.*"]
     security = ["security.protocol=SASL_PLAINTEXT", "sasl.username=ann", "sasl.password.env=PASSWORD"]
     for pair in security:
         options += ["--security", pair]
-    told = headwater.ok("create", "old", "--source", "127.0.0.1:9192,[::1]:9193", *options, "--option", "configs=true")
-    assert told == "link old created\n"
+    options += ["--source", "127.0.0.1:9192,[::1]:9193", "--option", "configs=true"]
+    code, _, words = headwater("create", "old", *options)
+    assert code == 2 and "PASSWORD, which is not in the setting links.secret_variables" in words
+    listed = tmp_path / "settings.toml"
+    listed.write_text('links.secret_variables = ["PASSWORD"]')
+    assert headwater.ok("create", "old", *options, "--config", str(listed)) == "link old created\n"
     facts = headwater.json("describe", "old")
     assert facts["source"] == ["127.0.0.1:9192", "[::1]:9193"]
     assert facts["topics"] == ["orders", "payments", "more"]

@@ -15,7 +15,7 @@ from headwater.replica.users import put_user
 from headwater.security import http_logins
 from headwater.security.logins import Logins
 from headwater.settings.settings import HttpSecurity, Oauth
-from headwater.state.cluster.access import AclResource, Operation
+from headwater.state.cluster.access import ANONYMOUS, AclResource, Operation
 from tests.support.certificates import Signer, key_document
 from tests.support.gateways import ALICE, BOB, basic, gateway, secured
 from tests.support.promise import promise
@@ -56,6 +56,27 @@ def test_tokens(tmp_path: Path) -> None:
                 answer = await found.get("/v1", headers={"Authorization": f"Bearer {SIGNER.token(claims)}"})
                 assert answer.status_code == code
             assert (await found.get("/v1", "alice")).status_code == 401, "passwords are not accepted here"
+
+    asyncio.run(story())
+
+
+@promise("S2")
+def test_credentials_that_nothing_checks_are_refused_where_rules_hold() -> None:
+    """With the right password or a wrong one, and never as another caller. Without rules they make no difference."""
+
+    async def story() -> None:
+        async with gateway(secured(HttpSecurity()), users=True) as found:
+            await found.topic("orders")
+            await found.allow(rule(ALICE, Operation.ALL, "orders"), rule(ANONYMOUS, Operation.DESCRIBE, "orders"))
+            assert [line["name"] for line in (await found.get("/v1/topics")).json()["items"]] == ["orders"]
+            for headers in (basic("alice"), basic("alice", "wrong"), {"Authorization": "Bearer x.y.z"}):
+                for path in ("/v1/topics", "/v1/topics/orders", "/iceberg/v1/config", "/subjects"):
+                    answer = await found.get(path, headers=headers)
+                    assert answer.status_code == 401, path
+                    assert "security.http.authentication" in answer.text
+            assert (await found.get("/v1/health", "alice")).status_code == 200
+        async with gateway(users=True) as found:
+            assert (await found.get("/v1/topics", "alice")).status_code == 200
 
     asyncio.run(story())
 

@@ -14,14 +14,14 @@ import pytest
 
 from headwater.app.core import Core
 from headwater.clock import SystemChance
-from headwater.errors import BadInput, ConfigError, Conflict, Exists, NotFound
+from headwater.errors import BadInput, ConfigError, Conflict, Exists, NotAllowed, NotFound
 from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
 from headwater.replica.link_changes import LinkChanges, LinkOptions, check_spec, options_of
 from headwater.replica.linked import facts_of, lines_of
 from headwater.replica.links import Linking
 from headwater.replica.topics import Topics
-from headwater.settings.settings import Settings
+from headwater.settings.settings import Links, Settings
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.links import LinkPhase, LinkSpec
 from headwater.state.streams.stream import Stream
@@ -74,7 +74,7 @@ async def world() -> AsyncIterator[World]:
     await core.start()
     linking = Linking(core.cluster, core.domains, Topics(core.cluster, core.domains, chance), chance)
     try:
-        yield World(core, linking, LinkChanges(core.cluster, linking))
+        yield World(core, linking, LinkChanges.of(core.domains, Links(secret_directories=("/p",))))
     finally:
         await core.stop()
 
@@ -119,6 +119,33 @@ def test_a_link_that_makes_no_sense_is_refused_and_not_stored(changes: dict[str,
             with pytest.raises(BadInput):
                 await here.changes.ensure(spec)
             assert not here.state.links.links
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "security",
+    [
+        {**SPEC.security, "sasl.password.file": "/proc/self/environ"},
+        {**SPEC.security, "sasl.password.file": "/p/../etc/shadow"},
+        {**SPEC.security, "ssl.ca.location": "/etc/shadow"},
+        {"security.protocol": "SASL_SSL", "sasl.username": "ann", "sasl.password.env": "AWS_SECRET_ACCESS_KEY"},
+    ],
+)
+def test_a_link_to_what_is_not_listed_is_refused_and_not_stored(security: dict[str, str]) -> None:
+    spec = msgspec.structs.replace(SPEC, security=security)
+    check_spec(spec)
+
+    async def story() -> None:
+        async with world() as here:
+            for put in (here.changes.create, here.changes.ensure):
+                with pytest.raises(NotAllowed, match=r"links\.secret_"):
+                    await put(spec)
+            assert not here.state.links.links
+            before = await here.changes.create(SPEC)
+            with pytest.raises(NotAllowed, match=r"links\.secret_"):
+                await here.changes.ensure(spec)
+            assert here.state.links.links["old"] == before
 
     asyncio.run(story())
 

@@ -1,5 +1,7 @@
 """Settings of links: defaults that work, and values that cannot."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -33,9 +35,10 @@ def test_defaults() -> None:
         ({"fetch_bytes": 64 << 20}, "fetch_bytes must not be above links.fetch_total_bytes"),
         ({"fetch_total_bytes": 128 << 20}, "fetch_total_bytes must not be above 104857600"),
         ({"ahead_bytes": 512 << 20}, "ahead_bytes must not be above links.ahead_total_bytes"),
+        ({"secret_directories": ("secrets",)}, "links.secret_directories: 'secrets' is not an absolute path"),
         ({"fetch_wait_ms": 30_000}, "fetch_wait_ms must be below links.request_ms"),
     ],
 )
-def test_what_cannot_work(wrong: dict[str, int], message: str) -> None:
+def test_what_cannot_work(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_links(msgspec.structs.replace(Links(), **wrong))

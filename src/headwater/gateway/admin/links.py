@@ -78,7 +78,7 @@ async def _changing(call: Call) -> LinkChanges:
     call.check(Operation.ALTER, AclResource.CLUSTER)
     own.check_contact()
     await own.catch_up(*own.domains)
-    return LinkChanges.of(own.domains)
+    return LinkChanges.of(own.domains, own.settings.links)
 
 
 def _facts(call: Call, name: str) -> LinkFacts:

@@ -12,6 +12,7 @@ from headwater.gateway.problems import NOT_ALLOWED, Refusal
 from headwater.gateway.services import Call, missing
 from headwater.replica import topic_rules
 from headwater.replica.links import check_own_partitions
+from headwater.replica.topic_rights import needs_of
 from headwater.replica.topics import check_name
 from headwater.replica.trimming import start_of
 from headwater.state.cluster.access import AclResource, Operation
@@ -54,6 +55,7 @@ async def create(call: Call, name: str, partitions: int | None, configs: Mapping
     topic_rules.check_free(own.state, name)
     rules = rules_of_topics(own.state.resources.common)
     change = change_of(rules, {}, [Edit(config, SET, value) for config, value in configs.items()])
+    _check_rights(call, name, change.put, {})
     topic_rules.check_letters(own.state, name, change.put, {})
     count = own.settings.default_partitions if partitions is None else partitions
     if count < 1:
@@ -64,6 +66,13 @@ async def create(call: Call, name: str, partitions: int | None, configs: Mapping
         own.quotas.mutate(call.caller.principal, count)
         await own.topics.create(name, count, change.put)
     return count
+
+
+def _check_rights(call: Call, name: str, configs: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Raise unless the caller has the rights of what new configs make the server do."""
+    for need in needs_of(name, configs, before):
+        if not any(call.may(operation, need.kind, need.name) for operation in need.operations):
+            raise Refusal(NOT_ALLOWED, f"{call.caller.principal} may not set this: {need}")
 
 
 async def grow(call: Call, name: str, partitions: int, *, dry: bool) -> Topic:
@@ -99,6 +108,7 @@ async def alter(call: Call, name: str, put: Mapping[str, str], reset: Sequence[s
     edits = [*(Edit(config, SET, value) for config, value in put.items()), *(Edit(c, DELETE, "") for c in reset)]
     change = change_of(rules_of_topics(own.state.resources.common), topic.configs, edits)
     after = change.after(topic.configs)
+    _check_rights(call, name, after, topic.configs)
     topic_rules.check_letters(own.state, name, after, topic.configs)
     if not dry and after != topic.configs:
         await own.topics.alter(topic, change.put, change.remove)

@@ -19,6 +19,7 @@ IDLE_SECONDS = 3_600.0
 MAX_SESSIONS = 10_000
 """Tokens that are kept. A new one replaces the one that was not used for longest."""
 BEARER = "Bearer "
+BASIC = "basic "
 _MARK = "headwater-"
 """The beginning of our own tokens. Those of OAuth do not look like this."""
 _USER = "User:"
@@ -57,13 +58,15 @@ class Sessions:
             found = self._find(token)
             if found is not None:
                 return found.principal
+            if not self._checks.schemes:
+                authorization = ""  # what `begin` gave to a caller without credentials
         return await self._checks.who(host, _padded(authorization), certified)
 
     async def begin(self, host: str, authorization: str, certified: str) -> str:
         """What a driver is to send as `authorization` from now on. Raises `NotAuthenticated`."""
         principal = await self.who(host, authorization, certified)
-        if authorization.startswith(BEARER):
-            return authorization
+        if authorization and not authorization.lower().startswith(BASIC):
+            return authorization  # a token has an end of its own, which a session must not put off
         token = _MARK + self._logins.nonce()
         if principal != ANONYMOUS and authorization:
             now = self._logins.clock.monotonic()

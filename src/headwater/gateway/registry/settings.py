@@ -198,17 +198,22 @@ async def describe_subject_mode(
 async def change_subject_mode(
     request: Request[Any, Any, Any], frame: TheFrame, subject: SubjectName, force: Force = False
 ) -> Response[GivenMode]:
-    """Set the mode of a subject."""
+    """Set the mode of a subject. The caller needs the right to ALTER the cluster, too: modes are its operator's."""
     name = plain(subject)
     frame.need_write(name)
+    frame.need_global(Operation.ALTER)
     return await _set_mode(request, frame, name, force)
 
 
 @delete("/mode/{subject:str}", operation_id="deleteSubjectMode", tags=[TAG], status_code=200)
 async def delete_subject_mode(frame: TheFrame, subject: SubjectName) -> Response[GivenMode]:
-    """Remove the mode of a subject. The answer has what it was."""
+    """Remove the mode of a subject. The answer has what it was.
+
+    The caller needs the right to ALTER the cluster, too.
+    """
     name = plain(subject)
     frame.need_write(name)
+    frame.need_global(Operation.ALTER)
     await frame.services.catch_up()
     own = frame.registry.schemas.subjects.get(name)
     if own is None or own.mode is None:

@@ -33,6 +33,7 @@ from headwater.gateway.registry.frame import (
 )
 from headwater.replica.schema_errors import no_schema
 from headwater.replica.schema_sources import Draft, extra_of, no_reference
+from headwater.state.cluster.access import Operation
 from headwater.state.commands.schemas import SchemaContent
 
 Keys = Annotated[list[str] | None, QueryParameter(name="key", description="Names of properties of the metadata.")]
@@ -135,12 +136,15 @@ async def register(
 ) -> Response[ToldSchema]:
     """Register a schema under a subject. The answer has its id.
 
+    A caller who chooses the id, in mode IMPORT, needs the right to ALTER the cluster, too: ids are of all subjects.
     The text is in the answer only if the client asks for a form of it. Some clients keep the text of this answer and
     read it later in the form in which they sent it.
     """
     name = plain(subject)
     draft = await read_draft(request, frame)
     frame.need_write(name)
+    if draft.id:
+        frame.need_global(Operation.ALTER)
     version, schema = await frame.registry.register(name, draft, normalize)
     text = await frame.registry.formatted(schema, form) if form else ""
     return answer(told(schema, None, version, text=text))

@@ -39,7 +39,9 @@ class NewLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Regular expressions (RE2); the committed offsets of the groups whose whole name matches one are copied."""
     security: dict[str, str] = {}
     """How to connect to the source, by librdkafka's names. A secret is named by its file or its variable on the
-    machines of link processes: `sasl.password.file`, `sasl.password.env`. Secrets themselves are refused."""
+    machines of link processes: `sasl.password.file`, `sasl.password.env`. The operator lists the
+    directories and variables that may be named: `links.secret_directories`, `links.secret_variables`. Secrets
+    themselves are refused."""
     options: dict[str, str] = {}
     """Options of the link, see `docs/guides/links.md`."""
     paused: bool = False

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from headwater.background import Tasks
 from headwater.configs.topics import TopicConfig
-from headwater.errors import BadInput, HeadwaterError
+from headwater.errors import BadInput, HeadwaterError, NotAllowed
 from headwater.link.ahead import Ahead
 from headwater.link.breaker import Breaker
 from headwater.link.copying.appending import Appender, MirrorOver
@@ -170,7 +170,7 @@ class LinkRunner:
 
     async def run(self) -> None:
         """Copy until this is cancelled."""
-        source = self._source = self._connect(self.link)
+        source = self._source = await self._connected()
         feed = Feed(source, self, self.breaker, self._tools.ahead, self._settings, self._clock, self._chance)
         loops = [self._reconciling(feed), feed.run(), self._searching(source), self._grouping(source)]
         loops.append(self._promoting())
@@ -181,6 +181,19 @@ class LinkRunner:
             await self._tasks.close()
             self._copies = {}
             await source.close()
+
+    async def _connected(self) -> Origin:
+        """The source, as soon as the link refers only to files and variables that the operator has listed."""
+        while True:
+            try:
+                return self._connect(self.link)
+            except NotAllowed as error:
+                log.error("a link stops", extra={"link": self.name, "reason": str(error)})
+                self._note("source", Status.UNHEALTHY, str(error), self._clock.wall_ms())
+                for linked in self._cluster.state.links.of(self.name):
+                    if linked.copied:
+                        await self._retried(partial(self._topics.stop, linked, str(error)))
+            await asyncio.sleep(self._settings.retry_longest_ms / 1000)
 
     # --- what is copied --------------------------------------------------------------------------------
 

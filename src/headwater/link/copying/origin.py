@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from headwater.client.references import read_references
+from headwater.client.references import Allowed, read_references
 from headwater.clock import Chance, Clock
 from headwater.errors import HeadwaterError
 from headwater.link.copying.feed import Place
@@ -28,8 +28,10 @@ def connector(
 ) -> Callable[[Link], Origin]:
     """Makes the sources of links. Secrets are read from files and the environment for every connection."""
 
+    allowed = Allowed(settings.secret_directories, settings.secret_variables)
+
     def connect(link: Link) -> Origin:
-        secrets = partial(read_references, link.spec.security, environment)
+        secrets = partial(read_references, link.spec.security, environment, allowed)
         source = open_source(",".join(link.spec.bootstrap), secrets, settings, clock=clock, chance=chance)
         return KafkaOrigin(source, link.spec)
 

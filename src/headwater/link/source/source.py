@@ -33,7 +33,7 @@ from headwater.client.fetching import (
 from headwater.client.model import EARLIEST, LATEST, Broker, Config, ConfigSource, Fetched
 from headwater.client.security import ClientSecurity
 from headwater.clock import Chance, Clock
-from headwater.errors import ClientError, ConfigError, HeadwaterError, Retriable
+from headwater.errors import ClientError, ConfigError, HeadwaterError, NotAllowed, Retriable
 from headwater.link.source.epochs import Epochs
 from headwater.link.source.errors import SourceDamaged, SourceOvertaken, SourceRefuses, SourceStops, SourceTruncated
 from headwater.link.source.leaders import GONE, Leaders, Linked, NotLinked, as_retriable
@@ -128,7 +128,7 @@ def open_source(
     def again() -> ClientSecurity:
         try:
             return secrets()
-        except ConfigError as error:
+        except (ConfigError, NotAllowed) as error:
             raise SourceRefuses(str(error)) from error
 
     own = ClientSettings(

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.handlers.groups.consumer_groups import HIDDEN_TOPICS
 from headwater.broker.registry import APIS
+from headwater.configs.topics import DLQ_TOPIC, KEY_SCHEMA, VALUE_SCHEMA
 from headwater.log.batch import TRANSACTIONAL_BIT
 from headwater.settings.settings import Security, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation, Pattern, Permission
@@ -26,6 +27,8 @@ PROMISES = ("S2",)
 
 HERE, NOWHERE = "topic-one", "topic-two"
 """Names of the same length, one of a topic that exists."""
+NAMES = {"topic": (HERE, NOWHERE)}
+SETTING = (Operation.CREATE, Operation.ALTER_CONFIGS)
 SETTINGS = Settings(objects="memory://", security=Security(acls=True, super_users="User:root"))
 TOPIC, CLUSTER, TRANSACTION = AclResource.TOPIC, AclResource.CLUSTER, AclResource.TRANSACTIONAL_ID
 GROUP, GROUP_FAILED = AclResource.GROUP, ErrorCode.group_authorization_failed
@@ -357,6 +360,48 @@ def test_what_is_forbidden_looks_the_same_whether_it_exists_or_not(key: int, row
             return told.replace(HERE.encode(), b"?").replace(NOWHERE.encode(), b"?")
 
         assert await frame(HERE) == await frame(NOWHERE)
+
+    run(test)
+
+
+@promise("S2")
+@pytest.mark.parametrize(
+    ("config", "value", "needs"),
+    [
+        (DLQ_TOPIC, "letters", [("topic", Operation.READ), ("letters", Operation.WRITE)]),
+        (VALUE_SCHEMA, "subject:secret-value", [("secret", Operation.READ)]),
+        (KEY_SCHEMA, "subject:secret-value", [("secret", Operation.WRITE)]),
+        (VALUE_SCHEMA, "subject:secret", [(THE_CLUSTER, Operation.DESCRIBE)]),
+    ],
+)
+def test_what_a_config_makes_the_server_do_needs_its_rights(
+    config: str, value: str, needs: list[tuple[str, Operation]]
+) -> None:
+    """By each of the three APIs that set configs of topics, and if they only check."""
+
+    async def test(root: Caller, guest: Caller) -> None:
+        await put(root, *[rule((one, TOPIC), name=name) for one in SETTING for name in (HERE, NOWHERE)])
+        state, given = root.node.cluster.state, {"name": config, "value": value}
+
+        async def asked(*, dry: bool) -> list[ErrorCode]:
+            at = {"resource_type": 2, "resource_name": HERE, "configs": [given]}
+            made = {"name": NOWHERE, "num_partitions": 1, "replication_factor": 1, "configs": [given]}
+            changed = {**at, "configs": [{**given, "config_operation": 0}]}
+            found = [(await guest(44, 1, resources=[changed], validate_only=dry)).responses[0].error_code]
+            if not dry:
+                await root(33, 2, resources=[{**at, "configs": []}], validate_only=False)
+            found.append((await guest(33, 2, resources=[at], validate_only=dry)).responses[0].error_code)
+            return [*found, (await guest(19, 7, topics=[made], timeout=1000, validate_only=dry)).topics[0].error_code]
+
+        for name, operation in needs:
+            for dry in (True, False):
+                assert await asked(dry=dry) == [TOPIC_FAILED] * 3
+            assert state.names[HERE].configs == {} and NOWHERE not in state.names
+            kind = CLUSTER if name == THE_CLUSTER else TOPIC
+            await put(root, *[rule((operation, kind), name=one) for one in NAMES.get(name, (name,))])
+        for dry in (True, False):
+            assert await asked(dry=dry) == [ErrorCode.none] * 3
+        assert state.names[HERE].configs == state.names[NOWHERE].configs == {config: value}
 
     run(test)
 

@@ -15,15 +15,16 @@ from headwater.errors import NotAuthenticated
 from headwater.gateway.flight.sessions import IDLE_SECONDS, Sessions
 from headwater.replica.users import put_user
 from headwater.settings.settings import HttpSecurity, Oauth
-from headwater.state.cluster.access import Operation
+from headwater.state.cluster.access import ANONYMOUS, Operation
 from tests.support.certificates import Pair, Signer, issue, key_document
 from tests.support.flights import Flying, flying
-from tests.support.gateways import ALICE, BOB, basic, secured
+from tests.support.gateways import ALICE, BOB, basic, gateway, secured
 from tests.support.promise import promise
 from tests.support.rules import rule
 from tests.support.secured import PASSWORDS
 
 PORT = "127.0.0.1:0"
+SIGNER = Signer("k", "ES256")
 OPTION = "adbc.flight.sql.client_option."
 
 
@@ -171,6 +172,42 @@ def test_tokens(tmp_path: Path) -> None:
             stranger = {"adbc.flight.sql.authorization_header": f"Bearer {Signer('k', 'ES256').token(claims)}"}
             assert "nauthenticated" in await refused(found, "SELECT 1", stranger)
             assert "nauthenticated" in await refused(found, "SELECT 1", known("alice"))
+
+    asyncio.run(story())
+
+
+@promise("S2")
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_a_handshake_does_not_make_a_token_last_longer(scheme: str, tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text(key_document(SIGNER))
+    oauth = Oauth(jwks=str(tmp_path / "keys.json"), issuer="i", audience="a")
+
+    async def story() -> None:
+        async with gateway(secured(HttpSecurity(authentication="any"), oauth), users=True) as found:
+            sessions = Sessions(found.core.settings.security, found.services.logins)
+            ends = found.clock.wall_ms() // 1000 + 120
+            token = SIGNER.token({"iss": "i", "aud": "a", "sub": "alice", "exp": ends})
+            given = await sessions.begin("127.0.0.1", f"{scheme} {token}", "")
+            assert await sessions.who("127.0.0.1", given, "") == ALICE
+            found.clock.moved += 180
+            with pytest.raises(NotAuthenticated):
+                await sessions.who("127.0.0.1", given, "")
+
+    asyncio.run(story())
+
+
+@promise("S2")
+def test_a_handshake_where_rules_hold_and_nothing_checks_credentials() -> None:
+    """A password is refused. What a driver gets without one is good for a caller without credentials."""
+
+    async def story() -> None:
+        async with gateway(secured(HttpSecurity()), users=True) as found:
+            sessions = Sessions(found.core.settings.security, found.services.logins)
+            with pytest.raises(NotAuthenticated, match=r"security\.http\.authentication"):
+                await sessions.begin("127.0.0.1", basic("alice")["Authorization"], "")
+            given = await sessions.begin("127.0.0.1", "", "")
+            assert await sessions.who("127.0.0.1", given, "") == ANONYMOUS
+            assert await sessions.who("127.0.0.1", given, ALICE) == ALICE
 
     asyncio.run(story())
 

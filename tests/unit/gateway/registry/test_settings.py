@@ -7,8 +7,11 @@ import json
 
 import pytest
 
-from tests.support.gateways import InGateway, gateway
+from headwater.replica.schemas import ID_STEP
+from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
+from tests.support.gateways import ALICE, BOB, InGateway, gateway, secured
 from tests.support.promise import promise
+from tests.support.rules import rule
 from tests.unit.gateway.registry.test_subjects import INT, STRING, field, record, register, told
 
 PROMISES = ("T6",)
@@ -171,6 +174,33 @@ def test_imports() -> None:
             await found.ask("DELETE", "/mode/new")
             assert told(await register(found, "new", record("b"), id=501)) == (422, 42205)
             assert (await register(found, "new", record("a", "b"))).json()["id"] == 501
+
+    asyncio.run(story())
+
+
+@promise("S2")
+def test_a_writer_of_one_topic_cannot_use_up_the_ids_of_all() -> None:
+    """Neither by a mode that lets it choose ids, nor by choosing them where an operator has set that mode."""
+
+    async def story() -> None:
+        async with gateway(secured(), users=True) as found:
+            await found.allow(rule(ALICE, Operation.ALL, "orders"), rule(BOB, Operation.ALL, "orders"))
+            await found.allow(rule(BOB, Operation.ALTER, THE_CLUSTER, AclResource.CLUSTER))
+            path, largest = "/mode/orders-value", 2**31 - 1
+            wanted = {"json": {"mode": "IMPORT"}}
+            assert (await found.ask("PUT", path, "alice", **wanted)).status_code == 403
+            assert (await found.ask("PUT", f"{path}?force=true", "alice", **wanted)).status_code == 403
+            assert (await found.ask("PUT", path, "bob", **wanted)).status_code == 200
+            assert (await found.ask("DELETE", path, "alice")).status_code == 403
+            for number in (1, largest):
+                assert (await register(found, "orders-value", INT, "alice", id=number, version=1)).status_code == 403
+            for number in (ID_STEP + 1, largest):
+                refused = await register(found, "orders-value", INT, "bob", id=number, version=1)
+                assert told(refused) == (422, 42205) and "would be lost" in refused.json()["message"]
+            assert not found.services.state.schemas.schemas
+            assert (await register(found, "orders-value", INT, "bob", id=ID_STEP, version=1)).status_code == 200
+            assert (await register(found, "orders-value", STRING, "bob", id=ID_STEP + 9, version=2)).status_code == 200
+            assert (await found.ask("DELETE", path, "bob")).status_code == 200
 
     asyncio.run(story())
 

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from headwater.configs.topics import KEYS
-from headwater.state.cluster.access import Operation
+from headwater.configs.topics import DLQ_TOPIC, KEY_SCHEMA, KEYS, VALUE_SCHEMA
+from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from headwater.state.cluster.resources import ALL_BROKERS, ConfigResource
 from headwater.state.commands.cluster import AlterResource
 from tests.support.gateways import ALICE, gateway, secured
+from tests.support.promise import promise
 from tests.support.rules import rule
 
 PROMISES = ("H2",)
 
 PATH = "/v1/topics/orders/configs"
+SETTING = (Operation.CREATE, Operation.ALTER_CONFIGS)
 
 
 def test_values_and_where_they_come_from() -> None:
@@ -113,5 +115,56 @@ def test_rights_are_those_of_kafka() -> None:
             await found.allow(rule(ALICE, Operation.ALTER_CONFIGS, "orders"))
             assert (await found.ask("PATCH", PATH, "alice", **change)).status_code == 200
             assert topic.configs == {"retention.ms": "5"}
+
+    asyncio.run(story())
+
+
+@promise("S2")
+@pytest.mark.parametrize("style", ["v1", "v3"])
+@pytest.mark.parametrize(
+    ("configs", "missing"),
+    [
+        ({DLQ_TOPIC: "failed"}, ["READ orders", "WRITE failed"]),
+        ({VALUE_SCHEMA: "subject:secret-value"}, ["READ secret"]),
+        ({KEY_SCHEMA: "subject:secret-key"}, ["WRITE secret"]),
+        ({VALUE_SCHEMA: "subject:secret"}, ["DESCRIBE"]),
+    ],
+)
+def test_what_a_config_makes_the_server_do_needs_its_rights(
+    configs: dict[str, str], missing: list[str], style: str
+) -> None:
+    """The caller may change configs, and create topics. All that else is needed is needed."""
+
+    async def story() -> None:
+        async with gateway(secured(), users=True) as found:
+            proxy = style == "v3"
+            at = f"/v3/clusters/{found.services.state.cluster_id}/topics" if proxy else "/v1/topics"
+            topic = await found.topic("orders")
+            await found.allow(*(rule(ALICE, one, name) for one in SETTING for name in ("orders", "made")))
+
+            async def change() -> int:
+                if proxy:
+                    data = [{"name": name, "value": value} for name, value in configs.items()]
+                    path, body = f"{at}/orders/configs:alter", {"data": data}
+                    return (await found.ask("POST", path, "alice", json=body)).status_code
+                return (await found.ask("PATCH", f"{at}/orders/configs", "alice", json={"set": configs})).status_code
+
+            async def create() -> int:
+                if proxy:
+                    rows = [{"name": name, "value": value} for name, value in configs.items()]
+                    body: dict[str, object] = {"topic_name": "made", "configs": rows}
+                else:
+                    body = {"name": "made", "configs": configs}
+                return (await found.ask("POST", at, "alice", json=body)).status_code
+
+            for need in missing:
+                assert (await change(), await create()) == (403, 403), need
+                assert topic.configs == {} and "made" not in found.services.state.names
+                operation, _, name = need.partition(" ")
+                kind = AclResource.TOPIC if name else AclResource.CLUSTER
+                for one in ("orders", "made") if name == "orders" else (name or THE_CLUSTER,):
+                    await found.allow(rule(ALICE, Operation[operation], one, kind))
+            assert await change() in (200, 204) and topic.configs == configs
+            assert await create() == 201
 
     asyncio.run(story())

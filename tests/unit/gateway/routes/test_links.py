@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.replica.links import Linking
-from headwater.settings.settings import Gateway, Settings
+from headwater.settings.settings import Gateway, Links, Settings
 from headwater.state.cluster.access import THE_CLUSTER, AclResource, Operation
 from tests.support.gateways import ALICE, BOB, InGateway, gateway, secured
 from tests.support.rules import rule
@@ -92,6 +93,36 @@ def test_what_is_not_a_link_changes_nothing(body: dict[str, Any]) -> None:
             assert not found.services.state.links.links
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("dry", ["true", "false"])
+def test_a_file_or_a_variable_that_the_operator_has_not_listed_is_refused(tmp_path: Path, dry: str) -> None:
+    (tmp_path / "listed").mkdir()
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "listed" / "out").symlink_to(tmp_path / "secret")
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "ann"}
+
+    async def story(links: Links, security: dict[str, str], code: int) -> None:
+        async with gateway(Settings(links=links)) as found:
+            body = {**NEW, "security": {**login, **security}}
+            answer = await found.ask("POST", "/v1/links", json=body, params={"validate_only": dry})
+            assert answer.status_code == code, answer.text
+            assert code < 400 or ("links.secret_" in answer.json()["detail"] and SECRET not in answer.text)
+            assert bool(found.services.state.links.links) == (code == 201)
+
+    listed = Links(secret_directories=(str(tmp_path / "listed"),), secret_variables=("PASSWORD",))
+    ok = 200 if dry == "true" else 201
+    for links, security, code in (
+        (Links(), {"sasl.password.file": str(tmp_path / "secret")}, 403),
+        (Links(), {"sasl.password.env": "HOME"}, 403),
+        (listed, {"sasl.password.file": str(tmp_path / "secret")}, 403),
+        (listed, {"sasl.password.file": str(tmp_path / "listed" / "out")}, 403),
+        (listed, {"sasl.password.file": str(tmp_path / "listed" / ".." / "secret")}, 403),
+        (listed, {"sasl.password.env": "HOME"}, 403),
+        (listed, {"sasl.password.file": str(tmp_path / "listed" / "password")}, ok),
+        (listed, {"sasl.password.env": "PASSWORD"}, ok),
+    ):
+        asyncio.run(story(links, security, code))
 
 
 def test_links_in_pages() -> None:

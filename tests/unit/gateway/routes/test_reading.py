@@ -19,6 +19,7 @@ from headwater.gateway.asgi import Message
 from headwater.gateway.records.answers import CHUNK_BYTES, FIRST_RECORDS, Streamed
 from headwater.gateway.records.scanning import Scan
 from headwater.gateway.services import MAX_CHUNKS
+from headwater.security.login_tokens import LoginTokens
 from headwater.settings.settings import Gateway, Settings
 from headwater.state.cluster.access import Operation
 from headwater.state.cluster.domain import Topic
@@ -253,6 +254,28 @@ def test_rights() -> None:
             assert (await found.get(ONE, "alice")).status_code == 403
             await found.allow(rule(ALICE, Operation.READ, "orders"))
             assert (await found.get(ONE, "alice")).status_code == 200
+
+    asyncio.run(story())
+
+
+def test_a_stream_ends_with_the_token_that_began_it() -> None:
+    """What is appended afterwards is not sent any more."""
+
+    async def story() -> None:
+        async with gateway(secured(), users=True) as found:
+            await found.topic("orders")
+            await found.allow(rule(ALICE, Operation.READ, "orders"))
+            await found.fill("orders", 1)
+            token = LoginTokens(found.core.settings.security, found.services.logins).give("alice", 60)
+            headers = {**EVENTS, "Authorization": f"Bearer {token}"}
+            async with following(found, URL, headers) as stream:
+                assert '"offset":0' in await stream.until('"value":"value"}\n\n')
+                found.clock.moved += 61
+                await found.fill("orders", 1)
+                await stream.until("data: ")
+                ended = await stream.until("}\n\n")
+                assert "/problems/not-authenticated" in ended and '"offset"' not in ended
+            assert (await found.get(URL, headers=headers)).status_code == 401
 
     asyncio.run(story())
 

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from headwater.link.copying.appending import Appender
 from headwater.link.copying.link import SHARES
 from headwater.link.copying.links import Copying
 from headwater.link.copying.metrics import collect
-from headwater.link.copying.origin import KafkaOrigin
+from headwater.link.copying.origin import KafkaOrigin, connector
 from headwater.link.health import Status
 from headwater.link.source.errors import SourceTruncated
 from headwater.replica.link_changes import LinkChanges
@@ -91,6 +92,37 @@ def test_records_have_their_offsets_and_gaps_stay() -> None:
         source.put("t", 0, b"c")
         await follows(node, source)
         assert await copied(node, "t") == source.committed("t") == [(0, b"a"), (1, b"b"), (3, b"kept"), (11, b"c")]
+
+    tell(story)
+
+
+def test_a_link_to_a_file_that_is_not_listed_any_more_stops_its_topics(tmp_path: Path) -> None:
+    """The reason is in what `link describe` shows. Nothing is read, and nothing is connected."""
+    secret = tmp_path / "password"
+    secret.write_text("correct horse")
+    security = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "ann", "sasl.password.file": str(secret)}
+
+    async def story(node: Node, source: ModelSource) -> None:
+        source.create("t")
+        source.put("t", 0, b"a")
+        before = copying_of(node, source)
+        before.start()
+        await link(node, "t", security=security)
+        await until(lambda: end_of(node, "t") == 1)
+        await before.close()
+        connect = connector(node.settings.links, {}, node.domains.clock, node.domains.chance)
+        after = Copying(node.domains, node.writers, node.settings, connect)
+        after.start()
+        await until(lambda: (found := linked(node, "t")) is not None and found.phase is LinkPhase.STOPPED)
+        [line] = facts_of(node.cluster.state, node.domains, "first").linked
+        assert line.state == "stopped" and "links.secret_directories" in line.reason
+        assert status_of(after, "source") is Status.UNHEALTHY and "links.secret_directories" in reason_of(
+            after, "source"
+        )
+        await LinkChanges.of(node.domains, QUICK).resume("first")
+        await until(lambda: (found := linked(node, "t")) is not None and found.phase is LinkPhase.STOPPED)
+        assert end_of(node, "t") == 1
+        await after.close()
 
     tell(story)
 
@@ -313,7 +345,7 @@ def test_producers_are_refused_until_the_topic_is_promoted() -> None:
         await follows(node, source)
         stream = node.cluster.state.names["t"].streams[0]
         assert (await sent(node, stream, batch([b"mine"]))).offset < 0
-        await LinkChanges.of(node.domains).promote("first")
+        await LinkChanges.of(node.domains, QUICK).promote("first")
         assert (await sent(node, stream, batch([b"mine"]))).offset == 1
         source.put("t", 0, b"late")
         await asyncio.sleep(5)
@@ -336,7 +368,7 @@ async def grouped(node: Node, source: ModelSource) -> Copying:
 
 async def promoted(node: Node, **how: bool) -> None:
     """Promote as an operator does, and wait."""
-    changes = LinkChanges.of(node.domains)
+    changes = LinkChanges.of(node.domains, QUICK)
     await changes.promote("first", **how)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await changes.is_promoted("first"):
@@ -352,7 +384,7 @@ def test_offsets_of_groups_are_there_when_a_topic_is_promoted() -> None:
             source.groups["readers"] = {("t", 0): offset}
             await promoted(node)
             assert _committed(node, "readers") == offset
-            await LinkChanges.of(node.domains).resume("first", ["t"])
+            await LinkChanges.of(node.domains, QUICK).resume("first", ["t"])
 
     tell(story)
 
@@ -362,7 +394,7 @@ def test_a_promotion_waits_for_a_source_that_is_away_unless_it_is_forced() -> No
         await grouped(node, source)
         source.groups["readers"] = {("t", 0): 2}
         source.down = Unreachable("away")
-        changes = LinkChanges.of(node.domains)
+        changes = LinkChanges.of(node.domains, QUICK)
         await changes.promote("first")
         await asyncio.sleep(30)
         assert not await changes.is_promoted("first") and linked(node, "t").phase is LinkPhase.PROMOTING  # type: ignore[union-attr]
@@ -395,7 +427,7 @@ def test_a_group_that_the_source_does_not_show_holds_up_no_other() -> None:
 def test_a_link_that_is_paused_promotes_its_topics_with_their_groups() -> None:
     async def story(node: Node, source: ModelSource) -> None:
         copying = await grouped(node, source)
-        changes = LinkChanges.of(node.domains)
+        changes = LinkChanges.of(node.domains, QUICK)
         await changes.pause("first")
         await until(lambda: not copying.runners())
         source.groups["readers"] = {("t", 0): 2}
@@ -471,7 +503,7 @@ def test_a_promotion_ends_though_the_source_goes_on() -> None:
 
     async def story(node: Node, source: ModelSource) -> None:
         await grouped(node, source)
-        changes = LinkChanges.of(node.domains)
+        changes = LinkChanges.of(node.domains, QUICK)
         await changes.promote("first", finish=True)
         for number in range(1000):
             if await changes.is_promoted("first"):
@@ -563,8 +595,8 @@ def test_a_failure_that_nobody_foresaw_begins_again_after_a_pause(monkeypatch: p
 
         with monkeypatch.context() as patch:
             patch.setattr(Appender, "tail", tail)
-            await LinkChanges.of(node.domains).pause("first", ["t"])
-            await LinkChanges.of(node.domains).resume("first", ["t"])
+            await LinkChanges.of(node.domains, QUICK).pause("first", ["t"])
+            await LinkChanges.of(node.domains, QUICK).resume("first", ["t"])
             await until(lambda: "bad bits" in reason_of(copying, "partitions"))
             await asyncio.sleep(60)
         assert 2 <= failures <= 5
@@ -589,7 +621,7 @@ def test_a_process_that_has_nothing_to_ask_says_nothing_bad_of_the_source() -> N
         await until(lambda: all(_places(copying) for copying in both))
         source.down = Unreachable("away")
         await until(lambda: all(status_of(copying, "source") is Status.UNHEALTHY for copying in both))
-        await LinkChanges.of(first.domains).pause("first", ["t"])
+        await LinkChanges.of(first.domains, QUICK).pause("first", ["t"])
         [follower] = [one for one in both if 0 not in one.runners()[0]._shares]
         await until(lambda: status_of(follower, "source") is Status.HEALTHY)
         assert follower.runners()[0].breaker.state is BreakerState.CLOSED

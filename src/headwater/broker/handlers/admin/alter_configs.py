@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from headwater.broker import loggers
 from headwater.broker.broker import Broker
 from headwater.broker.errors import code_of
-from headwater.broker.handlers.admin.configs import forbidden, identity
+from headwater.broker.handlers.admin.configs import check_rights, forbidden, identity
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.configs import brokers as broker_configs
@@ -74,7 +74,7 @@ async def _alter(broker: Broker, request: Request, incremental: bool) -> Values:
             _check_shape(resource.configs, incremental)
             if failure is not None:
                 raise failure
-            await _alter_one(broker, resource, incremental, request.body.validate_only)
+            await _alter_one(broker, request, resource, incremental)
         except HeadwaterError as error:
             answer = {"error_code": code_of(error), "error_message": str(error)}
         responses.append({**identity(resource), **answer})
@@ -91,10 +91,10 @@ def _check_shape(configs: Any, incremental: bool) -> None:
         raise BadInput(f"Null value not supported for : {','.join(nulls)}")
 
 
-async def _alter_one(broker: Broker, resource: Any, incremental: bool, validate_only: bool) -> None:
-    kind, name = resource.resource_type, resource.resource_name
+async def _alter_one(broker: Broker, request: Request, resource: Any, incremental: bool) -> None:
+    kind, name, validate_only = resource.resource_type, resource.resource_name, request.body.validate_only
     if kind == ConfigResource.TOPIC:
-        await _alter_topic(broker, name, resource.configs, incremental, validate_only)
+        await _alter_topic(broker, request, name, resource.configs, incremental)
     elif kind == ConfigResource.BROKER_LOGGER and incremental:
         _alter_loggers(broker, name, resource.configs, validate_only)
     elif kind == ConfigResource.BROKER or kind in _RULES:
@@ -110,7 +110,7 @@ async def _alter_one(broker: Broker, resource: Any, incremental: bool, validate_
         raise BadInput(f"Unknown resource type {kind}")
 
 
-async def _alter_topic(broker: Broker, name: str, configs: Any, incremental: bool, validate_only: bool) -> None:
+async def _alter_topic(broker: Broker, request: Request, name: str, configs: Any, incremental: bool) -> None:
     if not name:
         raise BadInput("Default topic resources are not allowed.")
     check_name(name)
@@ -120,8 +120,10 @@ async def _alter_topic(broker: Broker, name: str, configs: Any, incremental: boo
     if topic is None:
         raise NotFound(f"The topic '{name}' does not exist.")
     changeable(topic)
-    check_letters(broker.cluster.state, name, change.after(topic.configs), topic.configs)
-    if not validate_only:
+    after = change.after(topic.configs)
+    check_rights(broker, request, name, after, topic.configs)
+    check_letters(broker.cluster.state, name, after, topic.configs)
+    if not request.body.validate_only:
         await broker.topics.alter(topic, change.put, change.remove)
 
 

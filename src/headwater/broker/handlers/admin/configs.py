@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker import loggers
 from headwater.broker.broker import Broker
-from headwater.broker.errors import code_of
+from headwater.broker.errors import Coded, code_of
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.configs import brokers as broker_configs
@@ -26,6 +26,7 @@ from headwater.configs.described import OF_CLIENT_METRICS, OF_GROUP, rows_of, to
 from headwater.configs.keys import ConfigKey, Kind
 from headwater.errors import BadInput, HeadwaterError, NotFound
 from headwater.replica.internal_topics import is_empty, topic_by_name, topic_names
+from headwater.replica.topic_rights import needs_of
 from headwater.replica.topics import check_name
 from headwater.state.cluster import access
 from headwater.state.cluster.access import Operation
@@ -69,6 +70,15 @@ def forbidden(broker: Broker, request: Request, operation: Operation, resource: 
     if broker.may(request, operation, kind, name):
         return None
     return {"error_code": code, "error_message": "not authorized"}
+
+
+def check_rights(
+    broker: Broker, request: Request, name: str, configs: Mapping[str, str], before: Mapping[str, str]
+) -> None:
+    """Raise unless the caller has the rights of what a topic's new configs make the server do."""
+    for need in needs_of(name, configs, before):
+        if not any(broker.may(request, operation, need.kind, need.name) for operation in need.operations):
+            raise Coded(ErrorCode.topic_authorization_failed, f"not authorized: {need}")
 
 
 def identity(resource: Any) -> Values:

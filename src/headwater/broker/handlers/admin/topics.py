@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.broker import Broker
 from headwater.broker.errors import Coded, code_of
-from headwater.broker.handlers.admin.configs import describe_topic_configs
+from headwater.broker.handlers.admin.configs import check_rights, describe_topic_configs
 from headwater.broker.handlers.admin.replicas import check_replicas
 from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
@@ -77,7 +77,7 @@ async def create_topics(broker: Broker, request: Request) -> Values:
             broker.check_contact()
             if failure is not None:
                 raise failure
-            answer = await _create(broker, topic, body.validate_only, budget)
+            answer = await _create(broker, request, topic, body.validate_only, budget)
             if not broker.may(request, Operation.DESCRIBE_CONFIGS, AclResource.TOPIC, topic.name):
                 answer = {**answer, **_CONFIGS_HIDDEN}
         except HeadwaterError as error:
@@ -86,10 +86,11 @@ async def create_topics(broker: Broker, request: Request) -> Values:
     return {"topics": answers, "throttle_time": budget.throttle_ms}
 
 
-async def _create(broker: Broker, wanted: Any, validate_only: bool, budget: MutationBudget) -> Values:
+async def _create(broker: Broker, request: Request, wanted: Any, validate_only: bool, budget: MutationBudget) -> Values:
     check_name(wanted.name)
     broker.check_free(wanted.name)
     configs = _configs(broker, wanted.configs)
+    check_rights(broker, request, wanted.name, configs, {})
     check_letters(broker.cluster.state, wanted.name, configs, {})
     count = _partition_count(broker, wanted)
     broker.check_room(count)
