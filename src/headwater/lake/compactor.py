@@ -26,7 +26,7 @@ from headwater.lake.commands import Swap, facts_by_topic, failures_of, replace_c
 from headwater.lake.damaged import DamagedInputs
 from headwater.lake.decoding import Decoding
 from headwater.lake.indexing import cut_topics, indexed
-from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, lag_ms, plan_settle, table_root
+from headwater.lake.planning import DATA, Job, Limits, TopicPlan, Turns, due, lag_ms, plan_settle, table_root
 from headwater.lake.recutting import plan_merges
 from headwater.lake.registries import BuiltIn, Registry
 from headwater.lake.retiring import outdated
@@ -96,6 +96,9 @@ class Compactor:
         self.damage = Damage(domains)
         self._damaged = DamagedInputs(self.damage, domains.store)
         self._jobs = 0
+        self._turns: dict[Domain, Turns] = {}
+        self._pace: float | None = None
+        """Bytes that the last job that was full settled in a second."""
         self._looked: dict[uuid.UUID, int] = {}
         """The versions of tables in which there are no files to cut by partition."""
         self._running: set[int] = set()
@@ -227,13 +230,19 @@ class Compactor:
         typings = await self.decoding.typings(state, self._cluster.state, [plan.topic for plan in plans])
         plans = [replace(plan, typing=typings.get(plan.topic)) for plan in plans]
         roots = {plan.topic: plan.root for plan in plans}
+        turns = self._turns.setdefault(replica.domain, Turns())
+        job_bytes = bytes_in_time(self._pace, everything, self._slots, self._limits)
+        limits, started = replace(self._limits, job_bytes=job_bytes), self._clock.monotonic()
         job, facts = await self._work(
             replica,
             lease,
             lambda prefix: plan_settle(
-                state, plans, store=self._store.url, prefix=prefix, slots=self._slots, limits=self._limits
+                state, plans, store=self._store.url, prefix=prefix, slots=self._slots, limits=limits, turns=turns
             ),
         )
+        size = sum(file.wal_bytes for task in job.tasks for file in task.files)
+        if 2 * size >= job_bytes:
+            self._pace = size / max(self._clock.monotonic() - started, 0.001)
         by_topic, found = await self._sound(replica, job, facts, roots)
         commands = [settle_command(lease, topic, roots[topic], found) for topic, found in by_topic.items()]
         results = await asyncio.gather(*(replica.submit([command]) for command in commands))
@@ -452,6 +461,18 @@ class Compactor:
             if state.is_fenced(epoch) or (epoch == replica.epoch and job < oldest):
                 await self._store.delete(info.path)
                 self.deleted_orphans += 1
+
+
+def bytes_in_time(pace: float | None, plans: Sequence[TopicPlan], slots: int, limits: Limits) -> int:
+    """How large the next job may be: a topic that becomes due while it runs still has time for a job of its own.
+
+    A topic is due after a third of its freshness target, so each of the two jobs may take a quarter. A job is never so
+    small that a core has no file.
+    """
+    if pace is None or len(plans) < 2:
+        return limits.job_bytes
+    seconds = min(plan.freshness_ms for plan in plans) / 4000
+    return min(limits.job_bytes, max(int(pace * seconds), slots * limits.file_bytes))
 
 
 def state_clock(replica: Replica[StreamsState], clock: Clock) -> int:
