@@ -106,7 +106,8 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
     async def bad_checkpoints(self) -> list[str]:
         """Checkpoints that could not be read when this process was started, and that are not replaced yet."""
         found = []
-        for replica in (self.cluster, *self.values()):
+        replicas: list[Replica[ClusterState] | Replica[StreamsState]] = [self.cluster, *self.values()]
+        for replica in replicas:
             with contextlib.suppress(StoreUnavailable):
                 await replica.look_at_checkpoints()
             found += [str(bad) for bad in replica.bad_checkpoints]
