@@ -133,11 +133,12 @@ def test_settling_that_is_late(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
         await asyncio.sleep(20)
         assert judged() == ("healthy", "", False)
+        assert 2 < busy.compactor.lag() < 3, "a target of one second counts as ten"
         await asyncio.sleep(20)
         assert judged() == judged() == ("degraded", "settling is late for 1 topics", True)
         go.set()
         await working
-        assert judged() == ("healthy", "", False)
+        assert judged() == ("healthy", "", False) and busy.compactor.lag() == 0
         await busy.close()
         await node.stop()
 

@@ -34,6 +34,8 @@ class Health(msgspec.Struct, omit_defaults=True):
     """Ranges of offsets that the process found to be unreadable."""
     checkpoints: list[str] = msgspec.field(default_factory=list)
     """Checkpoints that could not be read when the process was started, each with the reason."""
+    priority: str = ""
+    """The niceness of a process that steps back behind others."""
     components: list[PartHealth] = msgspec.field(default_factory=list)
     """Parts that work or fail on their own, such as the source of each link."""
 

@@ -26,7 +26,19 @@ from headwater.lake.commands import Swap, facts_by_topic, failures_of, replace_c
 from headwater.lake.damaged import DamagedInputs
 from headwater.lake.decoding import Decoding
 from headwater.lake.indexing import cut_topics, indexed
-from headwater.lake.planning import DATA, Job, Limits, TopicPlan, Turns, due, lag_ms, plan_settle, table_root
+from headwater.lake.planning import (
+    Job,
+    Limits,
+    TopicPlan,
+    Turns,
+    bytes_in_time,
+    due,
+    lag_ms,
+    lag_of,
+    plan_settle,
+    table_root,
+    writer_of,
+)
 from headwater.lake.recutting import plan_merges
 from headwater.lake.registries import BuiltIn, Registry
 from headwater.lake.retiring import outdated
@@ -204,8 +216,8 @@ class Compactor:
 
     def judge_lateness(self, replica: Replica[StreamsState]) -> None:
         """Note and log which topics of a domain that is settled here are late, and which are no longer."""
-        held, before = replica.state.lease(COMPACTION), self.late.get(replica.domain, {})
-        if held is None or held.holder != replica.epoch:
+        before = self.late.get(replica.domain, {})
+        if not self._settles(replica):
             self.late.pop(replica.domain, None)
             return
         now, late = state_clock(replica, self._clock), dict[uuid.UUID, int]()
@@ -219,6 +231,15 @@ class Compactor:
             elif plan.topic in before:
                 log.info("settling is in time again", extra=facts)
         self.late[replica.domain] = late
+
+    def lag(self) -> float:
+        """The greatest lag of the topics that are settled here, in their freshness targets."""
+        replicas = [replica for replica in self._domains.values() if self._settles(replica)]
+        return max((lag_of(r.state, self.plans(r), state_clock(r, self._clock)) for r in replicas), default=0.0)
+
+    def _settles(self, replica: Replica[StreamsState]) -> bool:
+        held = replica.state.lease(COMPACTION)
+        return held is not None and held.holder == replica.epoch
 
     async def _settle(self, replica: Replica[StreamsState], lease: int) -> bool:
         now, state = state_clock(replica, self._clock), replica.state
@@ -454,7 +475,7 @@ class Compactor:
         state, oldest = replica.state, min(self._running, default=self._jobs + 1)
         known = {f"{table.root}/{file.name}" for table in state.tables.values() for file in table.files.values()}
         async for info in self._store.scan(TABLES):
-            written_by = _writer_of(info.path)
+            written_by = writer_of(info.path)
             if written_by is None or info.path in known:
                 continue
             epoch, job = written_by
@@ -463,27 +484,6 @@ class Compactor:
                 self.deleted_orphans += 1
 
 
-def bytes_in_time(pace: float | None, plans: Sequence[TopicPlan], slots: int, limits: Limits) -> int:
-    """How large the next job may be: a topic that becomes due while it runs still has time for a job of its own.
-
-    A topic is due after a third of its freshness target, so each of the two jobs may take a quarter. A job is never so
-    small that a core has no file.
-    """
-    if pace is None or len(plans) < 2:
-        return limits.job_bytes
-    seconds = min(plan.freshness_ms for plan in plans) / 4000
-    return min(limits.job_bytes, max(int(pace * seconds), slots * limits.file_bytes))
-
-
 def state_clock(replica: Replica[StreamsState], clock: Clock) -> int:
     """The time that decides whether a topic is due. Objects carry the time of their writers' clocks."""
     return max(replica.state.clock_ms, clock.wall_ms())
-
-
-def _writer_of(path: str) -> tuple[int, int] | None:
-    """Epoch and job in the name of a data file; None if Headwater does not give such names."""
-    directory, _, name = path.rpartition("/")
-    epoch, job, *rest = (*name.split("-", 2), "", "")[:4]
-    if not directory.endswith("/" + DATA.rstrip("/")) or not epoch.isdecimal() or not job.isdecimal() or not rest[0]:
-        return None
-    return int(epoch), int(job)

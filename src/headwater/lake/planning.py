@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
@@ -28,6 +28,8 @@ from headwater.state.streams.tables import DataFile
 
 DATA = "_data/"
 """Delta's VACUUM skips directories with a leading underscore, whatever retention it is given."""
+LEAST_FRESHNESS_MS = 10_000
+"""A shorter freshness target counts as this where it is compared with a lag: a job takes some seconds itself."""
 SHARES = 16
 """A job has room for at least as many topics. If more are due, shares are so large that their files are not small."""
 
@@ -151,6 +153,15 @@ def table_root(name: str, topic: uuid.UUID) -> str:
     return f"tables/{name}-{topic}"
 
 
+def writer_of(path: str) -> tuple[int, int] | None:
+    """Epoch and job in the name of a data file; None if Headwater does not give such names."""
+    directory, _, name = path.rpartition("/")
+    epoch, job, *rest = (*name.split("-", 2), "", "")[:4]
+    if not directory.endswith("/" + DATA.rstrip("/")) or not epoch.isdecimal() or not job.isdecimal() or not rest[0]:
+        return None
+    return int(epoch), int(job)
+
+
 def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
     """The entries of a stream that can be settled now, oldest first.
 
@@ -183,6 +194,24 @@ def lag_ms(state: StreamsState, streams: Iterable[Stream], now_ms: int) -> int:
     """The age of the oldest entry of these streams that can be settled now; 0 if there is none."""
     oldest = [ms for stream in streams if (ms := oldest_pending_ms(state, stream)) is not None]
     return max(0, now_ms - min(oldest)) if oldest else 0
+
+
+def lag_of(state: StreamsState, plans: Iterable[TopicPlan], now_ms: int) -> float:
+    """The greatest lag of topics, in their freshness targets."""
+    shares = (lag_ms(state, plan.streams, now_ms) / max(plan.freshness_ms, LEAST_FRESHNESS_MS) for plan in plans)
+    return max(shares, default=0.0)
+
+
+def bytes_in_time(pace: float | None, plans: Sequence[TopicPlan], slots: int, limits: Limits) -> int:
+    """How large the next job may be: a topic that becomes due while it runs still has time for a job of its own.
+
+    A topic is due after a third of its freshness target, so each of the two jobs may take a quarter. A job is never so
+    small that a core has no file.
+    """
+    if pace is None or len(plans) < 2:
+        return limits.job_bytes
+    seconds = min(plan.freshness_ms for plan in plans) / 4000
+    return min(limits.job_bytes, max(int(pace * seconds), slots * limits.file_bytes))
 
 
 def pending_bytes(stream: Stream, stop: int | None = None) -> int:

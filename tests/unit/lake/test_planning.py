@@ -6,13 +6,13 @@ import uuid
 import msgspec
 
 from harness.virtual import run
-from headwater.lake.compactor import bytes_in_time
 from headwater.lake.merging import plan_merge
 from headwater.lake.planning import (
     Job,
     Limits,
     TopicPlan,
     Turns,
+    bytes_in_time,
     due,
     lag_ms,
     pending,
