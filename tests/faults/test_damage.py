@@ -80,6 +80,20 @@ def test_damage_is_named_and_kept_to_its_range(tmp_path: Path) -> None:
         assert named(health["damage"]["broker-1"]) == ranges
         described = server.cli("topic", "describe", "hurt", "--bootstrap", server.bootstrap, "--output", "json")
         assert named(described["damage"]) == ranges
+
+        def cli(*words: str) -> str:
+            ended = headwater(*words, "--bootstrap", server.bootstrap)
+            assert ended.returncode == 0, ended.stderr
+            return ended.stdout
+
+        cli("group", "reset", "stuck", "--topic", "hurt", "--to", "10")
+        waits = cli("group", "describe", "stuck")
+        assert "the group waits in hurt-0 at offset 10: the records up to 19 cannot be read" in waits
+        assert "headwater group reset stuck --topic hurt --partition 0 --to 20" in waits
+        assert "stuck" in cli("topic", "describe", "hurt") and "to do: " in cli("topic", "describe", "hurt")
+        cli("group", "reset", "stuck", "--topic", "hurt", "--to", "20")
+        assert "waits" not in cli("group", "describe", "stuck")
+        assert "consumers wait at records that cannot be read" in server.log.read_text()
         metrics = server.page("/metrics")[1]
         for _, last, name in ranges:
             assert [x for x in metrics.splitlines() if "damaged_offsets{" in x and name in x and f'"{last}"' in x]

@@ -78,3 +78,33 @@ def test_a_session_of_others_is_left_alone() -> None:
     assert own[0] == max(10, os.getpriority(os.PRIO_PROCESS, 0))
     assert own[3] == before
     assert niceness_of_session() == before
+
+
+RISING = """
+import ctypes, os, subprocess, time
+from headwater.priority import move_to, present, step_back
+
+step_back(10)
+if os.getuid() == 0:  # without rights from here on, but the owner of its own files in /proc
+    os.setresuid(65534, 65534, 65534)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+for niceness in (10, 0):
+    for _ in range(200):  # the kernel refuses changes that follow each other too soon, of any session
+        move_to(niceness, idle=False)
+        if present().get("session", niceness) == niceness:
+            break
+        time.sleep(0.02)
+    print(present().get("session", 0), flush=True)
+    subprocess.run(["cat", "/proc/self/autogroup"], check=True)
+"""
+
+
+@promise("T12")
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this system has no autogroups")
+def test_a_session_rises_again_without_rights() -> None:
+    """With all processes in it. A process alone could not."""
+    done = subprocess.run(
+        [sys.executable, "-c", RISING], check=True, capture_output=True, text=True, start_new_session=True
+    )
+    found = [line.split()[-1] for line in done.stdout.splitlines()]
+    assert found == (["10", "10", "0", "0"] if a_new_session_has_an_autogroup() else ["0", "0"])

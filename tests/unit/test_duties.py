@@ -18,6 +18,7 @@ from harness.virtual import SeededChance, VirtualClock, run
 from headwater import background as background_module
 from headwater.app import lifecycle
 from headwater.app import process as broker_process
+from headwater.app.urgency import URGENCY, Priority
 from headwater.background import DUTIES, Background, DutyReport, OnDeath
 from headwater.errors import DutyFailed
 from headwater.gateway.load import Load
@@ -152,6 +153,12 @@ async def _lease(scene: Scene) -> Background:
     made.compactor.start()
     made.domain.state.lease = boom  # type: ignore[method-assign]
     return made.background
+
+
+async def _urgency(scene: Scene) -> Background:
+    background = scene.background()
+    background.run(URGENCY, Priority(10, boom, boom, dict).run)
+    return background
 
 
 async def _table_follower(scene: Scene) -> Background:
@@ -292,6 +299,7 @@ CASES: dict[str, Callable[[Scene], Awaitable[Background]]] = {
     "pace-reporter": _pace,
     "compaction": _compaction,
     "compaction-lease": _lease,
+    "urgency": _urgency,
     "table-follower": _table_follower,
     "dead-letters": _letters,
     "load": _load,

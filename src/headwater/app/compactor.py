@@ -15,6 +15,7 @@ from headwater.app.directories import prepare
 from headwater.app.exposure import check_exposure
 from headwater.app.health import Health, judged, pages
 from headwater.app.lifecycle import serve_until_told
+from headwater.app.urgency import URGENCY, Priority
 from headwater.background import Background
 from headwater.errors import HeadwaterError
 from headwater.extras import need
@@ -35,7 +36,7 @@ from headwater.log.write.writers import Writers
 from headwater.objects import metrics as object_metrics
 from headwater.ops import logs
 from headwater.ops.metrics import Metric
-from headwater.priority import step_back
+from headwater.priority import move_to, present, step_back
 from headwater.replica.domains import Domains
 from headwater.security.guard import Guard
 from headwater.security.logins import Logins
@@ -65,6 +66,12 @@ class CompactorProcess:
             registry = ExternalRegistry(settings.schema_registry, self._asking.run, domains.clock)
         self.compactor = Compactor(
             domains, self._run_job, lake, slots=slots(lake), prepare=self._warm_up, registry=registry
+        )
+        self.priority = Priority(
+            lake.niceness,
+            self.compactor.lag,
+            lambda niceness: move_to(niceness, idle=niceness == lake.niceness),
+            present,
         )
         self._tables = Threads(1, "tables")
         followers = make_followers(domains.store, lake, self._tables.run, settings.object_store)
@@ -104,6 +111,7 @@ class CompactorProcess:
         self._writers.start()
         await self.domains.join()
         self.compactor.start()
+        self.background.run(URGENCY, self.priority.run)
         self.following.start()
         self.letters.start()
         await self.http.open()
@@ -125,6 +133,7 @@ class CompactorProcess:
             self.domains.cluster, self.domains, self.compactor, self.following, self.domains.clock.wall_ms()
         )
         metrics += object_metrics.collect(self.domains.store)
+        metrics += self.priority.metrics()
         return metrics + self.letters.metrics() + self.compactor.damage.metrics()
 
     async def _judged(self) -> Health:
@@ -132,9 +141,11 @@ class CompactorProcess:
             await self.domains.cluster.barrier()
         except HeadwaterError as error:
             return judged(self.background, reason=type(error).__name__)
-        return health_of(
+        health = health_of(
             self.background, self.compactor, self.following, self.domains.membership.in_contact, self.letters.alert
         )
+        health.priority = self.priority.described()
+        return health
 
 
 def health_of(

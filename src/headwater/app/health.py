@@ -32,6 +32,10 @@ class Health(msgspec.Struct, omit_defaults=True):
     duties: list[DutyReport] = msgspec.field(default_factory=list)
     damage: list[DamageLine] = msgspec.field(default_factory=list)
     """Ranges of offsets that the process found to be unreadable."""
+    checkpoints: list[str] = msgspec.field(default_factory=list)
+    """Checkpoints that could not be read when the process was started, each with the reason."""
+    priority: str = ""
+    """The niceness of a process that steps back behind others."""
     components: list[PartHealth] = msgspec.field(default_factory=list)
     """Parts that work or fail on their own, such as the source of each link."""
 
@@ -56,20 +60,21 @@ def judged(
     degraded: bool = False,
     full: dict[str, str] | None = None,
     damage: Sequence[DamageLine] = (),
+    checkpoints: Sequence[str] = (),
 ) -> Health:
     """The health of a process: unhealthy if there is a reason why it cannot serve, or if a duty has failed.
 
     A process that found damaged records serves all others. Without room for new records it serves those that are there.
-    Both are degraded.
+    Both are degraded. So is one that found a damaged checkpoint: the next damage could be one too many.
     """
     status = background.status
     if not reason and status == "unhealthy":
         reason = "DutyFailed"
     if reason:
         status = "unhealthy"
-    elif degraded or full or damage:
+    elif degraded or full or damage or checkpoints:
         status = "degraded"
-    return Health(status, reason, full or {}, background.reports(), list(damage))
+    return Health(status, reason, full or {}, background.reports(), list(damage), list(checkpoints))
 
 
 async def alive(request: Request) -> Page:

@@ -130,6 +130,7 @@ class BrokerProcess:
             reason=await self._trouble(),
             full=self.node.domains.room.missing(),
             damage=self.node.damage.lines(),
+            checkpoints=await self.node.domains.bad_checkpoints(),
         )
 
     async def _trouble(self) -> str:

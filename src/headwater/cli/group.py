@@ -24,6 +24,7 @@ from headwater.errors import ConfigError
 
 if TYPE_CHECKING:
     from headwater.client.client import Client
+    from headwater.client.model import DamagedOffsets
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The group.")]
 TopicOption = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic of the offsets.")]
@@ -64,7 +65,7 @@ def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption =
 def describe(
     name: NameArgument, bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = Output.TEXT
 ) -> None:
-    """Describe a group: its members, committed offsets and lag."""
+    """Describe a group: its members, committed offsets and lag, and where it waits at records that cannot be read."""
     document = run(_description(bootstrap, name))
     if output is Output.JSON:
         put_json(document)
@@ -82,11 +83,28 @@ def describe(
             ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG"],
             [(o["topic"], o["partition"], o["committed"], o["end"], o["lag"]) for o in document["offsets"]],
         )
+    for o in document["offsets"]:
+        if o["damage"]:
+            put(_wait(name, o).encode())
+
+
+def _wait(group: str, offset: dict[str, Any]) -> str:
+    """Why a group does not go on at a committed offset, and what to do."""
+    from headwater.log.damage import way_on
+
+    damage = offset["damage"]
+    where = f"{offset['topic']}-{offset['partition']} at offset {offset['committed']}"
+    return (
+        f"\nthe group waits in {where}: the records up to {damage['last_offset']} cannot be read "
+        f"({damage['object']}: {damage['reason']})\n"
+        f"to do: {way_on(offset['topic'], offset['partition'], damage['last_offset'], group)}\n"
+    )
 
 
 async def _description(bootstrap: str, name: str) -> dict[str, Any]:
     from headwater.client.model import LATEST
 
+    damage: dict[str, list[DamagedOffsets]] = {}
     async with open_client(bootstrap) as client:
         group = await client.describe_group(name)
         committed = await client.committed_offsets(name)
@@ -95,6 +113,8 @@ async def _description(bootstrap: str, name: str) -> dict[str, Any]:
             wanted = [partition for of, partition in committed if of == topic]
             found = await client.list_offsets(topic, dict.fromkeys(wanted, LATEST))
             ends.update({(topic, partition): offset.offset for partition, offset in found.items()})
+            if any(committed[(topic, partition)] < ends[(topic, partition)] for partition in wanted):
+                damage[topic] = await _damage_of(client, topic)
     return {
         "name": group.name,
         "state": group.state,
@@ -108,10 +128,32 @@ async def _description(bootstrap: str, name: str) -> dict[str, Any]:
                 "committed": offset,
                 "end": ends[(topic, partition)],
                 "lag": max(0, ends[(topic, partition)] - offset),
+                "damage": next(
+                    (
+                        {"last_offset": one.last_offset, "object": one.object, "reason": one.reason}
+                        for one in damage.get(topic, ())
+                        if one.partition == partition and one.first_offset <= offset <= one.last_offset
+                    ),
+                    None,
+                ),
             }
             for (topic, partition), offset in sorted(committed.items())
         ],
     }
+
+
+async def _damage_of(client: Client, topic: str) -> list[DamagedOffsets]:
+    """The damaged offsets of a topic; none if the caller may not see them."""
+    from kio.schema.errors import ErrorCode
+
+    from headwater.client.errors import KafkaError
+
+    try:
+        return await client.damaged_offsets(topic)
+    except KafkaError as error:
+        if error.code is not ErrorCode.topic_authorization_failed:
+            raise
+        return []
 
 
 def reset(

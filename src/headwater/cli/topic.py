@@ -28,9 +28,6 @@ ConfigsOption = Annotated[
 ]
 
 
-DAMAGE_COLUMNS = ("partition", "first_offset", "last_offset", "object", "reason")
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands to an app."""
     topic = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
@@ -90,6 +87,8 @@ def describe(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Describe a topic: its partitions with their offsets, records that cannot be read, and its configs."""
+    from headwater.log.damage import way_on
+
     document = run(_description(bootstrap, name))
     if output is Output.JSON:
         put_json(document)
@@ -109,12 +108,22 @@ def describe(
     if document["damage"]:
         put(b"\ndamaged records, which cannot be read:\n")
         put_table(
-            ["PARTITION", "FIRST", "LAST", "OBJECT", "REASON"],
+            ["PARTITION", "FIRST", "LAST", "OBJECT", "REASON", "GROUPS THAT WAIT", "CLIENTS THAT WAIT"],
             [
-                (d["partition"], d["first_offset"], d["last_offset"], d["object"], d["reason"])
+                (
+                    d["partition"],
+                    d["first_offset"],
+                    d["last_offset"],
+                    d["object"],
+                    d["reason"],
+                    ", ".join(d["groups"]) or "-",
+                    ", ".join(d["clients"]) or "-",
+                )
                 for d in document["damage"]
             ],
         )
+        first = document["damage"][0]
+        put(f"\nto do: {way_on(name, first['partition'], first['last_offset'])}\n".encode())
     changed = [c for c in document["configs"] if c["source"] != "default"]
     if changed:
         put(b"\n")

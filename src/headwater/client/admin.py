@@ -153,7 +153,9 @@ class AdminCalls(Router):
                 continue
             for config in configs:
                 for one in msgspec.json.decode(config.value or "[]", type=list[DamagedOffsets]):
-                    found[(one.partition, one.first_offset)] = one
+                    before = found.get((one.partition, one.first_offset), one)
+                    clients = sorted({*before.clients, *one.clients})
+                    found[(one.partition, one.first_offset)] = msgspec.structs.replace(one, clients=clients)
         return [found[key] for key in sorted(found)]
 
     async def describe_configs(

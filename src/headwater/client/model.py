@@ -45,6 +45,10 @@ class DamagedOffsets(msgspec.Struct, frozen=True):
     last_offset: int
     object: str
     reason: str
+    groups: list[str] = msgspec.field(default_factory=list)
+    """Groups that continue in the range, as far as the caller may describe them."""
+    clients: list[str] = msgspec.field(default_factory=list)
+    """Clients that wait at the range, if the caller may describe the cluster."""
 
 
 @dataclass(frozen=True, slots=True)

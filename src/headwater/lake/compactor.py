@@ -26,7 +26,19 @@ from headwater.lake.commands import Swap, facts_by_topic, failures_of, replace_c
 from headwater.lake.damaged import DamagedInputs
 from headwater.lake.decoding import Decoding
 from headwater.lake.indexing import cut_topics, indexed
-from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, lag_ms, plan_settle, table_root
+from headwater.lake.planning import (
+    Job,
+    Limits,
+    TopicPlan,
+    Turns,
+    bytes_in_time,
+    due,
+    lag_ms,
+    lag_of,
+    plan_settle,
+    table_root,
+    writer_of,
+)
 from headwater.lake.recutting import plan_merges
 from headwater.lake.registries import BuiltIn, Registry
 from headwater.lake.retiring import outdated
@@ -96,6 +108,9 @@ class Compactor:
         self.damage = Damage(domains)
         self._damaged = DamagedInputs(self.damage, domains.store)
         self._jobs = 0
+        self._turns: dict[Domain, Turns] = {}
+        self._pace: float | None = None
+        """Bytes that the last job that was full settled in a second."""
         self._looked: dict[uuid.UUID, int] = {}
         """The versions of tables in which there are no files to cut by partition."""
         self._running: set[int] = set()
@@ -201,8 +216,8 @@ class Compactor:
 
     def judge_lateness(self, replica: Replica[StreamsState]) -> None:
         """Note and log which topics of a domain that is settled here are late, and which are no longer."""
-        held, before = replica.state.lease(COMPACTION), self.late.get(replica.domain, {})
-        if held is None or held.holder != replica.epoch:
+        before = self.late.get(replica.domain, {})
+        if not self._settles(replica):
             self.late.pop(replica.domain, None)
             return
         now, late = state_clock(replica, self._clock), dict[uuid.UUID, int]()
@@ -217,6 +232,15 @@ class Compactor:
                 log.info("settling is in time again", extra=facts)
         self.late[replica.domain] = late
 
+    def lag(self) -> float:
+        """The greatest lag of the topics that are settled here, in their freshness targets."""
+        replicas = [replica for replica in self._domains.values() if self._settles(replica)]
+        return max((lag_of(r.state, self.plans(r), state_clock(r, self._clock)) for r in replicas), default=0.0)
+
+    def _settles(self, replica: Replica[StreamsState]) -> bool:
+        held = replica.state.lease(COMPACTION)
+        return held is not None and held.holder == replica.epoch
+
     async def _settle(self, replica: Replica[StreamsState], lease: int) -> bool:
         now, state = state_clock(replica, self._clock), replica.state
         everything = self.plans(replica)
@@ -227,13 +251,19 @@ class Compactor:
         typings = await self.decoding.typings(state, self._cluster.state, [plan.topic for plan in plans])
         plans = [replace(plan, typing=typings.get(plan.topic)) for plan in plans]
         roots = {plan.topic: plan.root for plan in plans}
+        turns = self._turns.setdefault(replica.domain, Turns())
+        job_bytes = bytes_in_time(self._pace, everything, self._slots, self._limits)
+        limits, started = replace(self._limits, job_bytes=job_bytes), self._clock.monotonic()
         job, facts = await self._work(
             replica,
             lease,
             lambda prefix: plan_settle(
-                state, plans, store=self._store.url, prefix=prefix, slots=self._slots, limits=self._limits
+                state, plans, store=self._store.url, prefix=prefix, slots=self._slots, limits=limits, turns=turns
             ),
         )
+        size = sum(file.wal_bytes for task in job.tasks for file in task.files)
+        if 2 * size >= job_bytes:
+            self._pace = size / max(self._clock.monotonic() - started, 0.001)
         by_topic, found = await self._sound(replica, job, facts, roots)
         commands = [settle_command(lease, topic, roots[topic], found) for topic, found in by_topic.items()]
         results = await asyncio.gather(*(replica.submit([command]) for command in commands))
@@ -445,7 +475,7 @@ class Compactor:
         state, oldest = replica.state, min(self._running, default=self._jobs + 1)
         known = {f"{table.root}/{file.name}" for table in state.tables.values() for file in table.files.values()}
         async for info in self._store.scan(TABLES):
-            written_by = _writer_of(info.path)
+            written_by = writer_of(info.path)
             if written_by is None or info.path in known:
                 continue
             epoch, job = written_by
@@ -457,12 +487,3 @@ class Compactor:
 def state_clock(replica: Replica[StreamsState], clock: Clock) -> int:
     """The time that decides whether a topic is due. Objects carry the time of their writers' clocks."""
     return max(replica.state.clock_ms, clock.wall_ms())
-
-
-def _writer_of(path: str) -> tuple[int, int] | None:
-    """Epoch and job in the name of a data file; None if Headwater does not give such names."""
-    directory, _, name = path.rpartition("/")
-    epoch, job, *rest = (*name.split("-", 2), "", "")[:4]
-    if not directory.endswith("/" + DATA.rstrip("/")) or not epoch.isdecimal() or not job.isdecimal() or not rest[0]:
-        return None
-    return int(epoch), int(job)

@@ -5,13 +5,16 @@ along with the runs around them, and a task names the aborted ones, whose record
 
 Runs are cut in the order in which they were written, not stream by stream, so a task reads each WAL object that it
 needs once. Small topics share a task.
+
+A job that cannot take all that waits is divided between the topics that are due. None gets more than its share while
+another one waits, and `Turns` remembers from job to job whose turn it is.
 """
 
 from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headwater.lake.tasks import VERSION, FileTask, StreamPart, Task, WalRun
@@ -25,6 +28,10 @@ from headwater.state.streams.tables import DataFile
 
 DATA = "_data/"
 """Delta's VACUUM skips directories with a leading underscore, whatever retention it is given."""
+LEAST_FRESHNESS_MS = 10_000
+"""A shorter freshness target counts as this where it is compared with a lag: a job takes some seconds itself."""
+SHARES = 16
+"""A job has room for at least as many topics. If more are due, shares are so large that their files are not small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +84,53 @@ class TopicPlan:
         """Bytes of a stream past its settled end, up to where settling stops."""
         return pending_bytes(stream, self.stops.get(stream.id))
 
+    def deadline_ms(self, state: StreamsState) -> int:
+        """When the freshness target of the oldest pending record ends."""
+        first = (next(self.pending(state, stream), None) for stream in self.streams)
+        return min((_created_ms(state, entry) for entry in first if entry is not None), default=0) + self.freshness_ms
+
+
+@dataclass(slots=True)
+class Turns:
+    """Whose turn it is, remembered from job to job: deficit round robin between the topics that are due.
+
+    Topics that are no longer due are forgotten. When they are due again they come before those that always are.
+    """
+
+    jobs: int = 0
+    served: dict[uuid.UUID, int] = field(default_factory=dict)
+    """The last job that had a share for the topic."""
+    debts: dict[uuid.UUID, int] = field(default_factory=dict)
+    """Bytes that a topic got beyond its share, because index entries are not divided."""
+    passed_over: set[uuid.UUID] = field(default_factory=set)
+    """Topics of the last job that it had no more room for."""
+
+    def next_job(self, state: StreamsState, plans: Iterable[TopicPlan], limits: Limits) -> list[TopicPlan]:
+        """The topics that share the next job: those that have waited longest for a turn.
+
+        Those with the fewest bytes come first, so that others get what they leave of their shares.
+        """
+        waiting = {plan.topic: sum(map(plan.bytes_waiting, plan.streams)) for plan in plans}
+        for known in (self.served, self.debts):
+            for topic in known.keys() - waiting.keys():
+                del known[topic]
+        self.passed_over &= waiting.keys()
+        least = max(1, min(limits.small_file_bytes, limits.job_bytes // SHARES))
+        room, found = limits.job_bytes, list[TopicPlan]()
+        ready = [plan for plan in plans if waiting[plan.topic]]
+        for plan in sorted(ready, key=lambda plan: (self.served.get(plan.topic, 0), plan.deadline_ms(state))):
+            if room <= 0 or len(found) >= limits.files_per_job:
+                break
+            found.append(plan)
+            room -= min(waiting[plan.topic], least)
+        self.jobs += 1
+        return sorted(found, key=lambda plan: (plan.topic not in self.passed_over, waiting[plan.topic]))
+
+    def note(self, topic: uuid.UUID, share: int, taken: int) -> None:
+        """Note that a topic got this many bytes in its turn."""
+        self.served[topic] = self.jobs
+        self.debts[topic] = max(0, self.debts.get(topic, 0) + taken - share)
+
 
 @dataclass(slots=True)
 class Job:
@@ -97,6 +151,15 @@ class Job:
 def table_root(name: str, topic: uuid.UUID) -> str:
     """The path of a topic's table. It contains the topic id, so a recreated topic gets another path."""
     return f"tables/{name}-{topic}"
+
+
+def writer_of(path: str) -> tuple[int, int] | None:
+    """Epoch and job in the name of a data file; None if Headwater does not give such names."""
+    directory, _, name = path.rpartition("/")
+    epoch, job, *rest = (*name.split("-", 2), "", "")[:4]
+    if not directory.endswith("/" + DATA.rstrip("/")) or not epoch.isdecimal() or not job.isdecimal() or not rest[0]:
+        return None
+    return int(epoch), int(job)
 
 
 def pending(state: StreamsState, stream: Stream) -> Iterator[IndexEntry]:
@@ -133,6 +196,24 @@ def lag_ms(state: StreamsState, streams: Iterable[Stream], now_ms: int) -> int:
     return max(0, now_ms - min(oldest)) if oldest else 0
 
 
+def lag_of(state: StreamsState, plans: Iterable[TopicPlan], now_ms: int) -> float:
+    """The greatest lag of topics, in their freshness targets."""
+    shares = (lag_ms(state, plan.streams, now_ms) / max(plan.freshness_ms, LEAST_FRESHNESS_MS) for plan in plans)
+    return max(shares, default=0.0)
+
+
+def bytes_in_time(pace: float | None, plans: Sequence[TopicPlan], slots: int, limits: Limits) -> int:
+    """How large the next job may be: a topic that becomes due while it runs still has time for a job of its own.
+
+    A topic is due after a third of its freshness target, so each of the two jobs may take a quarter. A job is never so
+    small that a core has no file.
+    """
+    if pace is None or len(plans) < 2:
+        return limits.job_bytes
+    seconds = min(plan.freshness_ms for plan in plans) / 4000
+    return min(limits.job_bytes, max(int(pace * seconds), slots * limits.file_bytes))
+
+
 def pending_bytes(stream: Stream, stop: int | None = None) -> int:
     """Bytes of a stream from its settled end to its stable offset or to a stop before it, bulk appends included."""
     end = stream.stable if stop is None else min(stop, stream.stable)
@@ -153,19 +234,47 @@ def due(state: StreamsState, plan: TopicPlan, now_ms: int, limits: Limits) -> bo
 
 
 def plan_settle(
-    state: StreamsState, plans: list[TopicPlan], *, store: str, prefix: str, slots: int, limits: Limits
+    state: StreamsState,
+    plans: list[TopicPlan],
+    *,
+    store: str,
+    prefix: str,
+    slots: int,
+    limits: Limits,
+    turns: Turns | None = None,
 ) -> Job:
-    """Tasks for topics that are due, as many as fit into one job."""
-    files: list[tuple[tuple[int, int, int], uuid.UUID, FileTask]] = []
-    total = 0
-    for plan in plans:
-        for key, task in _files_of(state, plan, prefix, limits, limits.job_bytes - total):
-            files.append((key, plan.topic, task))
-            total += task.wal_bytes
-        if total >= limits.job_bytes or len(files) >= limits.files_per_job:
-            break
+    """Tasks for topics that are due, as many as fit into one job. Each topic gets its share of the job.
+
+    `turns` is what the job before has left; it is brought up to date.
+    """
+    turns = turns if turns is not None else Turns()
+    files = _shared_out(state, plans, prefix, limits, turns)
+    if not files and any(turns.debts.values()):  # all of them had more than their share before
+        turns.debts.clear()
+        files = _shared_out(state, plans, prefix, limits, turns)
     files.sort(key=lambda item: item[0])
+    total = sum(task.wal_bytes for _, _, task in files)
     return job_of([(topic, task) for _, topic, task in files], store, slots, total, limits)
+
+
+def _shared_out(
+    state: StreamsState, plans: list[TopicPlan], prefix: str, limits: Limits, turns: Turns
+) -> list[tuple[_Key, uuid.UUID, FileTask]]:
+    """The files of the next job. What a topic leaves of its share is divided between those after it."""
+    files: list[tuple[_Key, uuid.UUID, FileTask]] = []
+    left, sharing = limits.job_bytes, turns.next_job(state, plans, limits)
+    turns.passed_over = {plan.topic for plan in sharing}
+    for place, plan in enumerate(sharing):
+        if left <= 0 or len(files) >= limits.files_per_job:
+            break
+        share, taken = max(1, left // (len(sharing) - place)), 0
+        for key, task in _files_of(state, plan, prefix, limits, share - turns.debts.get(plan.topic, 0)):
+            files.append((key, plan.topic, task))
+            taken += task.wal_bytes
+        turns.note(plan.topic, share, taken)
+        turns.passed_over.discard(plan.topic)
+        left -= taken
+    return files
 
 
 _Key = tuple[int, int, int]

@@ -2,12 +2,17 @@
 
 The store is the truth here too: a range is read again from time to time, and forgotten once that succeeds. A range is
 also forgotten when it leaves the log.
+
+A consumer that has come to a damaged range retries and gets nothing. Kafka's protocol has no way to say why, so the
+log, health pages and the descriptions of topics and groups do.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -30,6 +35,9 @@ SHOWN = 100
 LOG_SECONDS = 60.0
 LOGGED_AT_ONCE = 20
 """At most this many ranges are logged in `LOG_SECONDS`. The next line says how many were left out."""
+MAX_WAITING = 20
+"""At most this many groups and clients are named at one range."""
+MAX_CLIENT_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class DamagedRange(Damaged):
         self.bad = bad
 
 
-class DamageLine(msgspec.Struct, frozen=True):
+class DamageLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """A damaged range as health pages, metrics and commands name it."""
 
     topic: str
@@ -61,6 +69,10 @@ class DamageLine(msgspec.Struct, frozen=True):
     last_offset: int
     object: str
     reason: str
+    groups: list[str] = msgspec.field(default_factory=list)
+    """Groups that continue in the range, by their committed offsets."""
+    clients: list[str] = msgspec.field(default_factory=list)
+    """Clients that this process could not give records of the range in the last minute, as `ID at ADDRESS`."""
 
     def __str__(self) -> str:
         where = f"{self.topic}-{self.partition}, offsets {self.first_offset} to {self.last_offset}"
@@ -81,6 +93,18 @@ def path_of(state: StreamsState, stream: Stream, entry: IndexEntry) -> str:
 class _Known:
     bad: BadRange
     recheck: float
+    clients: dict[str, float] = field(default_factory=dict)
+    """When each client last wanted records of the range."""
+    told: float = float("-inf")
+    """When the log last said that consumers wait here."""
+
+
+def way_on(topic: str, partition: int, last_offset: int, group: str = "GROUP") -> str:
+    """What to do for a consumer that waits at a damaged range."""
+    return (
+        "put the object back from a backup; or give its records up: stop the members of the group, then "
+        f"`headwater group reset {group} --topic {topic} --partition {partition} --to {last_offset + 1}`"
+    )
 
 
 class Damage:
@@ -94,6 +118,7 @@ class Damage:
         self._count = 0
         self._logged_from = float("-inf")
         self._logged = self._left_out = 0
+        self._told_from, self._told = float("-inf"), 0
         self.found = 0
         """How many times a range was found to be damaged."""
 
@@ -129,6 +154,29 @@ class Damage:
             return known.bad
         known.recheck = now + RECHECK_SECONDS
         return None
+
+    def met(self, bad: BadRange, client: str) -> None:
+        """Note that a consumer waits at a range. The log names it and its group, once a minute for each range."""
+        known = self._known.get((bad.domain, bad.stream), {}).get(bad.start)
+        if known is None:
+            return
+        now, client = self._clock.monotonic(), client[:MAX_CLIENT_NAME]
+        if client in known.clients or len(_recent(known, now)) < MAX_WAITING:
+            known.clients[client] = now
+        if now - self._told_from >= LOG_SECONDS:
+            self._told_from, self._told = now, 0
+        if now - known.told >= LOG_SECONDS and self._told < LOGGED_AT_ONCE:
+            known.told = now
+            self._told += 1
+            [line] = self._lines([bad])
+            facts = msgspec.structs.asdict(line)
+            facts["to_do"] = way_on(line.topic, line.partition, line.last_offset)
+            log.warning("consumers wait at records that cannot be read", extra=facts)
+
+    def at(self, domain: Domain, stream: int, offset: int) -> DamageLine | None:
+        """The damaged range at an offset, if this process knows of one."""
+        known = self._at(domain, stream, offset)
+        return self._line(known.bad) if known is not None and self._in_log(known.bad) else None
 
     def is_due(self, bad: BadRange) -> bool:
         """Whether it is time to read a range again."""
@@ -174,7 +222,7 @@ class Damage:
                 "first_offset": str(line.first_offset),
                 "last_offset": str(line.last_offset),
             }
-            for line in self.lines()
+            for line in map(self._line, self.ranges()[:SHOWN])
         ]
         offsets = [int(label["last_offset"]) - int(label["first_offset"]) + 1 for label in labels]
         return [
@@ -187,8 +235,8 @@ class Damage:
 
     def lines(self, limit: int = SHOWN, topic: str | None = None) -> list[DamageLine]:
         """The first damaged ranges, of one topic or of all, with the names of their topics."""
-        named = (self._line(bad) for bad in self.ranges())
-        return [line for line in named if topic in (None, line.topic)][:limit]
+        found = [bad for bad in self.ranges() if topic in (None, self._line(bad).topic)]
+        return self._lines(found[:limit])
 
     def _at(self, domain: Domain, stream: int, offset: int) -> _Known | None:
         ranges = self._known.get((domain, stream), {})
@@ -207,6 +255,37 @@ class Damage:
         replica = self._domains.get(bad.domain)
         return replica.state.streams.get(bad.stream) if replica is not None else None
 
+    def _lines(self, ranges: Sequence[BadRange]) -> list[DamageLine]:
+        """Ranges with those that wait there."""
+        now, groups = self._clock.monotonic(), self._groups(ranges)
+        lines = []
+        for bad in ranges:
+            known = self._known.get((bad.domain, bad.stream), {}).get(bad.start)
+            clients = sorted(_recent(known, now)) if known is not None else []
+            lines.append(msgspec.structs.replace(self._line(bad), groups=groups.get(bad, []), clients=clients))
+        return lines
+
+    def _groups(self, ranges: Sequence[BadRange]) -> dict[BadRange, list[str]]:
+        """The groups whose committed offsets are in ranges. One pass over the groups serves all ranges."""
+        places: dict[uuid.UUID, list[tuple[int, BadRange]]] = {}
+        for bad in ranges:
+            stream = self._stream(bad)
+            if stream is not None:
+                places.setdefault(stream.topic, []).append((stream.partition, bad))
+        found: dict[BadRange, list[str]] = {}
+        if not places:
+            return found
+        for group in self._domains[min(self._domains)].state.groups:
+            for topic in places.keys() & group.offsets.keys():
+                for partition, bad in places[topic]:
+                    committed = group.offsets[topic].get(partition)
+                    if committed is None or not bad.start <= committed.offset < bad.end:
+                        continue
+                    names = found.setdefault(bad, [])
+                    if len(names) < MAX_WAITING:
+                        names.append(group.name)
+        return {bad: sorted(names) for bad, names in found.items()}
+
     def _line(self, bad: BadRange) -> DamageLine:
         stream = self._stream(bad)
         topic = self._domains.cluster.state.topics.get(stream.topic) if stream is not None else None
@@ -216,7 +295,8 @@ class Damage:
         return DamageLine(name, partition, bad.start, bad.end - 1, bad.path, bad.reason)
 
     def _named(self, bad: BadRange) -> dict[str, object]:
-        return msgspec.structs.asdict(self._line(bad))
+        [line] = self._lines([bad])
+        return msgspec.structs.asdict(line)
 
     def _log(self, bad: BadRange) -> None:
         now = self._clock.monotonic()
@@ -229,3 +309,9 @@ class Damage:
             log.error("stored records cannot be read", extra=self._named(bad))
         else:
             self._left_out += 1
+
+
+def _recent(known: _Known, now: float) -> dict[str, float]:
+    """The clients that wait at a range. Those that have stopped asking are forgotten."""
+    known.clients = {client: at for client, at in known.clients.items() if now - at < LOG_SECONDS}
+    return known.clients

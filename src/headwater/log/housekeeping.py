@@ -249,7 +249,7 @@ class Housekeeper:
         self._swept[replica.domain] = (now, fenced)
 
     async def _write_checkpoint(self, replica: Replica[ClusterState] | Replica[StreamsState]) -> None:
-        """Write a checkpoint if enough was applied since the last one.
+        """Write a checkpoint if enough was applied since the last one, or if one of those that there are is damaged.
 
         A ledger with a limit on its size needs checkpoints in time, so each round retries one that failed, even if no
         records are added any more.
@@ -257,7 +257,9 @@ class Housekeeper:
         size, count = replica.bytes_applied, replica.records_applied
         size_before, count_before = self._checkpointed.get(replica.domain, (0, 0))
         limit = replica.checkpoint_records
-        if size - size_before >= self._settings.checkpoint_bytes or (limit and count - count_before >= limit):
+        await replica.look_at_checkpoints()
+        due = size - size_before >= self._settings.checkpoint_bytes or (limit and count - count_before >= limit)
+        if due or replica.bad_checkpoints:
             await self._checkpoint(replica.domain)
             self._checkpointed[replica.domain] = (size, count)
 

@@ -2,22 +2,24 @@
 
 An object is `HWTRCK3`, domain u32, position u64, a CRC32C u32 of the image, and the image. The digit is the format
 number. Two checkpoints are kept. The ledger is truncated through the older one, so nothing is lost if the newest is
-damaged.
+damaged. If no checkpoint can be read and the ledger was never truncated, its records are applied from the first one.
+
+The next checkpoint replaces a damaged one. Until there are two again, the ledger is not truncated further.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from crc32c import crc32c
 
 from headwater.errors import Damaged, Halted, ObjectMissing, Truncated
 from headwater.ledger.contract import Entry, Ledger, Pointer
 from headwater.objects import ObjectStore
-from headwater.state.machine import State
+from headwater.state.machine import State, format_of
 from headwater.state.records import FORMAT, Record, decode, other_format
 from headwater.types import Domain, Position
 
@@ -26,6 +28,17 @@ _NAME = b"HWTRCK"
 MAGIC = _NAME + b"%d" % FORMAT
 READ_CHUNK = 1000
 LOAD_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class BadCheckpoint:
+    """A checkpoint that the ledger names and that cannot be read."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.reason})"
 
 
 def path_of(domain: Domain, position: Position, digest: int) -> str:
@@ -39,16 +52,9 @@ def encode_checkpoint(state: State) -> bytes:
     return _HEADER.pack(MAGIC, state.domain, state.position, crc32c(image)) + image
 
 
-def decode_checkpoint(data: bytes, state: State) -> None:
-    """Restore a state from an object's bytes."""
-    if len(data) < _HEADER.size:
-        raise Damaged(f"a checkpoint has only {len(data)} bytes")
-    magic, domain, position, crc = _HEADER.unpack_from(data)
-    image = data[_HEADER.size :]
-    if magic != MAGIC and magic.startswith(_NAME) and magic[len(_NAME) :].isdigit():
-        raise Halted(other_format("the checkpoint", int(magic[len(_NAME) :])))
-    if magic != MAGIC or domain != state.domain or crc32c(image) != crc:
-        raise Damaged(f"the object is damaged, or not a checkpoint of domain {state.domain}")
+def decode_checkpoint(data: bytes, state: State, expected: Position | None = None) -> None:
+    """Restore a state from an object's bytes. A state that is not of the expected position is not restored."""
+    position, image = _checked(data, state.domain, expected)
     enabled = gc.isenabled()
     gc.disable()  # hundreds of thousands of new objects and no garbage: four times as fast
     try:
@@ -60,20 +66,82 @@ def decode_checkpoint(data: bytes, state: State) -> None:
         raise Damaged(f"the image of a checkpoint is of position {state.position}, its header of {position}")
 
 
-async def load_state(ledger: Ledger, store: ObjectStore, state: State) -> None:
-    """Restore the newest checkpoint that can be read. Without a checkpoint the state stays as it is."""
+def _checked(data: bytes, own: Domain, expected: Position | None) -> tuple[Position, bytes]:
+    """The position and the image of a checkpoint, after all checks that need no state."""
+    if len(data) < _HEADER.size:
+        raise Damaged(f"a checkpoint has only {len(data)} bytes")
+    magic, domain, position, crc = _HEADER.unpack_from(data)
+    image = data[_HEADER.size :]
+    sound = crc32c(image) == crc
+    if magic != MAGIC and magic.startswith(_NAME) and magic[len(_NAME) :].isdigit():
+        number = int(magic[len(_NAME) :])
+        if not sound or format_of(image) == number:  # else the digit itself was damaged
+            raise Halted(other_format("the checkpoint", number))
+    if magic != MAGIC or domain != own or not sound:
+        raise Damaged(f"the object is damaged, or not a checkpoint of domain {own}")
+    if expected is not None and position != expected:
+        raise Damaged(f"the object says that it is of position {position}, and the ledger that it is of {expected}")
+    return Position(position), image
+
+
+async def load_state(ledger: Ledger, store: ObjectStore, state: State) -> list[BadCheckpoint]:
+    """Restore the newest checkpoint that can be read, and return those that cannot.
+
+    The state stays as it is if there is no checkpoint, or if none can be read and the ledger still has every record
+    after the state's position.
+    """
+    start = state.position
     for _ in range(LOAD_ATTEMPTS):
         pointer = await ledger.pointer(state.domain)
-        if pointer is None or pointer.position <= state.position:
-            return
-        candidates = [(pointer.position, pointer.path), *([pointer.older] if pointer.older else [])]
-        for position, path in candidates:
-            if position <= state.position:
+        if pointer is None or pointer.position <= start:
+            return []
+        bad: list[BadCheckpoint] = []
+        for position, path in [(pointer.position, pointer.path), *([pointer.older] if pointer.older else [])]:
+            if position <= start:
                 continue
-            with contextlib.suppress(ObjectMissing, Damaged):
-                decode_checkpoint(await store.get(path), state)
-                return
-    raise Damaged(f"domain {state.domain}: no checkpoint can be read; run `headwater doctor`")
+            try:
+                decode_checkpoint(await store.get(path), state, position)
+                break
+            except (ObjectMissing, Damaged) as error:
+                bad.append(BadCheckpoint(path, str(error)))
+        if not bad or await _has_all(ledger, state, pointer):
+            return bad
+        if await ledger.pointer(state.domain) == pointer:  # else another process has written a checkpoint meanwhile
+            raise Damaged(
+                f"domain {state.domain}: no checkpoint can be read, and the ledger no longer has all records that they "
+                f"covered: {', '.join(map(str, bad))}. Nothing was changed. Put one of these objects back from a copy "
+                "or an earlier version in the object store, or start from a backup"
+            )
+    raise Damaged(f"domain {state.domain}: each checkpoint was gone before it was read; start the process again")
+
+
+async def still_bad(
+    ledger: Ledger, store: ObjectStore, domain: Domain, found: Sequence[BadCheckpoint]
+) -> list[BadCheckpoint]:
+    """Those of some damaged checkpoints that the ledger still names and that still cannot be read."""
+    pointer = await ledger.pointer(domain)
+    named = [(pointer.position, pointer.path), *([pointer.older] if pointer.older else [])] if pointer else []
+    bad = []
+    for position, path in named:
+        if any(one.path == path for one in found):
+            try:
+                _checked(await store.get(path), domain, position)
+            except (ObjectMissing, Damaged) as error:
+                bad.append(BadCheckpoint(path, str(error)))
+    return bad
+
+
+async def _has_all(ledger: Ledger, state: State, pointer: Pointer) -> bool:
+    """Whether the ledger has every record after the state's position, as far as the newest checkpoint at least."""
+    if await ledger.last(state.domain) < pointer.position:
+        return False
+    try:
+        entries = await ledger.read(state.domain, state.position, 1)
+    except Truncated:
+        return False
+    if state.position < pointer.position and not entries:
+        return False
+    return not ledger.dense or not entries or entries[0].position == state.position + 1
 
 
 async def replay(ledger: Ledger, state: State) -> None:
@@ -110,24 +178,32 @@ def check_dense(ledger: Ledger, state: State, entries: Sequence[Entry]) -> None:
 async def write_checkpoint(ledger: Ledger, store: ObjectStore, state: State) -> bool:
     """Bring a new state up to date, store it as the newest checkpoint, and truncate the ledger through the one before.
 
-    Returns whether a checkpoint was written: there were new records, and no other process was faster.
+    A checkpoint that cannot be read is replaced, even if there are no new records. It does not become the older one,
+    and the ledger is not truncated through it.
+
+    Returns whether a checkpoint was written: there was a reason, and no other process was faster.
     """
     before = await ledger.pointer(state.domain)
+    bad: set[str] = set()
     while True:
-        await load_state(ledger, store, state)
+        bad.update(found.path for found in await load_state(ledger, store, state))
         try:
             await replay(ledger, state)
             break
         except Truncated:
             continue
-    if state.position == 0 or (before is not None and state.position <= before.position):
+    if state.position == 0:
         return False
-    data = encode_checkpoint(state)
+    if before is not None and state.position <= before.position:
+        if before.path in bad and state.position == before.position:
+            await _store(store, before.path, encode_checkpoint(state))
+            if await ledger.pointer(state.domain) != before:  # another process has removed the path from the ledger
+                await store.delete(before.path)
+            return True
+        return False
     path = path_of(state.domain, state.position, state.digest)
-    await store.put(path, [data])
-    if await store.get(path) != data:
-        raise Damaged(f"{path} does not read back as it was written")
-    while not await _point(ledger, state, path, before):
+    await _store(store, path, encode_checkpoint(state))
+    while not await _point(ledger, state, path, before, bad):
         before = await ledger.pointer(state.domain)
         if before is not None and before.position >= state.position:
             # The pointer can no longer move to this object, but another process may have set it to the same path.
@@ -135,13 +211,29 @@ async def write_checkpoint(ledger: Ledger, store: ObjectStore, state: State) -> 
                 await store.delete(path)
             return False
     if before is not None:
-        await ledger.truncate(state.domain, before.position)
-        if before.older is not None:
-            await store.delete(before.older[1])
+        older = _older(before, bad)
+        if older is not None:
+            await ledger.truncate(state.domain, older[0])
+        for gone in {before.path, *([before.older[1]] if before.older else [])}:
+            if older is None or gone != older[1]:
+                await store.delete(gone)
     return True
 
 
-async def _point(ledger: Ledger, state: State, path: str, before: Pointer | None) -> bool:
-    older = (before.position, before.path) if before else None
+async def _store(store: ObjectStore, path: str, data: bytes) -> None:
+    await store.put(path, [data])
+    if await store.get(path) != data:
+        raise Damaged(f"{path} does not read back as it was written")
+
+
+def _older(before: Pointer, bad: set[str]) -> tuple[Position, str] | None:
+    """The checkpoint that is kept beside a new one: the newest of those before it that can be read."""
+    if before.path not in bad:
+        return before.position, before.path
+    return before.older if before.older is not None and before.older[1] not in bad else None
+
+
+async def _point(ledger: Ledger, state: State, path: str, before: Pointer | None, bad: set[str]) -> bool:
+    older = _older(before, bad) if before else None
     expected = before.position if before else Position(0)
     return await ledger.set_pointer(state.domain, expected, Pointer(state.position, path, older))

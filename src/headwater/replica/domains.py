@@ -6,10 +6,12 @@ Domain 0 is `cluster`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
 from headwater.background import Background
 from headwater.clock import Chance, Clock, SystemChance, SystemClock
+from headwater.errors import StoreUnavailable
 from headwater.ledger import open_ledger
 from headwater.ledger.contract import Ledger
 from headwater.objects import ObjectStore, open_store
@@ -100,6 +102,16 @@ class Domains(Mapping[Domain, Replica[StreamsState]]):
         await self.cluster.start()
         for replica in self._streams.values():
             await replica.start()
+
+    async def bad_checkpoints(self) -> list[str]:
+        """Checkpoints that could not be read when this process was started, and that are not replaced yet."""
+        found = []
+        replicas: list[Replica[ClusterState] | Replica[StreamsState]] = [self.cluster, *self.values()]
+        for replica in replicas:
+            with contextlib.suppress(StoreUnavailable):
+                await replica.look_at_checkpoints()
+            found += [str(bad) for bad in replica.bad_checkpoints]
+        return found
 
     async def join(self) -> None:
         """Take an epoch, so that the process can append, and keep it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -28,7 +29,7 @@ from headwater.errors import (
 )
 from headwater.ledger.contract import MAX_RECORD_BYTES, Ledger
 from headwater.objects import ObjectStore
-from headwater.replica.checkpoint import check_dense, load_state, record_of
+from headwater.replica.checkpoint import BadCheckpoint, check_dense, load_state, record_of, still_bad
 from headwater.replica.room import LEDGER, Room
 from headwater.replica.watch import Watch
 from headwater.state.commands.base import Check
@@ -38,6 +39,7 @@ from headwater.state.records import Command, Record, encode_command, encode_reco
 from headwater.state.results import Result
 from headwater.types import Epoch, Position
 
+log = logging.getLogger("headwater.replica")
 READ_CHUNK = 256
 MAX_QUEUED = 10_000
 RECORD_TARGET = MAX_RECORD_BYTES - 4096
@@ -89,6 +91,8 @@ class Replica(Generic[S]):
         self.domain = state.domain
         self.on_lost: Callable[[], None] | None = None
         """Called when the process's epoch is no longer valid in this domain."""
+        self.bad_checkpoints: list[BadCheckpoint] = []
+        """Checkpoints that could not be read when this replica was started."""
         self.last_contact = clock.monotonic()
         self.bytes_applied = 0
         self.records_applied = 0
@@ -357,8 +361,23 @@ class Replica(Generic[S]):
 
     # --- checkpoints and losses --------------------------------------------------------------------------
 
+    async def look_at_checkpoints(self) -> None:
+        """Forget damaged checkpoints that were put back or replaced."""
+        if self.bad_checkpoints:
+            self.bad_checkpoints = await still_bad(self._ledger, self._store, self.domain, self.bad_checkpoints)
+
     async def _load(self) -> None:
-        await load_state(self._ledger, self._store, self.state)
+        self.bad_checkpoints = await load_state(self._ledger, self._store, self.state)
+        for bad in self.bad_checkpoints:
+            log.warning(
+                "a checkpoint cannot be read: the records of the ledger are applied instead",
+                extra={
+                    "domain": self.domain,
+                    "object": bad.path,
+                    "reason": bad.reason,
+                    "from_position": self.state.position,
+                },
+            )
 
     async def _jump(self) -> None:
         """Load a checkpoint, because the ledger was truncated past this replica.

@@ -218,7 +218,8 @@ class Lake(_Section, frozen=True):
     """How often the compactor looks for topics that are due, on average, while it is idle."""
     niceness: int = 10
     """Niceness of the compactor, Spark's JVM and its workers on this machine, within their session and as a session
-    beside others. With 10 a busy broker gets most of the processors. 0: as brokers. At most 19."""
+    beside others. With 10 a busy broker gets most of the processors. 0: as brokers. At most 19. While a topic lags by
+    more than twice its freshness target it falls step by step to 0, as far as the system allows."""
     lease_ms: int = 30_000
     """How long the compaction lease of a domain lasts. If its holder dies, another compactor takes over after that time
     at the latest."""

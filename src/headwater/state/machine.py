@@ -128,6 +128,12 @@ class _Image(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 _preamble_decoder = msgspec.msgpack.Decoder(_Preamble)
 _image_decoder = msgspec.msgpack.Decoder(_Image)
 
+
+def format_of(image: bytes) -> int:
+    """The format number of an image, of any format."""
+    return _preamble_decoder.decode(image).format
+
+
 _S = TypeVar("_S", bound="State")
 _I = TypeVar("_I", bound=msgspec.Struct)
 Judge: TypeAlias = Callable[[Any, int, Any], Result]

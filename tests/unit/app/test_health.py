@@ -81,6 +81,17 @@ def test_damaged_records_are_named() -> None:
     run(story())
 
 
+@promise("M1")
+def test_damaged_checkpoints_are_named() -> None:
+    async def story() -> None:
+        background = await dying(None)
+        told = json.loads(judged(background, checkpoints=["meta/x (cut)"]).page().body)
+        assert (told["status"], told["checkpoints"]) == ("degraded", ["meta/x (cut)"])
+        await background.close()
+
+    run(story())
+
+
 def test_a_reason_counts_more_than_duties() -> None:
     async def story() -> None:
         background = await dying(OnDeath.RESTART)

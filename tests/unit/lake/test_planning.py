@@ -3,12 +3,16 @@
 import dataclasses
 import uuid
 
+import msgspec
+
 from harness.virtual import run
 from headwater.lake.merging import plan_merge
 from headwater.lake.planning import (
     Job,
     Limits,
     TopicPlan,
+    Turns,
+    bytes_in_time,
     due,
     lag_ms,
     pending,
@@ -331,3 +335,127 @@ def test_gaps_larger_than_an_index_entry() -> None:
     assert job.removed == {TOPIC: [3, 4]}
     assert isinstance(gapped.carry_out(job), Done)
     assert not gapped.merge(Limits(merge_files=2)).removed
+
+
+FRESHNESS_MS = 30_000
+BYTES_A_SECOND = 10_000
+"""What the compactor of `Sharing` settles."""
+SHARED = Limits(file_bytes=5_000, job_bytes=40_000, min_task_bytes=1_000)
+
+
+class Sharing:
+    """Topics of one stream each, and a compactor that settles so many bytes in a second of the test's time."""
+
+    def __init__(self, topics: int, limits: Limits = SHARED) -> None:
+        self.scribe = scribe(topics)
+        self.state = state_of(self.scribe)
+        self.limits = limits
+        self.turns = Turns()
+        self.now = START_MS
+        self.lags: dict[int, int] = {}
+        """The greatest lag of each stream."""
+        self.settled: dict[int, int] = {}
+        """Bytes by stream."""
+        lease = self.scribe.do(1, TakeLease(COMPACTION, 1 << 40))
+        assert isinstance(lease, Done)
+        self.lease = lease.value
+        self.plans = [
+            TopicPlan(uuid.UUID(int=name), f"tables/{name}", [stream], FRESHNESS_MS)
+            for name, stream in self.state.streams.items()
+        ]
+
+    def write(self, stream: int, size: int, count: int = 1) -> None:
+        for _ in range(count):
+            command = self.scribe.wal(Chunk(stream, FIRST_CHUNK, [(size, 1, self.now)], []))
+            self.scribe.do(1, msgspec.structs.replace(command, created_ms=self.now), self.now)
+
+    def plan(self) -> Job:
+        ready = [plan for plan in self.plans if due(self.state, plan, self.now, self.limits)]
+        return plan_settle(
+            self.state, ready, store="m://", prefix="x", slots=2, limits=self.limits, turns=self.turns
+        )  # fmt: skip
+
+    def enter(self, job: Job) -> None:
+        """Settle what a job has, as if no record were left in it."""
+        for stream in self.state.streams.values():
+            self.lags[stream.id] = max(self.lags.get(stream.id, 0), lag_ms(self.state, [stream], self.now))
+        parts = [part for task in job.tasks for file in task.files for part in file.parts]
+        for part in sorted(parts, key=lambda part: (part.stream, part.start)):
+            run_ = SegmentRun(part.stream, part.start, part.end, -1, 0, 0)
+            assert isinstance(self.scribe.do(1, Settle(self.lease, TOPIC, "tables/t", [], [run_], [-1], [])), Done)
+            self.settled[part.stream] = self.settled.get(part.stream, 0) + sum(found.length for found in part.runs)
+
+
+def size_of(job: Job) -> int:
+    return sum(file.wal_bytes for task in job.tasks for file in task.files)
+
+
+@promise("T10", "T13")
+def test_a_topic_at_twice_the_rate_of_settling() -> None:
+    """The others keep their freshness, and it gets all that they leave."""
+    sharing = Sharing(6)
+    heavy, *others = sharing.state.streams
+    seconds, running, ends = 100, Job(), START_MS
+    for second in range(seconds):
+        sharing.now = START_MS + second * 1_000
+        if sharing.now >= ends:
+            sharing.enter(running)
+            running = sharing.plan()
+            ends = sharing.now + max(1_000, size_of(running) * 1_000 // BYTES_A_SECOND)
+        sharing.write(heavy, 2_000, 2 * BYTES_A_SECOND // 2_000)
+        for stream in others:
+            sharing.write(stream, 100)
+    assert all(0 < sharing.lags[stream] < FRESHNESS_MS for stream in others), sharing.lags
+    assert sharing.lags[heavy] > FRESHNESS_MS, "it was too much"
+    assert sharing.settled[heavy] > 0.6 * BYTES_A_SECOND * seconds
+
+
+@promise("T13")
+def test_more_heavy_topics_than_a_job_has_shares() -> None:
+    """Each has its turn, and a topic that becomes due does not wait for all of them."""
+    sharing = Sharing(41)
+    *heavy, late = sharing.state.streams
+    for stream in heavy:
+        sharing.write(stream, 1_000, 100)
+    turns = [set[int]() for _ in range(6)]
+    for number, served in enumerate(turns):
+        if number == 4:
+            sharing.write(late, 6_000)
+        job = sharing.plan()
+        assert size_of(job) <= SHARED.job_bytes + 1_000
+        sharing.enter(job)
+        served.update(part.stream for task in job.tasks for file in task.files for part in file.parts)
+    assert set.union(*turns[:3]) == set(heavy), "a job has 16 shares"
+    assert max(sharing.settled[stream] for stream in heavy) <= 3 * min(sharing.settled[stream] for stream in heavy)
+    assert late in turns[4]
+
+
+@promise("T13")
+def test_entries_larger_than_a_share() -> None:
+    """What a topic gets beyond its share is taken from its next ones."""
+    sharing = Sharing(2, dataclasses.replace(SHARED, job_bytes=4_000))
+    large, small = sharing.state.streams
+    sharing.write(large, 12_000, 20)
+    sharing.write(small, 500, 200)
+    for _ in range(20):
+        job = sharing.plan()
+        assert job, "no job is empty"
+        sharing.enter(job)
+    assert 0.6 < sharing.settled[large] / sharing.settled[small] < 1.7, sharing.settled
+    alone = Sharing(1, dataclasses.replace(SHARED, job_bytes=4_000))
+    alone.write(1, 12_000, 20)
+    for number in range(5):
+        alone.enter(alone.plan())
+        assert alone.settled[1] > 12_000 * (number + 1), "it has debts to no other"
+
+
+@promise("T10")
+def test_jobs_are_as_large_as_freshness_allows() -> None:
+    """What becomes due while a job runs is settled by the next one, in time."""
+    sharing = Sharing(3)
+    limits = dataclasses.replace(SHARED, job_bytes=1 << 30)
+    assert bytes_in_time(None, sharing.plans, 2, limits) == 1 << 30, "the first job shows how fast they are"
+    assert bytes_in_time(20_000.0, sharing.plans, 2, limits) == 20_000 * FRESHNESS_MS // 4_000
+    assert bytes_in_time(20_000.0, sharing.plans[:1], 2, limits) == 1 << 30, "it waits for no other topic"
+    assert bytes_in_time(1.0, sharing.plans, 2, limits) == 2 * limits.file_bytes
+    assert bytes_in_time(1e12, sharing.plans, 2, limits) == 1 << 30

@@ -414,6 +414,36 @@ def test_checkpoints_when_the_ledger_has_grown() -> None:
     run(told())
 
 
+@promise("M1")
+def test_a_damaged_checkpoint_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """By the first round after the start. Until then, the process names it in its log and in its health."""
+
+    async def told() -> None:
+        world = NodeWorld()
+        node = await world.node(housekeeping=Housekeeping(interval_ms=1 << 40, checkpoint_bytes=1))
+        [stream] = (await topic(node)).streams
+        await sent(node, stream, batch([b"x"]))
+        await node.housekeeper.round()
+        await node.stop()
+        pointer = await world.ledger.pointer(ONE)
+        assert pointer is not None
+        world.store.objects[pointer.path] = world.store.objects[pointer.path][:-1] + b"\xff"
+        late = await world.node(2, housekeeping=Housekeeping(interval_ms=1 << 40, checkpoint_bytes=1 << 40))
+        assert late.domains[ONE].state.streams[stream].next_offset == 1
+        [named] = await late.domains.bad_checkpoints()
+        assert named.startswith(pointer.path)
+        [line] = [one for one in caplog.records if "checkpoint cannot be read" in one.message]
+        assert vars(line)["object"] == pointer.path and line.levelname == "WARNING"
+        await late.housekeeper.round()
+        assert await late.domains.bad_checkpoints() == []
+        mended = await world.ledger.pointer(ONE)
+        assert mended is not None and mended.path != pointer.path and pointer.path not in world.store.objects
+        await late.housekeeper.round()
+        assert await world.ledger.pointer(ONE) == mended, "one is enough"
+
+    run(told())
+
+
 @promise("K7")
 def test_half_made_topics_are_finished() -> None:
     """Whatever a dead process began."""

@@ -21,6 +21,7 @@ from headwater.state.cluster.state import ClusterState
 from headwater.state.records import FORMAT
 from headwater.state.streams.state import StreamsState
 from headwater.types import Domain, Pieces, Position
+from tests.support.checkpoints import of_format
 from tests.support.promise import promise
 from tests.support.scribe import Scribe
 
@@ -97,8 +98,7 @@ def test_a_checkpoint_of_another_format() -> None:
         await world.checkpoint()
         pointer = await world.ledger.pointer(ONE)
         assert pointer is not None
-        other = MAGIC[:-1] + b"%d" % (FORMAT - 1)
-        await world.store.put(pointer.path, [other + world.store.objects[pointer.path][len(MAGIC) :]])
+        await world.store.put(pointer.path, [of_format(world.store.objects[pointer.path], FORMAT - 1)])
         with pytest.raises(Halted, match=f"the checkpoint has format {FORMAT - 1}, .* reads format {FORMAT} only"):
             await world.loaded()
 
@@ -189,7 +189,107 @@ def test_both_damaged_is_said() -> None:
             await world.checkpoint()
         for path in world.store.objects:
             world.store.objects[path] = b"rubbish"
-        with pytest.raises(Damaged, match="doctor"):
+        pointer, ends = await world.ledger.pointer(ONE), await world.ledger.last(ONE)
+        assert pointer is not None and pointer.older is not None
+        with pytest.raises(Damaged, match="start from a backup") as told:
+            await world.loaded()
+        assert pointer.path in str(told.value) and pointer.older[1] in str(told.value)
+        with pytest.raises(Damaged):
+            await world.checkpoint()
+        assert (await world.ledger.pointer(ONE), await world.ledger.last(ONE)) == (pointer, ends)
+
+    asyncio.run(run())
+
+
+@promise("M1")
+def test_one_bad_bit_in_the_only_one() -> None:
+    """The ledger was never truncated, so its records give the whole state, whichever bit it is."""
+
+    async def run() -> None:
+        world = World()
+        await world.grow(10)
+        assert await world.checkpoint()
+        await world.grow(3)
+        pointer = await world.ledger.pointer(ONE)
+        assert pointer is not None and pointer.older is None
+        sound = world.store.objects[pointer.path]
+        for bit in [*range(24 * 8), 100 * 8, len(sound) * 8 - 1]:
+            damaged = bytearray(sound)
+            damaged[bit // 8] ^= 1 << bit % 8
+            world.store.objects[pointer.path] = bytes(damaged)
+            state = StreamsState(ONE)
+            [bad] = await load_state(world.ledger, world.store, state)
+            assert bad.path == pointer.path and state.position == 0
+            await world.agrees()
+
+    asyncio.run(run())
+
+
+@promise("M1")
+@pytest.mark.parametrize("grown", [0, 3])
+def test_a_new_one_replaces_the_damaged_one(grown: int) -> None:
+    """Also if there is nothing new. The damaged one never becomes the older one, and no record is truncated for it."""
+
+    async def run() -> None:
+        world = World()
+        await world.grow(10)
+        await world.checkpoint()
+        pointer = await world.ledger.pointer(ONE)
+        assert pointer is not None
+        world.store.objects[pointer.path] = b"rubbish"
+        await world.grow(grown)
+        assert await world.checkpoint()
+        mended = await world.ledger.pointer(ONE)
+        assert mended is not None and mended.older is None
+        assert mended.position == await world.ledger.last(ONE) and set(world.store.objects) == {mended.path}
+        assert await load_state(world.ledger, world.store, StreamsState(ONE)) == []
+        assert len(await world.ledger.read(ONE, Position(0), 1000)) == await world.ledger.last(ONE)
+        await world.agrees()
+        assert not await world.checkpoint(), "nothing is damaged or new"
+
+    asyncio.run(run())
+
+
+@promise("M1")
+def test_the_older_one_stays_while_the_newest_is_damaged() -> None:
+    """Two that can be read are needed again before more of the ledger goes."""
+
+    async def run() -> None:
+        world = World()
+        for _ in range(3):
+            await world.grow(10)
+            await world.checkpoint()
+        pointer = await world.ledger.pointer(ONE)
+        assert pointer is not None and pointer.older is not None
+        world.store.objects[pointer.path] = b"rubbish"
+        await world.grow(5)
+        assert await world.checkpoint()
+        mended = await world.ledger.pointer(ONE)
+        assert mended is not None and mended.older == pointer.older
+        assert set(world.store.objects) == {mended.path, pointer.older[1]}
+        world.store.objects[mended.path] = b"rubbish, too"
+        await world.agrees()
+
+    asyncio.run(run())
+
+
+@promise("M1")
+def test_a_ledger_that_lost_its_end_is_no_substitute() -> None:
+    """The damaged checkpoint had records that the ledger no longer has: a state without them would be wrong."""
+
+    async def run() -> None:
+        world = World()
+        await world.grow(10)
+        await world.checkpoint()
+        pointer = await world.ledger.pointer(ONE)
+        assert pointer is not None
+        world.store.objects[pointer.path] = b"rubbish"
+        lost = MemoryLedger()
+        for entry in (await world.ledger.read(ONE, Position(0), 1000))[:-1]:
+            await lost.append(ONE, entry.data)
+        await lost.set_pointer(ONE, Position(0), pointer)
+        world.ledger = lost
+        with pytest.raises(Damaged, match="no longer has all records"):
             await world.loaded()
 
     asyncio.run(run())

@@ -10,7 +10,7 @@ from headwater.app.session import ledger_session
 from headwater.errors import EpochLost, Halted
 from headwater.ledger.memory import MemoryLedger
 from headwater.objects.memory import MemoryStore
-from headwater.replica.checkpoint import MAGIC, write_checkpoint
+from headwater.replica.checkpoint import write_checkpoint
 from headwater.replica.domains import STREAM_DOMAINS, Domains, new_state
 from headwater.settings.settings import Settings
 from headwater.state.cluster.state import ClusterState
@@ -19,6 +19,7 @@ from headwater.state.records import FORMAT
 from headwater.state.results import Done
 from headwater.state.streams.state import StreamsState
 from headwater.types import CLUSTER, Domain, Position
+from tests.support.checkpoints import of_format
 from tests.support.promise import promise
 
 ONE = Domain(1)
@@ -62,7 +63,7 @@ def test_another_format_is_refused_before_anything_is_written(settled: bool) -> 
         if settled:
             assert await write_checkpoint(ledger, store, ClusterState())
             [path] = store.objects
-            store.objects[path] = MAGIC[:-1] + b"%d" % (FORMAT - 1) + store.objects[path][len(MAGIC) :]
+            store.objects[path] = of_format(store.objects[path], FORMAT - 1)
         else:
             records = [entry.data for entry in await ledger.read(CLUSTER, Position(0), 1_000)]
             ledger = MemoryLedger()

@@ -24,7 +24,7 @@ from headwater.state.cluster.state import ClusterState
 from headwater.state.machine import State
 from headwater.state.streams.state import StreamsState
 from headwater.state.streams.stream import Stream
-from headwater.types import CLUSTER, WalId
+from headwater.types import CLUSTER, Position, WalId
 
 
 async def examine(settings: Settings, *, deep: bool = False, tell: Callable[[Progress], None] | None = None) -> Report:
@@ -76,10 +76,10 @@ async def _load(ledger: Ledger, store: ObjectStore, state: State, report: Report
                 continue
             other = new_state(state.domain)
             try:
-                decode_checkpoint(await store.get(path), other)
+                decode_checkpoint(await store.get(path), other, Position(position))
                 await replay(ledger, other)
             except (ObjectMissing, Damaged, Truncated) as error:
-                report.add("checkpoint", f"{name} at {position}", error)
+                report.add("checkpoint", f"{name} at {position}", f"{path} cannot be used: {error}")
                 continue
             report.count("checkpoints")
             if other.position == state.position and other.digest != state.digest:

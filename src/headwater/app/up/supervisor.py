@@ -191,6 +191,8 @@ class ClusterHealth(msgspec.Struct, omit_defaults=True):
     duties: dict[str, list[DutyReport]] = msgspec.field(default_factory=dict)
     damage: dict[str, list[DamageLine]] = msgspec.field(default_factory=dict)
     """By process, ranges of offsets that it found to be unreadable."""
+    checkpoints: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    """By process, checkpoints that it could not read when it was started."""
     parts: dict[str, list[PartHealth]] = msgspec.field(default_factory=dict)
     """By process, parts that work or fail on their own, such as the source of each link."""
 
@@ -364,6 +366,7 @@ class Supervisor:
             found.full = {name: health.full for name, health in told.items() if health and health.full}
             found.duties = {"supervisor": own, **{name: health.duties for name, health in told.items() if health}}
             found.damage = {name: health.damage for name, health in told.items() if health and health.damage}
+            found.checkpoints = {name: h.checkpoints for name, h in told.items() if h and h.checkpoints}
             found.parts = {name: health.components for name, health in told.items() if health and health.components}
         return found
 

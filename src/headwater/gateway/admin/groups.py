@@ -20,6 +20,7 @@ from headwater.coordination.kinds import kind_of
 from headwater.errors import BadInput
 from headwater.gateway.admin.changing import took
 from headwater.gateway.services import Call, Services, missing
+from headwater.log.damage import way_on
 from headwater.replica.replica import Replica
 from headwater.state.cluster.access import AclResource, Operation
 from headwater.state.cluster.domain import Topic
@@ -151,6 +152,16 @@ def committed(call: Call, group: StoredGroup) -> list[tuple[str, int, Committed,
             if stream is not None:
                 found.append((topic.name, partition, offset, stream))
     return sorted(found, key=lambda line: line[:2])
+
+
+def waits_at(call: Call, group: str, stream: Stream, offset: int) -> str:
+    """Why a group gets no records at its offset, and what to do; empty if this gateway knows of no damage there."""
+    own = call.services
+    line = own.reader.damage.at(replica_of(own).domain, stream.id, offset)
+    if line is None:
+        return ""
+    to_do = way_on(line.topic, line.partition, line.last_offset, group)
+    return f"the records up to {line.last_offset} cannot be read ({line.object}: {line.reason}); {to_do}"
 
 
 async def check_commit(call: Call, group: str, names: Iterable[str]) -> Mapping[str, Topic]:

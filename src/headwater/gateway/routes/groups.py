@@ -70,6 +70,8 @@ class OffsetLine(msgspec.Struct, frozen=True):
     """The offset after the last record that can be read."""
     lag: int
     """The offsets from the committed one to the end."""
+    damage: str
+    """Why the group gets no records at this offset, and what to do. Empty if this gateway found no damage there."""
 
 
 class NewOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -169,6 +171,7 @@ async def list_group_offsets(
             start=stream.log_start,
             end=stream.end,
             lag=max(0, stream.end - offset.offset),
+            damage=admin.waits_at(call, group, stream, offset.offset),
         )
         for topic, partition, offset, stream in admin.committed(call, stored)
     ]

@@ -140,6 +140,16 @@ class LinkRunner:
         return self.link.name
 
     @property
+    def outdated(self) -> bool:
+        """Whether the link was changed since this runner began.
+
+        It then begins and stops nothing, because it would judge new states of topics by old options and at an old
+        source. Another runner takes its place.
+        """
+        link = self._cluster.state.links.links.get(self.name)
+        return link is None or link.version != self.link.version
+
+    @property
     def groups_copied(self) -> int:
         """Offsets of groups that this process has copied."""
         return self._groups.copied
@@ -220,7 +230,7 @@ class LinkRunner:
     def _wanted(self) -> dict[Place, tuple[uuid.UUID, int, int]]:
         """By place: the topic, its stream here, and the generation."""
         found: dict[Place, tuple[uuid.UUID, int, int]] = {}
-        if self.link.spec.paused:
+        if self.link.spec.paused or self.outdated:
             return found
         state = self._cluster.state
         for linked in state.links.of(self.name):
@@ -253,7 +263,7 @@ class LinkRunner:
             self._chance,
             self._tools.ahead,
         )
-        task = self._tasks.spawn(self._copy(copier), f"copy-{place[0]}-{place[1]}")
+        task = self._tasks.spawn(self._copy(copier, generation), f"copy-{place[0]}-{place[1]}")
         task.add_done_callback(lambda _: self._changed.set())
         self._copies[place] = _Copy(stream, generation, topic_id, copier, task)
         feed.join(copier)
@@ -264,13 +274,13 @@ class LinkRunner:
         copy.task.cancel()
         await asyncio.wait([copy.task])
 
-    async def _copy(self, copier: Copier) -> None:
+    async def _copy(self, copier: Copier, generation: int) -> None:
         try:
             await copier.run()
         except MirrorOver as over:
             log.info("a copy ends", extra={"topic": copier.topic, "partition": copier.partition, "reason": str(over)})
         except (SourceStops, BadInput) as error:
-            await self._stop(copier, error)
+            await self._stop(copier, generation, error)
         except HeadwaterError as error:  # nobody foresaw it: the copy begins again, but not at once
             copier.fail(error)
             log.exception("a copy failed", extra={"topic": copier.topic, "partition": copier.partition})
@@ -281,18 +291,23 @@ class LinkRunner:
     def ended(self, copier: Copier, error: SourceStops) -> None:
         """See `Owner`."""
         copier.stopped = error
-        self._tasks.spawn(self._stop(copier, error), "link-stop")
+        copy = self._copies.get(copier.place)
+        if copy is not None and copy.copier is copier:
+            self._tasks.spawn(self._stop(copier, copy.generation, error), "link-stop")
 
-    async def _stop(self, copier: Copier, error: HeadwaterError) -> None:
-        """Note in the ledger that a topic is stopped, however long that takes: nobody else would do it."""
-        while (linked := self._linked(copier.topic)) is not None:
+    async def _stop(self, copier: Copier, generation: int, error: HeadwaterError) -> None:
+        """Note in the ledger that a topic is stopped, however long that takes: no other process would do it.
+
+        What was found under a generation says nothing about the next one: an operator may have resumed the topic.
+        """
+        while (linked := self._linked(copier.topic, generation)) is not None and not self.outdated:
             if await self._retried(partial(self._topics.stop, linked, f"partition {copier.partition}: {error}")):
                 break
         self._changed.set()
 
-    def _linked(self, source: str) -> LinkedTopic | None:
+    def _linked(self, source: str, generation: int) -> LinkedTopic | None:
         of = self._cluster.state.links.of(self.name)
-        return next((one for one in of if one.source == source and one.copied), None)
+        return next((one for one in of if one.source == source and one.copied and one.generation == generation), None)
 
     # --- topics and groups -----------------------------------------------------------------------------
 
@@ -303,6 +318,8 @@ class LinkRunner:
             if LEADING in self._shares and not self.link.spec.paused:
                 names = self._topics.names()
                 found = await self._asked(partial(source.discover, names))
+                if self.outdated:
+                    continue
                 await self._retried(partial(self._topics.follow, found))
                 for name in self._topics.doubted:
                     source.doubt(name)

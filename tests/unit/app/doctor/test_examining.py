@@ -1,13 +1,19 @@
-"""What `headwater doctor` says about links and mirrors."""
+"""What `headwater doctor` says about links, mirrors and damaged checkpoints."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from pathlib import Path
 
 import msgspec
 
-from headwater.app.doctor.examining import check_links
+from headwater.app.doctor.examining import check_links, examine
 from headwater.app.doctor.report import Report
+from headwater.ledger.sqlite.ledger import SqliteLedger
+from headwater.objects.local import LocalStore
+from headwater.replica.checkpoint import write_checkpoint
+from headwater.settings.settings import Settings
 from headwater.state.cluster.state import ClusterState
 from headwater.state.commands.cluster import CreateTopic, TakeEpoch
 from headwater.state.commands.links import LinkPhase, LinkSpec, PutLink, SetLinkTopic, SetMirror
@@ -81,3 +87,33 @@ def test_linked_topics_that_do_not_exist() -> None:
     story = Story()
     story.cluster.topics.clear()
     assert story.findings() == ["links: is linked, and does not exist"]
+
+
+@promise("M1")
+def test_a_damaged_checkpoint_before_a_whole_ledger(tmp_path: Path) -> None:
+    """It is the one finding: the records of the ledger give the state. A truncated ledger gives none."""
+
+    async def story() -> tuple[list[str], list[str]]:
+        ledger, store = SqliteLedger(tmp_path / "ledger.db"), LocalStore(tmp_path / "objects")
+        scribe = Scribe(ClusterState())
+        scribe.do(0, TakeEpoch("p", 1, "z", (), LEVEL, "b"))
+        for data in scribe.records:
+            await ledger.append(Domain(0), data)
+        assert await write_checkpoint(ledger, store, ClusterState())
+        [checkpoint] = tmp_path.rglob("*.ckpt")
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+        whole = await findings()
+        await ledger.truncate(Domain(0), await ledger.last(Domain(0)))
+        cut = await findings()
+        await ledger.close()
+        await store.close()
+        assert all(checkpoint.name in text for text in (*whole, *cut))
+        return whole, cut
+
+    async def findings() -> list[str]:
+        report = await examine(Settings(data=str(tmp_path)))
+        return [f"{one.check} {one.subject}: {one.problem}" for one in report.findings]
+
+    [whole], [cut] = asyncio.run(story())
+    assert whole.startswith("checkpoint domain 0 at 1: ") and "cannot be used" in whole
+    assert cut.startswith("ledger domain 0: ") and "start from a backup" in cut

@@ -12,9 +12,11 @@ from headwater.coordination.consumer.members import ConsumerMember
 from headwater.coordination.consumer.members import Head as ConsumerHead
 from headwater.coordination.consumer.members import encode_member as encode_consumer
 from headwater.gateway.admin.groups import MAX_OFFSETS
+from headwater.log.damage import BadRange, path_of
 from headwater.settings.settings import Gateway, Groups, Settings
 from headwater.state.cluster.access import AclResource, Operation
 from tests.support.gateways import ALICE, gateway, secured
+from tests.support.promise import promise
 from tests.support.rules import rule
 from tests.support.stored_groups import classic, reads, store
 
@@ -56,6 +58,28 @@ def test_offsets_are_set_and_shown_with_their_lag() -> None:
             told = (await found.get(PATH)).json()
             assert (told["kind"], told["state"], told["members"]) == ("none", "Empty", [])
             assert (told["offsets"], told["lag"]) == (3, 6)
+
+    asyncio.run(story())
+
+
+@promise("L10")
+def test_an_offset_at_damaged_records_says_so() -> None:
+    """With the way on, as far as this gateway has met the damage."""
+
+    async def story() -> None:
+        async with gateway() as found:
+            made = await found.topic("orders")
+            await found.fill("orders", 3)
+            domain = min(found.services.domains)
+            state = found.services.domains[domain].state
+            stream = state.streams[made.streams[0]]
+            entry, damage = stream.index[0], found.services.reader.damage
+            damage.note(BadRange(domain, stream.id, entry.start, entry.end, path_of(state, stream, entry), "gone"))
+            for offset, waits in ((entry.start, True), (entry.end, False)):
+                await found.ask("PUT", f"{PATH}/offsets", **offsets(one("orders", 0, offset)))
+                [line] = (await found.get(f"{PATH}/offsets")).json()["items"]
+                assert ("cannot be read" in line["damage"]) == waits
+                assert (f"group reset readers --topic orders --partition 0 --to {entry.end}" in line["damage"]) == waits
 
     asyncio.run(story())
 

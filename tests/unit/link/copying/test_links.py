@@ -203,6 +203,45 @@ def test_retention_of_the_source_that_overtakes_a_link(accept: bool) -> None:
     tell(story)
 
 
+@pytest.mark.parametrize("change", ["link", "gap"])
+def test_a_topic_that_was_resumed_is_not_stopped_by_what_was_found_before(change: str) -> None:
+    """The process has not looked at the changed link yet, and runs the copies of the old one."""
+
+    async def main() -> None:
+        node, source = await NodeWorld().node(links=replace(QUICK, check_ms=1 << 40)), ModelSource()
+        changes = LinkChanges(node.cluster, linking_of(node))
+        [log] = source.create("t")
+        source.put("t", 0, b"a")
+        copying = copying_of(node, source)
+        await link(node, "t")
+        while not copying.runners():
+            await copying.round()
+        await until(lambda: end_of(node, "t") == 1)
+        [runner] = copying.runners()
+        [copier] = runner.copiers()
+        source.put("t", 0, b"b")
+        source.put("t", 0, b"c")
+        log.delete_before(2)
+        await until(lambda: linked(node, "t").phase is LinkPhase.STOPPED)  # type: ignore[union-attr]
+        await changes.resume("first", accept_gap=True)
+        if change == "link":
+            runner.assign(frozenset(range(SHARES)))  # the rest of a round that began before the change
+            await asyncio.sleep(PATIENCE_SECONDS / 10)
+        else:
+            runner.link, runner.accept_gap = node.cluster.state.links.links["first"], True
+            runner.ended(copier, SourceTruncated("found before", 0))
+            await asyncio.sleep(PATIENCE_SECONDS / 10)
+        assert linked(node, "t").phase is LinkPhase.COPYING  # type: ignore[union-attr]
+        await copying.round()
+        await copying.round()
+        await until(lambda: end_of(node, "t") == 3)
+        assert await copied(node, "t") == [(0, b"a"), (2, b"c")]
+        await copying.close()
+        await node.background.close()
+
+    run(main())
+
+
 def recreate(source: ModelSource) -> None:
     source.create("t")
     source.put("t", 0, b"other", b"other", b"other", b"other")

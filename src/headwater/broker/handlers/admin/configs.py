@@ -102,7 +102,7 @@ async def describe_configs(broker: Broker, request: Request) -> Values:
         try:
             if failure is not None:
                 raise failure
-            configs = _describe(broker, resource.resource_type, resource.resource_name)
+            configs = _describe(broker, request, resource.resource_type, resource.resource_name)
             await work.did(len(configs))
             answer: Values = {"error_code": ErrorCode.none, "configs": _trimmed(request, resource, configs)}
         except HeadwaterError as error:
@@ -111,14 +111,15 @@ async def describe_configs(broker: Broker, request: Request) -> Values:
     return {"results": results}
 
 
-def _describe(broker: Broker, kind: int, name: str) -> list[Values]:
+def _describe(broker: Broker, request: Request, kind: int, name: str) -> list[Values]:
     state = broker.cluster.state
     if kind == ConfigResource.TOPIC:
         check_name(name)
         topic = topic_by_name(state, name)
         if topic is None:
             raise NotFound(f"This server does not host the topic {name!r}.")
-        rows = [*describe_topic_configs(broker, topic.configs), *_damage(broker, name), *_link(broker, topic.id)]
+        rows = [*describe_topic_configs(broker, topic.configs), *_damage(broker, request, name)]
+        rows += _link(broker, topic.id)
         return [{**row, "read_only": True} for row in rows] if is_empty(topic) else rows
     if kind == ConfigResource.BROKER:
         return _broker(broker, name)
@@ -140,9 +141,22 @@ def _describe(broker: Broker, kind: int, name: str) -> list[Values]:
     raise BadInput(f"Unsupported resource type: {kind}")
 
 
-def _damage(broker: Broker, topic: str) -> list[Values]:
-    """The ranges of a topic that this broker cannot read, as a config that only the broker sets."""
-    lines = broker.reader.damage.lines(topic=topic)
+def _damage(broker: Broker, request: Request, topic: str) -> list[Values]:
+    """The ranges of a topic that this broker cannot read, as a config that only the broker sets.
+
+    It names the groups and clients that wait there, as far as the caller may know of them.
+    """
+    every = broker.may(request, Operation.DESCRIBE, access.AclResource.CLUSTER)
+
+    def shown(group: str) -> bool:
+        return every or broker.may(request, Operation.DESCRIBE, access.AclResource.GROUP, group)
+
+    lines = [
+        msgspec.structs.replace(
+            line, groups=[group for group in line.groups if shown(group)], clients=line.clients if every else []
+        )
+        for line in broker.reader.damage.lines(topic=topic)
+    ]
     value = msgspec.json.encode(lines).decode()
     return [_row(topic_configs.DAMAGE, value, DEFAULT, True, ())] if lines else []
 

@@ -4,6 +4,8 @@ Records are answered from the local replica at once. Before an empty answer or a
 the ledger that began after the request arrived, so that no reader misses records that another broker has acknowledged.
 
 Readers of committed records stop at the stable offset. Their answers name the aborted transactions among the records.
+
+A fetch that begins in a damaged range is answered with an error that clients retry, and noted (`log/damage.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from headwater.broker.registry import api
 from headwater.broker.request import Request, Values
 from headwater.broker.turns import SLICE_ITEMS
 from headwater.errors import HeadwaterError
+from headwater.log.damage import DamagedRange
 from headwater.log.looking import bound_of
 from headwater.log.reader import Want
 from headwater.replica.watch import Watch
@@ -372,6 +375,8 @@ async def _read_all(
     for (one, _), result in zip(reading, results, strict=True):
         if isinstance(result, HeadwaterError):
             one.error, one.high_watermark, one.stable, one.log_start = code_of(result), -1, -1, -1
+            if isinstance(result, DamagedRange):
+                broker.reader.damage.met(result.bad, f"{request.client_id} at {request.connection.host}")
         else:
             one.records, one.aborted = result.records, result.aborted
             one.high_watermark, one.stable, one.log_start = result.high_watermark, result.stable, result.log_start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -10,11 +11,16 @@ from kio.schema.errors import ErrorCode
 
 from headwater.broker.handlers.data import fetch as handler
 from headwater.log import reader as reader_module
+from headwater.log.damage import LOG_SECONDS, MAX_CLIENT_NAME, MAX_WAITING
 from headwater.settings.settings import Cache, Settings
+from headwater.state.cluster.access import AclResource
+from headwater.state.commands.groups import CommitAlone
 from headwater.state.streams.append import PREFIX_BYTES
+from headwater.types import Domain
 from tests.support.batches import Rec, batch, values
 from tests.support.nodes import Caller
-from tests.unit.broker.calling import FETCH, NOW, create, produce, run
+from tests.support.promise import promise
+from tests.unit.broker.calling import FETCH, NOW, TOPIC, configs_of, create, produce, run
 
 PROMISES = ("K4", "L9")
 
@@ -120,3 +126,64 @@ def test_partitions_that_share_objects_are_read_together(monkeypatch: pytest.Mon
         assert cache.store_reads <= 1.2 * written
 
     run(test, settings=Settings(cache=Cache(wal_bytes=6 * object_bytes)))
+
+
+@promise("L10")
+def test_a_consumer_at_damaged_records_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its client, by its group if it has committed the offset, with what to do; in the log once a minute."""
+
+    def told() -> list[dict[str, Any]]:
+        return [vars(record) for record in caplog.records if "consumers wait" in record.message]
+
+    async def test(one: Caller, two: Caller) -> None:
+        await create(one)
+        for number in range(2):
+            assert (await produce(one, data(100, number))).error_code is ErrorCode.none
+        store, replica = two.node.domains.store, two.node.domains[Domain(1)]
+        first = min(path for path in store.objects if path.startswith("wal/"))  # type: ignore[attr-defined]
+        await store.delete(first)
+        made = one.node.cluster.state.names["t"]
+        for group, offset in (("stuck", 0), ("further", 1)):
+            offsets = [(made.id.bytes, 0, offset, -1, "")]
+            await one.node.domains[Domain(1)].submit([CommitAlone(group, offsets)])
+        await replica.barrier()
+        damage, clock = two.node.damage, VirtualNow()
+        monkeypatch.setattr(damage, "_clock", clock)
+        two.client_id = "c" * 1_000
+        for _ in range(3):
+            assert (await fetch_all(two, {0: 0}))[0].error_code is ErrorCode.kafka_storage_error
+            clock.now += 6
+        [line] = told()
+        assert (line["topic"], line["partition"], line["groups"]) == ("t", 0, ["stuck"])
+        assert line["clients"] == ["c" * MAX_CLIENT_NAME]
+        assert "headwater group reset GROUP --topic t --partition 0 --to 1" in line["to_do"]
+        two.client_id = "other"
+        clock.now += LOG_SECONDS
+        assert (await fetch_all(two, {0: 0, 1: 0}))[0].error_code is ErrorCode.kafka_storage_error
+        assert told()[1]["clients"] == ["other at 127.0.0.1"], "the first one has stopped asking"
+        for number in range(2 * MAX_WAITING):
+            two.client_id = f"one of many {number}"
+            await fetch_all(two, {0: 0})
+        assert len(told()) == 2
+        [shown] = damage.lines()
+        assert shown.groups == ["stuck"] and len(shown.clients) == MAX_WAITING
+        described = (await configs_of(two, TOPIC, "t", ["headwater.damage"]))["headwater.damage"]
+        assert json.loads(described.value)[0]["groups"] == ["stuck"]
+        hidden = (AclResource.CLUSTER, AclResource.GROUP)
+        monkeypatch.setattr(two.node.broker, "may", lambda request, operation, kind, name="": kind not in hidden)
+        described = (await configs_of(two, TOPIC, "t", ["headwater.damage"]))["headwater.damage"]
+        [seen] = json.loads(described.value)
+        assert not {"groups", "clients"} & seen.keys(), "the caller may not know of them"
+
+    run(test, 2)
+
+
+class VirtualNow:
+    """A clock that the test moves."""
+
+    now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
