@@ -26,6 +26,7 @@ from headwater.lake.commands import Swap, facts_by_topic, failures_of, replace_c
 from headwater.lake.damaged import DamagedInputs
 from headwater.lake.decoding import Decoding
 from headwater.lake.indexing import cut_topics, indexed
+from headwater.lake.isolating import Attempt, Isolation, Isolations, Turn
 from headwater.lake.planning import DATA, Job, Limits, TopicPlan, due, lag_ms, plan_settle, table_root
 from headwater.lake.recutting import plan_merges
 from headwater.lake.registries import BuiltIn, Registry
@@ -95,6 +96,7 @@ class Compactor:
         self.decoding = Decoding(registry or BuiltIn(domains.cluster), domains.clock)
         self.damage = Damage(domains)
         self._damaged = DamagedInputs(self.damage, domains.store)
+        self.isolated = Isolations(self._clock)
         self._jobs = 0
         self._looked: dict[uuid.UUID, int] = {}
         """The versions of tables in which there are no files to cut by partition."""
@@ -211,7 +213,7 @@ class Compactor:
             facts = {"table": plan.root, "seconds": lag / 1000}
             if lag > plan.freshness_ms + LATE_MS:
                 late[plan.topic] = lag
-                if plan.topic not in before:
+                if plan.topic not in before and plan.topic not in self.isolated.alerts:
                     log.warning("settling is late: it does not get enough of the machine", extra=facts)
             elif plan.topic in before:
                 log.info("settling is in time again", extra=facts)
@@ -219,6 +221,7 @@ class Compactor:
 
     async def _settle(self, replica: Replica[StreamsState], lease: int) -> bool:
         now, state = state_clock(replica, self._clock), replica.state
+        self.isolated.keep(self._cluster.state.topics)
         everything = self.plans(replica)
         plans = [p for p in everything if p.topic in state.wanted or due(state, p, now, self._limits)]
         if not plans:
@@ -226,13 +229,17 @@ class Compactor:
             return False
         typings = await self.decoding.typings(state, self._cluster.state, [plan.topic for plan in plans])
         plans = [replace(plan, typing=typings.get(plan.topic)) for plan in plans]
+        turn = self.isolated.settling.turn(plan.topic for plan in plans)
+        plans = turn.plans(plans)
         roots = {plan.topic: plan.root for plan in plans}
         job, facts = await self._work(
             replica,
             lease,
             lambda prefix: plan_settle(
-                state, plans, store=self._store.url, prefix=prefix, slots=self._slots, limits=self._limits
+                state, plans, store=self._store.url, prefix=prefix, slots=self._slots, limits=turn.limits(self._limits)
             ),
+            self.isolated.settling,
+            turn,
         )
         by_topic, found = await self._sound(replica, job, facts, roots)
         commands = [settle_command(lease, topic, roots[topic], found) for topic, found in by_topic.items()]
@@ -258,7 +265,8 @@ class Compactor:
 
     async def _merge(self, replica: Replica[StreamsState], lease: int) -> bool:
         state = replica.state
-        tables = [table for table in state.tables.values() if not table.dropped]
+        turn = self.isolated.merging.turn(table.topic for table in state.tables.values() if not table.dropped)
+        tables = [table for table in state.tables.values() if table.topic in turn]
         streams: dict[uuid.UUID, list[Stream]] = {}
         for stream in state.streams.values():
             streams.setdefault(stream.topic, []).append(stream)
@@ -279,6 +287,8 @@ class Compactor:
                 cut=cut_topics(self._cluster.state),
                 looked=self._looked,
             ),
+            self.isolated.merging,
+            turn,
         )
         roots = {table.topic: table.root for table in tables}
         by_topic, _ = await self._sound(replica, job, facts, roots)
@@ -301,6 +311,8 @@ class Compactor:
         typings = await self.decoding.typings(state, self._cluster.state, [table.topic for table in tables])
         if not typings:
             return False
+        turn = self.isolated.rewriting.turn(typings)
+        typings = {topic: turn.typing(typing) for topic, typing in typings.items() if topic in turn}
         job, facts = await self._work(
             replica,
             lease,
@@ -309,11 +321,13 @@ class Compactor:
                 typings,
                 store=self._store.url,
                 prefix=prefix,
-                slots=self._slots,
+                slots=1 if turn.small else self._slots,
                 limits=self._limits,
                 damaged=self._damaged.files(replica.domain) if self.damage else (),
                 postponed=self.decoding.is_postponed,
             ),
+            self.isolated.rewriting,
+            turn,
         )
         roots = {table.topic: table.root for table in tables}
         by_topic, _ = await self._sound(replica, job, facts, roots)
@@ -338,20 +352,29 @@ class Compactor:
         return False
 
     async def _work(
-        self, replica: Replica[StreamsState], lease: int, plan: Callable[[str], Job]
+        self,
+        replica: Replica[StreamsState],
+        lease: int,
+        plan: Callable[[str], Job],
+        isolation: Isolation,
+        turn: Turn,
     ) -> tuple[Job, list[TaskFacts]]:
-        """Run a job. Its number is part of the names of the files it writes."""
+        """Run a job. Its number is part of the names of the files it writes. One that fails divides its topics."""
         self._jobs += 1
         number = self._jobs
         job = indexed(plan(f"{replica.epoch:010d}-{number:08d}-"), self._cluster.state)
         if not job:
             return job, []
         self._running.add(number)
+        tag = f"headwater-{replica.domain}-{replica.epoch}-{number}"
+        attempt = Attempt(isolation, turn, job, lambda tasks: self._run_job(tag, tasks))
         try:
-            tag = f"headwater-{replica.domain}-{replica.epoch}-{number}"
-            return job, await self.decoding.run(replica, lease, job, lambda tasks: self._run_job(tag, tasks))
+            facts = await self.decoding.run(replica, lease, job, attempt.run)
+            attempt.succeeded(self._limits)
+            return job, facts
         except HeadwaterError:
             self.failed_jobs += 1
+            await attempt.failed(self._store.url, self._cluster.state)
             raise
         finally:
             self._running.discard(number)
