@@ -264,6 +264,11 @@ class Program:
         else:
             row[kernel.NUMBER] = len(tree["symbols"]) if kind == "enum" else len(parts)
         self._links[number] = [self._type(part) for part in parts]
+        if kind in ("bytes", "fixed") and tree.get("logicalType") == "decimal":
+            if kind == "bytes":
+                row[kernel.NUMBER] = kernel.LONGEST_DECIMAL
+            elif tree["size"] > kernel.LONGEST_DECIMAL:
+                row[kernel.COST] = kernel.MOST_COST
         if kind == "null" or (kind == "fixed" and not row[kernel.NUMBER]):
             row[kernel.SMALLEST] = 0
         if kind == "record":

@@ -112,6 +112,28 @@ def test_small_values_without_bytes_are_decoded(counted: Counted) -> None:
     assert row["f2"] == 7 and len(row["f1"]) == 64
 
 
+@pytest.mark.parametrize("digits", [39, 1_000])
+def test_a_decimal_that_would_take_the_square_of_its_length_is_a_bad_row(digits: int) -> None:
+    """Decimals of more digits than a column of numbers has become text."""
+    tree = record("R", {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": 2})
+    long, short = b"\x7f" * 1_000_000, (12345).to_bytes(3, "big")
+    decoded = decoder(tree).decode(payloads(varint(len(long)) + long, varint(len(short)) + short))
+    assert list(decoded.errors) == [0] and "a number has too many bits" in decoded.errors[0]
+    assert decoded.array.to_pylist()[1] == {"f0": "123.45"}
+
+
+def test_decimals_of_a_fixed_size_that_is_too_large_are_bad_rows() -> None:
+    def of(size: int) -> Decoder:
+        return decoder(
+            record(
+                "R", {"type": "fixed", "name": "F", "size": size, "logicalType": "decimal", "precision": 60, "scale": 1}
+            )
+        )
+
+    assert list(of(2_000).decode(payloads(b"\x00" * 2_000)).errors) == [0]
+    assert of(30).decode(payloads(b"\x00" * 29 + b"\x07")).array.to_pylist() == [{"f0": "0.7"}]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_steps_stay_below_their_bound_whatever_the_bytes(seed: int, counted: Counted) -> None:
     samples = Samples(seed)

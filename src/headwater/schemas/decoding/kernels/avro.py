@@ -31,7 +31,7 @@ from headwater.schemas.decoding.kernels.slots import (
 )
 
 BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, FIXED, ENUM, NULL, RECORD, UNION, ARRAY, MAP = range(14)
-"""Kinds of types. FIXED has its size, ENUM the number of its symbols."""
+"""Kinds of types. FIXED has its size, ENUM the number of its symbols, BYTES the most bytes of a value or 0."""
 MARK, JUMP, REPEAT, SKIP, END = range(14, 19)
 """Steps that are no types: the value is not null; go to another step; the end of an element; pass over a value of a
 type; the end of the payload."""
@@ -72,6 +72,9 @@ MAX_DEPTH = 256
 """How deeply values without columns may be nested."""
 EMPTY_ELEMENTS = 64
 """Elements without bytes that a list may have, beside one for each byte that is left of the payload."""
+
+LONGEST_DECIMAL = 1_024
+"""The bytes of a decimal that is no column of numbers. Making text of one takes the square of its length."""
 
 _INT = 1 << 31
 
@@ -124,6 +127,8 @@ def _read_scalar(data: Array, at: int, end: int, kind: int, number: int) -> tupl
     if kind in (STRING, BYTES):
         if value < 0 or value > end - after:
             return nothing, nothing, np.int64(BAD_LENGTH)
+        if number and value > number:
+            return nothing, nothing, np.int64(BAD_NUMBER)
         if kind == STRING and not is_ascii(data, after, after + value) and not is_utf8(data, after, after + value):
             return nothing, nothing, np.int64(BAD_TEXT)
         return after, value, after + value
